@@ -10,11 +10,11 @@ mod dump;
 use std::time::Duration;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
-use transom::check::{Input, Manifests};
-use transom::engine::effective::PolicySet;
+use transom::check::{CheckInput, Manifests};
+use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
+use transom::model::object::ReviewStage;
 use transom::model::policy::Policy;
-use transom::model::subject::Stage;
 
 fn main() {
     let mut criterion = Criterion::default()
@@ -32,7 +32,7 @@ fn main() {
                 "{objects} objects as {format}: {} bytes each",
                 text.len() / objects
             );
-            let input = || Input {
+            let input = || CheckInput {
                 source: "dump".to_owned(),
                 bytes: text.clone().into_bytes(),
             };
@@ -67,8 +67,8 @@ fn judge(manifests: &Manifests, policies: &PolicySet) -> usize {
     let mut facts: Facts = cluster::facts();
     manifests.learn(&mut facts, policies);
     let mut findings = 0;
-    let errors = manifests.check(&facts, policies, Stage::Written, |checked| {
-        findings += checked.inspection.findings.len();
+    let errors = manifests.check(&facts, policies, ReviewStage::Written, |checked| {
+        findings += checked.evaluation.findings.len();
     });
     assert!(errors.is_empty(), "{:?}", errors.first());
     assert!(findings > 0, "a dump with Windows pods has findings");

@@ -10,11 +10,11 @@ mod inputs;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use transom::admission::{Context, Phase, review};
-use transom::engine::effective::PolicySet;
-use transom::engine::{infer, inspect};
+use transom::admission::{AdmissionContext, Phase, review};
+use transom::engine::policy_set::PolicySet;
+use transom::engine::{evaluate, infer_os};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::Policy;
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 
 /// The review that stands for all, as in benches/engine.rs.
@@ -26,7 +26,7 @@ fn main() {
     let facts = cluster::facts();
     let policy = Policy::standalone();
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let context = Context {
+    let context = AdmissionContext {
         facts: &facts,
         policies: &policies,
     };
@@ -34,7 +34,7 @@ fn main() {
     let body = sample.to_string();
     let object = sample["request"]["object"].to_string();
     let answer = |phase| review(phase, black_box(body.as_bytes()), &context).expect("a real review");
-    let parse = || Subject::parse(Kind::Pod, black_box(&object), Stage::Written).expect("a real pod");
+    let parse = || Object::parse(Kind::Pod, black_box(&object), ReviewStage::Written).expect("a real pod");
     let subject = parse();
 
     print!("{:<5}", "MiB");
@@ -58,8 +58,8 @@ fn main() {
             time(0, &|| drop(black_box(answer(Phase::Mutate))));
             time(1, &|| drop(black_box(answer(Phase::Validate))));
             time(2, &|| drop(black_box(parse())));
-            time(3, &|| drop(black_box(infer(&subject, &facts, &policy))));
-            time(4, &|| drop(black_box(inspect(&subject, &facts, &policy))));
+            time(3, &|| drop(black_box(infer_os(&subject, &facts, &policy))));
+            time(4, &|| drop(black_box(evaluate(&subject, &facts, &policy))));
         }
         print!("{mebibytes:<5}");
         for times in &mut medians {

@@ -15,13 +15,13 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use inputs::Worst;
 use serde_json::Value;
-use transom::admission::{Context, Phase, review};
-use transom::engine::effective::PolicySet;
-use transom::engine::{infer, inspect};
+use transom::admission::{AdmissionContext, Phase, review};
+use transom::engine::policy_set::PolicySet;
+use transom::engine::{evaluate, infer_os};
 use transom::model::facts::Facts;
 use transom::model::image::{ImageRef, build_hint, os_hint};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{IgnoredFields, Policy};
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 
 /// The review that stands for all: a pod of a ReplicaSet, 3.6 KB.
@@ -44,13 +44,13 @@ fn main() {
 }
 
 fn policies() -> [(&'static str, PolicySet); 2] {
-    let repairing = Policy {
+    let removing = Policy {
         ignored_fields: IgnoredFields::Remove,
         ..Policy::standalone()
     };
     [
         ("", PolicySet::new(Vec::new(), Policy::standalone())),
-        ("+repair", PolicySet::new(Vec::new(), repairing)),
+        ("+repair", PolicySet::new(Vec::new(), removing)),
     ]
 }
 
@@ -66,15 +66,15 @@ fn pod(criterion: &mut Criterion, facts: &Facts) {
     let policy = Policy::standalone();
     for name in [TYPICAL, "pod-create-linux-fields", "pod-create-linux"] {
         let json = object(&inputs::sample(name).to_string());
-        let parse = || Subject::parse(Kind::Pod, &json, Stage::Written).expect("a real pod parses");
+        let parse = || Object::parse(Kind::Pod, &json, ReviewStage::Written).expect("a real pod parses");
         let subject = parse();
         group.throughput(Throughput::Bytes(json.len() as u64));
         group.bench_function(BenchmarkId::new("parse", name), |b| b.iter(|| black_box(parse())));
         group.bench_function(BenchmarkId::new("infer", name), |b| {
-            b.iter(|| infer(black_box(&subject), facts, &policy));
+            b.iter(|| infer_os(black_box(&subject), facts, &policy));
         });
         group.bench_function(BenchmarkId::new("inspect", name), |b| {
-            b.iter(|| inspect(black_box(&subject), facts, &policy));
+            b.iter(|| evaluate(black_box(&subject), facts, &policy));
         });
     }
     group.finish();
@@ -98,7 +98,7 @@ fn answer(
             if phase == Phase::Validate && !suffix.is_empty() {
                 continue;
             }
-            let context = Context { facts, policies };
+            let context = AdmissionContext { facts, policies };
             group.bench_function(BenchmarkId::new(format!("{phase_name}{suffix}"), name), |b| {
                 b.iter(|| {
                     review(phase, black_box(body.as_bytes()), &context).expect("a review that is understood")

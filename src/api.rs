@@ -4,18 +4,19 @@ mod compile;
 mod crd;
 mod node_pools;
 // Printer columns have the same keys by nature.
+mod decode;
+mod field_error;
 #[allow(clippy::duplicated_attributes)]
 mod node_policy;
 #[allow(clippy::duplicated_attributes)]
 mod pod_policy;
+mod policy_decode;
 mod policy_file;
-mod problem;
-mod read;
 mod schema;
 mod selector;
-mod stored;
 
 pub use crd::{definitions, node_policy_definition, pod_policy_definition};
+pub use field_error::in_one_line;
 pub use node_policy::{
     BuildCount, DriftedNode, Isolation, KubeletLabel, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
     NodeTaintSpec, NodeTaints, Pool, PoolLabelSpec, RuntimeHandlers, TaintEffect, TaintMode,
@@ -26,10 +27,9 @@ pub use pod_policy::{
     EffectiveSettings, EvidenceSpec, ExemptionSpec, MatchedNamespaces, PlacementSpec, PoolTaint,
     RuntimeClassSpec, ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
+pub use policy_decode::{DecodedPolicy, PolicyError, decode_policy};
 pub use policy_file::{PolicyFile, PolicyFileError, read_node_policy, read_policies, read_policy};
-pub use problem::in_one_line;
 pub use selector::node_selector;
-pub use stored::{DecodedPolicy, PolicyError, decode_policy};
 
 /// The API version of the custom resources.
 pub const API_VERSION: &str = "transom.dev/v1alpha1";

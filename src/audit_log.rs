@@ -1,30 +1,30 @@
 //! The API server's audit logs, read: who was denied or changed by Transom, or would be. Nothing is printed here.
 
+mod aggregate;
 mod counts;
+mod dedup;
 mod event;
-mod gather;
+mod framing;
 pub mod inputs;
 mod lines;
-mod live;
-mod pieces;
-mod seen;
-mod told;
+mod outcome;
+mod remediation;
 
 use std::io::{self, Read};
 
 use jiff::Timestamp;
 use memchr::memmem::Finder;
 
-pub use self::counts::{Counts, Outcome};
-use self::event::Event;
-use self::gather::Gathered;
-pub use self::gather::{Cluster, Filter, Report, Row, Rule, Span};
-use self::lines::{Line, each_line};
-pub use self::live::Now;
-use self::pieces::{Piece, Pieces};
-use self::seen::Seen;
-pub use self::told::Names;
-use self::told::Told;
+use self::aggregate::Aggregate;
+pub use self::aggregate::{AuditReport, ClusterRecord, Filter, RuleCount, TimeSpan, WorkloadRow};
+pub use self::counts::{OutcomeCounts, RequestOutcome};
+use self::dedup::EventDedup;
+use self::event::AuditEvent;
+use self::framing::{FramedPiece, ObjectFramer};
+use self::lines::{StreamLine, each_line};
+use self::outcome::EventOutcome;
+pub use self::outcome::WebhookNames;
+pub use self::remediation::CurrentState;
 
 /// The longest line, and the longest object over several lines, in bytes. The largest object of a request has 1.5 MiB (3 MiB
 /// where etcd is told so); with the response and the escapes of a log store around it that is less than this.
@@ -32,7 +32,7 @@ const LONGEST: usize = 16 << 20;
 
 /// What became of one input.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Input {
+pub struct InputResult {
     /// Its name, as it was given.
     pub name: String,
     /// The cluster that it is of.
@@ -50,40 +50,40 @@ pub struct Input {
     /// Whether something in it looks like an audit event.
     pub has_events: bool,
     /// From when to when it tells.
-    pub span: Span,
+    pub span: TimeSpan,
     /// What kept it from being read, or from being read to its end.
     pub error: Option<String>,
 }
 
 /// Reads logs, and gathers what they tell of Transom.
-pub struct Reader {
-    names: Names,
+pub struct LogReader {
+    names: WebhookNames,
     filter: Filter,
     time: Finder<'static>,
-    gathered: Gathered,
-    seen: Seen,
-    inputs: Vec<Input>,
+    gathered: Aggregate,
+    seen: EventDedup,
+    inputs: Vec<InputResult>,
 }
 
-impl Reader {
+impl LogReader {
     /// A reader that has read nothing.
-    pub fn new(names: Names, filter: Filter) -> Self {
-        Reader {
+    pub fn new(names: WebhookNames, filter: Filter) -> Self {
+        LogReader {
             names,
             filter,
             time: Finder::new(b"equestReceivedTime"),
-            gathered: Gathered::default(),
-            seen: Seen::default(),
+            gathered: Aggregate::default(),
+            seen: EventDedup::default(),
             inputs: Vec::new(),
         }
     }
 
     /// Reads one input to its end; gzip is known by its first bytes. `cluster` is empty where the log itself may tell.
     pub fn read(&mut self, name: &str, cluster: &str, bytes: impl Read) {
-        let mut input = Input {
+        let mut input = InputResult {
             name: name.to_owned(),
             cluster: cluster.to_owned(),
-            ..Input::default()
+            ..InputResult::default()
         };
         if let Err(error) = self.read_lines(&mut input, bytes) {
             input.error = Some(inputs::words(&error));
@@ -93,24 +93,24 @@ impl Reader {
 
     /// Notes an input that could not be opened.
     pub fn failed(&mut self, name: &str, why: String) {
-        self.inputs.push(Input {
+        self.inputs.push(InputResult {
             name: name.to_owned(),
             error: Some(why),
-            ..Input::default()
+            ..InputResult::default()
         });
     }
 
-    fn read_lines(&mut self, input: &mut Input, bytes: impl Read) -> io::Result<()> {
+    fn read_lines(&mut self, input: &mut InputResult, bytes: impl Read) -> io::Result<()> {
         let mut plain = inputs::plain(bytes)?;
-        let mut pieces = Pieces::default();
+        let mut pieces = ObjectFramer::default();
         each_line(&mut plain, LONGEST, |line| {
             let text = match line {
-                Line::TooLong => {
+                StreamLine::TooLong => {
                     input.lines += 1;
                     input.too_long += 1;
                     return;
                 }
-                Line::Ended(text) | Line::Last(text) => text,
+                StreamLine::Ended(text) | StreamLine::Last(text) => text,
             };
             if text.trim_ascii().is_empty() {
                 return;
@@ -118,11 +118,11 @@ impl Reader {
             input.lines += 1;
             let mut is_broken = false;
             pieces.take(text, LONGEST, |piece| match piece {
-                Piece::Whole(text) => is_broken |= !self.piece(input, text),
-                Piece::Broken => is_broken = true,
-                Piece::TooLong => input.too_long += 1,
+                FramedPiece::Whole(text) => is_broken |= !self.piece(input, text),
+                FramedPiece::Broken => is_broken = true,
+                FramedPiece::TooLong => input.too_long += 1,
             });
-            if is_broken && matches!(line, Line::Last(_)) {
+            if is_broken && matches!(line, StreamLine::Last(_)) {
                 input.unfinished = true;
             } else if is_broken {
                 input.broken += 1;
@@ -136,7 +136,7 @@ impl Reader {
     }
 
     /// Reads one object; whether it could be read. Most of a log has nothing to do with Transom, and is not read at all.
-    fn piece(&mut self, input: &mut Input, text: &[u8]) -> bool {
+    fn piece(&mut self, input: &mut InputResult, text: &[u8]) -> bool {
         if let Some(time) = time_in(&self.time, text) {
             input.has_events = true;
             input.span.add(time);
@@ -150,14 +150,14 @@ impl Reader {
         };
         let (names, filter, gathered, seen) = (&self.names, &self.filter, &mut self.gathered, &mut self.seen);
         let mut found = 0;
-        let read = event::each(text, &mut |event: &Event<'_>| {
+        let read = event::each(text, &mut |event: &AuditEvent<'_>| {
             found += 1;
             let Some(time) = event.time() else { return };
             input.span.add(time);
             if !event.is_final() {
                 return;
             }
-            let told = Told::of(event, names);
+            let told = EventOutcome::of(event, names);
             if told.is_silent() || !filter.lets_pass(time, event.namespace()) {
                 return;
             }
@@ -175,7 +175,7 @@ impl Reader {
     }
 
     /// What was gathered.
-    pub fn finish(self) -> Report {
+    pub fn finish(self) -> AuditReport {
         let forgets = self.seen.is_full();
         self.gathered.finish(self.inputs, forgets)
     }

@@ -15,13 +15,13 @@
 //! signed. Which CA plays which part is told by the keys: whatever else stands in `ca.crt` is trusted for a while more.
 //! To get new keys at once, delete the Secret: the old CA stays trusted until every replica has changed over.
 
+mod bootstrap;
 mod bundles;
 mod ca;
-mod changes;
-mod contest;
-mod decide;
-mod first;
-mod publish;
+mod ca_bundle_conflict;
+mod ca_injector;
+mod issue;
+mod rotation;
 mod secret;
 mod store;
 mod task;
@@ -35,8 +35,8 @@ use crate::process::files;
 use crate::tls::files::CertificateFiles;
 use crate::tls::identity::{CertificateError, IdentityError};
 
+pub use self::bootstrap::first;
 use self::ca::CaCertificate;
-pub use self::first::first;
 pub use self::task::CertificateTask;
 
 /// Who applies the `caBundle`s, and writes the Secret; nothing else is written under this name.
@@ -71,7 +71,7 @@ impl CertificateMode {
     ///
     /// # Errors
     /// When one cannot be read, or does not hold what it should; it names the file and the flag.
-    pub async fn check_files(&self) -> Result<(), Error> {
+    pub async fn check_files(&self) -> Result<(), CertsError> {
         if let Some(files) = self.files() {
             files.load().await?;
         }
@@ -87,8 +87,8 @@ impl CertificateMode {
 }
 
 /// The CAs of a file.
-async fn ca_file(path: &Path) -> Result<Vec<CaCertificate>, Error> {
-    let useless = |why: String| Error::CaBundle {
+async fn ca_file(path: &Path) -> Result<Vec<CaCertificate>, CertsError> {
+    let useless = |why: String| CertsError::CaBundle {
         path: path.to_owned(),
         why,
     };
@@ -149,7 +149,7 @@ impl Default for Lifetimes {
 
 /// Why certificates cannot be kept: nothing that trying again at once would mend.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CertsError {
     /// The task that renews the lease has ended.
     #[error("cannot keep certificates: the task that renews the lease has ended")]
     Leadership,

@@ -1,6 +1,6 @@
 //! Checking manifests: what stands in them becomes facts and subjects, and every subject is inspected. No output.
 
-mod choice;
+mod effective_policy;
 pub mod files;
 mod objects;
 mod parallel;
@@ -15,25 +15,25 @@ use parallel::in_order;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub use self::choice::Choice;
+pub use self::effective_policy::PolicyChoice;
 pub use self::scope::Scope;
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
-use crate::engine::effective::{Asker, PolicySet};
-use crate::engine::{Inspection, because, infer, inspect};
-use crate::manifest::{self, Document, Locator, Position, Step};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::engine::{Evaluation, action_reason, evaluate, infer_os};
+use crate::manifest::{self, Document, Locator, NodeStep, Position};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
-use crate::model::field::Str;
-use crate::model::object::MetaOnly;
+use crate::model::json_types::Str;
+use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::owner::MadeBy;
 use crate::model::path::{Path, Segment};
 use crate::model::policy::{Action, IgnoredFields, PlacementMode};
-use crate::model::subject::{Stage, Subject, SubjectError};
+use crate::model::requester::Origin;
+use crate::model::resources::MetaOnly;
 use crate::model::workload::Kind;
 
 /// One text to check, and what to call it.
 #[derive(Clone, Debug)]
-pub struct Input {
+pub struct CheckInput {
     /// The file's name, or `-` for standard input.
     pub source: String,
     /// Its bytes.
@@ -42,7 +42,7 @@ pub struct Input {
 
 /// A part of the input that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unreadable {
+pub struct UnreadableInput {
     /// The input's name.
     pub source: String,
     /// The line, from 1; 0 where the whole file could not be read.
@@ -57,7 +57,7 @@ pub struct Checked<'d> {
     /// The input that it stood in.
     pub source: &'d str,
     /// The input's text, where it was kept.
-    pub text: Option<&'d Text>,
+    pub text: Option<&'d SourceLines>,
     /// Its JSON and positions.
     pub document: &'d Document,
     /// Its `apiVersion` as written.
@@ -71,13 +71,13 @@ pub struct Checked<'d> {
     /// The owner whose controller is assumed to have made it, as in `Deployment web`: a file names no requester.
     pub owner: Option<String>,
     /// The policy that counted.
-    pub choice: Choice,
+    pub choice: PolicyChoice,
     /// Why admission would never see it, where it would not.
     pub not_admitted: Option<String>,
     /// Why a finding does something else than its severity says, in the order of the findings.
     pub because: Vec<Option<String>>,
     /// What was found.
-    pub inspection: Inspection,
+    pub evaluation: Evaluation,
 }
 
 impl<'d> Checked<'d> {
@@ -91,22 +91,22 @@ impl<'d> Checked<'d> {
     }
 
     /// Tells where fields of the object stand.
-    pub fn places(&self) -> Places<'d> {
-        Places(self.document.locator())
+    pub fn places(&self) -> FieldPositions<'d> {
+        FieldPositions(self.document.locator())
     }
 }
 
 /// Where the fields of one object stand.
-pub struct Places<'d>(Locator<'d>);
+pub struct FieldPositions<'d>(Locator<'d>);
 
-impl Places<'_> {
+impl FieldPositions<'_> {
     /// Where a field stands, or the nearest of its parents.
     pub fn of(&mut self, path: &Path) -> Position {
-        let steps: Vec<Step<'_>> = (path.segments().iter())
+        let steps: Vec<NodeStep<'_>> = (path.segments().iter())
             .map(|segment| match segment {
-                Segment::Field(name) => Step::Key(name),
-                Segment::Key(key) => Step::Key(key),
-                Segment::Item(index, _) => Step::Index(*index),
+                Segment::Field(name) => NodeStep::Key(name),
+                Segment::Key(key) => NodeStep::Key(key),
+                Segment::Item(index, _) => NodeStep::Index(*index),
             })
             .collect();
         self.0.locate(&steps)
@@ -116,37 +116,37 @@ impl Places<'_> {
 /// Texts that were parsed into documents.
 pub struct Manifests {
     documents: Vec<(usize, Document)>,
-    sources: Vec<Source>,
-    errors: Vec<Unreadable>,
+    sources: Vec<DocumentSource>,
+    errors: Vec<UnreadableInput>,
     keep_text: bool,
     scope: Scope,
 }
 
 /// Where documents come from.
-struct Source {
+struct DocumentSource {
     name: String,
-    text: Option<Text>,
+    text: Option<SourceLines>,
     /// Whether it was found in a folder, where other files lie than manifests.
     found: bool,
 }
 
 /// A text that parts of lines can be shown of.
 #[derive(Debug)]
-pub struct Text {
+pub struct SourceLines {
     bytes: Vec<u8>,
     lines: Vec<usize>,
     /// Places inside long lines, so that no column costs the count of a whole line: JSON is often one line of megabytes.
-    marks: Vec<Mark>,
+    marks: Vec<LineMark>,
 }
 
 /// A byte of a line, and how many characters of the line are before it.
 #[derive(Debug)]
-struct Mark {
+struct LineMark {
     offset: usize,
     column: usize,
 }
 
-impl Text {
+impl SourceLines {
     /// The bytes between two marks.
     const STRIDE: usize = 4096;
 
@@ -160,14 +160,14 @@ impl Text {
                 (column, until_mark) = (0, Self::STRIDE);
             } else if starts_character(*byte) {
                 if until_mark == 0 {
-                    marks.push(Mark { offset, column });
+                    marks.push(LineMark { offset, column });
                     until_mark = Self::STRIDE;
                 }
                 column += 1;
             }
             until_mark = until_mark.saturating_sub(1);
         }
-        Text { bytes, lines, marks }
+        SourceLines { bytes, lines, marks }
     }
 
     /// The characters of a line, from 1, after the first `skip` of it, and at most `most` of them.
@@ -207,14 +207,14 @@ fn starts_character(byte: u8) -> bool {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Header<'a> {
+struct DocumentHeader<'a> {
     #[serde(borrow)]
     api_version: Option<Str<'a>>,
     kind: Option<Str<'a>>,
 }
 
 /// What a document is.
-enum Role<'a> {
+enum DocumentRole<'a> {
     Subject(Kind, Cow<'a, str>),
     Namespace,
     /// A WindowsPodPolicy.
@@ -244,7 +244,7 @@ impl Manifests {
     }
 
     /// Parses texts; what cannot be read becomes an error, and the rest goes on.
-    pub fn parse(inputs: Vec<Input>) -> Self {
+    pub fn parse(inputs: Vec<CheckInput>) -> Self {
         let mut all = Manifests::new(false);
         for input in inputs {
             all.add(input);
@@ -253,28 +253,28 @@ impl Manifests {
     }
 
     /// Parses one more text.
-    pub fn add(&mut self, input: Input) {
+    pub fn add(&mut self, input: CheckInput) {
         self.add_source(input, false);
     }
 
     /// Parses one more text, which lay in a folder: what is no Kubernetes object in it is passed over.
-    pub fn add_found(&mut self, input: Input) {
+    pub fn add_found(&mut self, input: CheckInput) {
         self.add_source(input, true);
     }
 
-    fn add_source(&mut self, input: Input, found: bool) {
-        let text = self.keep_text.then(|| Text::new(input.bytes.clone()));
+    fn add_source(&mut self, input: CheckInput, found: bool) {
+        let text = self.keep_text.then(|| SourceLines::new(input.bytes.clone()));
         let parsed = manifest::parse(input.bytes);
         let index = self.sources.len();
         self.documents
             .extend(parsed.documents.into_iter().map(|document| (index, document)));
         self.errors
-            .extend(parsed.errors.into_iter().map(|error| Unreadable {
+            .extend(parsed.errors.into_iter().map(|error| UnreadableInput {
                 source: input.source.clone(),
                 line: error.line,
                 message: error.message,
             }));
-        self.sources.push(Source {
+        self.sources.push(DocumentSource {
             name: input.source,
             text,
             found,
@@ -282,12 +282,12 @@ impl Manifests {
     }
 
     /// Notes a text that could not even be opened.
-    pub fn add_error(&mut self, error: Unreadable) {
+    pub fn add_error(&mut self, error: UnreadableInput) {
         self.errors.push(error);
     }
 
     /// What could not be parsed so far.
-    pub fn errors(&self) -> &[Unreadable] {
+    pub fn errors(&self) -> &[UnreadableInput] {
         &self.errors
     }
 
@@ -313,21 +313,21 @@ impl Manifests {
         let mut asks_for_workloads = false;
         for ((_, document), role) in self.documents.iter().zip(&roles) {
             match role {
-                Ok(Role::Namespace) => {
+                Ok(DocumentRole::Namespace) => {
                     if let Ok(namespace) = serde_json::from_str::<MetaOnly<'_>>(document.json()) {
                         let name = namespace.metadata.name.to_string();
                         Arc::make_mut(&mut facts.namespaces)
                             .insert(name, NamespaceFacts::of(&namespace.metadata));
                     }
                 }
-                Ok(Role::NodePolicy) => {
+                Ok(DocumentRole::NodePolicy) => {
                     if let Ok(declared) = read_node_policy(document) {
                         declared.add_to(facts);
                     }
                 }
-                Ok(Role::Subject(kind, _)) if !kind.has_pod() => {
+                Ok(DocumentRole::Subject(kind, _)) if !kind.has_pod() => {
                     asks_for_workloads = true;
-                    if let Ok(subject) = self.subject_of(document, *kind, Stage::Written) {
+                    if let Ok(subject) = self.subject_of(document, *kind, ReviewStage::Written) {
                         facts.learn(&subject);
                     }
                 }
@@ -337,7 +337,7 @@ impl Manifests {
         if asks_for_workloads {
             let with_pods: Vec<(&Document, Kind)> = (self.documents.iter().zip(&roles))
                 .filter_map(|((_, document), role)| match role {
-                    Ok(Role::Subject(kind, _)) if kind.has_pod() => Some((document, *kind)),
+                    Ok(DocumentRole::Subject(kind, _)) if kind.has_pod() => Some((document, *kind)),
                     _ => None,
                 })
                 .collect();
@@ -350,9 +350,9 @@ impl Manifests {
         let mut workloads = Vec::new();
         let known = &*facts;
         let workload_of = |(document, kind): &(&Document, Kind)| {
-            let subject = self.subject_of(document, *kind, Stage::Written).ok()?;
+            let subject = self.subject_of(document, *kind, ReviewStage::Written).ok()?;
             let policy = policies.effective(&no_user(&subject, known));
-            let is_windows = infer(&subject, known, &policy).verdict == Verdict::Windows;
+            let is_windows = infer_os(&subject, known, &policy).verdict == Verdict::Windows;
             is_windows.then(|| WindowsWorkload::of(&subject)).flatten()
         };
         in_order(objects, workload_of, |workload| workloads.extend(workload));
@@ -364,7 +364,7 @@ impl Manifests {
     pub fn skipped(&self) -> BTreeMap<String, usize> {
         let mut skipped = BTreeMap::new();
         for (_, document) in &self.documents {
-            if let Ok(Role::Other(kind)) = role(document)
+            if let Ok(DocumentRole::Other(kind)) = role(document)
                 && kind != "AdmissionReview"
                 && carries_pod(document.json())
             {
@@ -393,9 +393,9 @@ impl Manifests {
         &'d self,
         facts: &Facts,
         policies: &PolicySet,
-        stage: Stage,
+        stage: ReviewStage,
         mut each: impl FnMut(Checked<'d>),
-    ) -> Vec<Unreadable> {
+    ) -> Vec<UnreadableInput> {
         let mut errors = self.errors.clone();
         let check = |(source, document): &'d (usize, Document)| {
             // Cannot be out of range: every index was the length of `sources` before its source was pushed.
@@ -415,21 +415,26 @@ impl Manifests {
 impl Manifests {
     fn check_one<'d>(
         &self,
-        source: &'d Source,
+        source: &'d DocumentSource,
         document: &'d Document,
         facts: &Facts,
         policies: &PolicySet,
-        stage: Stage,
-    ) -> Result<Option<Checked<'d>>, Unreadable> {
-        let unreadable = |line: usize, message: String| Unreadable {
+        stage: ReviewStage,
+    ) -> Result<Option<Checked<'d>>, UnreadableInput> {
+        let unreadable = |line: usize, message: String| UnreadableInput {
             source: source.name.clone(),
             line,
             message,
         };
         let start = document.start().line;
         let (kind, api_version) = match role(document) {
-            Ok(Role::Subject(kind, api_version)) => (kind, api_version.into_owned()),
-            Ok(Role::Namespace | Role::Policy | Role::NodePolicy | Role::Other(_)) => return Ok(None),
+            Ok(DocumentRole::Subject(kind, api_version)) => (kind, api_version.into_owned()),
+            Ok(
+                DocumentRole::Namespace
+                | DocumentRole::Policy
+                | DocumentRole::NodePolicy
+                | DocumentRole::Other(_),
+            ) => return Ok(None),
             Err(_) if source.found => return Ok(None),
             Err(message) => return Err(unreadable(start, message)),
         };
@@ -439,15 +444,15 @@ impl Manifests {
         })?;
         let asker = no_user(&subject, facts);
         let mut policy = policies.effective(&asker);
-        let choice = Choice::of(policies, &asker, &policy);
+        let choice = PolicyChoice::of(policies, &asker, &policy);
         let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
         if not_admitted.is_some() {
             let off = policy.to_mut();
             (off.validation, off.placement, off.ignored_fields) =
                 (Action::Disabled, PlacementMode::Disabled, IgnoredFields::Deny);
         }
-        let inspection = inspect(&subject, facts, &policy);
-        let why = |finding| because(finding, &subject, &policy).filter(|_| not_admitted.is_none());
+        let evaluation = evaluate(&subject, facts, &policy);
+        let why = |finding| action_reason(finding, &subject, &policy).filter(|_| not_admitted.is_none());
         let written = subject.meta.namespace.to_string();
         let assumed = || self.scope.namespace.clone().unwrap_or_default();
         Ok(Some(Checked {
@@ -463,12 +468,12 @@ impl Manifests {
             },
             name: subject.meta.display_name().to_owned(),
             owner: (subject.meta.controller())
-                .filter(|_| subject.made_by == MadeBy::Controller)
+                .filter(|_| subject.made_by == Origin::Controller)
                 .map(|owner| format!("{} {}", owner.kind, owner.name)),
-            because: inspection.findings.iter().map(why).collect(),
+            because: evaluation.findings.iter().map(why).collect(),
             choice,
             not_admitted,
-            inspection,
+            evaluation,
         }))
     }
 
@@ -478,31 +483,31 @@ impl Manifests {
         &self,
         document: &'d Document,
         kind: Kind,
-        stage: Stage,
-    ) -> Result<Subject<'d>, SubjectError> {
-        let mut subject = Subject::parse(kind, document.json(), stage)?;
+        stage: ReviewStage,
+    ) -> Result<Object<'d>, ObjectError> {
+        let mut subject = Object::parse(kind, document.json(), stage)?;
         if subject.namespace.is_empty() {
             subject.namespace = self.scope.default_namespace().to_owned().into();
         }
-        subject.made_by = MadeBy::assumed(subject.owner_kind());
+        subject.made_by = Origin::assumed(subject.owner_kind());
         // A file is its author's as a whole; and it is never a mirror pod, which no kubelet asks for here.
         subject.find_debugger(|_| true);
         Ok(subject)
     }
 }
 
-fn steps_of(error: &SubjectError) -> Vec<Step<'_>> {
+fn steps_of(error: &ObjectError) -> Vec<NodeStep<'_>> {
     let parts = error.path.split(['.', '[', ']']).filter(|part| !part.is_empty());
     parts
-        .map(|part| part.parse().map_or(Step::Key(part), Step::Index))
+        .map(|part| part.parse().map_or(NodeStep::Key(part), NodeStep::Index))
         .collect()
 }
 
 /// No user is known who asks; the object is in its own namespace.
-fn no_user<'q>(subject: &'q Subject<'_>, facts: &'q Facts) -> Asker<'q> {
+fn no_user<'q>(subject: &'q Object<'_>, facts: &'q Facts) -> PolicyQuery<'q> {
     let namespace = &*subject.namespace;
     let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
-    Asker {
+    PolicyQuery {
         namespace,
         labels,
         user: "",
@@ -511,12 +516,12 @@ fn no_user<'q>(subject: &'q Subject<'_>, facts: &'q Facts) -> Asker<'q> {
     }
 }
 
-fn role(document: &Document) -> Result<Role<'_>, String> {
+fn role(document: &Document) -> Result<DocumentRole<'_>, String> {
     const NOT_KUBERNETES: &str = "this is not a Kubernetes object";
     if !document.json().starts_with('{') {
         return Err(format!("{NOT_KUBERNETES}: it is no mapping"));
     }
-    let header: Header<'_> = serde_json::from_str(document.json())
+    let header: DocumentHeader<'_> = serde_json::from_str(document.json())
         .map_err(|_| format!("{NOT_KUBERNETES}: its apiVersion or kind is no text"))?;
     let of_item = document
         .list_kind()
@@ -534,16 +539,16 @@ fn role(document: &Document) -> Result<Role<'_>, String> {
         return Err(format!("{NOT_KUBERNETES}: it has no {missing}"));
     };
     Ok(match Kind::of_api_version(&api_version, kind) {
-        Some(kind) => Role::Subject(kind, api_version),
-        None if kind == "Namespace" && api_version == "v1" => Role::Namespace,
-        None if kind == POD_POLICY && same_group(&api_version, API_VERSION) => Role::Policy,
-        None if kind == NODE_POLICY && same_group(&api_version, API_VERSION) => Role::NodePolicy,
+        Some(kind) => DocumentRole::Subject(kind, api_version),
+        None if kind == "Namespace" && api_version == "v1" => DocumentRole::Namespace,
+        None if kind == POD_POLICY && same_group(&api_version, API_VERSION) => DocumentRole::Policy,
+        None if kind == NODE_POLICY && same_group(&api_version, API_VERSION) => DocumentRole::NodePolicy,
         // Knative has a Service too.
         None if Kind::ALL.iter().any(|known| known.as_str() == kind) => {
             let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group);
-            Role::Other(format!("{kind}.{group}"))
+            DocumentRole::Other(format!("{kind}.{group}"))
         }
-        None => Role::Other(kind.to_owned()),
+        None => DocumentRole::Other(kind.to_owned()),
     })
 }
 

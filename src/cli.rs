@@ -78,7 +78,7 @@ enum Command {
     Rules(rules::RulesArgs),
     Explain(rules::ExplainArgs),
     Generate(generate::GenerateArgs),
-    Crds(crds::CrdsArgs),
+    Crds(crds::CrdsCommandArgs),
     Uninstall(uninstall::UninstallArgs),
     Version(version::VersionArgs),
     Completion(completion::CompletionArgs),

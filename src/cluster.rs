@@ -1,20 +1,20 @@
 //! The cluster as Transom knows it: the client, the lease, the watches, and the view that they keep.
 
 pub mod around;
+pub mod cache;
 pub mod client;
 pub mod errors;
 pub mod facts;
-pub mod freshness;
 pub mod lease;
 pub mod node;
 pub mod once;
-pub mod pace;
-pub mod policies;
-pub mod pools;
+pub mod policy_store;
+pub mod pool_history;
+pub mod rate_limit;
 pub mod revisions;
 pub mod snapshot;
 pub mod stored;
 pub mod survey;
-pub mod view;
 pub mod walk;
+pub mod watch_staleness;
 pub mod watches;

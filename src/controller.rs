@@ -13,6 +13,6 @@ pub mod conditions;
 pub mod keep_revisions;
 pub mod node_policies;
 pub mod pod_policies;
-pub mod probe;
-pub mod remember_pools;
+pub mod pool_history;
 pub mod reports;
+pub mod webhook_probe;

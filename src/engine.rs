@@ -1,19 +1,19 @@
 //! The engine: one pure function that judges one object. No clock, no file, no network, nothing async.
 
-mod because;
-mod changes;
-mod draft;
-pub mod effective;
+mod action_reason;
+mod evaluate;
 pub mod exemption;
-mod inspect;
+mod field_removal;
+mod mutation;
 pub mod namespace_labels;
-mod os;
+mod os_inference;
 mod placement;
+mod pod_patch;
+pub mod policy_set;
 pub mod ratchet;
-mod repair;
 pub mod scheduling;
 
-pub use because::because;
-pub use inspect::{Decision, Inspection, inspect};
-pub use os::infer;
-pub use scheduling::{Admission, untolerated};
+pub use action_reason::action_reason;
+pub use evaluate::{Decision, Evaluation, evaluate};
+pub use os_inference::infer_os;
+pub use scheduling::{AdmissionStage, untolerated};

@@ -1,7 +1,7 @@
 //! Transom: an admission webhook and policy controller for Windows pods on Kubernetes.
 //!
 //! It denies what Windows cannot run, with words that say what to change, and changes Windows pods so that they land
-//! where they run. One pure function, [`engine::inspect`], judges one object; the webhook and the command line only
+//! where they run. One pure function, [`engine::evaluate`], judges one object; the webhook and the command line only
 //! bring objects to it and carry away what it says.
 //!
 //! ```text
@@ -11,11 +11,11 @@
 //!  request, raw object            document, raw object + positions
 //!     └──────────────┬───────────────┘
 //!                    ▼
-//!         model::subject      where the pod template is, a borrowed view of it
+//!         model::object      where the pod template is, a borrowed view of it
 //!                    ▼
-//!         engine::infer       → verdict: Windows, Linux, Unknown or Conflicting, with the evidence
+//!         engine::infer_os       → verdict: Windows, Linux, Unknown or Conflicting, with the evidence
 //!                    ▼
-//!         engine::inspect     → edits (placement, repair), findings (rules), each open or resolved
+//!         engine::evaluate     → edits (placement, repair), findings (rules), each open or resolved
 //!                    ▼
 //!     ┌──────────────┴──────────────┐
 //!     ▼                             ▼

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use transom::cli::{Cli, run};
-use transom::process::last_words;
+use transom::process::panic_writer;
 
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         // The reader of our output has seen enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            last_words::say(format!("transom: {error:#}\n"));
+            panic_writer::write_line(format!("transom: {error:#}\n"));
             ExitCode::from(2)
         }
     }

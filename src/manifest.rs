@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use input::Chunk;
-use locate::{Mark, TextIndex};
+use locate::{TextIndex, TextMark};
 
 use crate::model::json::{Members, string_at};
 
@@ -32,7 +32,7 @@ pub struct Position {
 
 /// One step of a path from an object to one of its nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step<'a> {
+pub enum NodeStep<'a> {
     /// The entry with this key of a mapping.
     Key(&'a str),
     /// The item at this index (from 0) of a sequence.
@@ -65,20 +65,20 @@ pub struct Parsed {
 /// Cloning is cheap: the text is shared with all documents of the same input.
 #[derive(Clone)]
 pub struct Document {
-    source: Arc<Source>,
+    source: Arc<SourceText>,
     range: Range<usize>,
-    list: Option<Arc<List>>,
+    list: Option<Arc<ListOrigin>>,
 }
 
 /// The list an item came from.
 #[derive(Debug)]
-struct List {
+struct ListOrigin {
     kind: String,
     api_version: Option<String>,
 }
 
 /// JSON text, and how its offsets become positions in the input.
-struct Source {
+struct SourceText {
     text: String,
     positions: Positions,
 }
@@ -87,7 +87,7 @@ enum Positions {
     /// The text is the input itself.
     Own(OnceLock<TextIndex>),
     /// The text was made from YAML; sorted by offset, one for each key, item and document.
-    Marks(Vec<Mark>),
+    Marks(Vec<TextMark>),
 }
 
 impl Document {
@@ -105,7 +105,7 @@ impl Document {
     ///
     /// An entry of a mapping stands at its key, which is what a person looks for; an item of a sequence at itself.
     /// What a YAML alias or merge key brought in stands where its anchor is.
-    pub fn locate(&self, path: &[Step<'_>]) -> Position {
+    pub fn locate(&self, path: &[NodeStep<'_>]) -> Position {
         self.locator().locate(path)
     }
 
@@ -117,7 +117,7 @@ impl Document {
         }
     }
 
-    /// The `kind` of the list this object was an item of, such as `PodList` or `List`.
+    /// The `kind` of the list this object was an item of, such as `PodList` or `ListOrigin`.
     ///
     /// The items of a typed list may lack `kind` and `apiVersion`; this tells what they are.
     pub fn list_kind(&self) -> Option<&str> {
@@ -132,13 +132,13 @@ impl Document {
 
 /// Finds places of one object; remembers the way, so that the next one costs less.
 pub struct Locator<'d> {
-    source: &'d Source,
+    source: &'d SourceText,
     walker: locate::Walker<'d>,
 }
 
 impl Locator<'_> {
     /// As [`Document::locate`].
-    pub fn locate(&mut self, path: &[Step<'_>]) -> Position {
+    pub fn locate(&mut self, path: &[NodeStep<'_>]) -> Position {
         self.source.position(self.walker.walk(path))
     }
 }
@@ -154,7 +154,7 @@ impl fmt::Debug for Document {
     }
 }
 
-impl Source {
+impl SourceText {
     fn position(&self, offset: usize) -> Position {
         match &self.positions {
             Positions::Own(index) => index
@@ -167,14 +167,14 @@ impl Source {
 
 /// Which of the two texts a document's range belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum TextOrigin {
     Input,
     Transcribed,
 }
 
 /// Reads YAML or JSON text: one document or many, `kubectl get -o yaml` dumps included.
 ///
-/// Scalars mean what they mean to `kubectl` (YAML 1.1 as go-yaml v2 and sigs.k8s.io/yaml read it). Lists (`List`,
+/// Scalars mean what they mean to `kubectl` (YAML 1.1 as go-yaml v2 and sigs.k8s.io/yaml read it). Lists (`ListOrigin`,
 /// `PodList`, …) are unfolded. A document that cannot be read becomes an error and leaves the others alone; a file
 /// that is an unrendered template gives one error for that, however many of its documents are broken. Never panics.
 pub fn parse(bytes: Vec<u8>) -> Parsed {
@@ -187,8 +187,8 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
             };
         }
     };
-    let mut reader = Reader {
-        input: Source {
+    let mut reader = DocumentReader {
+        input: SourceText {
             text,
             positions: Positions::Own(OnceLock::new()),
         },
@@ -218,15 +218,15 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
     reader.finish()
 }
 
-struct Reader {
-    input: Source,
+struct DocumentReader {
+    input: SourceText,
     yaml: yaml::Transcriber,
-    found: Vec<(Origin, Range<usize>)>,
+    found: Vec<(TextOrigin, Range<usize>)>,
     errors: Vec<ParseError>,
     template_seen: bool,
 }
 
-impl Reader {
+impl DocumentReader {
     fn chunk(&mut self, chunk: &Chunk) {
         let Some(text) = self.input.text.get(chunk.range.clone()) else {
             return;
@@ -235,7 +235,7 @@ impl Reader {
             match self.yaml.document(text, chunk.line) {
                 Ok(ranges) => self
                     .found
-                    .extend(ranges.into_iter().map(|range| (Origin::Transcribed, range))),
+                    .extend(ranges.into_iter().map(|range| (TextOrigin::Transcribed, range))),
                 Err(failure) => self.fail_yaml(failure),
             }
             return;
@@ -251,7 +251,7 @@ impl Reader {
                 match self.yaml.document(text, chunk.line) {
                     Ok(ranges) => {
                         self.found
-                            .extend(ranges.into_iter().map(|range| (Origin::Transcribed, range)));
+                            .extend(ranges.into_iter().map(|range| (TextOrigin::Transcribed, range)));
                         return;
                     }
                     Err(failure)
@@ -278,10 +278,10 @@ impl Reader {
             }
         }
         self.found
-            .extend(outcome.values.into_iter().map(|range| (Origin::Input, range)));
+            .extend(outcome.values.into_iter().map(|range| (TextOrigin::Input, range)));
     }
 
-    fn fail_yaml(&mut self, failure: yaml::Failure) {
+    fn fail_yaml(&mut self, failure: yaml::YamlError) {
         if failure.template && std::mem::replace(&mut self.template_seen, true) {
             return;
         }
@@ -298,14 +298,14 @@ impl Reader {
 
     fn finish(self) -> Parsed {
         let (text, marks) = self.yaml.into_parts();
-        let transcribed = Arc::new(Source {
+        let transcribed = Arc::new(SourceText {
             text,
             positions: Positions::Marks(marks),
         });
         let input = Arc::new(self.input);
         let mut documents = Vec::with_capacity(self.found.len());
         for (origin, range) in self.found {
-            let source = if origin == Origin::Input {
+            let source = if origin == TextOrigin::Input {
                 &input
             } else {
                 &transcribed
@@ -321,9 +321,9 @@ impl Reader {
 
 /// Adds the object at `range`, or, if it is a list, its items. The depth of the text is bounded, so is the recursion.
 fn unfold(
-    source: &Arc<Source>,
+    source: &Arc<SourceText>,
     range: Range<usize>,
-    list: Option<&Arc<List>>,
+    list: Option<&Arc<ListOrigin>>,
     documents: &mut Vec<Document>,
 ) {
     let text = &source.text;
@@ -353,7 +353,7 @@ fn unfold(
         });
         return;
     };
-    let list = Arc::new(List {
+    let list = Arc::new(ListOrigin {
         kind: kind.into_owned(),
         api_version: api_version.map(std::borrow::Cow::into_owned),
     });
@@ -364,7 +364,7 @@ fn unfold(
 
 #[cfg(test)]
 mod tests {
-    use super::Step::{Index, Key};
+    use super::NodeStep::{Index, Key};
     use super::*;
 
     fn read(text: &str) -> Parsed {
@@ -390,7 +390,7 @@ mod tests {
         documents.remove(0)
     }
 
-    fn at(document: &Document, path: &[Step<'_>]) -> (usize, usize) {
+    fn at(document: &Document, path: &[NodeStep<'_>]) -> (usize, usize) {
         let Position { line, column } = document.locate(path);
         (line, column)
     }
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn yaml_nodes_stand_at_their_keys_and_items() {
         let second = [Key("spec"), Key("containers"), Index(1)];
-        let cases: &[(&[Step<'_>], (usize, usize))] = &[
+        let cases: &[(&[NodeStep<'_>], (usize, usize))] = &[
             (&[], (2, 1)),
             (&[Key("kind")], (3, 1)),
             (&[Key("spec"), Key("containers")], (6, 3)),

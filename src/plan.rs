@@ -1,39 +1,42 @@
 //! Upgrade planning: what another Windows build on the nodes would mean for each workload, for the order in which pools can
 //! be drained, and for room. Pure: objects are looked at one after the other, and a plan comes out.
 
-mod amount;
+mod constraints;
+mod drain_order;
 mod images;
 mod nodes;
-mod order;
-mod outline;
-mod pins;
 mod placement;
+mod plan_finding;
+mod replicas;
 mod requirements;
-mod statement;
+mod resource_list;
 mod target;
 mod workload;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-pub use self::amount::Amount;
-pub use self::images::Answer;
-use self::images::{Kernel, Knowledge, Use};
-use self::nodes::Nodes;
-pub use self::order::{BuildRoom, Held, NoPool, NodesNeeded, Plan, Room, Step, Summary, WorkloadPlan};
-use self::outline::{ClassOutline, Outline, PodOutline};
-use self::pins::World;
+use self::constraints::TargetNodes;
+pub use self::drain_order::{
+    Blocker, BuildCapacity, DrainStep, NoPool, NodeCapacity, NodesNeeded, PlanSummary, UpgradePlan,
+    WorkloadPlan,
+};
+pub use self::images::RegistryAnswer;
+use self::images::{ImageKnowledge, ImageUse, WorkloadIsolation};
+use self::nodes::NodeInventory;
 pub use self::placement::AssumedPlacement;
-pub use self::statement::{Because, By, Class, Proposal, Statement, Verified};
-pub use self::target::{NoRelease, Target};
-use self::workload::{Key, Reading, Workload};
-use crate::engine::effective::{Asker, PolicySet};
-use crate::engine::infer;
-use crate::model::build::{Build, Isolation};
+pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
+use self::replicas::{ClassOverhead, PlacedPod, WorkloadReplicas};
+pub use self::resource_list::ResourceList;
+pub use self::target::{NoRelease, TargetBuild};
+use self::workload::{PlannedWorkload, WorkloadContext, WorkloadKey};
+use crate::engine::infer_os;
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
+use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::policy::PlacementMode;
-use crate::model::subject::{Body, Stage, Subject, SubjectError};
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Image};
 
@@ -42,7 +45,7 @@ pub const SCHEMA: &str = "transom.dev/plan/v1";
 
 /// What is asked of the planner.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct PlanOptions {
     /// The build to upgrade to.
     pub to: Build,
     /// The pools that go, by name or by build; empty: every pool of an older build.
@@ -52,29 +55,29 @@ pub struct Question {
 }
 
 /// What became of an object that was looked at.
-enum Entry {
+enum PlannedObject {
     /// A workload, by index.
     Workload(usize),
     /// Nothing for Windows, or at its end.
     Other,
     /// Its owner was looked at before.
-    OwnedBy(Key),
+    OwnedBy(WorkloadKey),
 }
 
 /// Looks at objects and plans.
 pub struct Planner<'f> {
     facts: &'f Facts,
     policies: &'f PolicySet,
-    question: Question,
-    nodes: Nodes,
-    workloads: Vec<Workload>,
-    entries: HashMap<Key, Entry>,
-    overheads: BTreeMap<String, Amount>,
+    question: PlanOptions,
+    nodes: NodeInventory,
+    workloads: Vec<PlannedWorkload>,
+    entries: HashMap<WorkloadKey, PlannedObject>,
+    overheads: BTreeMap<String, ResourceList>,
     /// Names of images, each kept once.
     names: BTreeSet<Arc<str>>,
     /// Accounts with which a pod is ready on a node of the new build, and that node.
     proven: BTreeMap<String, String>,
-    answers: BTreeMap<String, Answer>,
+    answers: BTreeMap<String, RegistryAnswer>,
     has_pods: bool,
     /// The policy of each namespace with a Windows workload: its name, and its `placement`.
     placements: BTreeMap<String, (String, PlacementMode)>,
@@ -82,12 +85,12 @@ pub struct Planner<'f> {
 
 impl<'f> Planner<'f> {
     /// A planner that has looked at nothing yet. The facts hold RuntimeClasses, namespaces, and pools at zero nodes.
-    pub fn new(facts: &'f Facts, policies: &'f PolicySet, question: Question) -> Self {
+    pub fn new(facts: &'f Facts, policies: &'f PolicySet, question: PlanOptions) -> Self {
         Planner {
             facts,
             policies,
             question,
-            nodes: Nodes::default(),
+            nodes: NodeInventory::default(),
             workloads: Vec::new(),
             entries: HashMap::new(),
             overheads: BTreeMap::new(),
@@ -123,64 +126,64 @@ impl<'f> Planner<'f> {
     ///
     /// # Errors
     /// When it is not what its kind says.
-    pub fn look(&mut self, kind: Kind, json: &str) -> Result<(), SubjectError> {
+    pub fn visit(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         match kind {
             Kind::Node => {
-                if let Body::Node(node) = &Subject::parse(kind, json, Stage::Stored)?.body {
+                if let Body::Node(node) = &Object::parse(kind, json, ReviewStage::Stored)?.body {
                     self.nodes.add(node);
                 }
                 Ok(())
             }
             Kind::RuntimeClass => {
-                let class: ClassOutline<'_> = read(json)?;
+                let class: ClassOverhead<'_> = read(json)?;
                 if let Some(overhead) = &class.overhead {
-                    let amount = Amount::of(&overhead.pod_fixed);
+                    let amount = ResourceList::of(&overhead.pod_fixed);
                     self.overheads.insert(class.metadata.name.to_string(), amount);
                 }
                 Ok(())
             }
-            Kind::Pod => self.look_at_pod(json),
-            kind if kind.has_pod() => self.look_at_template(kind, json),
+            Kind::Pod => self.visit_pod(json),
+            kind if kind.has_pod() => self.visit_template(kind, json),
             _ => Ok(()),
         }
     }
 
     /// Learns what a registry has said of an image.
-    pub fn learn(&mut self, image: String, answer: Answer) {
+    pub fn learn(&mut self, image: String, answer: RegistryAnswer) {
         self.answers.insert(image, answer);
     }
 
-    fn look_at_template(&mut self, kind: Kind, json: &str) -> Result<(), SubjectError> {
-        let subject = in_namespace(Subject::parse(kind, json, Stage::Stored)?);
-        let outline: Outline<'_> = read(json)?;
-        let key = Key {
+    fn visit_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
+        let subject = in_namespace(Object::parse(kind, json, ReviewStage::Stored)?);
+        let outline: WorkloadReplicas<'_> = read(json)?;
+        let key = WorkloadKey {
             namespace: subject.namespace.to_string(),
             kind: kind.to_string(),
             name: subject.meta.display_name().to_owned(),
         };
         let replicas = outline.replicas(kind);
         if let Some(owner) = subject.meta.controller() {
-            let owner = Key {
+            let owner = WorkloadKey {
                 namespace: key.namespace.clone(),
                 kind: owner.kind.to_string(),
                 name: owner.name.to_string(),
             };
             if self.entries.contains_key(&owner) {
-                self.entries.insert(key, Entry::OwnedBy(owner));
+                self.entries.insert(key, PlannedObject::OwnedBy(owner));
                 return Ok(());
             }
             // What a rollout has left behind.
             if replicas == Some(0) {
-                self.entries.insert(key, Entry::Other);
+                self.entries.insert(key, PlannedObject::Other);
                 return Ok(());
             }
         }
         if outline.has_ended(kind) {
-            self.entries.insert(key, Entry::Other);
+            self.entries.insert(key, PlannedObject::Other);
             return Ok(());
         }
         let requests = self.requests(outline.asking());
-        self.judge(&subject, key, |workload| Workload {
+        self.plan_workload(&subject, key, |workload| PlannedWorkload {
             replicas,
             requests,
             is_daemon_set: kind == Kind::DaemonSet,
@@ -189,13 +192,13 @@ impl<'f> Planner<'f> {
         Ok(())
     }
 
-    fn requests(&self, asking: Option<&amount::Asking<'_>>) -> Amount {
+    fn requests(&self, asking: Option<&resource_list::PodRequests<'_>>) -> ResourceList {
         let overhead = |class: &str| self.overheads.get(class).copied();
-        asking.map_or_else(Amount::default, |asking| asking.requests(overhead))
+        asking.map_or_else(ResourceList::default, |asking| asking.requests(overhead))
     }
 
-    fn look_at_pod(&mut self, json: &str) -> Result<(), SubjectError> {
-        let pod: PodOutline<'_> = read(json)?;
+    fn visit_pod(&mut self, json: &str) -> Result<(), ObjectError> {
+        let pod: PlacedPod<'_> = read(json)?;
         if pod.has_ended() {
             return Ok(());
         }
@@ -223,7 +226,7 @@ impl<'f> Planner<'f> {
         let namespace = Some(&*pod.metadata.namespace)
             .filter(|name| !name.is_empty())
             .unwrap_or("default");
-        let key = Key {
+        let key = WorkloadKey {
             namespace: namespace.to_owned(),
             kind: owner.map_or("Pod", |owner| &*owner.kind).to_owned(),
             name: owner
@@ -236,9 +239,10 @@ impl<'f> Planner<'f> {
             Err((_, true)) if is_daemon || on.is_none() => None,
             Err((key, _)) => {
                 // An image for Linux that a Windows node never started makes no workload for Windows.
-                let is_at_home = |spec: &amount::Asking<'_>| pod.is_ready() || !spec.has_linux_image();
+                let is_at_home =
+                    |spec: &resource_list::PodRequests<'_>| pod.is_ready() || !spec.has_linux_image();
                 let runs_there = on.is_some() && !is_daemon && pod.spec.as_ref().is_some_and(is_at_home);
-                self.judge_pod(json, key, requests, runs_there)?
+                self.plan_pod(json, key, requests, runs_there)?
             }
         };
         let Some(workload) = index.and_then(|index| self.workloads.get_mut(index)) else {
@@ -261,13 +265,13 @@ impl<'f> Planner<'f> {
     }
 
     /// The workload that an owner belongs to; else the key that it has, and whether it was looked at.
-    fn workload_of(&self, mut key: Key) -> Result<usize, (Key, bool)> {
+    fn workload_of(&self, mut key: WorkloadKey) -> Result<usize, (WorkloadKey, bool)> {
         // An owner of an owner of an owner is more than Kubernetes' own controllers make.
         for _ in 0..4 {
             match self.entries.get(&key) {
-                Some(Entry::Workload(index)) => return Ok(*index),
-                Some(Entry::Other) => return Err((key, true)),
-                Some(Entry::OwnedBy(owner)) => key = owner.clone(),
+                Some(PlannedObject::Workload(index)) => return Ok(*index),
+                Some(PlannedObject::Other) => return Err((key, true)),
+                Some(PlannedObject::OwnedBy(owner)) => key = owner.clone(),
                 None => break,
             }
         }
@@ -275,18 +279,18 @@ impl<'f> Planner<'f> {
     }
 
     /// Judges a workload by one of its pods: its own object was not among what was looked at.
-    fn judge_pod(
+    fn plan_pod(
         &mut self,
         json: &str,
-        key: Key,
-        requests: Amount,
+        key: WorkloadKey,
+        requests: ResourceList,
         on_windows: bool,
-    ) -> Result<Option<usize>, SubjectError> {
-        let subject = in_namespace(Subject::parse(Kind::Pod, json, Stage::Stored)?);
+    ) -> Result<Option<usize>, ObjectError> {
+        let subject = in_namespace(Object::parse(Kind::Pod, json, ReviewStage::Stored)?);
         let read_from = (key.kind != "Pod").then(|| subject.meta.display_name().to_owned());
         let is_daemon_set = key.kind == "DaemonSet";
         let before = self.workloads.len();
-        self.judge_as(&subject, key, on_windows, |workload| Workload {
+        self.plan_as(&subject, key, on_windows, |workload| PlannedWorkload {
             read_from,
             is_daemon_set,
             requests,
@@ -295,31 +299,36 @@ impl<'f> Planner<'f> {
         Ok((self.workloads.len() > before).then_some(before))
     }
 
-    fn judge(&mut self, subject: &Subject<'_>, key: Key, with: impl FnOnce(Workload) -> Workload) {
-        self.judge_as(subject, key, false, with);
+    fn plan_workload(
+        &mut self,
+        subject: &Object<'_>,
+        key: WorkloadKey,
+        with: impl FnOnce(PlannedWorkload) -> PlannedWorkload,
+    ) {
+        self.plan_as(subject, key, false, with);
     }
 
     /// Keeps what a subject says, where it is for Windows: by its evidence, or because it runs on Windows.
-    fn judge_as(
+    fn plan_as(
         &mut self,
-        subject: &Subject<'_>,
-        key: Key,
+        subject: &Object<'_>,
+        key: WorkloadKey,
         runs_on_windows: bool,
-        with: impl FnOnce(Workload) -> Workload,
+        with: impl FnOnce(PlannedWorkload) -> PlannedWorkload,
     ) {
         let labels = self
             .facts
             .namespaces
             .get(&*subject.namespace)
             .map(|it| &it.labels);
-        let policy = self.policies.effective(&Asker {
+        let policy = self.policies.effective(&PolicyQuery {
             namespace: &subject.namespace,
             labels,
             user: "",
             groups: &[],
             today: self.facts.today,
         });
-        let inference = infer(subject, self.facts, &policy);
+        let inference = infer_os(subject, self.facts, &policy);
         let is_windows = match inference.verdict {
             Verdict::Windows => true,
             Verdict::Unknown => runs_on_windows,
@@ -333,26 +342,26 @@ impl<'f> Planner<'f> {
             .pod()
             .filter(|_| is_windows)
         else {
-            self.entries.insert(key, Entry::Other);
+            self.entries.insert(key, PlannedObject::Other);
             return;
         };
         let placement = || (policy.name.clone(), policy.placement);
         self.placements
             .entry(key.namespace.clone())
             .or_insert_with(placement);
-        let world = World::new(&self.nodes, self.facts, &policy, self.question.to);
-        let reading = Reading {
+        let world = TargetNodes::new(&self.nodes, self.facts, &policy, self.question.to);
+        let reading = WorkloadContext {
             as_placed: subject.kind == Kind::Pod
                 && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),
             world: &world,
             cx,
         };
         let found = reading.images();
-        let workload = Workload {
+        let workload = PlannedWorkload {
             read_from: None,
             is_daemon_set: false,
             replicas: Some(1),
-            requests: Amount::default(),
+            requests: ResourceList::default(),
             images: Vec::new(),
             kernel: reading.kernel(),
             statements: reading.statements(),
@@ -367,14 +376,14 @@ impl<'f> Planner<'f> {
         };
         let images = found
             .into_iter()
-            .map(|(path, image)| Use {
+            .map(|(path, image)| ImageUse {
                 path,
                 image: self.intern(&image),
             })
             .collect();
-        self.workloads.push(with(Workload { images, ..workload }));
+        self.workloads.push(with(PlannedWorkload { images, ..workload }));
         self.entries
-            .insert(key, Entry::Workload(self.workloads.len() - 1));
+            .insert(key, PlannedObject::Workload(self.workloads.len() - 1));
     }
 
     fn intern(&mut self, name: &str) -> Arc<str> {
@@ -386,10 +395,10 @@ impl<'f> Planner<'f> {
         name
     }
 
-    fn knowledge(&self) -> Knowledge<'_> {
+    fn knowledge(&self) -> ImageKnowledge<'_> {
         let classes = &mut self.facts.runtime_classes.iter();
-        let of_hyper_v = classes.find(|(_, class)| class.isolation() == Isolation::HyperV);
-        Knowledge {
+        let of_hyper_v = classes.find(|(_, class)| class.isolation() == ContainerIsolation::HyperV);
+        ImageKnowledge {
             facts: self.facts,
             target: self.question.to,
             answers: &self.answers,
@@ -405,7 +414,7 @@ impl<'f> Planner<'f> {
         for workload in &self.workloads {
             for used in &workload.images {
                 let statement = knowledge.state(used, workload.kernel);
-                if statement.class == Class::Unknown {
+                if statement.class == UpgradeClass::Unknown {
                     open.insert(used.image.to_string());
                 }
                 open.extend(statement.proposed.map(|proposal| proposal.image));
@@ -418,32 +427,33 @@ impl<'f> Planner<'f> {
     }
 
     /// What is to be said of one workload by itself.
-    fn state(&self, workload: &Workload) -> Vec<Statement> {
+    fn state(&self, workload: &PlannedWorkload) -> Vec<PlanFinding> {
         let knowledge = self.knowledge();
         let images = workload.images.iter().map(|used| {
             let statement = knowledge.state(used, workload.kernel);
             match &workload.ready_on {
-                Some(node) if statement.class == Class::Unknown => {
+                Some(node) if statement.class == UpgradeClass::Unknown => {
                     let message = format!(
                         "a pod with {} is ready on {node}",
                         crate::model::text::shown(&used.image)
                     );
-                    let because = Because::row(format!("ready on a node of {}", self.question.to), READY);
-                    Statement::new(Class::Unchanged, &*used.path, message, because)
+                    let because =
+                        FindingSource::row(format!("ready on a node of {}", self.question.to), READY);
+                    PlanFinding::new(UpgradeClass::Unchanged, &*used.path, message, because)
                 }
                 _ => statement,
             }
         });
-        let mut said: Vec<Statement> = images.collect();
+        let mut said: Vec<PlanFinding> = images.collect();
         said.extend(workload.statements.iter().cloned());
         let target = target::named(self.question.to);
-        if workload.kernel != Kernel::Known(Isolation::HostProcess) {
+        if workload.kernel != WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
             said.extend(workload.accounts.iter().map(|account| {
                 let proven = self.proven.get(&account.name).map(String::as_str);
                 let statement = account.state(&target, proven);
                 if self.question.gmsa_ready {
-                    Statement {
-                        class: Class::Unchanged,
+                    PlanFinding {
+                        class: UpgradeClass::Unchanged,
                         ..statement.note()
                     }
                 } else {
@@ -457,15 +467,15 @@ impl<'f> Planner<'f> {
 
 const READY: &str = "https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#pod-conditions";
 
-fn in_namespace(mut subject: Subject<'_>) -> Subject<'_> {
+fn in_namespace(mut subject: Object<'_>) -> Object<'_> {
     if subject.namespace.is_empty() {
         subject.namespace = "default".into();
     }
     subject
 }
 
-fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, SubjectError> {
-    serde_json::from_str(json).map_err(|error| SubjectError {
+fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> {
+    serde_json::from_str(json).map_err(|error| ObjectError {
         path: ".".to_owned(),
         reason: error.to_string(),
     })

@@ -2,14 +2,14 @@
 
 mod autoscaler;
 mod daemon_sets;
+mod helm_values;
 mod install;
 mod nodes;
-pub mod others;
+pub mod other_engines;
 mod platform;
 mod pools;
+mod recommendations;
 pub mod text;
-mod values;
-mod wanted;
 mod workloads;
 
 use std::collections::BTreeSet;
@@ -17,20 +17,20 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cluster::around::Around;
+use crate::cluster::around::ClusterEnvironment;
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Release, supported_on};
-use crate::model::named::named;
 use crate::model::node::major_minor;
+use crate::model::string_enum::string_enum;
 use crate::model::text::list;
-use crate::plan::Plan;
+use crate::plan::UpgradePlan;
 use crate::render::can_move;
-use crate::scan::report::Gap;
+use crate::scan::report::ScanGap;
 
+pub use self::helm_values::{HelmValues, ValuesEntry};
 pub use self::platform::Platform;
-pub use self::values::{Entry, Values};
-pub use self::wanted::facts;
-pub use self::workloads::{Owner, Workloads, excluded};
+pub use self::recommendations::facts;
+pub use self::workloads::{DeniedWorkload, WorkloadFindings, excluded};
 
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/preflight/v1";
@@ -43,18 +43,18 @@ const OLDEST: u32 = 30;
 
 /// What was read of a cluster, as one value.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight<'s> {
+pub struct ClusterInput<'s> {
     /// Nodes, RuntimeClasses and namespaces, with the facts that they make.
     pub snapshot: &'s Snapshot,
     /// What stands around Transom.
-    pub around: &'s Around,
+    pub around: &'s ClusterEnvironment,
     /// Which platform it is.
     pub platform: &'s Platform,
     /// The resources that could not be listed, as in `nodes`; not the workloads.
     pub unread: &'s BTreeSet<String>,
 }
 
-impl Sight<'_> {
+impl ClusterInput<'_> {
     /// Whether all of these resources could be listed.
     fn could_list(&self, resources: &[&str]) -> bool {
         !resources.iter().any(|resource| self.unread.contains(*resource))
@@ -74,15 +74,15 @@ pub struct Preflight {
     /// The name of the platform, as its file of values is called.
     pub platform: &'static str,
     /// What it all adds up to.
-    pub summary: Summary,
+    pub summary: PreflightSummary,
     /// What was seen, by subject.
-    pub sections: Vec<Section>,
+    pub sections: Vec<PreflightSection>,
     /// The workloads that would be denied, by namespace, kind and name.
-    pub denied: Vec<Owner>,
+    pub denied: Vec<DeniedWorkload>,
     /// The values to install with.
-    pub values: Values,
+    pub values: HelmValues,
     /// What could not be read or judged.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<ScanGap>,
     /// Whether everything was read that decides what would be denied.
     #[serde(skip)]
     pub is_known: bool,
@@ -91,7 +91,7 @@ pub struct Preflight {
 /// Counts.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub struct PreflightSummary {
     /// Objects that were read.
     pub objects: usize,
     /// Top owners for Windows.
@@ -113,18 +113,18 @@ pub struct Summary {
 /// What was seen of one subject.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Section {
+pub struct PreflightSection {
     /// Its title.
     pub title: &'static str,
     /// What there is to say.
-    pub statements: Vec<Statement>,
+    pub statements: Vec<PreflightFinding>,
 }
 
-named! {
+string_enum! {
     /// What is to be done about a statement.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "lowercase")]
-    pub enum Weight {
+    pub enum FindingStatus {
         /// Nothing.
         Fine = "fine",
         /// Something, by who installs Transom.
@@ -135,9 +135,9 @@ named! {
 /// One thing that was seen, with what says so and what ends it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Statement {
+pub struct PreflightFinding {
     /// Whether something is to be done.
-    pub weight: Weight,
+    pub weight: FindingStatus,
     /// What was seen: lower case, no full stop.
     pub text: String,
     /// The objects that say so.
@@ -147,11 +147,11 @@ pub struct Statement {
     pub cure: Option<String>,
 }
 
-impl Statement {
+impl PreflightFinding {
     /// Something that is as it should be.
     fn fine(text: impl Into<String>) -> Self {
-        Statement {
-            weight: Weight::Fine,
+        PreflightFinding {
+            weight: FindingStatus::Fine,
             text: text.into(),
             evidence: Vec::new(),
             cure: None,
@@ -160,10 +160,10 @@ impl Statement {
 
     /// Something that is to be ended, and how.
     fn act(text: impl Into<String>, cure: impl Into<String>) -> Self {
-        Statement {
-            weight: Weight::Act,
+        PreflightFinding {
+            weight: FindingStatus::Act,
             cure: Some(cure.into()),
-            ..Statement::fine(text)
+            ..PreflightFinding::fine(text)
         }
     }
 
@@ -186,45 +186,45 @@ impl Preflight {
     /// The report of a cluster in which these workloads were judged. `gaps`: what could not be read.
     /// `plan`: what a move to the [newest build](newest) takes, where that was planned.
     pub fn new(
-        sight: Sight<'_>,
-        workloads: Workloads<'_>,
-        plan: Option<&Plan>,
-        mut gaps: Vec<Gap>,
+        sight: ClusterInput<'_>,
+        workloads: WorkloadFindings<'_>,
+        plan: Option<&UpgradePlan>,
+        mut gaps: Vec<ScanGap>,
         at: Timestamp,
     ) -> Self {
         let mut wanted = install::values(sight, &workloads);
         let is_known = workloads.not_known(sight).is_none();
         let sections = vec![
-            Section {
+            PreflightSection {
                 title: "Platform",
                 statements: platform_statements(sight, &workloads),
             },
-            Section {
+            PreflightSection {
                 title: "Nodes",
                 statements: nodes::statements(sight, plan, &mut wanted),
             },
-            Section {
+            PreflightSection {
                 title: "Pools at zero nodes",
                 statements: pools::statements(sight, &workloads),
             },
-            Section {
+            PreflightSection {
                 title: "RuntimeClasses",
                 statements: nodes::classes(sight),
             },
-            Section {
+            PreflightSection {
                 title: "Workloads",
                 statements: workloads.statements(),
             },
-            Section {
+            PreflightSection {
                 title: "DaemonSets",
                 statements: workloads.daemon_set_statements(),
             },
-            Section {
+            PreflightSection {
                 title: "Other engines",
-                statements: others::statements(sight, &workloads),
+                statements: other_engines::statements(sight, &workloads),
             },
         ];
-        let summary = Summary {
+        let summary = PreflightSummary {
             objects: workloads.objects,
             windows: workloads.windows,
             denied: workloads.denied_count(),
@@ -266,38 +266,38 @@ fn count(number: usize, one: &str) -> String {
     format!("{number} {one}{s}")
 }
 
-fn platform_statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement> {
+fn platform_statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     let version = &sight.around.version;
     match major_minor(version) {
         Some((1, minor)) if minor < OLDEST => all.push(
-            Statement::act(
+            PreflightFinding::act(
                 format!("Kubernetes is {version}; Transom needs 1.{OLDEST} or later"),
                 format!("upgrade the control plane to 1.{OLDEST} or later first"),
             )
             .by(["the API server"]),
         ),
-        _ => all.push(Statement::fine(format!("Kubernetes is {version}")).by(["the API server"])),
+        _ => all.push(PreflightFinding::fine(format!("Kubernetes is {version}")).by(["the API server"])),
     }
     let file = format!("charts/transom/platforms/{}.yaml", sight.platform.name);
     if sight.platform.told_by.is_empty() && !sight.could_list(&["nodes"]) {
-        all.push(Statement::act(
+        all.push(PreflightFinding::act(
             "not known (not read): the platform, of which nodes tell most",
             "choose its file of charts/transom/platforms by yourself",
         ));
     }
     all.push(
-        Statement::fine(format!(
+        PreflightFinding::fine(format!(
             "the platform is {}; its file of values is {file}",
             sight.platform.title
         ))
         .by(sight.platform.told_by.iter()),
     );
     if sight.snapshot.view.pod_policies.is_empty() && !sight.around.groups.contains_key("transom.dev") {
-        all.push(Statement::fine("Transom is not installed"));
+        all.push(PreflightFinding::fine("Transom is not installed"));
     } else {
         all.push(
-            Statement::act(
+            PreflightFinding::act(
                 "the kinds of Transom are known here already: it is installed, or was",
                 "where it is installed, transom scan says what it does with what is stored",
             )
@@ -311,7 +311,7 @@ fn platform_statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<State
             .collect();
         if !others.is_empty() {
             all.push(
-                Statement::act(
+                PreflightFinding::act(
                     "the pods' network is not that of the VPC, so the control plane of EKS may not reach pods",
                     "put Transom on the host network: hostNetwork: true, ports.webhook: 10260, ports.health: 10261 \
                      (docs/how-to/install.md, The host network)",
@@ -332,7 +332,7 @@ pub fn newest(snapshot: &Snapshot) -> Option<&'static Release> {
 }
 
 /// The command that says what a move to the newest build takes, and what it would say in short.
-fn plan_hint(sight: Sight<'_>, plan: Option<&Plan>) -> Option<Statement> {
+fn plan_hint(sight: ClusterInput<'_>, plan: Option<&UpgradePlan>) -> Option<PreflightFinding> {
     let facts = &sight.snapshot.facts;
     let target = newest(sight.snapshot)?;
     let older: Vec<String> = (facts.builds().iter())
@@ -345,12 +345,12 @@ fn plan_hint(sight: Sight<'_>, plan: Option<&Plan>) -> Option<Statement> {
     let in_short = plan.map_or_else(String::new, |plan| {
         format!("; {} (assumed placement: {})", can_move(plan), plan.placement)
     });
-    Some(Statement {
+    Some(PreflightFinding {
         cure: Some(format!(
             "transom plan --to {} says what a move to {} takes",
             target.name, target.product
         )),
-        ..Statement::fine(format!(
+        ..PreflightFinding::fine(format!(
             "there is a newer build than {} that Kubernetes 1.{} supports: {} ({}){in_short}",
             list(&older, MOST),
             facts.kubernetes,

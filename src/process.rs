@@ -1,19 +1,19 @@
 //! What every long-running process needs: tasks that are watched, readiness, metrics, logs, traces, bounded files. Nothing of Kubernetes.
 
+pub mod arg_parsers;
 pub mod files;
 mod json_lines;
-pub mod last_words;
 mod log_queue;
 pub mod logs;
 pub mod metrics;
+pub mod panic_writer;
 pub mod readiness;
-pub mod room;
+pub mod resource_limits;
 pub mod tasks;
 #[cfg(test)]
 pub(crate) mod test_log;
 pub mod traces;
 mod usage;
-pub mod values;
 
 use jiff::Timestamp;
 use jiff::civil::Date;

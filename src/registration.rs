@@ -2,8 +2,8 @@
 //!
 //! The chart, `transom generate webhooks` and the tests register what is made here.
 
-mod conditions;
 pub mod configurations;
+mod match_conditions;
 pub mod names;
 
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
-pub use self::conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
-use self::conditions::{Sieve, conditions};
+pub use self::match_conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
+use self::match_conditions::{MatchScope, conditions};
 use crate::engine::namespace_labels::IGNORE_LABEL;
-use crate::model::named::named;
 use crate::model::node::PoolLabel;
+use crate::model::string_enum::string_enum;
 
 /// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
@@ -47,7 +47,7 @@ const LATE: &str = "zz-";
 
 /// Where the API server finds Transom.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Endpoint {
+pub enum WebhookEndpoint {
     /// A Service, at port 443.
     Service {
         /// Its name.
@@ -59,7 +59,7 @@ pub enum Endpoint {
     Url(String),
 }
 
-named! {
+string_enum! {
     /// What happens to a request when Transom cannot be asked.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum FailurePolicy {
@@ -73,11 +73,11 @@ named! {
 
 /// What may differ from one registration to the next.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Options {
+pub struct RegistrationOptions {
     /// The name of the installation; both configurations are named `zz-` and this.
     pub name: String,
     /// Where Transom is.
-    pub endpoint: Endpoint,
+    pub endpoint: WebhookEndpoint,
     /// The CAs that its certificate may come from, in PEM; `None` where the controller writes them.
     pub ca_bundle: Option<Vec<u8>>,
     /// What happens without Transom to pods that are surely for Windows, in `/validate`. All else passes.
@@ -94,11 +94,11 @@ pub struct Options {
     pub default_os: Option<LabelSelector>,
 }
 
-impl Default for Options {
+impl Default for RegistrationOptions {
     fn default() -> Self {
-        Options {
+        RegistrationOptions {
             name: "transom".to_owned(),
-            endpoint: Endpoint::Service {
+            endpoint: WebhookEndpoint::Service {
                 name: "transom".to_owned(),
                 namespace: "transom-system".to_owned(),
             },
@@ -141,15 +141,15 @@ pub fn leaving_out() -> impl Iterator<Item = &'static str> {
 }
 
 /// The configuration of `/mutate`. Its entries all fail open.
-pub fn mutating(options: &Options) -> MutatingWebhookConfiguration {
+pub fn mutating(options: &RegistrationOptions) -> MutatingWebhookConfiguration {
     let entries = options
-        .entries(Phase::Mutate)
+        .entries(WebhookPhase::Mutate)
         .into_iter()
         .map(|entry| MutatingWebhook {
             admission_review_versions: versions(),
-            client_config: options.client(path(Phase::Mutate, entry.sieve)),
+            client_config: options.client(path(WebhookPhase::Mutate, entry.match_scope)),
             failure_policy: Some(FailurePolicy::Ignore.as_str().to_owned()),
-            match_conditions: Some(conditions(entry.sieve, &options.pool_labels)),
+            match_conditions: Some(conditions(entry.match_scope, &options.pool_labels)),
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
@@ -166,17 +166,17 @@ pub fn mutating(options: &Options) -> MutatingWebhookConfiguration {
 }
 
 /// The configuration of `/validate`. Only `certain` may fail closed.
-pub fn validating(options: &Options) -> ValidatingWebhookConfiguration {
-    let entries = options.entries(Phase::Validate).into_iter().map(|entry| {
-        let failure_policy = match entry.sieve {
-            Sieve::Certain => FailurePolicy::Fail,
+pub fn validating(options: &RegistrationOptions) -> ValidatingWebhookConfiguration {
+    let entries = options.entries(WebhookPhase::Validate).into_iter().map(|entry| {
+        let failure_policy = match entry.match_scope {
+            MatchScope::Certain => FailurePolicy::Fail,
             _ => FailurePolicy::Ignore,
         };
         ValidatingWebhook {
             admission_review_versions: versions(),
-            client_config: options.client(path(Phase::Validate, entry.sieve)),
+            client_config: options.client(path(WebhookPhase::Validate, entry.match_scope)),
             failure_policy: Some(failure_policy.as_str().to_owned()),
-            match_conditions: Some(conditions(entry.sieve, &options.pool_labels)),
+            match_conditions: Some(conditions(entry.match_scope, &options.pool_labels)),
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
@@ -194,63 +194,63 @@ pub fn validating(options: &Options) -> ValidatingWebhookConfiguration {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum WebhookPhase {
     Mutate,
     Validate,
 }
 
 /// Where an entry calls Transom. Entries that select objects without a sign of Windows have a path of their own: a review
 /// that is too large to be read passes there, and is denied elsewhere.
-fn path(phase: Phase, sieve: Sieve) -> &'static str {
-    match (phase, sieve) {
-        (Phase::Mutate, Sieve::Unsaid | Sieve::LinuxPods) => "/mutate/no-sign",
-        (Phase::Mutate, _) => "/mutate",
-        (Phase::Validate, Sieve::Unsaid | Sieve::LinuxPods) => "/validate/no-sign",
-        (Phase::Validate, _) => "/validate",
+fn path(phase: WebhookPhase, match_scope: MatchScope) -> &'static str {
+    match (phase, match_scope) {
+        (WebhookPhase::Mutate, MatchScope::Unsaid | MatchScope::LinuxPods) => "/mutate/no-sign",
+        (WebhookPhase::Mutate, _) => "/mutate",
+        (WebhookPhase::Validate, MatchScope::Unsaid | MatchScope::LinuxPods) => "/validate/no-sign",
+        (WebhookPhase::Validate, _) => "/validate",
     }
 }
 
-struct Entry<'o> {
+struct WebhookEntry<'o> {
     name: &'static str,
-    sieve: Sieve,
+    match_scope: MatchScope,
     rules: Vec<RuleWithOperations>,
     /// Further than the exclusions.
     only_in: Option<&'o LabelSelector>,
 }
 
-impl Options {
+impl RegistrationOptions {
     /// One entry for all that has a sign of Windows, as long as all of it fails the same way: the API server turns an
     /// object into what CEL reads once for each entry.
-    fn entries(&self, phase: Phase) -> Vec<Entry<'_>> {
+    fn entries(&self, phase: WebhookPhase) -> Vec<WebhookEntry<'_>> {
         let [sign, default_os, linux_pods] = match phase {
-            Phase::Mutate => [names::MUTATE, names::DEFAULT_OS_MUTATE, names::LINUX_PODS_MUTATE],
-            Phase::Validate => [
+            WebhookPhase::Mutate => [names::MUTATE, names::DEFAULT_OS_MUTATE, names::LINUX_PODS_MUTATE],
+            WebhookPhase::Validate => [
                 names::VALIDATE,
                 names::DEFAULT_OS_VALIDATE,
                 names::LINUX_PODS_VALIDATE,
             ],
         };
-        let entry = |name, sieve, only_in| Entry {
+        let entry = |name, match_scope, only_in| WebhookEntry {
             name,
-            sieve,
-            rules: match sieve {
-                Sieve::LinuxPods => linux_pods_rules(phase),
+            match_scope,
+            rules: match match_scope {
+                MatchScope::LinuxPods => linux_pods_rules(phase),
                 _ => rules(phase),
             },
             only_in,
         };
         let mut entries = match (phase, self.validate_failure_policy) {
-            (Phase::Validate, FailurePolicy::Fail) => vec![
-                entry(names::CERTAIN_VALIDATE, Sieve::Certain, None),
-                entry(sign, Sieve::Rest, None),
+            (WebhookPhase::Validate, FailurePolicy::Fail) => vec![
+                entry(names::CERTAIN_VALIDATE, MatchScope::Certain, None),
+                entry(sign, MatchScope::Rest, None),
             ],
-            _ => vec![entry(sign, Sieve::Sign, None)],
+            _ => vec![entry(sign, MatchScope::Sign, None)],
         };
         if let Some(selector) = &self.default_os {
-            entries.push(entry(default_os, Sieve::Unsaid, Some(selector)));
+            entries.push(entry(default_os, MatchScope::Unsaid, Some(selector)));
         }
         if let Some(selector) = &self.linux_pods {
-            entries.push(entry(linux_pods, Sieve::LinuxPods, Some(selector)));
+            entries.push(entry(linux_pods, MatchScope::LinuxPods, Some(selector)));
         }
         entries
     }
@@ -269,7 +269,7 @@ impl Options {
     fn client(&self, path: &str) -> WebhookClientConfig {
         let ca_bundle = self.ca_bundle.clone().map(ByteString);
         match &self.endpoint {
-            Endpoint::Service { name, namespace } => WebhookClientConfig {
+            WebhookEndpoint::Service { name, namespace } => WebhookClientConfig {
                 ca_bundle,
                 service: Some(ServiceReference {
                     name: name.clone(),
@@ -279,7 +279,7 @@ impl Options {
                 }),
                 url: None,
             },
-            Endpoint::Url(url) => WebhookClientConfig {
+            WebhookEndpoint::Url(url) => WebhookClientConfig {
                 ca_bundle,
                 service: None,
                 url: Some(format!("{}{path}", url.trim_end_matches('/'))),
@@ -295,7 +295,7 @@ impl Options {
     /// The namespaces of an entry: none that a cluster needs to start, none whose owner has opted out.
     fn namespaces(&self, only_in: Option<&LabelSelector>) -> LabelSelector {
         let mut left_out: Vec<&str> = NEVER.into();
-        if let Endpoint::Service { namespace, .. } = &self.endpoint {
+        if let WebhookEndpoint::Service { namespace, .. } = &self.endpoint {
             left_out.push(namespace);
         }
         left_out.extend(self.excluded_namespaces.iter().map(String::as_str));
@@ -314,15 +314,15 @@ impl Options {
 
 /// What is matched: pods, what carries a template of one, and two subresources. Never nodes, leases or bindings, status
 /// or scale, and no deletion.
-fn rules(phase: Phase) -> Vec<RuleWithOperations> {
+fn rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
     const WRITTEN: &[&str] = &["CREATE", "UPDATE"];
     let pods = match phase {
         // Nothing that placement sets may be changed of a pod that is there.
-        Phase::Mutate => [
+        WebhookPhase::Mutate => [
             rule("", &["pods"], &["CREATE"]),
             rule("", &["pods/ephemeralcontainers"], &["UPDATE"]),
         ],
-        Phase::Validate => [
+        WebhookPhase::Validate => [
             rule("", &["pods"], WRITTEN),
             rule("", &["pods/ephemeralcontainers", "pods/resize"], &["UPDATE"]),
         ],
@@ -340,11 +340,11 @@ fn rules(phase: Phase) -> Vec<RuleWithOperations> {
 }
 
 /// What `linux-pods` asks about: pods are kept off Windows nodes; those of a DaemonSet only its template can keep off.
-fn linux_pods_rules(phase: Phase) -> Vec<RuleWithOperations> {
+fn linux_pods_rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
     let pods = rule("", &["pods"], &["CREATE"]);
     match phase {
-        Phase::Mutate => vec![pods],
-        Phase::Validate => vec![pods, rule("apps", &["daemonsets"], &["CREATE", "UPDATE"])],
+        WebhookPhase::Mutate => vec![pods],
+        WebhookPhase::Validate => vec![pods, rule("apps", &["daemonsets"], &["CREATE", "UPDATE"])],
     }
 }
 

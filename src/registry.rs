@@ -1,9 +1,9 @@
 //! Asks the registries of images, anonymously, for which Windows builds there is one: a bounded number of requests, each
 //! bounded in time and size. No credentials are read, and what registries answer is only ever read as data.
 
-mod address;
-mod challenge;
+mod auth;
 mod client;
+mod endpoint;
 mod manifest;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,9 +13,9 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
-use self::address::Place;
-use self::client::Client;
 pub use self::client::NoClient;
+use self::client::RegistryClient;
+use self::endpoint::RegistryEndpoint;
 use crate::model::build::Build;
 
 /// So many images are asked for at once, each with one request at a time.
@@ -27,7 +27,7 @@ const WHOLE: Duration = Duration::from_secs(120);
 
 /// What a registry says of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum RegistryImage {
     /// It is there for these Windows builds; none, where it is there and not for Windows.
     Builds(Vec<Build>),
     /// There is nothing by that name.
@@ -38,22 +38,22 @@ pub enum Found {
 
 /// What is in the way of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Trouble {
+enum RegistryError {
     /// It is in the way of every image of that registry.
     Registry(String),
     /// It is in the way of this image.
     Image(String),
 }
 
-impl Trouble {
+impl RegistryError {
     fn image(why: impl Into<String>) -> Self {
-        Trouble::Image(why.into())
+        RegistryError::Image(why.into())
     }
 }
 
 /// The registries of images, and what has become of asking them.
 pub struct Registries {
-    client: Client,
+    client: RegistryClient,
     /// How long all requests may take, and until when that is.
     whole: Duration,
     until: Option<Instant>,
@@ -71,10 +71,10 @@ impl Registries {
     /// # Errors
     /// When there are none.
     pub fn new() -> Result<Self, NoClient> {
-        Ok(Registries::by(Client::new()?))
+        Ok(Registries::by(RegistryClient::new()?))
     }
 
-    fn by(client: Client) -> Self {
+    fn by(client: RegistryClient) -> Self {
         Registries {
             client,
             whole: WHOLE,
@@ -87,7 +87,7 @@ impl Registries {
     }
 
     /// Asks for images that were not asked for before, as long as there are not too many in all.
-    pub async fn ask(&mut self, images: BTreeSet<String>) -> Vec<(String, Found)> {
+    pub async fn ask(&mut self, images: BTreeSet<String>) -> Vec<(String, RegistryImage)> {
         let mut now = Vec::new();
         for image in images {
             if self.asked.contains(&image) {
@@ -102,9 +102,10 @@ impl Registries {
         }
         let until = *self.until.get_or_insert_with(|| Instant::now() + self.whole);
         let asking = now.into_iter().map(|image| self.ask_for(image, until));
-        let answers: Vec<(String, Found)> = stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
+        let answers: Vec<(String, RegistryImage)> =
+            stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
         for (image, found) in &answers {
-            if let (Found::Unknown(why), Ok(place)) = (found, Place::of(image)) {
+            if let (RegistryImage::Unknown(why), Ok(place)) = (found, RegistryEndpoint::of(image)) {
                 let of_registry = self.troubles.entry(place.registry).or_default();
                 *of_registry.entry(why.clone()).or_default() += 1;
             }
@@ -132,32 +133,32 @@ impl Registries {
         notes
     }
 
-    async fn ask_for(&self, image: String, until: Instant) -> (String, Found) {
+    async fn ask_for(&self, image: String, until: Instant) -> (String, RegistryImage) {
         let late = |_| {
-            Found::Unknown(format!(
+            RegistryImage::Unknown(format!(
                 "not answered within the {:?} for all registries",
                 self.whole
             ))
         };
-        let found = match Place::of(&image) {
+        let found = match RegistryEndpoint::of(&image) {
             Ok(place) => timeout_at(until, self.ask_at(&place)).await.unwrap_or_else(late),
-            Err(why) => Found::Unknown(why),
+            Err(why) => RegistryImage::Unknown(why),
         };
         (image, found)
     }
 
-    async fn ask_at(&self, place: &Place) -> Found {
+    async fn ask_at(&self, place: &RegistryEndpoint) -> RegistryImage {
         let down = || self.down.lock().unwrap_or_else(PoisonError::into_inner);
         let known = down().get(&place.registry).cloned();
         if let Some(why) = known {
-            return Found::Unknown(why);
+            return RegistryImage::Unknown(why);
         }
         match self.client.look_up(place).await {
             Ok(found) => found,
-            Err(Trouble::Image(why)) => Found::Unknown(why),
-            Err(Trouble::Registry(why)) => {
+            Err(RegistryError::Image(why)) => RegistryImage::Unknown(why),
+            Err(RegistryError::Registry(why)) => {
                 down().insert(place.registry.clone(), why.clone());
-                Found::Unknown(why)
+                RegistryImage::Unknown(why)
             }
         }
     }

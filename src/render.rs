@@ -19,7 +19,7 @@ pub use self::json::Json;
 pub use self::plain::write_json;
 pub use self::plan::{can_move, plan_section, plan_text};
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
-pub use self::scan::{Shown, scan_json, scan_sarif, scan_text};
+pub use self::scan::{ScanView, scan_json, scan_sarif, scan_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};
 
@@ -33,7 +33,7 @@ use crate::model::severity::Severity;
 /// What all objects together add up to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub struct CheckSummary {
     /// Objects that rules looked at.
     pub subjects: usize,
     /// Those of them that are Windows pods or carry one.
@@ -51,21 +51,21 @@ pub struct Summary {
     pub open: [usize; Severity::ALL.len()],
 }
 
-impl Summary {
+impl CheckSummary {
     /// Counts one object.
     pub fn count(&mut self, checked: &Checked<'_>) {
-        let inspection = &checked.inspection;
+        let evaluation = &checked.evaluation;
         self.subjects += 1;
-        self.windows += usize::from(inspection.inference.verdict == Verdict::Windows);
-        self.denied += usize::from(inspection.decision() == Decision::Deny);
+        self.windows += usize::from(evaluation.inference.verdict == Verdict::Windows);
+        self.denied += usize::from(evaluation.decision() == Decision::Deny);
         self.not_admitted += usize::from(checked.not_admitted.is_some());
-        self.findings += inspection.findings.len();
-        self.exempted += inspection
+        self.findings += evaluation.findings.len();
+        self.exempted += evaluation
             .exempted
             .iter()
             .map(|(_, found)| found.len())
             .sum::<usize>();
-        for finding in inspection.open() {
+        for finding in evaluation.open() {
             self.open[finding.severity as usize] += 1;
         }
     }
@@ -73,17 +73,17 @@ impl Summary {
 
 /// What was left out of the judgement.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Unjudged {
+pub struct NotEvaluated {
     /// Objects of kinds that rules do not know and that carry pods: how many, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// Documents of folders that are no Kubernetes objects, by their places.
     pub passed_over: Vec<String>,
 }
 
-impl Unjudged {
+impl NotEvaluated {
     /// What manifests leave out.
     pub fn of(manifests: &Manifests) -> Self {
-        Unjudged {
+        NotEvaluated {
             skipped: manifests.skipped(),
             passed_over: manifests.passed_over(),
         }

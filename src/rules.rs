@@ -16,9 +16,9 @@ mod storage;
 mod volumes;
 
 pub use context::{ContainerAt, Cx, Image, PodCx, VolumeAt};
-pub(crate) use os::{Selects, selects_windows};
+pub(crate) use os::{OsSelection, selects_windows};
 use rule::Gate;
-pub use rule::{Builds, Check, Finding, MOST_OF_A_RULE, Out, Resolver, Rule, Weigh};
+pub use rule::{ActionOf, Builds, Check, Finding, MOST_OF_A_RULE, Reporter, Resolver, Rule};
 pub use security::POD_SECURITY;
 
 /// A family of rules: the hundreds of their ids.

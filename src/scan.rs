@@ -1,18 +1,18 @@
 //! Scanning: what is stored already, judged as admission would judge it if it were created again. Reads nothing by itself.
 
-mod collect;
-mod judge;
-mod judged;
-mod like;
+mod context;
+mod dedup;
+mod evaluate;
 mod nodes;
 pub mod pods;
 pub mod report;
-mod world;
+mod report_builder;
+mod result;
 
-pub(crate) use self::collect::{Alike, MOST_OWNERS};
-pub use self::collect::{Frame, Scan};
-pub use self::judge::{Looked, Passed, look, look_at};
-pub use self::judged::{Fate, Foreign, Found, Judged, Outcome, Uid};
-pub use self::like::{Like, like};
+pub use self::context::{EvalContext, NotReviewed, PolicyOverrides};
+pub use self::dedup::{DedupKey, dedup_key};
+pub use self::evaluate::{Evaluated, SkipReason, evaluate_object, evaluate_stored};
 pub use self::nodes::nodes;
-pub use self::world::{NotAsked, Overrides, World};
+pub(crate) use self::report_builder::{KnownDuplicates, MOST_OWNERS};
+pub use self::report_builder::{ReportHeader, Scan};
+pub use self::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult, Uid};

@@ -1,10 +1,10 @@
 //! A running server: what is assembled, what judges reviews, and the line that each review leaves in the log.
 
-mod audit;
+mod audit_line;
 mod certificates;
-mod gauges;
+mod cluster_metrics;
 pub(crate) mod in_cluster;
-mod reviewer;
+mod review_handler;
 pub(crate) mod standalone;
 
 use std::time::Duration;
@@ -13,10 +13,10 @@ use anyhow::Context as _;
 use tokio::runtime::Handle;
 
 use self::in_cluster::InClusterArgs;
-use self::standalone::Files;
+use self::standalone::StandaloneFiles;
 use crate::model::facts::Facts;
 use crate::process::traces;
-use crate::webhook::Config;
+use crate::webhook::WebhookConfig;
 
 /// How long the last spans may take to reach their collector, after the last review.
 const LAST_SPANS: Duration = Duration::from_secs(3);
@@ -25,19 +25,19 @@ const LAST_SPANS: Duration = Duration::from_secs(3);
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
 /// What a server is made of.
-pub struct Settings {
+pub struct ServeSettings {
     /// Where policies and facts come from.
-    pub source: Source,
+    pub source: PolicySource,
     /// Where spans go; none are made without.
-    pub tracing: Option<traces::Settings>,
+    pub tracing: Option<traces::TracingSettings>,
     /// The webhook; its tracer is made here.
-    pub webhook: Config,
+    pub webhook: WebhookConfig,
 }
 
 /// Where policies and facts come from.
-pub enum Source {
+pub enum PolicySource {
     /// From files, without a cluster.
-    Files(Files),
+    Files(StandaloneFiles),
     /// From the watches of a cluster, and from what the arguments say of it.
     Cluster(Box<InClusterArgs>, Facts),
 }
@@ -46,7 +46,7 @@ pub enum Source {
 ///
 /// # Errors
 /// What kept the server from starting, or ended it before its time; in words for a person.
-pub fn run(settings: Settings) -> anyhow::Result<()> {
+pub fn run(settings: ServeSettings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -64,8 +64,8 @@ pub fn run(settings: Settings) -> anyhow::Result<()> {
     ended
 }
 
-async fn serve(settings: Settings, behind: Handle) -> anyhow::Result<()> {
-    let Settings {
+async fn serve(settings: ServeSettings, behind: Handle) -> anyhow::Result<()> {
+    let ServeSettings {
         source,
         tracing,
         mut webhook,
@@ -79,8 +79,8 @@ async fn serve(settings: Settings, behind: Handle) -> anyhow::Result<()> {
         exporter = Some(started);
     }
     let ended = match source {
-        Source::Files(files) => standalone::run(files, webhook, shutdown).await,
-        Source::Cluster(args, base) => in_cluster::run(*args, base, webhook, behind, shutdown).await,
+        PolicySource::Files(files) => standalone::run(files, webhook, shutdown).await,
+        PolicySource::Cluster(args, base) => in_cluster::run(*args, base, webhook, behind, shutdown).await,
     };
     if let Some(exporter) = exporter {
         exporter.finish(LAST_SPANS).await;

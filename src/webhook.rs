@@ -8,21 +8,21 @@
 //! API server does not read an answer that comes later.
 
 mod accept;
-mod activity;
 mod args;
 mod body;
-mod client;
 mod connection;
-mod crowd;
+mod connection_stats;
+mod eviction;
 mod health;
-mod intake;
+mod inflight;
 mod limits;
 mod metrics;
-mod refusal;
-mod reviews;
+mod peer;
+mod read_request;
+mod rejection;
+mod review_service;
 mod router;
 mod server;
-mod shares;
 mod span;
 
 #[cfg(test)]
@@ -33,7 +33,7 @@ use std::pin::Pin;
 
 use hyper::StatusCode;
 
-use crate::admission::{Oversize, Record};
+use crate::admission::{AuditRecord, Oversize};
 use crate::process::tasks::TaskEnded;
 use crate::tls::identity::CertificateError;
 
@@ -41,25 +41,25 @@ pub use crate::admission::Phase;
 
 pub use self::args::{LimitArgs, ListenArgs};
 pub use self::limits::Limits;
-pub use self::server::{Config, Listening, Server};
+pub use self::server::{Listening, Server, WebhookConfig};
 
 /// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
-pub trait Review: Send + Sync + 'static {
+pub trait ReviewHandler: Send + Sync + 'static {
     /// Judges one AdmissionReview as the API server sent it, by what is known now.
-    fn review(&self, phase: Phase, sent: Sent<'_>) -> Reply;
+    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse;
 
     /// The same, where all that the review needs is known; it is looked for before anything is judged.
     ///
     /// # Errors
     /// The news to wait for, a moment at most; then [`review`](Self::review) is asked.
-    fn review_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
+    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
         Ok(self.review(phase, sent))
     }
 }
 
 /// A body, as far as it was read.
 #[derive(Clone, Copy, Debug)]
-pub enum Sent<'b> {
+pub enum ReviewBody<'b> {
     /// All of it.
     Whole(&'b [u8]),
     /// The first bytes of one that is too large.
@@ -72,22 +72,22 @@ pub enum Sent<'b> {
 }
 
 /// Ends when something is known.
-pub type News = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type NamespaceKnown = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The answer to one review, and what metrics and traces say of it.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct ReviewResponse {
     /// 200 for every review that was understood, allowed or not; 400 for a body that is no review.
     pub status: StatusCode,
     /// An AdmissionReview in JSON; with a status other than 200, JSON or plain text.
     pub body: Vec<u8>,
     /// What there is to count and trace of the review; nothing is counted without.
-    pub record: Option<Record>,
+    pub record: Option<AuditRecord>,
 }
 
 /// Why the webhook's server did not start, or did not go on.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum ServerError {
     /// An address cannot be listened on.
     #[error("cannot listen on {address} ({flag}): {}", reason(source, flag))]
     Listen {

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use jiff::civil::date;
 use serde_json::{Value, json};
-use transom::admission::{Context, MalformedReview, Phase, review};
-use transom::check::{Input, Manifests, Unreadable};
-use transom::engine::effective::PolicySet;
+use transom::admission::{AdmissionContext, MalformedReview, Phase, review};
+use transom::check::{CheckInput, Manifests, UnreadableInput};
+use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::image::ImageRef;
+use transom::model::object::ReviewStage;
 use transom::model::policy::{IgnoredFields, Policy};
-use transom::model::subject::Stage;
 
 const REAL: &str = include_str!("reviews/pod-create-linux-fields.json");
 const PHASES: [Phase; 2] = [Phase::Mutate, Phase::Validate];
@@ -36,7 +36,7 @@ fn respond_by(phase: Phase, body: &[u8], policies: &PolicySet) -> Result<Value, 
     let answer = review(
         phase,
         body,
-        &Context {
+        &AdmissionContext {
             facts: &facts(),
             policies,
         },
@@ -373,8 +373,8 @@ fn a_pod_of_ten_thousand_containers_gets_an_answer_of_sane_size() {
             started.elapsed()
         );
     }
-    let repaired = respond_by(Phase::Mutate, &body, &by(IgnoredFields::Remove)).unwrap();
-    assert_bounded(&repaired);
+    let removed = respond_by(Phase::Mutate, &body, &by(IgnoredFields::Remove)).unwrap();
+    assert_bounded(&removed);
 }
 
 #[test]
@@ -452,9 +452,9 @@ fn an_image_name_of_any_length_is_read_as_it_is_printed() {
 // ---- Manifests.
 
 /// What is found in one file, and what cannot be read.
-fn check(bytes: &[u8]) -> (usize, Vec<Unreadable>) {
+fn check(bytes: &[u8]) -> (usize, Vec<UnreadableInput>) {
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "file".into(),
         bytes: bytes.to_vec(),
     }]);
@@ -462,9 +462,9 @@ fn check(bytes: &[u8]) -> (usize, Vec<Unreadable>) {
     manifests.learn(&mut facts, &policies);
     let mut findings = 0;
     let started = Instant::now();
-    let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
+    let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
         let mut places = checked.places();
-        for finding in &checked.inspection.findings {
+        for finding in &checked.evaluation.findings {
             assert!(places.of(&finding.path).line >= 1);
             findings += 1;
             assert!(

@@ -245,13 +245,13 @@ fn a_namespace_that_leaves_every_selector_is_counted_and_told() {
         let metrics = place.replica.get("/metrics").map(|(_, metrics)| metrics);
         metrics.is_some_and(|metrics| metrics.contains(&line))
     };
-    let patience = Duration::from_secs(90);
-    assert!(wait(patience, || counted(0)));
+    let backoff_interval = Duration::from_secs(90);
+    assert!(wait(backoff_interval, || counted(0)));
     // The leader has to have seen it with its policy.
     std::thread::sleep(Duration::from_secs(5));
     kubectl(&["label", "namespace", "leaving", &format!("{OUTSIDE}=yes")]).succeeded();
     assert!(
-        wait(patience, || counted(1)),
+        wait(backoff_interval, || counted(1)),
         "{:?}",
         place.replica.get("/metrics")
     );
@@ -260,7 +260,7 @@ fn a_namespace_that_leaves_every_selector_is_counted_and_told() {
         kubectl(&["get", "wpp", "default", "-o", jsonpath]).out
     };
     assert!(
-        wait(patience, || condition().contains("leaving")),
+        wait(backoff_interval, || condition().contains("leaving")),
         "{}",
         condition()
     );
@@ -268,7 +268,7 @@ fn a_namespace_that_leaves_every_selector_is_counted_and_told() {
         let field = "--field-selector=reason=NamespaceWithoutPolicy";
         kubectl(&["get", "events", "-n", "default", field, "-o", "name"]).out
     };
-    assert!(wait(patience, || !told().is_empty()));
+    assert!(wait(backoff_interval, || !told().is_empty()));
     let kubeconfig = place.cluster.path("admin.kubeconfig");
     let scan = install::transom(&[
         "scan",

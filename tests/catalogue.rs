@@ -7,21 +7,21 @@ use std::collections::BTreeSet;
 
 use jiff::civil::date;
 use serde_json::Value;
-use transom::check::{Input, Manifests};
-use transom::engine::effective::PolicySet;
+use transom::check::{CheckInput, Manifests};
+use transom::engine::policy_set::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
-use transom::model::fields::Fields;
+use transom::model::field_set::FieldSet;
+use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{LinuxPods, Policy};
 use transom::model::severity::Severity;
-use transom::model::subject::{Stage, Subject};
 use transom::rules::{Rule, catalogue, examples};
 
 struct Case {
     text: String,
     facts: Facts,
     policy: Policy,
-    stage: Stage,
+    stage: ReviewStage,
 }
 
 /// An example as a case: options from its first line, a piece of a spec laid over the base pod.
@@ -30,7 +30,7 @@ fn case(example: &str) -> Case {
         text: example.to_owned(),
         facts: Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
         policy: Policy::standalone(),
-        stage: Stage::Written,
+        stage: ReviewStage::Written,
     };
     if let Some(options) = example
         .lines()
@@ -55,7 +55,7 @@ fn case(example: &str) -> Case {
                     assert_eq!(words.next(), Some("Warn"));
                     case.policy.linux_pods = LinuxPods::Warn;
                 }
-                "--stored" => case.stage = Stage::Stored,
+                "--stored" => case.stage = ReviewStage::Stored,
                 other => panic!("unknown option {other} in example: {example}"),
             }
         }
@@ -82,7 +82,7 @@ fn case(example: &str) -> Case {
 }
 
 /// Every object of an example, with the facts and the policy by which it is judged.
-fn each_object(example: &str, mut each: impl FnMut(&Subject<'_>, &Facts, &Policy)) {
+fn each_object(example: &str, mut each: impl FnMut(&Object<'_>, &Facts, &Policy)) {
     let Case {
         text,
         mut facts,
@@ -90,13 +90,13 @@ fn each_object(example: &str, mut each: impl FnMut(&Subject<'_>, &Facts, &Policy
         stage,
     } = case(example);
     let policies = PolicySet::new(Vec::new(), policy.clone());
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "example".into(),
         bytes: text.into_bytes(),
     }]);
     manifests.learn(&mut facts, &policies);
     let errors = manifests.check(&facts, &policies, stage, |checked| {
-        let subject = Subject::parse(checked.kind, checked.document.json(), stage);
+        let subject = Object::parse(checked.kind, checked.document.json(), stage);
         each(&subject.expect("it was read before"), &facts, &policy);
     });
     assert!(errors.is_empty(), "{example}: {errors:?}");
@@ -109,7 +109,7 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
         case.text = text;
     }
     let policies = PolicySet::new(Vec::new(), case.policy);
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "example".into(),
         bytes: case.text.into_bytes(),
     }]);
@@ -118,7 +118,7 @@ fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>>
     let mut fired = Vec::new();
     let errors = manifests.check(&facts, &policies, case.stage, |checked| {
         for finding in checked
-            .inspection
+            .evaluation
             .findings
             .iter()
             .filter(|f| f.rule.id == rule.id)
@@ -190,12 +190,12 @@ fn every_bad_example_fires_and_every_good_one_is_silent() {
 
 #[test]
 fn every_bad_example_has_a_field_that_its_rule_needs() {
-    for rule in catalogue().filter(|rule| rule.needs != Fields::ALWAYS) {
+    for rule in catalogue().filter(|rule| rule.needs != FieldSet::ALWAYS) {
         for bad in rule.bad {
             let mut has_one = false;
             each_object(bad, |subject, _, _| {
-                let fields = subject.template().map_or(Fields::ALL, Fields::of);
-                has_one |= rule.looks_at(subject.kind) && fields.any_of(rule.needs);
+                let fields = subject.template().map_or(FieldSet::ALL, FieldSet::of);
+                has_one |= rule.evaluates(subject.kind) && fields.any_of(rule.needs);
             });
             assert!(has_one, "{rule:?} needs none of the fields of its example: {bad}");
         }
@@ -276,7 +276,7 @@ fn has_several_severities(rule: &Rule) -> bool {
     let mut differs = false;
     for bad in rule.bad {
         each_object(bad, |subject, facts, policy| {
-            let findings = transom::engine::inspect(subject, facts, policy).findings;
+            let findings = transom::engine::evaluate(subject, facts, policy).findings;
             let mut of_rule = findings.iter().filter(|finding| finding.rule.id == rule.id);
             differs |= of_rule.any(|finding| finding.severity != rule.severity);
         });

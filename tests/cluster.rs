@@ -1222,10 +1222,10 @@ fn kubectl_debug_works_on_a_windows_pod() {
     let containers = stored["spec"]["ephemeralContainers"].as_array().unwrap();
     let added: Vec<&str> = containers.iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert_eq!(added, profiles);
-    let repaired = audited(cluster, "debug", "target");
+    let removed = audited(cluster, "debug", "target");
     assert!(
-        repaired.contains_key("mutate-deny.transom.dev/removed"),
-        "{repaired:?}"
+        removed.contains_key("mutate-deny.transom.dev/removed"),
+        "{removed:?}"
     );
 }
 
@@ -1336,8 +1336,8 @@ fn a_policy_that_only_looks_denies_and_changes_nothing_and_says_so_in_the_audit_
         assert_eq!(printed.err, "", "nobody is warned");
         stored.push(printed.objects());
     }
-    for (looked_at, bare) in stored[0].iter().zip(&stored[1]) {
-        assert_eq!(looked_at["spec"], bare["spec"]);
+    for (reviewed_kind, bare) in stored[0].iter().zip(&stored[1]) {
+        assert_eq!(reviewed_kind["spec"], bare["spec"]);
     }
     let annotations = audited(cluster, "looked-at", "bad");
     let value = |key: &str| annotations.get(key).map_or("", String::as_str);

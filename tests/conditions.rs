@@ -28,7 +28,7 @@ mod world;
 use pods::{linux_pods, linux_pods_with_a_sign, windows_pods};
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
-use transom::registration::{FailurePolicy, Options, mutating, names, validating};
+use transom::registration::{FailurePolicy, RegistrationOptions, mutating, names, validating};
 use world::{
     KINDS, OPTED, OS, PLAIN, RUNTIME, Sent, affinity, closed, entries, image, label_os, spec, term, world,
     wrap,
@@ -258,9 +258,9 @@ fn what_is_printed_is_what_the_library_makes() {
             String::from_utf8(output.stderr).unwrap(),
         )
     };
-    let options = Options {
+    let options = RegistrationOptions {
         validate_failure_policy: FailurePolicy::Fail,
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
     let expected = [
         serde_json::to_value(mutating(&options)).unwrap(),

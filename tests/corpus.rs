@@ -21,14 +21,14 @@ use std::sync::LazyLock;
 
 use jiff::civil::date;
 use serde_json::{Value, json};
-use transom::check::{Checked, Input, Manifests};
-use transom::engine::effective::PolicySet;
-use transom::engine::{Decision, Inspection};
+use transom::check::{CheckInput, Checked, Manifests};
+use transom::engine::policy_set::PolicySet;
+use transom::engine::{Decision, Evaluation};
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{LinuxPods, Policy};
 use transom::model::severity::Severity;
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::{Finding, catalogue};
 
@@ -38,7 +38,7 @@ const FOLDERS: [&str; 5] = ["good", "bad", "linux", "placement", "cluster"];
 struct World {
     facts: Facts,
     policies: PolicySet,
-    stage: Stage,
+    stage: ReviewStage,
 }
 
 /// One object of the corpus and what was said of it.
@@ -47,7 +47,7 @@ struct Answer {
     kind: Kind,
     name: String,
     json: Value,
-    inspection: Inspection,
+    evaluation: Evaluation,
     expected: Expected,
 }
 
@@ -112,7 +112,7 @@ fn in_folder(folder: &str) -> impl Iterator<Item = (&'static File, &'static Answ
 fn world(text: &str) -> World {
     let mut facts = Facts::new(36, date(2026, 6, 1));
     let mut policy = Policy::standalone();
-    let mut stage = Stage::Written;
+    let mut stage = ReviewStage::Written;
     let first = text.lines().next().unwrap_or_default();
     let options = first.strip_prefix("# --").map_or("", |_| &first[2..]);
     let mut words = options.split_whitespace();
@@ -141,7 +141,7 @@ fn world(text: &str) -> World {
                     other => panic!("unknown linux-pods {other}"),
                 };
             }
-            "--stored" => stage = Stage::Stored,
+            "--stored" => stage = ReviewStage::Stored,
             other => panic!("unknown option {other}"),
         }
     }
@@ -156,7 +156,7 @@ fn read(folder: &'static str, path: &Path) -> File {
     let text = fs::read_to_string(path).unwrap();
     let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
     let mut world = world(&text);
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: name.clone(),
         bytes: text.clone().into_bytes(),
     }]);
@@ -168,7 +168,7 @@ fn read(folder: &'static str, path: &Path) -> File {
             kind: checked.kind,
             json: whole(&checked),
             name: checked.name,
-            inspection: checked.inspection,
+            evaluation: checked.evaluation,
             expected: Expected::default(),
         });
     });
@@ -235,9 +235,9 @@ fn counts(list: &str) -> Counts {
 }
 
 /// How often each rule was found, at a severity that counts.
-fn found(inspection: &Inspection, counts: impl Fn(Severity) -> bool) -> BTreeMap<&'static str, usize> {
+fn found(evaluation: &Evaluation, counts: impl Fn(Severity) -> bool) -> BTreeMap<&'static str, usize> {
     let mut found = BTreeMap::new();
-    for finding in inspection.findings.iter().filter(|f| counts(f.severity)) {
+    for finding in evaluation.findings.iter().filter(|f| counts(f.severity)) {
         *found.entry(finding.rule.name).or_default() += 1;
     }
     found
@@ -260,24 +260,24 @@ fn compare(expected: &Counts, found: &BTreeMap<&str, usize>) -> Vec<String> {
 }
 
 fn patched(answer: &Answer) -> Value {
-    let patch = to_json_patch(&answer.inspection.edits);
+    let patch = to_json_patch(&answer.evaluation.edits);
     let mut document = answer.json.clone();
     json_patch::patch(&mut document, &patch).unwrap();
     document
 }
 
 /// Checks one more object in the world of a file.
-fn again(world: &World, document: &Value) -> Inspection {
-    let manifests = Manifests::parse(vec![Input {
+fn again(world: &World, document: &Value) -> Evaluation {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "again".into(),
         bytes: document.to_string().into_bytes(),
     }]);
-    let mut inspection = None;
+    let mut evaluation = None;
     let errors = manifests.check(&world.facts, &world.policies, world.stage, |checked| {
-        inspection = Some(checked.inspection);
+        evaluation = Some(checked.evaluation);
     });
     assert!(errors.is_empty(), "{errors:?}");
-    inspection.unwrap()
+    evaluation.unwrap()
 }
 
 fn none(failures: &[String]) {
@@ -293,7 +293,7 @@ fn none(failures: &[String]) {
 fn a_rule_that_is_not_called_would_have_said_nothing() {
     for (file, answer) in answers() {
         let json = answer.json.to_string();
-        let subject = Subject::parse(answer.kind, &json, file.world.stage).unwrap();
+        let subject = Object::parse(answer.kind, &json, file.world.stage).unwrap();
         let [with, without] = gate::with_and_without(&subject, &file.world.facts, &Policy::standalone());
         assert_eq!(with, without, "{}", file.at(answer));
     }
@@ -304,25 +304,25 @@ fn every_answer_is_what_the_facts_say() {
     let mut failures = Vec::new();
     for (file, answer) in answers() {
         let Answer {
-            expected, inspection, ..
+            expected, evaluation, ..
         } = answer;
         let mut wrong = Vec::new();
         if let Some(rules) = &expected.rules {
-            wrong.extend(compare(rules, &found(inspection, |s| s > Severity::Advice)));
+            wrong.extend(compare(rules, &found(evaluation, |s| s > Severity::Advice)));
         }
         if let Some(advice) = &expected.advice {
-            wrong.extend(compare(advice, &found(inspection, |s| s == Severity::Advice)));
+            wrong.extend(compare(advice, &found(evaluation, |s| s == Severity::Advice)));
         }
-        let verdict = inspection.inference.verdict.as_str();
+        let verdict = evaluation.inference.verdict.as_str();
         if expected.verdict.as_deref().is_some_and(|v| v != verdict) {
             wrong.push(format!("the verdict is {verdict}"));
         }
-        let decision = inspection.decision().as_str();
+        let decision = evaluation.decision().as_str();
         if expected.decision.as_deref().is_some_and(|d| d != decision) {
             wrong.push(format!("the decision is {decision}"));
         }
-        if expected.unpatched && !inspection.edits.is_empty() {
-            wrong.push(format!("it is patched: {:?}", inspection.edits));
+        if expected.unpatched && !evaluation.edits.is_empty() {
+            wrong.push(format!("it is patched: {:?}", evaluation.edits));
         }
         let after = patched(answer);
         for (pointer, value) in &expected.after {
@@ -341,13 +341,13 @@ fn good_windows_workloads_pass_without_error_or_warning() {
     let mut failures = Vec::new();
     let mut windows = 0;
     for (file, answer) in in_folder("good") {
-        let worse = found(&answer.inspection, |s| s > Severity::Advice);
-        if !worse.is_empty() || matches!(answer.inspection.decision(), Decision::Deny | Decision::WouldDeny) {
+        let worse = found(&answer.evaluation, |s| s > Severity::Advice);
+        if !worse.is_empty() || matches!(answer.evaluation.decision(), Decision::Deny | Decision::WouldDeny) {
             failures.push(format!("{}: {worse:?}", file.at(answer)));
         }
         if answer.kind.has_pod() {
             windows += 1;
-            let verdict = answer.inspection.inference.verdict.as_str();
+            let verdict = answer.evaluation.inference.verdict.as_str();
             if verdict != "Windows" {
                 failures.push(format!("{}: the verdict is {verdict}", file.at(answer)));
             }
@@ -361,9 +361,9 @@ fn good_windows_workloads_pass_without_error_or_warning() {
 fn linux_pods_are_left_alone() {
     let mut failures = Vec::new();
     for (file, answer) in in_folder("linux").filter(|(_, answer)| answer.kind.has_pod()) {
-        let Inspection { findings, edits, .. } = &answer.inspection;
+        let Evaluation { findings, edits, .. } = &answer.evaluation;
         if !findings.is_empty() || !edits.is_empty() {
-            let all = found(&answer.inspection, |_| true);
+            let all = found(&answer.evaluation, |_| true);
             failures.push(format!("{}: {all:?} {edits:?}", file.at(answer)));
         }
     }
@@ -375,7 +375,7 @@ fn every_bad_object_has_a_finding() {
     let mut failures = Vec::new();
     for (file, answer) in in_folder("bad").filter(|(_, answer)| answer.kind.has_pod()) {
         let nothing_expected = answer.expected.rules.as_ref().is_some_and(BTreeMap::is_empty);
-        if answer.inspection.findings.is_empty() && !nothing_expected {
+        if answer.evaluation.findings.is_empty() && !nothing_expected {
             failures.push(file.at(answer));
         }
     }
@@ -385,7 +385,7 @@ fn every_bad_object_has_a_finding() {
 #[test]
 fn every_rule_is_found_somewhere() {
     let found: BTreeSet<&str> = answers()
-        .flat_map(|(_, answer)| answer.inspection.findings.iter().map(|f| f.rule.name))
+        .flat_map(|(_, answer)| answer.evaluation.findings.iter().map(|f| f.rule.name))
         .collect();
     let missing: Vec<String> = catalogue()
         .filter(|rule| !found.contains(rule.name))
@@ -405,16 +405,16 @@ fn every_kind_is_in_the_corpus() {
 #[test]
 fn admission_asked_twice_changes_nothing_more_and_makes_nothing_worse() {
     let mut failures = Vec::new();
-    for (file, answer) in answers().filter(|(_, answer)| !answer.inspection.edits.is_empty()) {
+    for (file, answer) in answers().filter(|(_, answer)| !answer.evaluation.edits.is_empty()) {
         let second = again(&file.world, &patched(answer));
         if !second.edits.is_empty() {
             failures.push(format!("{}: {:?}", file.at(answer), second.edits));
         }
-        let open = |inspection: &Inspection| -> BTreeSet<(&'static str, String)> {
-            let open = inspection.open().filter(|f| f.severity > Severity::Advice);
+        let open = |evaluation: &Evaluation| -> BTreeSet<(&'static str, String)> {
+            let open = evaluation.open().filter(|f| f.severity > Severity::Advice);
             open.map(Finding::identity).collect()
         };
-        let (before, after) = (open(&answer.inspection), open(&second));
+        let (before, after) = (open(&answer.evaluation), open(&second));
         if before != after {
             failures.push(format!(
                 "{}: open before {before:?}, after {after:?}",
@@ -447,20 +447,20 @@ fn answers_are_as_before() {
 }
 
 fn shown(answer: &Answer) -> String {
-    let inspection = &answer.inspection;
+    let evaluation = &answer.evaluation;
     let mut out = format!("{} {}", answer.kind, answer.name);
     if answer.kind.has_pod() {
-        let evidence: Vec<String> = (inspection.inference.evidence.iter())
+        let evidence: Vec<String> = (evaluation.inference.evidence.iter())
             .map(|e| format!("{} {e}", e.kind.as_str()))
             .collect();
-        let verdict = inspection.inference.verdict;
-        let _ = write!(out, ": {}, {verdict}", inspection.decision().as_str());
+        let verdict = evaluation.inference.verdict;
+        let _ = write!(out, ": {}, {verdict}", evaluation.decision().as_str());
         if !evidence.is_empty() {
             let _ = write!(out, " by {}", evidence.join(" and "));
         }
     }
     out.push('\n');
-    for finding in &inspection.findings {
+    for finding in &evaluation.findings {
         let Finding {
             rule,
             severity,
@@ -479,7 +479,7 @@ fn shown(answer: &Answer) -> String {
             rule.id, rule.name
         );
     }
-    for operation in to_json_patch(&inspection.edits)
+    for operation in to_json_patch(&evaluation.edits)
         .iter()
         .map(|operation| json!(operation))
     {
@@ -493,7 +493,7 @@ fn shown(answer: &Answer) -> String {
             operation["path"].as_str().unwrap()
         );
     }
-    for path in &inspection.withheld {
+    for path in &evaluation.withheld {
         let _ = writeln!(out, "  os withheld by {}", path.named());
     }
     out

@@ -20,17 +20,17 @@ use kube::runtime::events::Recorder;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use transom::api;
+use transom::cluster::cache::{CachedNamespace, ClusterCache};
 use transom::cluster::lease::Leadership;
-use transom::cluster::revisions::RevisionView;
-use transom::cluster::snapshot::{Snapshot, Snapshots};
-use transom::cluster::view::{ClusterView, NamespaceView};
+use transom::cluster::revisions::StoredRevision;
+use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use transom::controller::{keep_revisions, pod_policies};
 use transom::model::facts::Facts;
 use transom::model::node::PoolLabel;
 use transom::model::policy::{Action, Mode};
 use transom::process::metrics::{Metrics, Reconcile, Reconciles};
-use transom::registration::configurations::{Configuration, Configurations, Entry};
-use transom::registration::{Options, mutating, validating};
+use transom::registration::configurations::{Configuration, Configurations, RegisteredEntry};
+use transom::registration::{RegistrationOptions, mutating, validating};
 use transom::render::{yaml, yaml_documents};
 
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
@@ -416,8 +416,8 @@ fn every_field_is_described() {
     }
 }
 
-fn snapshots() -> Snapshots {
-    Snapshots::new(Facts::new(Facts::KUBERNETES, today()), [])
+fn snapshots() -> SnapshotBuilder {
+    SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, today()), [])
 }
 
 fn today() -> jiff::civil::Date {
@@ -425,7 +425,7 @@ fn today() -> jiff::civil::Date {
 }
 
 /// What the API server has, as the watches would show it.
-fn look(cluster: &ControlPlane) -> ClusterView {
+fn visit(cluster: &ControlPlane) -> ClusterCache {
     let by_name = |kind: &str| -> BTreeMap<String, Value> {
         let listed = cluster
             .kubectl(&["get", kind, "-o", "json"])
@@ -440,13 +440,13 @@ fn look(cluster: &ControlPlane) -> ClusterView {
         |object: &Value| serde_json::from_value(object["metadata"]["labels"].clone()).unwrap_or_default();
     let pools = json!({"poolLabels": [{"key": "pool", "valuePrefix": "win"}]});
     let pools = api::WindowsNodePolicy::new("pools", serde_json::from_value(pools).unwrap());
-    ClusterView {
+    ClusterCache {
         namespaces: (by_name("namespaces").into_iter())
             .map(|(name, object)| {
-                let seen = NamespaceView {
+                let seen = CachedNamespace {
                     uid: object["metadata"]["uid"].as_str().unwrap().to_owned(),
                     labels: labels(&object),
-                    ..NamespaceView::default()
+                    ..CachedNamespace::default()
                 };
                 (name, Arc::new(seen))
             })
@@ -457,17 +457,17 @@ fn look(cluster: &ControlPlane) -> ClusterView {
             .collect(),
         node_policies: [("pools".to_owned(), Arc::new(pools))].into(),
         revisions: revisions(cluster),
-        ..ClusterView::default()
+        ..ClusterCache::default()
     }
 }
 
 /// The versions of policies that the leader keeps.
-fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<RevisionView>> {
+fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<StoredRevision>> {
     let listed = cluster.kubectl(&["get", "controllerrevisions", "-n", OURS, "-o", "json"]);
     let listed = listed.succeeded().objects().into_iter();
     let read = listed.filter_map(|object| {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let view = RevisionView::of(serde_json::from_value(object).unwrap())?;
+        let view = StoredRevision::of(serde_json::from_value(object).unwrap())?;
         Some((name, Arc::new(view)))
     });
     read.collect()
@@ -529,7 +529,7 @@ struct Writer {
     client: kube::Client,
     show: watch::Sender<Arc<Snapshot>>,
     lease: watch::Sender<Option<tokio::time::Instant>>,
-    known: Mutex<(Snapshots, Option<Arc<Configurations>>)>,
+    known: Mutex<(SnapshotBuilder, Option<Arc<Configurations>>)>,
     task: tokio::task::JoinHandle<()>,
     keeps: tokio::task::JoinHandle<()>,
 }
@@ -544,7 +544,7 @@ impl Writer {
             .unwrap();
         let client = kube::Client::try_from(config).unwrap();
         let mut snapshots = snapshots();
-        let first = snapshots.take(&Arc::new(look(&cluster)), None, jiff::Timestamp::now());
+        let first = snapshots.take(&Arc::new(visit(&cluster)), None, jiff::Timestamp::now());
         let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
         let recorder = Recorder::new(client.clone(), "transom".into());
@@ -594,28 +594,28 @@ impl Writer {
     }
 
     /// Shows a view.
-    fn show(&self, view: ClusterView) {
+    fn show(&self, view: ClusterCache) {
         let (snapshots, registered) = &mut *self.known.lock().unwrap();
         let snapshot = snapshots.take(&Arc::new(view), registered.clone(), jiff::Timestamp::now());
         self.show.send_replace(Arc::new(snapshot));
     }
 
     /// Shows the cluster as it is.
-    fn look(&self) {
-        self.show(look(&self.cluster));
+    fn visit(&self) {
+        self.show(visit(&self.cluster));
     }
 
     /// Tells what is registered.
     fn register(&self, registered: Arc<Configurations>) {
         self.known.lock().unwrap().1 = Some(registered);
-        self.look();
+        self.visit();
     }
 
     /// Shows the cluster as it is until something has come about.
     #[track_caller]
     fn until(&self, what: &str, done: impl Fn() -> bool) {
         let came = wait(Duration::from_secs(30), || {
-            self.look();
+            self.visit();
             done()
         });
         let stored = || self.cluster.kubectl(&["get", "wpp", "-o", "yaml"]).out;
@@ -699,7 +699,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     writer.until("its version is kept", || revisions(&writer.cluster).len() == 2);
     writer.apply("base", &json!({"mode": "Simulate"}));
     writer.until_condition("base", "Ready", "False PreviousVersionApplies");
-    writer.look();
+    writer.visit();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Warn);
     assert_eq!(writer.get("base", ".status.effective.validation"), "Warn");
@@ -718,7 +718,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     ];
     writer.cluster.kubectl(&args).succeeded();
     // A replica that starts now uses it too: the leader has kept it in a ControllerRevision.
-    let started = snapshots().take(&Arc::new(look(&writer.cluster)), None, jiff::Timestamp::now());
+    let started = snapshots().take(&Arc::new(visit(&writer.cluster)), None, jiff::Timestamp::now());
     assert_eq!(*started.policies, *set);
     assert!(started.lacking().is_empty());
     let problem = writer.get("base", ".status.lastProblem");
@@ -746,7 +746,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
         json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
     writer.apply("base", &bad);
     writer.until_condition("base", "Ready", "False PreviousVersionApplies");
-    writer.look();
+    writer.visit();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Deny);
     let told = || {
@@ -815,7 +815,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
 
     // Neither more looks nor another leader tell it again.
     let another = |labels: Option<&str>| {
-        let mut seen = look(&writer.cluster);
+        let mut seen = visit(&writer.cluster);
         if let Some(value) = labels {
             let web = Arc::make_mut(seen.namespaces.get_mut("web").unwrap());
             web.labels.insert("transom.dev/mod".into(), value.to_owned());
@@ -861,18 +861,18 @@ fn a_status_is_written_once(writer: &Writer) {
     let versions = || ["base", "same"].map(|name| writer.get(name, ".metadata.resourceVersion"));
     let before = versions();
     for _ in 0..30 {
-        writer.look();
+        writer.visit();
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(versions(), before, "statuses are written without a change");
 }
 
 /// The configurations of these options, as the API server would have them.
-fn registered(options: &Options) -> Arc<Configurations> {
+fn registered(options: &RegistrationOptions) -> Arc<Configurations> {
     let read = |configuration: Value| Configuration {
         title: "webhook configuration zz-transom".to_owned(),
         entries: (configuration["webhooks"].as_array().unwrap().iter())
-            .map(|webhook| Entry::read(webhook).unwrap())
+            .map(|webhook| RegisteredEntry::read(webhook).unwrap())
             .collect(),
     };
     Arc::new(Configurations {
@@ -892,7 +892,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     });
     // Nothing is said before anybody knows.
     assert_eq!(writer.condition("base", "Programmed"), "");
-    let plain = registered(&Options::default());
+    let plain = registered(&RegistrationOptions::default());
     writer.register(plain);
     writer.until_condition("base", "Programmed", "False EntryMissing");
     // The labels of pools are asked about for every policy.
@@ -908,14 +908,14 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     let version = || writer.get("base", ".metadata.resourceVersion");
     let before = version();
     for _ in 0..10 {
-        writer.register(registered(&Options::default()));
+        writer.register(registered(&RegistrationOptions::default()));
         std::thread::sleep(Duration::from_millis(300));
     }
     assert_eq!(version(), before, "statuses are written without a change");
 
-    let mut options = Options {
+    let mut options = RegistrationOptions {
         linux_pods: Some(serde_json::from_value(json!({})).unwrap()),
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
     writer.register(registered(&options));
     writer.until_condition("base", "Programmed", "False PoolLabelsUnknown");
@@ -937,7 +937,7 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
 }
 
 fn an_old_view_does_not_write_over_others(writer: &Writer) {
-    let mut old = look(&writer.cluster);
+    let mut old = visit(&writer.cluster);
     old.namespaces.insert("more".into(), Arc::default());
     let foreign = json!({"status": {"conditions": [{"type": "Reviewed", "status": "True", "reason": "ByTeam",
         "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});

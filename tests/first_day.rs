@@ -732,8 +732,8 @@ fn a_policy_that_only_looks_changes_and_denies_nothing_and_the_audit_log_tells()
         assert_eq!(printed.err, "", "there is no warning");
         printed.objects()
     });
-    for (looked_at, bare) in stored[0].iter().zip(&stored[1]) {
-        assert_eq!(looked_at["spec"], bare["spec"]);
+    for (reviewed_kind, bare) in stored[0].iter().zip(&stored[1]) {
+        assert_eq!(reviewed_kind["spec"], bare["spec"]);
     }
     let of_pod = day.audited("looked-at", "bad");
     let value = |key: &str| of_pod.get(key).map_or("", String::as_str);

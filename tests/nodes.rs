@@ -18,11 +18,11 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use transom::api::WindowsNodePolicy;
-use transom::cluster::node::{NodeView, OWNED_ANNOTATION, StoredNode};
-use transom::controller::node_policies::nodes::plan::{Keep, plan};
-use transom::controller::node_policies::nodes::write::{Outcome, bring_about};
+use transom::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
+use transom::controller::node_policies::nodes::apply::{ApplyResult, apply};
+use transom::controller::node_policies::nodes::plan::{KeepOptions, plan};
 use transom::controller::node_policies::policies::NodePolicy;
-use transom::controller::node_policies::take_back::{Options, take_back_everything};
+use transom::controller::node_policies::take_back::{RevertOptions, take_back_everything};
 use transom::controller::node_policies::writer::Writer;
 use transom::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 use world::{World, node, policy, quick};
@@ -123,7 +123,7 @@ async fn a_kubelet_that_writes_another_build_is_corrected_ever_more_slowly() {
     let world = world!();
     world.create(&node("w1", LTSC2022, &[])).await;
     world.create(&policy("windows", json!({}))).await;
-    let _running = world.run(transom::controller::node_policies::Settings {
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
         back_off: Duration::from_millis(100),
         ..quick()
     });
@@ -159,7 +159,7 @@ async fn nothing_of_another_writer_is_lost() {
     world.create(&node("w1", LTSC2022, &[])).await;
     let taint = |value: &str| json!({"taints": {"mode": "Apply", "required": [{"key": "os", "value": value, "effect": "NoSchedule"}]}});
     world.create(&policy("windows", taint("windows"))).await;
-    let _running = world.run(transom::controller::node_policies::Settings {
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
         back_off: Duration::from_millis(10),
         ..quick()
     });
@@ -404,7 +404,7 @@ async fn a_taint_refused_for_a_daemon_set_is_tried_again_when_that_changes() {
         .create(&policy("windows", json!({"taints": {"mode": "Apply"}})))
         .await;
     // A whole survey is not due while this runs.
-    let _running = world.run(transom::controller::node_policies::Settings {
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
         guard_every: Duration::from_secs(3600),
         ..quick()
     });
@@ -663,7 +663,7 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .await;
     let nodes: Api<Node> = Api::all(world.client.clone());
     let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
-    let stored: Api<StoredNode> = Api::all(world.client.clone());
+    let stored: Api<WatchedNode> = Api::all(world.client.clone());
     let old = Arc::new(NodeView::from(stored.get("w1").await.unwrap()));
     let stored = NodePolicy::of(&Arc::new(policies.get("windows").await.unwrap())).unwrap();
     // While it slept, another leader did its work, and another writer added a taint.
@@ -672,9 +672,12 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .unwrap();
-    let stale = plan(&old, Some(&stored.want(stored.taints.iter().cloned().collect())))
-        .patch(&old)
-        .unwrap();
+    let stale = plan(
+        &old,
+        Some(&stored.desired(stored.taints.iter().cloned().collect())),
+    )
+    .patch(&old)
+    .unwrap();
     let refused = nodes
         .patch("w1", &PatchParams::default(), &Patch::Merge(&stale))
         .await
@@ -686,10 +689,10 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
 
     let (lease, leadership) = World::leadership(true);
     let writer = Writer::new(world.client.clone(), Some(leadership), None, 50);
-    let want = stored.want(stored.taints.iter().cloned().collect());
+    let want = stored.desired(stored.taints.iter().cloned().collect());
     let decide = move |node: &NodeView| plan(node, Some(&want));
-    let outcome = bring_about(&writer, Arc::clone(&old), &decide).await;
-    assert!(matches!(outcome, Outcome::Wrote(..)), "{outcome:?}");
+    let outcome = apply(&writer, Arc::clone(&old), &decide).await;
+    assert!(matches!(outcome, ApplyResult::Wrote(..)), "{outcome:?}");
     assert_eq!(
         taints(&world.node("w1").await),
         ["theirs=:NoSchedule", "os=windows:NoSchedule"]
@@ -702,9 +705,9 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
         .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .unwrap();
-    let outcome = bring_about(&writer, old, &decide).await;
+    let outcome = apply(&writer, old, &decide).await;
     assert!(
-        matches!(&outcome, Outcome::Failed(why) if why == "leadership was lost"),
+        matches!(&outcome, ApplyResult::Failed(why) if why == "leadership was lost"),
         "{outcome:?}"
     );
     assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
@@ -851,17 +854,17 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         .await;
     world.refuse_writes_to_node("w2").await;
 
-    let keep = Options {
-        on_nodes: Keep {
+    let keep = RevertOptions {
+        on_nodes: KeepOptions {
             labels: true,
             taints: true,
         },
         keep_runtime_classes: true,
     };
-    let refusal = |report: &transom::controller::node_policies::take_back::Report| {
+    let refusal = |report: &transom::controller::node_policies::take_back::RevertReport| {
         report.failures.len() == 1 && report.failures[0].starts_with("node w2: ")
     };
-    let report = take_back_everything(&world.client, Options::default()).await;
+    let report = take_back_everything(&world.client, RevertOptions::default()).await;
     assert!(refusal(&report), "{report:?}");
     assert_eq!(report.nodes, ["w1", "w3"]);
     assert!(
@@ -888,14 +891,14 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         (label(&w2, RESTRICTED_BUILD_LABEL), owned(&w2)),
         (Some("10.0.20348"), None)
     );
-    let report = take_back_everything(&world.client, Options::default()).await;
+    let report = take_back_everything(&world.client, RevertOptions::default()).await;
     assert!(
         report.is_complete() && report.nodes.is_empty(),
         "what was kept is Transom's no longer: {report:?}"
     );
     assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
     // What is there still, and may be another's by now, is named and not taken.
-    let again = take_back_everything(&world.client, Options::default()).await;
+    let again = take_back_everything(&world.client, RevertOptions::default()).await;
     let [left] = again.left.as_slice() else {
         panic!("{again:?}")
     };
@@ -905,7 +908,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         ),
         "{left}"
     );
-    let nothing = transom::controller::node_policies::take_back::Report {
+    let nothing = transom::controller::node_policies::take_back::RevertReport {
         left: again.left.clone(),
         ..Default::default()
     };
@@ -913,7 +916,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
 
     // A kubelet has spoiled the annotation: what can only be Transom's goes, and what may not be is named.
     world.kubectl(&["annotate", "node", "w2", "transom.dev/owned=spoiled"]);
-    let spoiled = take_back_everything(&world.client, Options::default()).await;
+    let spoiled = take_back_everything(&world.client, RevertOptions::default()).await;
     assert_eq!(
         (spoiled.nodes.len(), spoiled.failures.len()),
         (1, 0),
@@ -946,10 +949,10 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
     let events_before = world.requests("events", "POST").await;
     let start = Instant::now();
     // Four times as fast as in production, where it takes as many times longer: a node costs a patch.
-    let _running = world.run(transom::controller::node_policies::Settings {
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
         writes_per_second: 200,
         in_flight: 4,
-        ..transom::controller::node_policies::Settings::default()
+        ..transom::controller::node_policies::NodeControllerSettings::default()
     });
     let (mut most, mut last, mut seen) = (0.0_f64, Instant::now(), before);
     loop {

@@ -14,11 +14,11 @@ use base64::prelude::BASE64_STANDARD;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 use transom::render::page;
-use transom::scan::report::Report;
+use transom::scan::report::ScanReport;
 
 use self::browser::{Browser, chromium};
 
-fn written(report: &Report, with_plan: bool) -> String {
+fn written(report: &ScanReport, with_plan: bool) -> String {
     let plan = sample::plan();
     let mut out = Vec::new();
     page(report, with_plan.then_some(&plan), &mut out).unwrap();

@@ -51,16 +51,16 @@ const NODES: [(&str, &str); 6] = [
 fn placed(
     pod: &Value,
     facts: &transom::model::facts::Facts,
-    policies: &transom::engine::effective::PolicySet,
+    policies: &transom::engine::policy_set::PolicySet,
 ) -> Value {
-    use transom::admission::{Context, Phase, review};
+    use transom::admission::{AdmissionContext, Phase, review};
     let request = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "default", "operation": "CREATE",
         "userInfo": {"username": "author"}, "object": pod}});
     let answer = review(
         Phase::Mutate,
         request.to_string().as_bytes(),
-        &Context { facts, policies },
+        &AdmissionContext { facts, policies },
     )
     .unwrap();
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();

@@ -23,7 +23,7 @@ use control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
 use install::Replica;
 use kubelet::join_with;
 use serde_json::{Value, json};
-use transom::model::build::{Build, Compatibility, Isolation, compatibility};
+use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use workloads::{Workload, workloads};
 
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
@@ -349,7 +349,7 @@ fn is_as_said(workload: &Workload, pods: &[Value]) -> bool {
     };
     let right = match (workload.class, workload.by) {
         ("unchanged", _) => bound && runs(workload.isolation),
-        ("hyperVOnly", _) => bound && runs(Isolation::HyperV) && !runs(Isolation::Process),
+        ("hyperVOnly", _) => bound && runs(ContainerIsolation::HyperV) && !runs(ContainerIsolation::Process),
         // Placement keeps it off, by the same table.
         ("newImage", _) => never && !runs(workload.isolation),
         ("pinned", _) | ("blocked", "daemonSet") => never,

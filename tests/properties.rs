@@ -22,17 +22,17 @@ use pods::Signs;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Map, Value, json};
-use transom::admission::{Context, Phase, review};
-use transom::engine::effective::PolicySet;
-use transom::engine::{Inspection, infer, inspect};
+use transom::admission::{AdmissionContext, Phase, review};
+use transom::engine::policy_set::PolicySet;
+use transom::engine::{Evaluation, evaluate, infer_os};
 use transom::model::build::Build;
 use transom::model::edit::{Edit, to_json_patch};
 use transom::model::facts::{Facts, ImageFacts, RuntimeClassFacts};
 use transom::model::node::Host;
+use transom::model::object::{Object, ReviewStage};
 use transom::model::os::{Inference, Os, Verdict};
 use transom::model::path::{Path, Segment};
 use transom::model::policy::{IgnoredFields, LinuxPods, Policy};
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::rules::Finding;
 use world::{any_cluster, any_policy, cluster, full_policy, guarded};
@@ -70,7 +70,7 @@ fn answer(phase: Phase, review_object: &Value, facts: &Facts, policies: &PolicyS
     let answer = review(
         phase,
         review_object.to_string().as_bytes(),
-        &Context { facts, policies },
+        &AdmissionContext { facts, policies },
     )
     .ok()?;
     Some(serde_json::from_slice::<Value>(&answer.body).expect("an answer is JSON")["response"].clone())
@@ -102,17 +102,17 @@ fn mutate(pod: &Value, facts: &Facts, policy: &Policy) -> (bool, Option<Patch>, 
     (response["allowed"] == true, operations, after)
 }
 
-fn with_subject<T>(pod: &Value, look: impl FnOnce(&Subject<'_>) -> T) -> T {
+fn with_subject<T>(pod: &Value, visit: impl FnOnce(&Object<'_>) -> T) -> T {
     let json = pod.to_string();
-    look(&Subject::parse(Kind::Pod, &json, Stage::Written).expect("the pod is readable"))
+    visit(&Object::parse(Kind::Pod, &json, ReviewStage::Written).expect("the pod is readable"))
 }
 
-fn inspected(pod: &Value, facts: &Facts, policy: &Policy) -> Inspection {
-    with_subject(pod, |subject| inspect(subject, facts, policy))
+fn inspected(pod: &Value, facts: &Facts, policy: &Policy) -> Evaluation {
+    with_subject(pod, |subject| evaluate(subject, facts, policy))
 }
 
 fn inferred(pod: &Value, facts: &Facts, policy: &Policy) -> Inference {
-    with_subject(pod, |subject| infer(subject, facts, policy))
+    with_subject(pod, |subject| infer_os(subject, facts, policy))
 }
 
 fn identities<'f>(findings: impl Iterator<Item = &'f Finding>) -> BTreeSet<(&'static str, String)> {
@@ -186,7 +186,7 @@ fn forbidden(spec: &Value) -> Vec<String> {
 }
 
 /// What repair may take: what is forbidden, but what Windows does not ignore in silence.
-fn repairable(pod: &Value) -> Vec<String> {
+fn removable(pod: &Value) -> Vec<String> {
     let mut fields = forbidden(&pod["spec"]);
     fields.retain(|field| !field.ends_with("/sysctls") && field != "/spec/resources");
     if pod["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet" {
@@ -396,14 +396,14 @@ proptest! {
 
         let mut gone = Vec::new();
         lost(&pod, &after, "", &mut gone);
-        let may_take = repairable(&pod);
+        let may_take = removable(&pod);
         for place in gone {
             let beta = &pod["spec"]["nodeSelector"]["beta.kubernetes.io/os"];
             let migrated = place == "/spec/nodeSelector/beta.kubernetes.io~1os"
                 && beta.as_str().is_some_and(|os| os.eq_ignore_ascii_case("windows"))
                 && after["spec"]["nodeSelector"]["kubernetes.io/os"] == "windows";
-            let repaired = may_take.contains(&place) && policy.ignored_fields == IgnoredFields::Remove;
-            prop_assert!(migrated || repaired, "{place} is lost by {operations:?}");
+            let removed = may_take.contains(&place) && policy.ignored_fields == IgnoredFields::Remove;
+            prop_assert!(migrated || removed, "{place} is lost by {operations:?}");
         }
         prop_assert_ne!(operations, Some(Patch::default()), "an empty patch is none");
     }
@@ -417,13 +417,13 @@ proptest! {
         if !pod["spec"]["nodeName"].is_null() {
             prop_assert_eq!(&operations, &None);
         }
-        let may_take = repairable(&pod);
+        let may_take = removable(&pod);
         if pod["metadata"]["ownerReferences"][0]["kind"] == "DaemonSet" {
             for operation in operations.iter().flat_map(|patch| patch.iter()) {
                 let path = operation.path().as_str();
                 let is_toleration = path == "/spec/tolerations" || path == "/spec/tolerations/-";
-                let is_repair = policy.ignored_fields == IgnoredFields::Remove && may_take.iter().any(|place| place == path);
-                prop_assert!(is_toleration || is_repair, "{path}");
+                let is_removal = policy.ignored_fields == IgnoredFields::Remove && may_take.iter().any(|place| place == path);
+                prop_assert!(is_toleration || is_removal, "{path}");
             }
         }
     }
@@ -678,12 +678,12 @@ proptest! {
     fn resolved_findings_are_never_counted_as_open(
         pod in pods::pod(), facts in any_cluster(), policy in guarded(any_policy()),
     ) {
-        let inspection = inspected(&pod, &facts, &policy);
-        let open: BTreeSet<_> = inspection.open().map(|finding| (finding.rule.id, finding.path.to_string())).collect();
-        for finding in inspection.findings.iter().filter(|finding| !finding.is_open()) {
+        let evaluation = inspected(&pod, &facts, &policy);
+        let open: BTreeSet<_> = evaluation.open().map(|finding| (finding.rule.id, finding.path.to_string())).collect();
+        for finding in evaluation.findings.iter().filter(|finding| !finding.is_open()) {
             prop_assert!(!open.contains(&(finding.rule.id, finding.path.to_string())));
         }
-        prop_assert!(inspection.edits.is_empty() || inspection.inference.verdict != Verdict::Conflicting);
+        prop_assert!(evaluation.edits.is_empty() || evaluation.inference.verdict != Verdict::Conflicting);
     }
 
     #[test]
@@ -691,12 +691,12 @@ proptest! {
         pod in pods::bare(Signs::NoneOfWindows), facts in any_cluster(), policy in any_policy(),
     ) {
         prop_assume!(policy.linux_pods == LinuxPods::Disabled);
-        let inspection = inspected(&pod, &facts, &policy);
-        prop_assert!(matches!(inspection.inference.verdict, Verdict::Linux | Verdict::Unknown), "{:?}", inspection.inference);
+        let evaluation = inspected(&pod, &facts, &policy);
+        prop_assert!(matches!(evaluation.inference.verdict, Verdict::Linux | Verdict::Unknown), "{:?}", evaluation.inference);
         // A name of an operating system that no API server takes is refused whatever the pod is for.
-        let found = inspection.findings.iter().filter(|finding| finding.rule.name != "os-name-invalid");
+        let found = evaluation.findings.iter().filter(|finding| finding.rule.name != "os-name-invalid");
         prop_assert_eq!(identities(found), BTreeSet::new());
-        prop_assert!(inspection.edits.is_empty() && inspection.would_edit.is_empty());
+        prop_assert!(evaluation.edits.is_empty() && evaluation.would_edit.is_empty());
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! The facts that the benchmarks judge by: those of `facts.yaml`, learned as `check` and `serve --facts` learn them.
 
 use jiff::civil::date;
-use transom::check::{Input, Manifests};
-use transom::engine::effective::PolicySet;
+use transom::check::{CheckInput, Manifests};
+use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
 
 /// Facts of a mixed cluster, on a day that does not move.
 pub fn facts() -> Facts {
     let bytes = include_bytes!("facts.yaml").to_vec();
-    let manifests = Manifests::parse(vec![Input {
+    let manifests = Manifests::parse(vec![CheckInput {
         source: "facts.yaml".to_owned(),
         bytes,
     }]);

@@ -1,6 +1,6 @@
 //! Audit annotations: short, stable keys under which a review is found again in the API server's audit log.
 
-use crate::engine::{Decision, Inspection};
+use crate::engine::{Decision, Evaluation};
 use crate::model::edit::to_json_patch;
 use crate::model::path::Path;
 use crate::model::policy::{Action, Policy};
@@ -22,28 +22,28 @@ pub fn schema() -> (&'static str, String) {
 }
 
 /// The open findings that are told.
-pub fn reported(inspection: &Inspection) -> impl Iterator<Item = &Finding> {
-    inspection
+pub fn reported(evaluation: &Evaluation) -> impl Iterator<Item = &Finding> {
+    evaluation
         .open()
         .filter(|finding| finding.action > Action::Disabled)
 }
 
 /// What was found, and what came of it.
-pub fn of_findings(inspection: &Inspection, policy: &Policy, denied: bool) -> Annotations {
-    let mut annotations = head(inspection);
-    let evidence: Vec<String> = inspection
+pub fn of_findings(evaluation: &Evaluation, policy: &Policy, denied: bool) -> Annotations {
+    let mut annotations = head(evaluation);
+    let evidence: Vec<String> = evaluation
         .inference
         .evidence
         .iter()
         .map(ToString::to_string)
         .collect();
     add(&mut annotations, "evidence", &evidence.join(", "));
-    add(&mut annotations, "rules", &distinct(reported(inspection)));
+    add(&mut annotations, "rules", &distinct(reported(evaluation)));
     if denied {
-        add(&mut annotations, "denied-by", &denied_by(inspection));
+        add(&mut annotations, "denied-by", &denied_by(evaluation));
     }
-    add(&mut annotations, "would-deny", &would_deny(inspection));
-    let notes: Vec<&str> = inspection
+    add(&mut annotations, "would-deny", &would_deny(evaluation));
+    let notes: Vec<&str> = evaluation
         .exempted
         .iter()
         .map(|(note, _)| note.as_str())
@@ -54,37 +54,37 @@ pub fn of_findings(inspection: &Inspection, policy: &Policy, denied: bool) -> An
 }
 
 /// What was changed, or would be; nothing where nothing is.
-pub fn of_edits(inspection: &Inspection, policy: &Policy) -> Annotations {
-    if inspection.edits.is_empty() && inspection.would_edit.is_empty() {
+pub fn of_edits(evaluation: &Evaluation, policy: &Policy) -> Annotations {
+    if evaluation.edits.is_empty() && evaluation.would_edit.is_empty() {
         return Vec::new();
     }
-    let mut annotations = head(inspection);
-    if !inspection.would_edit.is_empty() {
+    let mut annotations = head(evaluation);
+    if !evaluation.would_edit.is_empty() {
         add(
             &mut annotations,
             "would-patch",
-            &plain_json(&to_json_patch(&inspection.would_edit).to_string()),
+            &plain_json(&to_json_patch(&evaluation.would_edit).to_string()),
         );
     }
-    add(&mut annotations, "removed", &paths(&inspection.repaired));
-    add(&mut annotations, "withheld", &paths(&inspection.withheld));
+    add(&mut annotations, "removed", &paths(&evaluation.removed));
+    add(&mut annotations, "withheld", &paths(&evaluation.withheld));
     add(&mut annotations, "policy", &policy.name);
     annotations
 }
 
 /// The rules that refuse the object.
-fn denied_by(inspection: &Inspection) -> String {
-    distinct(inspection.open().filter(|finding| finding.action == Action::Deny))
+fn denied_by(evaluation: &Evaluation) -> String {
+    distinct(evaluation.open().filter(|finding| finding.action == Action::Deny))
 }
 
 /// The rules that would deny the object if the policy denied.
-pub fn would_deny(inspection: &Inspection) -> String {
-    distinct(inspection.would_deny())
+pub fn would_deny(evaluation: &Evaluation) -> String {
+    distinct(evaluation.would_deny())
 }
 
 /// The decision goes before it, once it is known.
-fn head(inspection: &Inspection) -> Annotations {
-    vec![("verdict", inspection.inference.verdict.to_string())]
+fn head(evaluation: &Evaluation) -> Annotations {
+    vec![("verdict", evaluation.inference.verdict.to_string())]
 }
 
 /// A review that was answered without an evaluation of its object: why, and what became of it.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
-use crate::engine::Inspection;
+use crate::engine::Evaluation;
 use crate::model::json::Escaped;
+use crate::model::object::Object;
 use crate::model::path::Path;
 use crate::model::policy::Action;
 use crate::model::severity::Class;
-use crate::model::subject::Subject;
 use crate::model::text::{OneLine, cut, cut_middle, one_line};
 use crate::model::workload::Kind;
 use crate::rules::{Finding, POD_SECURITY};
@@ -31,19 +31,19 @@ const CAUSES: usize = 200;
 
 /// Which findings are of fields that another webhook added, and the words for it.
 #[derive(Debug, Default)]
-pub struct Added {
+pub struct AddedFields {
     /// Indexes into the findings, ascending.
     pub findings: Vec<usize>,
     /// What is said of each.
     pub words: String,
 }
 
-impl Added {
+impl AddedFields {
     /// The open findings of an inspection, each with what is added to its message.
-    fn open<'s>(&'s self, inspection: &'s Inspection) -> impl Iterator<Item = Told<'s>> {
-        (inspection.findings.iter().enumerate())
+    fn open<'s>(&'s self, evaluation: &'s Evaluation) -> impl Iterator<Item = FindingText<'s>> {
+        (evaluation.findings.iter().enumerate())
             .filter(|(_, finding)| finding.is_open())
-            .map(|(index, finding)| Told {
+            .map(|(index, finding)| FindingText {
                 finding,
                 added: match self.findings.binary_search(&index) {
                     Ok(_) => &self.words,
@@ -54,14 +54,14 @@ impl Added {
 }
 
 /// A finding in words: what, what to do, and what it is called.
-struct Told<'s> {
+struct FindingText<'s> {
     finding: &'s Finding,
     added: &'s str,
 }
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for FindingText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { finding, added } = self;
+        let FindingText { finding, added } = self;
         let Finding {
             message,
             remedy,
@@ -79,20 +79,20 @@ impl fmt::Display for Told<'_> {
 }
 
 /// The findings that one line is about: one rule says the same of each.
-struct Group<'s> {
+struct FindingGroup<'s> {
     finding: &'s Finding,
     added: &'s str,
     /// How many findings.
     findings: usize,
     /// Whether one of them denies.
     denies: bool,
-    places: Vec<Place>,
+    places: Vec<ContainerPlaces>,
     /// How many findings are at places that are not named.
     elsewhere: usize,
 }
 
 /// The same field of several containers.
-struct Place {
+struct ContainerPlaces {
     /// What is before the container's name, or the whole path of what is in no container.
     before: String,
     names: Vec<String>,
@@ -103,27 +103,27 @@ struct Place {
 
 /// How many places, and containers of each, a line names.
 #[derive(Clone, Copy)]
-struct Most {
+struct PlaceLimits {
     places: usize,
     containers: usize,
 }
 
 /// What a denial names.
-const DENIAL: Most = Most {
+const DENIAL: PlaceLimits = PlaceLimits {
     places: 4,
     containers: 8,
 };
 /// What a warning has room for.
-const WARNED: Most = Most {
+const WARNED: PlaceLimits = PlaceLimits {
     places: 1,
     containers: 3,
 };
 
 /// The findings by rule, those that deny first, else in their order.
-fn groups<'s>(told: impl Iterator<Item = Told<'s>>, most: Most) -> Vec<Group<'s>> {
-    let mut groups: Vec<Group<'s>> = Vec::new();
+fn groups<'s>(told: impl Iterator<Item = FindingText<'s>>, most: PlaceLimits) -> Vec<FindingGroup<'s>> {
+    let mut groups: Vec<FindingGroup<'s>> = Vec::new();
     let mut known: HashMap<(&str, &str, &str, bool), usize> = HashMap::new();
-    for Told { finding, added } in told {
+    for FindingText { finding, added } in told {
         let denies = finding.action == Action::Deny;
         let key = (
             finding.rule.id,
@@ -132,7 +132,7 @@ fn groups<'s>(told: impl Iterator<Item = Told<'s>>, most: Most) -> Vec<Group<'s>
             added.is_empty(),
         );
         let index = *known.entry(key).or_insert_with(|| {
-            groups.push(Group {
+            groups.push(FindingGroup {
                 finding,
                 added,
                 findings: 0,
@@ -152,11 +152,11 @@ fn groups<'s>(told: impl Iterator<Item = Told<'s>>, most: Most) -> Vec<Group<'s>
     groups
 }
 
-impl Group<'_> {
-    fn add_place(&mut self, path: &Path, most: Most) {
+impl FindingGroup<'_> {
+    fn add_place(&mut self, path: &Path, most: PlaceLimits) {
         let text = path.named();
         let (before, name, after) = by_container(&text);
-        let is_known = |place: &Place| place.before == before && place.after == after;
+        let is_known = |place: &ContainerPlaces| place.before == before && place.after == after;
         let known = self.places.iter().position(is_known);
         if let Some(place) = known.and_then(|at| self.places.get_mut(at)) {
             match name {
@@ -164,7 +164,7 @@ impl Group<'_> {
                 _ => place.more += 1,
             }
         } else if self.places.len() < most.places {
-            self.places.push(Place {
+            self.places.push(ContainerPlaces {
                 before: before.to_owned(),
                 names: name.map(str::to_owned).into_iter().collect(),
                 more: 0,
@@ -198,12 +198,12 @@ fn by_container(path: &str) -> (&str, Option<&str>, &str) {
     parts.unwrap_or((path, None, ""))
 }
 
-impl fmt::Display for Group<'_> {
+impl fmt::Display for FindingGroup<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // What its author wrote is in it.
         let f = &mut OneLine(f);
         for (index, place) in self.places.iter().enumerate() {
-            let Place {
+            let ContainerPlaces {
                 before,
                 names,
                 more,
@@ -230,11 +230,11 @@ impl fmt::Display for Group<'_> {
 }
 
 /// An object as a person calls it: `Deployment shop/web`.
-struct Named<'s>(&'s Subject<'s>);
+struct ObjectName<'s>(&'s Object<'s>);
 
-impl fmt::Display for Named<'_> {
+impl fmt::Display for ObjectName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Subject {
+        let Object {
             kind,
             meta,
             namespace,
@@ -256,22 +256,22 @@ impl fmt::Display for Named<'_> {
 
 /// The refusal of an object, with every open finding that is more than advice.
 #[derive(Debug)]
-pub struct Refusal<'j> {
+pub struct DenialMessage<'j> {
     /// The object.
-    pub subject: &'j Subject<'j>,
+    pub subject: &'j Object<'j>,
     /// What was found in it.
-    pub inspection: &'j Inspection,
+    pub evaluation: &'j Evaluation,
     /// What of it another webhook added.
-    pub added: Added,
+    pub added: AddedFields,
     /// Whether the object is stored already.
     pub is_update: bool,
     /// Whether it is judged as its author's because the requester is not known as the controller of its owner.
     pub distrusts_owner: bool,
 }
 
-impl Refusal<'_> {
-    fn shown(&self) -> impl Iterator<Item = Told<'_>> {
-        let open = self.added.open(self.inspection);
+impl DenialMessage<'_> {
+    fn shown(&self) -> impl Iterator<Item = FindingText<'_>> {
+        let open = self.added.open(self.evaluation);
         open.filter(|told| told.finding.action >= Action::Warn)
     }
 
@@ -287,7 +287,7 @@ impl Refusal<'_> {
         write!(
             out,
             "{count} {problems} with {} for Windows:",
-            Named(self.subject)
+            ObjectName(self.subject)
         )?;
         let mut said = 0;
         for group in groups.iter().take(GROUPS) {
@@ -300,7 +300,11 @@ impl Refusal<'_> {
         if said < count {
             write!(out, "\nand {} more; run transom check", count - said)?;
         }
-        if groups.iter().take(GROUPS).any(Group::mentions_pod_security) {
+        if groups
+            .iter()
+            .take(GROUPS)
+            .any(FindingGroup::mentions_pod_security)
+        {
             write!(
                 out,
                 "\nwith spec.os.name: windows, Pod Security does not ask for these fields"
@@ -345,12 +349,12 @@ impl Refusal<'_> {
 
 /// The warnings of an object that passes: errors first, within the API server's limits, and how many did not fit. Each
 /// names the object: kubectl shows the warnings of a file without saying which object they are about.
-pub fn warnings(subject: &Subject<'_>, inspection: &Inspection, added: &Added) -> Vec<String> {
+pub fn warnings(subject: &Object<'_>, evaluation: &Evaluation, added: &AddedFields) -> Vec<String> {
     let warned = added
-        .open(inspection)
+        .open(evaluation)
         .filter(|told| told.finding.action == Action::Warn);
     let groups = groups(warned, WARNED);
-    let named = Named(subject);
+    let named = ObjectName(subject);
     let mut says_pod_security = false;
     let lines = groups.iter().map(|group| {
         let once = group.mentions_pod_security() && !std::mem::replace(&mut says_pod_security, true);
@@ -364,12 +368,12 @@ pub fn warnings(subject: &Subject<'_>, inspection: &Inspection, added: &Added) -
 }
 
 /// What repair took out, as a warning.
-pub fn repaired(subject: &Subject<'_>, inspection: &Inspection) -> Option<String> {
-    if inspection.repaired.is_empty() {
+pub fn removed(subject: &Object<'_>, evaluation: &Evaluation) -> Option<String> {
+    if evaluation.removed.is_empty() {
         return None;
     }
-    let paths: Vec<String> = inspection.repaired.iter().map(Path::named).collect();
-    let named = Named(subject);
+    let paths: Vec<String> = evaluation.removed.iter().map(Path::named).collect();
+    let named = ObjectName(subject);
     let text = if subject.kind == Kind::Pod {
         format!(
             "transom: took out of {named} what Windows ignores: {}",

@@ -4,21 +4,21 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 
-use super::response::{Denial, Ruling, encode};
+use super::response::{Denial, ReviewDecision, encode};
 use super::{Phase, Request};
 use crate::model::edit::Edit;
-use crate::model::field::Str;
+use crate::model::json_types::Str;
 use crate::model::path::Path;
-use crate::model::probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, refusal};
+use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, rejection_message};
 
 #[derive(Deserialize)]
-struct Object<'a> {
+struct ProbeObject<'a> {
     #[serde(borrow)]
-    metadata: Metadata<'a>,
+    metadata: ProbeMetadata<'a>,
 }
 
 #[derive(Deserialize)]
-struct Metadata<'a> {
+struct ProbeMetadata<'a> {
     #[serde(borrow)]
     annotations: HashMap<Str<'a>, Str<'a>>,
 }
@@ -33,7 +33,7 @@ pub fn answer(phase: Phase, request: &Request<'_>) -> Option<Vec<u8>> {
     if !object.contains(PROBE_ANNOTATION) {
         return None;
     }
-    let annotations = serde_json::from_str::<Object<'_>>(object)
+    let annotations = serde_json::from_str::<ProbeObject<'_>>(object)
         .ok()?
         .metadata
         .annotations;
@@ -48,15 +48,15 @@ pub fn answer(phase: Phase, request: &Request<'_>) -> Option<Vec<u8>> {
         word.into(),
     )];
     let ruling = match phase {
-        Phase::Mutate => Ruling {
+        Phase::Mutate => ReviewDecision {
             patch: &mark,
-            ..Ruling::default()
+            ..ReviewDecision::default()
         },
         Phase::Validate => {
             let mutated = annotation(PROBED_ANNOTATION) == Some(word);
-            Ruling {
-                denial: Some(Denial::Probe(refusal(word, mutated))),
-                ..Ruling::default()
+            ReviewDecision {
+                denial: Some(Denial::Probe(rejection_message(word, mutated))),
+                ..ReviewDecision::default()
             }
         }
     };
@@ -71,7 +71,7 @@ mod tests {
 
     use super::super::decode;
     use super::*;
-    use crate::model::probe::read_refusal;
+    use crate::model::webhook_probe::parse_rejection;
 
     #[test]
     fn a_probe_is_marked_then_refused_and_nothing_else_is_one() {
@@ -97,7 +97,7 @@ mod tests {
             let refused = answered(Phase::Validate, &review(true, annotations)).unwrap();
             assert_eq!(refused["allowed"], false);
             let message = refused["status"]["message"].as_str().unwrap();
-            assert_eq!(read_refusal(message, "w"), Some(mutated));
+            assert_eq!(parse_rejection(message, "w"), Some(mutated));
         }
         for (dry_run, annotations) in [
             (false, &probe),

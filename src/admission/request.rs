@@ -10,14 +10,14 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::model::field::{Flag, List, Str};
 use crate::model::json::at;
-use crate::model::strict;
-use crate::model::subject::{Reading, Stage, Subject};
+use crate::model::json_types::{Flag, List, Str};
+use crate::model::object::{Object, ObjectSeed, ReviewStage};
+use crate::model::strict_json;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
 
-pub use self::head::{BeingDeleted, Head, read_head};
+pub use self::head::{BeingDeleted, ReviewHead, read_head};
 
 /// `admission.k8s.io/v1.AdmissionRequest`.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub struct Request<'a> {
     pub(super) namespace: Str<'a>,
     pub(super) operation: Str<'a>,
     pub(super) user_info: UserInfo<'a>,
-    pub(super) object: Option<Object<'a>>,
+    pub(super) object: Option<RequestObject<'a>>,
     pub(super) old_object: Option<&'a RawValue>,
     pub(super) dry_run: Flag,
     /// The whole AdmissionReview.
@@ -38,18 +38,18 @@ pub struct Request<'a> {
 
 /// The object of a request.
 #[derive(Debug)]
-pub(super) enum Object<'a> {
+pub(super) enum RequestObject<'a> {
     /// As text: where its kind or the operation was not known before it came, where it is compared with what it was, and
     /// where it cannot be read.
     Raw(&'a RawValue),
     /// Read where it stood: its end is known when it has been read.
-    Read(Box<Subject<'a>>),
+    Read(Box<Object<'a>>),
 }
 
 impl<'a> Request<'a> {
     /// The namespace by which the request is judged; none where the object has none, or is not looked at.
-    pub fn namespace_to_know(&self) -> Option<&str> {
-        self.looked_at()?;
+    pub fn policy_namespace(&self) -> Option<&str> {
+        self.reviewed_kind()?;
         Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
     }
 
@@ -59,7 +59,7 @@ impl<'a> Request<'a> {
     }
 
     /// The kind of the object, where this operation on it is one that is looked at.
-    pub(super) fn looked_at(&self) -> Option<Kind> {
+    pub(super) fn reviewed_kind(&self) -> Option<Kind> {
         let is_looked_at = matches!(&*self.operation, "CREATE" | "UPDATE")
             && matches!(&*self.sub_resource, "" | "ephemeralcontainers" | "resize");
         self.known_kind().filter(|_| is_looked_at)
@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
 
     /// The kind of the object that comes next, where it can be read at once: of an update the text is wanted first.
     fn next_object(&self) -> Option<Kind> {
-        self.looked_at().filter(|_| &*self.operation == "CREATE")
+        self.reviewed_kind().filter(|_| &*self.operation == "CREATE")
     }
 
     /// The text of the object; empty where there is none.
@@ -101,20 +101,20 @@ pub struct MalformedReview(Cow<'static, str>);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct Review<'a, const IN_PLACE: bool> {
+struct RawReview<'a, const IN_PLACE: bool> {
     #[serde(default)]
     api_version: Str<'a>,
     #[serde(default)]
     kind: Str<'a>,
-    request: Option<Members<'a, IN_PLACE>>,
+    request: Option<RequestMembers<'a, IN_PLACE>>,
 }
 
 /// A request as it is read; `IN_PLACE` reads its object on the way.
-struct Members<'a, const IN_PLACE: bool>(Request<'a>);
+struct RequestMembers<'a, const IN_PLACE: bool>(Request<'a>);
 
 #[derive(Deserialize, Clone, Copy)]
 #[serde(field_identifier, rename_all = "camelCase")]
-enum Member {
+enum RequestMember {
     Uid,
     Kind,
     SubResource,
@@ -129,46 +129,46 @@ enum Member {
     Other,
 }
 
-impl<'de: 'a, 'a, const IN_PLACE: bool> Deserialize<'de> for Members<'a, IN_PLACE> {
+impl<'de: 'a, 'a, const IN_PLACE: bool> Deserialize<'de> for RequestMembers<'a, IN_PLACE> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OfRequest<'a, const IN_PLACE: bool>(PhantomData<&'a ()>);
         impl<'de: 'a, 'a, const IN_PLACE: bool> Visitor<'de> for OfRequest<'a, IN_PLACE> {
-            type Value = Members<'a, IN_PLACE>;
+            type Value = RequestMembers<'a, IN_PLACE>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("struct Request")
             }
             fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
                 let (mut request, mut seen) = (Request::default(), 0_u32);
-                while let Some(member) = members.next_key::<Member>()? {
-                    if !matches!(member, Member::Other) && seen & 1 << member as u32 != 0 {
+                while let Some(member) = members.next_key::<RequestMember>()? {
+                    if !matches!(member, RequestMember::Other) && seen & 1 << member as u32 != 0 {
                         return Err(Error::custom("a field of the request is there twice"));
                     }
                     seen |= 1 << member as u32;
                     match member {
-                        Member::Uid => request.uid = members.next_value()?,
-                        Member::Kind => request.kind = members.next_value()?,
-                        Member::SubResource => request.sub_resource = members.next_value()?,
-                        Member::Name => request.name = members.next_value()?,
-                        Member::Namespace => request.namespace = members.next_value()?,
-                        Member::Operation => request.operation = members.next_value()?,
-                        Member::UserInfo => request.user_info = members.next_value()?,
-                        Member::Object => {
+                        RequestMember::Uid => request.uid = members.next_value()?,
+                        RequestMember::Kind => request.kind = members.next_value()?,
+                        RequestMember::SubResource => request.sub_resource = members.next_value()?,
+                        RequestMember::Name => request.name = members.next_value()?,
+                        RequestMember::Namespace => request.namespace = members.next_value()?,
+                        RequestMember::Operation => request.operation = members.next_value()?,
+                        RequestMember::UserInfo => request.user_info = members.next_value()?,
+                        RequestMember::Object => {
                             request.object = match request.next_object().filter(|_| IN_PLACE) {
-                                Some(kind) => members.next_value_seed(Nullable(Reading {
+                                Some(kind) => members.next_value_seed(Nullable(ObjectSeed {
                                     kind,
-                                    stage: Stage::Written,
+                                    stage: ReviewStage::Written,
                                 }))?,
-                                None => members.next_value::<Option<_>>()?.map(Object::Raw),
+                                None => members.next_value::<Option<_>>()?.map(RequestObject::Raw),
                             };
                         }
-                        Member::OldObject => request.old_object = members.next_value()?,
-                        Member::DryRun => request.dry_run = members.next_value()?,
-                        Member::Other => {
+                        RequestMember::OldObject => request.old_object = members.next_value()?,
+                        RequestMember::DryRun => request.dry_run = members.next_value()?,
+                        RequestMember::Other => {
                             members.next_value::<IgnoredAny>()?;
                         }
                     }
                 }
-                Ok(Members(request))
+                Ok(RequestMembers(request))
             }
         }
         deserializer.deserialize_map(OfRequest(PhantomData))
@@ -176,10 +176,10 @@ impl<'de: 'a, 'a, const IN_PLACE: bool> Deserialize<'de> for Members<'a, IN_PLAC
 }
 
 /// An object that is read where it stands, or `null`.
-struct Nullable(Reading);
+struct Nullable(ObjectSeed);
 
 impl<'de> DeserializeSeed<'de> for Nullable {
-    type Value = Option<Object<'de>>;
+    type Value = Option<RequestObject<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_option(self)
@@ -187,7 +187,7 @@ impl<'de> DeserializeSeed<'de> for Nullable {
 }
 
 impl<'de> Visitor<'de> for Nullable {
-    type Value = Option<Object<'de>>;
+    type Value = Option<RequestObject<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
@@ -203,7 +203,7 @@ impl<'de> Visitor<'de> for Nullable {
 
     fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         let subject = self.0.deserialize(deserializer)?;
-        Ok(Some(Object::Read(Box::new(subject))))
+        Ok(Some(RequestObject::Read(Box::new(subject))))
     }
 }
 
@@ -219,19 +219,19 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     let body = std::str::from_utf8(body).map_err(|error| {
         MalformedReview(format!("it is not UTF-8 from byte {}", error.valid_up_to()).into())
     })?;
-    if let Ok(review) = strict::from_str::<Review<'_, true>>(body) {
+    if let Ok(review) = strict_json::from_str::<RawReview<'_, true>>(body) {
         return request_of(review, body);
     }
     // Either this is no review, or its object is none that can be read: then its uid is answered all the same.
-    let review: Review<'_, false> = strict::from_str(body).map_err(|error| {
+    let review: RawReview<'_, false> = strict_json::from_str(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        MalformedReview(format!("{} at line {line} column {column}", strict::reason(&error)).into())
+        MalformedReview(format!("{} at line {line} column {column}", strict_json::reason(&error)).into())
     })?;
     request_of(review, body)
 }
 
 fn request_of<'a, const IN_PLACE: bool>(
-    review: Review<'a, IN_PLACE>,
+    review: RawReview<'a, IN_PLACE>,
     body: &'a str,
 ) -> Result<Request<'a>, MalformedReview> {
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {
@@ -241,7 +241,7 @@ fn request_of<'a, const IN_PLACE: bool>(
             format!("expected admission.k8s.io/v1 AdmissionReview, got \"{what}\"").into(),
         ));
     }
-    let Members(request) = review
+    let RequestMembers(request) = review
         .request
         .ok_or(MalformedReview("it has no request".into()))?;
     if request.uid.is_empty() {
@@ -253,7 +253,7 @@ fn request_of<'a, const IN_PLACE: bool>(
 /// The parts of an object by which an update that changes no spec is told from one that does.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Parts<'a> {
+struct ObjectParts<'a> {
     #[serde(borrow)]
     spec: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -264,20 +264,20 @@ struct Parts<'a> {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Lifetime {
-    deletion_timestamp: crate::model::field::Present,
+    deletion_timestamp: crate::model::json_types::IsPresent,
 }
 
 /// Whether an update can introduce nothing: the object is on its way out, or its spec stays as it was.
 ///
 /// Specs are compared as bytes: both come from one encoder in one request. `replicas` alone may differ (scaling).
 pub fn changes_nothing(object: &RawValue, old: Option<&RawValue>) -> bool {
-    let Ok(new) = serde_json::from_str::<Parts<'_>>(object.get()) else {
+    let Ok(new) = serde_json::from_str::<ObjectParts<'_>>(object.get()) else {
         return false;
     };
     if new.metadata.deletion_timestamp.0 {
         return true;
     }
-    let Some(Ok(old)) = old.map(|old| serde_json::from_str::<Parts<'_>>(old.get())) else {
+    let Some(Ok(old)) = old.map(|old| serde_json::from_str::<ObjectParts<'_>>(old.get())) else {
         return false;
     };
     if new.template.map(RawValue::get) != old.template.map(RawValue::get) {
@@ -346,7 +346,7 @@ mod tests {
             );
             let request = decode(body.as_bytes()).unwrap();
             assert_eq!(
-                matches!(request.object, Some(Object::Read(_))),
+                matches!(request.object, Some(RequestObject::Read(_))),
                 is_read,
                 "{operation}"
             );

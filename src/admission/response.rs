@@ -6,14 +6,14 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use super::annotations::Annotations;
-use super::message::Refusal;
+use super::message::DenialMessage;
 use crate::engine::Decision;
 use crate::model::edit::Edit;
 use crate::model::json::{Escaped, write_string};
 
 /// What is answered.
 #[derive(Debug, Default)]
-pub struct Ruling<'j> {
+pub struct ReviewDecision<'j> {
     /// The refusal; none: allowed.
     pub denial: Option<Denial<'j>>,
     /// What is changed; empty: nothing.
@@ -24,15 +24,15 @@ pub struct Ruling<'j> {
     pub annotations: Annotations,
 }
 
-impl Ruling<'_> {
+impl ReviewDecision<'_> {
     /// The first that applies of deny, would-deny, patch and allow.
     pub fn decision(&self) -> Decision {
         let would_deny = || self.annotations.iter().any(|(key, _)| *key == "would-deny");
         match self {
-            Ruling { denial: Some(_), .. } => Decision::Deny,
-            Ruling { .. } if would_deny() => Decision::WouldDeny,
-            Ruling { patch, .. } if !patch.is_empty() => Decision::Patch,
-            Ruling { .. } => Decision::Allow,
+            ReviewDecision { denial: Some(_), .. } => Decision::Deny,
+            ReviewDecision { .. } if would_deny() => Decision::WouldDeny,
+            ReviewDecision { patch, .. } if !patch.is_empty() => Decision::Patch,
+            ReviewDecision { .. } => Decision::Allow,
         }
     }
 }
@@ -47,19 +47,19 @@ pub enum Denial<'j> {
     /// Its review is too large to be read: 403, in these words.
     TooLarge(String),
     /// For what was found in it: 403.
-    Found(Refusal<'j>),
+    Found(DenialMessage<'j>),
 }
 
 /// The AdmissionReview that carries the answer.
-pub fn encode(uid: &str, ruling: &Ruling<'_>) -> Vec<u8> {
+pub fn encode(uid: &str, ruling: &ReviewDecision<'_>) -> Vec<u8> {
     let mut out = String::with_capacity(if ruling.denial.is_some() { 8192 } else { 1024 });
     // Writing to a String does not fail.
     let _ = write(&mut out, uid, ruling);
     out.into_bytes()
 }
 
-fn write(out: &mut String, uid: &str, ruling: &Ruling<'_>) -> fmt::Result {
-    let Ruling {
+fn write(out: &mut String, uid: &str, ruling: &ReviewDecision<'_>) -> fmt::Result {
+    let ReviewDecision {
         denial,
         patch,
         warnings,

@@ -1,14 +1,14 @@
 //! The answer to a review over the bound: decided from its head, because the object is not read.
 
-use super::Answer;
+use super::ReviewAnswer;
 use super::annotations::{self, Annotations};
-use super::judge::{Context, policy_for};
-use super::record::{Phase, Record};
-use super::request::{BeingDeleted, Head, Request};
-use super::response::{Denial, Ruling, encode};
+use super::audit_record::{AuditRecord, Phase};
+use super::request::{BeingDeleted, Request, ReviewHead};
+use super::response::{Denial, ReviewDecision, encode};
+use super::review::{AdmissionContext, policy_for};
 use crate::engine::Decision;
-use crate::model::owner::MadeBy;
 use crate::model::policy::{Action, Policy};
+use crate::model::requester::Origin;
 use crate::model::workload::Kind;
 
 /// How large a review is, and by which webhook entry it came.
@@ -24,7 +24,7 @@ pub struct Oversize {
 
 /// What is answered to a review that is too large, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outcome {
+enum OversizeDecision {
     /// The policy denies, and nothing says that the object must pass.
     Denied,
     /// The policy of the namespace does not deny.
@@ -39,32 +39,37 @@ enum Outcome {
     NotEvaluated,
 }
 
-impl Outcome {
+impl OversizeDecision {
     fn as_str(self) -> &'static str {
         match self {
-            Outcome::Denied => "denied",
-            Outcome::Policy => "allowed: the policy does not deny",
-            Outcome::NoSign => "allowed: the entry selects objects without a sign of Windows",
-            Outcome::Controller => "allowed: the requester is a controller",
-            Outcome::Deletion => {
+            OversizeDecision::Denied => "denied",
+            OversizeDecision::Policy => "allowed: the policy does not deny",
+            OversizeDecision::NoSign => "allowed: the entry selects objects without a sign of Windows",
+            OversizeDecision::Controller => "allowed: the requester is a controller",
+            OversizeDecision::Deletion => {
                 "allowed: the update may remove a finalizer of an object that is being deleted"
             }
-            Outcome::NotEvaluated => "allowed: Transom does not evaluate such requests",
+            OversizeDecision::NotEvaluated => "allowed: Transom does not evaluate such requests",
         }
     }
 }
 
 /// Answers a review of which only the head was read.
-pub fn judge_head(phase: Phase, head: &Head<'_>, oversize: Oversize, context: &Context<'_>) -> Answer {
+pub fn review_head(
+    phase: Phase,
+    head: &ReviewHead<'_>,
+    oversize: Oversize,
+    context: &AdmissionContext<'_>,
+) -> ReviewAnswer {
     let request = &head.request;
-    let mut record = Record::of(phase, request);
-    let Some(kind) = request.looked_at() else {
-        let annotations = noted(oversize, Outcome::NotEvaluated, Decision::Skip, None);
+    let mut record = AuditRecord::of(phase, request);
+    let Some(kind) = request.reviewed_kind() else {
+        let annotations = noted(oversize, OversizeDecision::NotEvaluated, Decision::Skip, None);
         return answer(
             request,
-            Ruling {
+            ReviewDecision {
                 annotations,
-                ..Ruling::default()
+                ..ReviewDecision::default()
             },
             record,
         );
@@ -73,46 +78,51 @@ pub fn judge_head(phase: Phase, head: &Head<'_>, oversize: Oversize, context: &C
     record.set_policy(&policy.name);
     let outcome = outcome(kind, head, oversize, &policy);
     let decision = match outcome {
-        Outcome::Denied => Decision::Deny,
+        OversizeDecision::Denied => Decision::Deny,
         _ => Decision::Allow,
     };
-    let ruling = Ruling {
-        denial: (outcome == Outcome::Denied).then(|| Denial::TooLarge(denial(kind, oversize))),
+    let ruling = ReviewDecision {
+        denial: (outcome == OversizeDecision::Denied).then(|| Denial::TooLarge(denial(kind, oversize))),
         warnings: warning(kind, oversize, outcome, &policy).into_iter().collect(),
         annotations: noted(oversize, outcome, decision, Some(&policy)),
-        ..Ruling::default()
+        ..ReviewDecision::default()
     };
     record.labels.decision = decision.as_str();
     record.warned = !ruling.warnings.is_empty();
     answer(request, ruling, record)
 }
 
-fn answer(request: &Request<'_>, ruling: Ruling<'_>, mut record: Record) -> Answer {
+fn answer(request: &Request<'_>, ruling: ReviewDecision<'_>, mut record: AuditRecord) -> ReviewAnswer {
     let body = encode(&request.uid, &ruling);
     record.annotations = ruling.annotations;
-    Answer { body, record }
+    ReviewAnswer { body, record }
 }
 
-fn outcome(kind: Kind, head: &Head<'_>, oversize: Oversize, policy: &Policy) -> Outcome {
-    let Head {
+fn outcome(kind: Kind, head: &ReviewHead<'_>, oversize: Oversize, policy: &Policy) -> OversizeDecision {
+    let ReviewHead {
         request,
         being_deleted,
     } = head;
     if policy.validation != Action::Deny {
-        Outcome::Policy
+        OversizeDecision::Policy
     } else if !oversize.has_sign {
-        Outcome::NoSign
-    } else if MadeBy::may_be_controller(kind, &request.user_info.username, &policy.controllers) {
-        Outcome::Controller
+        OversizeDecision::NoSign
+    } else if Origin::may_be_controller(kind, &request.user_info.username, &policy.controllers) {
+        OversizeDecision::Controller
     } else if &*request.operation == "UPDATE" && *being_deleted != BeingDeleted::No {
-        Outcome::Deletion
+        OversizeDecision::Deletion
     } else {
-        Outcome::Denied
+        OversizeDecision::Denied
     }
 }
 
 /// What is recorded in the audit annotations, and from there in the log.
-fn noted(oversize: Oversize, outcome: Outcome, decision: Decision, policy: Option<&Policy>) -> Annotations {
+fn noted(
+    oversize: Oversize,
+    outcome: OversizeDecision,
+    decision: Decision,
+    policy: Option<&Policy>,
+) -> Annotations {
     let why = format!("too large: {}; {}", size(oversize), outcome.as_str());
     annotations::of_unevaluated(decision, &why, policy)
 }
@@ -128,8 +138,9 @@ fn denial(kind: Kind, oversize: Oversize) -> String {
 }
 
 /// The warning to a person whose object passed; none where the policy does not validate, or where nothing would be denied.
-fn warning(kind: Kind, oversize: Oversize, outcome: Outcome, policy: &Policy) -> Option<String> {
-    let is_told = outcome == Outcome::Policy && policy.validation != Action::Disabled && oversize.has_sign;
+fn warning(kind: Kind, oversize: Oversize, outcome: OversizeDecision, policy: &Policy) -> Option<String> {
+    let is_told =
+        outcome == OversizeDecision::Policy && policy.validation != Action::Disabled && oversize.has_sign;
     is_told.then(|| {
         format!(
             "transom did not evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the \
@@ -160,7 +171,7 @@ mod tests {
 
     use super::super::request::read_head;
     use super::*;
-    use crate::engine::effective::PolicySet;
+    use crate::engine::policy_set::PolicySet;
     use crate::model::facts::Facts;
 
     const SIZE: Oversize = Oversize {
@@ -179,7 +190,7 @@ mod tests {
         )
     }
 
-    fn judged(review: &str, oversize: Oversize, validation: Action) -> (Record, Value) {
+    fn judged(review: &str, oversize: Oversize, validation: Action) -> (AuditRecord, Value) {
         let policy = Policy {
             name: "shop".to_owned(),
             validation,
@@ -188,12 +199,12 @@ mod tests {
         };
         let policies = PolicySet::new(Vec::new(), policy);
         let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-        let context = Context {
+        let context = AdmissionContext {
             facts: &facts,
             policies: &policies,
         };
         let head = read_head(review.as_bytes()).unwrap();
-        let answer = judge_head(Phase::Validate, &head, oversize, &context);
+        let answer = review_head(Phase::Validate, &head, oversize, &context);
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(body["response"]["uid"], "u-1");
         (answer.record, body["response"].clone())
@@ -219,7 +230,7 @@ mod tests {
                 "too large: 25.3 MiB; denied"
             );
             assert_eq!(record.labels.decision, "deny");
-            assert!(record.has_something_to_tell());
+            assert!(record.is_noteworthy());
         }
         let unknown = Oversize { bytes: None, ..SIZE };
         let (_, answer) = judged(&head("Pod", "CREATE", "alice", ""), unknown, Action::Deny);
@@ -240,21 +251,37 @@ mod tests {
         let cut = head("Deployment", "UPDATE", "alice", "");
         let cut = cut.split_once("\"metadata\"").unwrap().0.to_owned();
         for (review, oversize, why) in [
-            (head("Pod", "CREATE", "alice", ""), no_sign, Outcome::NoSign),
-            (head("Pod", "CREATE", controller, ""), SIZE, Outcome::Controller),
+            (
+                head("Pod", "CREATE", "alice", ""),
+                no_sign,
+                OversizeDecision::NoSign,
+            ),
+            (
+                head("Pod", "CREATE", controller, ""),
+                SIZE,
+                OversizeDecision::Controller,
+            ),
             (
                 head("Pod", "CREATE", "platform:workloads", ""),
                 SIZE,
-                Outcome::Controller,
+                OversizeDecision::Controller,
             ),
             (
                 head("Deployment", "UPDATE", "alice", deleted),
                 SIZE,
-                Outcome::Deletion,
+                OversizeDecision::Deletion,
             ),
-            (cut, SIZE, Outcome::Deletion),
-            (head("Pod", "DELETE", "alice", ""), SIZE, Outcome::NotEvaluated),
-            (head("Node", "UPDATE", "alice", ""), SIZE, Outcome::NotEvaluated),
+            (cut, SIZE, OversizeDecision::Deletion),
+            (
+                head("Pod", "DELETE", "alice", ""),
+                SIZE,
+                OversizeDecision::NotEvaluated,
+            ),
+            (
+                head("Node", "UPDATE", "alice", ""),
+                SIZE,
+                OversizeDecision::NotEvaluated,
+            ),
         ] {
             let (record, answer) = judged(&review, oversize, Action::Deny);
             let why = why.as_str();
@@ -263,7 +290,7 @@ mod tests {
                 answer["auditAnnotations"]["not-evaluated"],
                 format!("too large: 25.3 MiB; {why}")
             );
-            assert!(record.has_something_to_tell(), "{why}");
+            assert!(record.is_noteworthy(), "{why}");
         }
         let (_, answer) = judged(&head("Deployment", "CREATE", controller, ""), SIZE, Action::Deny);
         assert_eq!(answer["allowed"], false, "no controller makes Deployments");
@@ -286,7 +313,7 @@ mod tests {
             assert_eq!(warning.contains("25.3 MiB"), warned, "{warning}");
             assert!(warning.len() <= 250, "{warning}");
             assert_eq!(answer["auditAnnotations"]["decision"], "allow");
-            assert!(record.has_something_to_tell());
+            assert!(record.is_noteworthy());
         }
     }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::civil::Date;
 
+use super::field_error::{FieldError, FieldStep, place, spell};
 use super::pod_policy::{ExemptionSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicySpec};
-use super::problem::{Place, Problem, place, spell};
 use super::schema::{USERS_IN_FULL, WHOM};
 use super::selector;
-use crate::engine::effective::{DatedExemption, StoredPolicy};
+use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
 use crate::model::node::Taint;
 use crate::model::policy::{Action, Exemption, Explicit, PlacementParts, Policy, RulesVersion};
@@ -16,7 +16,7 @@ use crate::rules;
 
 /// Names that this version does not know.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct LeftOut {
+pub struct UnknownNames {
     /// Of rules.
     pub rules: BTreeSet<String>,
     /// Of releases of Windows.
@@ -24,11 +24,11 @@ pub struct LeftOut {
 }
 
 /// What is done about names that this version does not know.
-pub enum Unknown<'u> {
+pub enum UnknownNameHandling<'u> {
     /// They are a problem: the author has just written them.
     Refused,
     /// They are left out and noted here: the object is stored, perhaps by a newer version.
-    LeftOut(&'u mut LeftOut),
+    LeftOut(&'u mut UnknownNames),
 }
 
 /// What the engine reads, from what is written.
@@ -38,8 +38,8 @@ pub enum Unknown<'u> {
 pub fn compile(
     name: String,
     spec: WindowsPodPolicySpec,
-    unknown: Unknown<'_>,
-) -> Result<StoredPolicy, Vec<Problem>> {
+    unknown: UnknownNameHandling<'_>,
+) -> Result<StoredPolicy, Vec<FieldError>> {
     let mut compiler = Compiler {
         unknown,
         problems: Vec::new(),
@@ -54,8 +54,8 @@ pub fn compile(
 
 /// Takes what can be used, and notes what cannot.
 struct Compiler<'u> {
-    unknown: Unknown<'u>,
-    problems: Vec<Problem>,
+    unknown: UnknownNameHandling<'u>,
+    problems: Vec<FieldError>,
 }
 
 impl Compiler<'_> {
@@ -108,7 +108,7 @@ impl Compiler<'_> {
         if version.is_none() {
             let path = place(&["spec", "validation", "rulesVersion"]);
             let message = format!("\"{written}\" is no version; write major and minor, as in 0.1");
-            self.problems.push(Problem::at(path, &message));
+            self.problems.push(FieldError::at(path, &message));
         }
         version
     }
@@ -117,7 +117,7 @@ impl Compiler<'_> {
         let mut actions = BTreeMap::new();
         for (name, action) in written {
             let mut path = place(&["spec", "validation", "rules"]);
-            path.push(Place::Key(name.clone()));
+            path.push(FieldStep::Key(name.clone()));
             if let Some(id) = self.rule(&name, path) {
                 actions.insert(id, action);
             }
@@ -126,12 +126,12 @@ impl Compiler<'_> {
     }
 
     /// The id of the rule; `None` where it is unknown.
-    fn rule(&mut self, name: &str, path: Vec<Place>) -> Option<&'static str> {
+    fn rule(&mut self, name: &str, path: Vec<FieldStep>) -> Option<&'static str> {
         let found = rules::find(name);
         if let Some(rule) = found.filter(|rule| rule.name == name) {
             return Some(rule.id);
         }
-        if let Unknown::LeftOut(names) = &mut self.unknown {
+        if let UnknownNameHandling::LeftOut(names) = &mut self.unknown {
             names.rules.insert(name.to_owned());
             return None;
         }
@@ -141,7 +141,7 @@ impl Compiler<'_> {
         };
         let list = spell(path.split_last().map_or(&[][..], |(_, list)| list));
         let message = format!("{list}: there is no rule \"{name}\"; {hint}");
-        self.problems.push(Problem { path, message });
+        self.problems.push(FieldError { path, message });
         None
     }
 
@@ -152,12 +152,12 @@ impl Compiler<'_> {
         for (i, RuntimeClassSpec { release, name }) in written.into_iter().enumerate() {
             if RELEASES.iter().any(|known| known.name == release) {
                 classes.insert(release, name);
-            } else if let Unknown::LeftOut(names) = &mut self.unknown {
+            } else if let UnknownNameHandling::LeftOut(names) = &mut self.unknown {
                 names.releases.insert(release);
             } else {
                 let path = place(&["spec", "placement", "runtimeClasses", &i.to_string(), "release"]);
                 let message = format!("there is no release {}", known_releases(&release));
-                self.problems.push(Problem::at(path, &message));
+                self.problems.push(FieldError::at(path, &message));
             }
         }
         classes
@@ -172,7 +172,7 @@ impl Compiler<'_> {
                 _ => continue,
             };
             let path = place(&["spec", "controllerUsernames", &i.to_string()]);
-            self.problems.push(Problem::at(path, problem));
+            self.problems.push(FieldError::at(path, problem));
         }
         users
     }
@@ -183,7 +183,7 @@ impl Compiler<'_> {
         let expires: Option<Date> = written.expires.parse().ok();
         if expires.is_none() {
             let text = &written.expires;
-            self.problems.push(Problem::at(
+            self.problems.push(FieldError::at(
                 place(&["spec", "exemptions", &at, "expires"]),
                 &format!("\"{text}\" is no date; write it as in 2027-03-31"),
             ));
@@ -197,7 +197,7 @@ impl Compiler<'_> {
         if written.rules.is_empty() {
             let path = place(&["spec", "exemptions", &at, "rules"]);
             self.problems
-                .push(Problem::at(path, "name the rules; [\"*\"] stands for all"));
+                .push(FieldError::at(path, "name the rules; [\"*\"] stands for all"));
         }
         let whom = [
             &written.namespaces,
@@ -207,7 +207,7 @@ impl Compiler<'_> {
         ];
         if whom.iter().all(|list| list.is_empty()) {
             self.problems
-                .push(Problem::at(place(&["spec", "exemptions", &at]), WHOM));
+                .push(FieldError::at(place(&["spec", "exemptions", &at]), WHOM));
         }
         let expires = expires?;
         if is_for_all {
@@ -256,7 +256,7 @@ mod tests {
                 controller_usernames: controllers.iter().map(ToString::to_string).collect(),
                 ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
             };
-            let compiled = compile("p".to_owned(), spec, Unknown::Refused);
+            let compiled = compile("p".to_owned(), spec, UnknownNameHandling::Refused);
             compiled
                 .map(|stored| stored.policy.controllers)
                 .map_err(|problems| {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::pod_policy::PoolTaint;
 use super::schema;
-use crate::model::named::named;
+use crate::model::string_enum::string_enum;
 
 /// What Transom keeps true on the Windows nodes that it selects.
 #[derive(CustomResource, Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
@@ -226,7 +226,7 @@ pub struct NodeTaintSpec {
     pub effect: TaintEffect,
 }
 
-named! {
+string_enum! {
     /// What a taint does to pods that do not tolerate it.
     #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Hash, Debug, Default, JsonSchema)]
     #[schemars(inline)]

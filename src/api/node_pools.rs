@@ -1,7 +1,7 @@
 //! What node policies tell of the cluster: pools that may be at zero nodes, and labels that say Windows.
 
+use super::field_error::{FieldError, FieldStep, place};
 use super::node_policy::{Pool, PoolLabelSpec, WindowsNodePolicySpec};
-use super::problem::{Place, Problem, place};
 use super::schema::VALUES_OR_PREFIX;
 use crate::model::build::Build;
 use crate::model::facts::Facts;
@@ -15,7 +15,7 @@ pub struct DeclaredPools {
     /// Labels that say Windows.
     pub labels: Vec<PoolLabel>,
     /// What is left out, and why.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FieldError>,
 }
 
 impl DeclaredPools {
@@ -43,7 +43,7 @@ impl DeclaredPools {
         if let (Some(text), None) = (build, known) {
             let path = place(&["spec", "pools", &index.to_string(), "build"]);
             let message = format!("\"{text}\" is no build; write it as in 10.0.20348");
-            self.problems.push(Problem::at(path, &message));
+            self.problems.push(FieldError::at(path, &message));
         }
         self.pools.push(Host {
             name: pool.name.clone(),
@@ -66,11 +66,11 @@ impl DeclaredPools {
             }
             _ => {
                 let path = vec![
-                    Place::Key("spec".to_owned()),
-                    Place::Key("poolLabels".to_owned()),
-                    Place::Index(index),
+                    FieldStep::Key("spec".to_owned()),
+                    FieldStep::Key("poolLabels".to_owned()),
+                    FieldStep::Index(index),
                 ];
-                self.problems.push(Problem::at(path, VALUES_OR_PREFIX));
+                self.problems.push(FieldError::at(path, VALUES_OR_PREFIX));
             }
         }
     }

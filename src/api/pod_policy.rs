@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::schema;
 use crate::engine::namespace_labels::NamespaceOverrides;
+use crate::model::label_selector::LabelSelector;
 use crate::model::node::Taint;
 use crate::model::os::Os;
 use crate::model::policy::{
     Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
 };
-use crate::model::selector::LabelSelector;
 
 /// What it does, and for which namespaces.
 // The comments of the fields are what `kubectl explain` prints.

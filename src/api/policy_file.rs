@@ -3,15 +3,15 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::compile::{Unknown, compile};
+use super::compile::{UnknownNameHandling, compile};
+use super::decode::read;
+use super::field_error::{FieldError, FieldStep, MOST_PROBLEMS};
 use super::node_policy::WindowsNodePolicySpec;
 use super::node_pools::DeclaredPools;
 use super::pod_policy::WindowsPodPolicySpec;
-use super::problem::{MOST_PROBLEMS, Place, Problem};
-use super::read::read;
 use super::{API_VERSION, NODE_POLICY, POD_POLICY};
-use crate::engine::effective::StoredPolicy;
-use crate::manifest::{self, Document, Position, Step};
+use crate::engine::policy_set::StoredPolicy;
+use crate::manifest::{self, Document, NodeStep, Position};
 
 /// A `WindowsPodPolicy` as it is written in a file: nothing unknown, and no more of the metadata than its name.
 #[derive(Deserialize, Debug)]
@@ -103,12 +103,12 @@ pub fn read_policies(bytes: Vec<u8>) -> Result<PolicyFile, Vec<PolicyFileError>>
 /// What a document says that it is.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Header {
+struct PolicyHeader {
     api_version: String,
     kind: String,
 }
 
-impl Header {
+impl PolicyHeader {
     fn of(document: &Document) -> Self {
         serde_json::from_str(document.json()).unwrap_or_default()
     }
@@ -116,7 +116,7 @@ impl Header {
 
 /// Whether a document says that it is a policy of this kind, in the version that is known.
 fn is_a(document: &Document, kind: &str) -> bool {
-    let header = Header::of(document);
+    let header = PolicyHeader::of(document);
     header.api_version == API_VERSION && header.kind == kind
 }
 
@@ -126,7 +126,7 @@ fn is_a(document: &Document, kind: &str) -> bool {
 /// It is something else, or up to ten problems of it with their lines.
 pub fn read_policy(document: &Document) -> Result<StoredPolicy, Vec<PolicyFileError>> {
     if !is_a(document, POD_POLICY) {
-        let header = Header::of(document);
+        let header = PolicyHeader::of(document);
         let what = format!("{} {}", header.api_version, header.kind);
         let message = format!(
             "this is not a policy but \"{}\"; a policy has apiVersion: {API_VERSION} and kind: {POD_POLICY}",
@@ -157,18 +157,18 @@ pub fn read_node_policy(document: &Document) -> Result<DeclaredPools, Vec<Policy
     declared.map_err(|problems| in_order(document, problems))
 }
 
-fn compiled(document: &Document) -> Result<StoredPolicy, Vec<Problem>> {
+fn compiled(document: &Document) -> Result<StoredPolicy, Vec<FieldError>> {
     let reading = read::<Written>(value_of(document)?, None);
-    reading.then(|written| compile(written.metadata.name, written.spec, Unknown::Refused))
+    reading.then(|written| compile(written.metadata.name, written.spec, UnknownNameHandling::Refused))
 }
 
-fn value_of(document: &Document) -> Result<Value, Vec<Problem>> {
+fn value_of(document: &Document) -> Result<Value, Vec<FieldError>> {
     let value: Value = serde_json::from_str(document.json())
-        .map_err(|error| vec![Problem::at(Vec::new(), &error.to_string())])?;
+        .map_err(|error| vec![FieldError::at(Vec::new(), &error.to_string())])?;
     if value.get("spec").is_some_and(Value::is_array) {
         // serde would take a list for the fields in their order.
-        let spec = vec![Place::Key("spec".to_owned())];
-        return Err(vec![Problem::at(
+        let spec = vec![FieldStep::Key("spec".to_owned())];
+        return Err(vec![FieldError::at(
             spec,
             "a list stands here, and it has to be a map of fields",
         )]);
@@ -177,12 +177,12 @@ fn value_of(document: &Document) -> Result<Value, Vec<Problem>> {
 }
 
 /// The problems with their lines, in the order of the file; of many the first.
-fn in_order(document: &Document, problems: Vec<Problem>) -> Vec<PolicyFileError> {
-    let place = |problem: &Problem| {
-        let steps: Vec<Step<'_>> = problem.path.iter().map(Place::step).collect();
+fn in_order(document: &Document, problems: Vec<FieldError>) -> Vec<PolicyFileError> {
+    let place = |problem: &FieldError| {
+        let steps: Vec<NodeStep<'_>> = problem.path.iter().map(FieldStep::step).collect();
         document.locate(&steps)
     };
-    let mut placed: Vec<(Position, Problem)> = problems
+    let mut placed: Vec<(Position, FieldError)> = problems
         .into_iter()
         .map(|problem| (place(&problem), problem))
         .collect();

@@ -3,45 +3,45 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 
-use super::problem::{Place, Problem, place};
+use super::field_error::{FieldError, FieldStep, place};
 use crate::model::dns::is_subdomain;
-use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::text::cut;
 
 /// What is wrong with the selector at `base` of a pod policy.
-pub fn problems(base: Vec<Place>, selector: &LabelSelector) -> Vec<Problem> {
-    let mut look = Look {
+pub fn problems(base: Vec<FieldStep>, selector: &LabelSelector) -> Vec<FieldError> {
+    let mut visit = Look {
         base,
         problems: Vec::new(),
     };
     for (key, value) in &selector.match_labels {
-        look.label(key, value);
+        visit.label(key, value);
     }
     for (i, expression) in selector.match_expressions.iter().enumerate() {
-        look.expression(
+        visit.expression(
             i,
             &expression.key,
             expression.operator.as_str(),
             &expression.values,
         );
     }
-    look.problems
+    visit.problems
 }
 
 /// What is wrong with the selector at `base`, as Kubernetes has it.
-fn problems_of(base: Vec<Place>, selector: &meta::LabelSelector) -> Vec<Problem> {
-    let mut look = Look {
+fn problems_of(base: Vec<FieldStep>, selector: &meta::LabelSelector) -> Vec<FieldError> {
+    let mut visit = Look {
         base,
         problems: Vec::new(),
     };
     for (key, value) in selector.match_labels.iter().flatten() {
-        look.label(key, value);
+        visit.label(key, value);
     }
     for (i, expression) in selector.match_expressions.iter().flatten().enumerate() {
         let values = expression.values.as_deref().unwrap_or_default();
-        look.expression(i, &expression.key, &expression.operator, values);
+        visit.expression(i, &expression.key, &expression.operator, values);
     }
-    look.problems
+    visit.problems
 }
 
 /// The `spec.nodeSelector` of a node policy.
@@ -69,37 +69,38 @@ pub fn node_selector(selector: &meta::LabelSelector) -> Result<LabelSelector, Ve
 }
 
 struct Look {
-    base: Vec<Place>,
-    problems: Vec<Problem>,
+    base: Vec<FieldStep>,
+    problems: Vec<FieldError>,
 }
 
 impl Look {
-    fn note(&mut self, below: &[Place], what: Option<String>) {
+    fn note(&mut self, below: &[FieldStep], what: Option<String>) {
         let path = [&self.base, below].concat();
-        self.problems.extend(what.map(|what| Problem::at(path, &what)));
+        self.problems.extend(what.map(|what| FieldError::at(path, &what)));
     }
 
     fn label(&mut self, key: &str, value: &str) {
-        let labels = [&self.base[..], &[Place::Key("matchLabels".to_owned())]].concat();
-        let path = [&labels[..], &[Place::Key(key.to_owned())]].concat();
+        let labels = [&self.base[..], &[FieldStep::Key("matchLabels".to_owned())]].concat();
+        let path = [&labels[..], &[FieldStep::Key(key.to_owned())]].concat();
         if let Some(what) = wrong_key(key) {
             // The key is in the message; as a part of the path it would be hard to read.
-            let message = Problem::at(labels, &what).message;
-            self.problems.push(Problem {
+            let message = FieldError::at(labels, &what).message;
+            self.problems.push(FieldError {
                 path: path.clone(),
                 message,
             });
         }
         let value = wrong_value(value);
-        self.problems.extend(value.map(|what| Problem::at(path, &what)));
+        self.problems
+            .extend(value.map(|what| FieldError::at(path, &what)));
     }
 
     fn expression(&mut self, index: usize, key: &str, operator: &str, values: &[String]) {
         let below = |field: &str| {
             vec![
-                Place::Key("matchExpressions".to_owned()),
-                Place::Index(index),
-                Place::Key(field.to_owned()),
+                FieldStep::Key("matchExpressions".to_owned()),
+                FieldStep::Index(index),
+                FieldStep::Key(field.to_owned()),
             ]
         };
         self.note(&below("key"), wrong_key(key));
@@ -128,7 +129,7 @@ impl Look {
         }
         for (i, value) in values.iter().enumerate() {
             let mut place = below("values");
-            place.push(Place::Index(i));
+            place.push(FieldStep::Index(i));
             self.note(&place, wrong_value(value));
         }
     }

@@ -1,11 +1,11 @@
 //! What is counted of requests.
 
-use crate::model::named::named;
+use crate::model::string_enum::string_enum;
 
-named! {
+string_enum! {
     /// What came of a request, or would have. A request may have several.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-    pub enum Outcome {
+    pub enum RequestOutcome {
         /// Transom refused it.
         Denied = "denied",
         /// Transom would have refused it if `validation` were Deny.
@@ -35,40 +35,40 @@ named! {
 
 /// How many requests had which outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct OutcomeCounts {
     /// Requests that Transom told of, or was to be asked about.
     pub requests: u64,
-    outcomes: [u64; Outcome::ALL.len()],
+    outcomes: [u64; RequestOutcome::ALL.len()],
 }
 
-impl Counts {
+impl OutcomeCounts {
     /// How many had this outcome.
-    pub fn of(&self, outcome: Outcome) -> u64 {
+    pub fn of(&self, outcome: RequestOutcome) -> u64 {
         self.outcomes.get(outcome as usize).copied().unwrap_or_default()
     }
 
     /// Whether there is something to tell.
-    pub fn tells(&self) -> bool {
+    pub fn is_relevant(&self) -> bool {
         self.outcomes.iter().any(|count| *count > 0)
     }
 
     /// Whether something was denied, or would be.
     pub fn denials(&self) -> u64 {
-        self.of(Outcome::Denied) + self.of(Outcome::WouldDeny)
+        self.of(RequestOutcome::Denied) + self.of(RequestOutcome::WouldDeny)
     }
 
     /// Whether something was changed, or would be.
     pub fn changes(&self) -> u64 {
-        self.of(Outcome::Patched) + self.of(Outcome::WouldPatch)
+        self.of(RequestOutcome::Patched) + self.of(RequestOutcome::WouldPatch)
     }
 
     /// Whether Transom did not answer.
     pub fn unanswered(&self) -> u64 {
-        self.of(Outcome::FailedOpen) + self.of(Outcome::FailedClosed)
+        self.of(RequestOutcome::FailedOpen) + self.of(RequestOutcome::FailedClosed)
     }
 
     /// Counts one request.
-    pub fn count(&mut self, outcomes: impl Iterator<Item = Outcome>) {
+    pub fn count(&mut self, outcomes: impl Iterator<Item = RequestOutcome>) {
         self.requests += 1;
         for outcome in outcomes {
             if let Some(count) = self.outcomes.get_mut(outcome as usize) {
@@ -78,7 +78,7 @@ impl Counts {
     }
 
     /// Adds other counts.
-    pub fn add(&mut self, other: &Counts) {
+    pub fn add(&mut self, other: &OutcomeCounts) {
         self.requests += other.requests;
         for (count, more) in self.outcomes.iter_mut().zip(other.outcomes) {
             *count += more;

@@ -7,7 +7,7 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::field::{Map, Str};
+use crate::model::json_types::{Map, Str};
 
 /// How deep wrappers may stand in one another.
 const DEEPEST: usize = 4;
@@ -15,7 +15,7 @@ const DEEPEST: usize = 4;
 /// An event, or what a log store puts around one; the two have no member in common that means something else.
 #[derive(Deserialize, Default, Debug)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Event<'a> {
+pub struct AuditEvent<'a> {
     /// `audit.k8s.io/v1.Event`.
     #[serde(borrow, rename = "auditID", alias = "AuditId")]
     audit_id: Str<'a>,
@@ -68,15 +68,15 @@ pub struct Event<'a> {
     log_group: Option<&'a RawValue>,
 
     #[serde(skip)]
-    parts: Parts<'a>,
+    parts: AuditEventParts<'a>,
 }
 
 /// The members that are objects themselves, read.
 #[derive(Default, Debug)]
-struct Parts<'a> {
-    user: User<'a>,
+struct AuditEventParts<'a> {
+    user: AuditUser<'a>,
     object: ObjectRef<'a>,
-    status: Status<'a>,
+    status: ResponseStatus<'a>,
     annotations: Map<'a>,
     cluster: String,
     time: Option<Timestamp>,
@@ -85,7 +85,7 @@ struct Parts<'a> {
 
 #[derive(Deserialize, Default, Debug)]
 #[serde(default)]
-struct User<'a> {
+struct AuditUser<'a> {
     #[serde(borrow)]
     username: Str<'a>,
 }
@@ -109,7 +109,7 @@ pub struct ObjectRef<'a> {
 
 #[derive(Deserialize, Default, Debug)]
 #[serde(default)]
-struct Status<'a> {
+struct ResponseStatus<'a> {
     code: i64,
     #[serde(borrow)]
     message: Str<'a>,
@@ -123,7 +123,7 @@ struct ProtoPayload<'a> {
     authentication_info: AuthenticationInfo<'a>,
     method_name: Str<'a>,
     resource_name: Str<'a>,
-    status: Status<'a>,
+    status: ResponseStatus<'a>,
 }
 
 #[derive(Deserialize, Default, Debug)]
@@ -155,7 +155,7 @@ pub fn looks_like_one(text: &[u8]) -> bool {
 ///
 /// # Errors
 /// The text, or a part of it, is no JSON, or holds no event.
-pub fn each(text: &str, give: &mut dyn FnMut(&Event<'_>)) -> Result<(), NoEvent> {
+pub fn each(text: &str, give: &mut dyn FnMut(&AuditEvent<'_>)) -> Result<(), NoEvent> {
     each_below(text, "", DEEPEST, give)
 }
 
@@ -163,7 +163,7 @@ fn each_below(
     text: &str,
     cluster: &str,
     depth: usize,
-    give: &mut dyn FnMut(&Event<'_>),
+    give: &mut dyn FnMut(&AuditEvent<'_>),
 ) -> Result<(), NoEvent> {
     let mut result = Ok(());
     if text.starts_with('[') {
@@ -173,7 +173,7 @@ fn each_below(
         }
         return result;
     }
-    for event in serde_json::Deserializer::from_str(text).into_iter::<Event<'_>>() {
+    for event in serde_json::Deserializer::from_str(text).into_iter::<AuditEvent<'_>>() {
         let event = event.map_err(|_| NoEvent)?;
         result = event.unwrap_and_give(cluster, depth, give).and(result);
     }
@@ -185,7 +185,7 @@ fn below(
     member: &RawValue,
     cluster: &str,
     depth: usize,
-    give: &mut dyn FnMut(&Event<'_>),
+    give: &mut dyn FnMut(&AuditEvent<'_>),
 ) -> Result<(), NoEvent> {
     let depth = depth.checked_sub(1).ok_or(NoEvent)?;
     let text = member.get();
@@ -208,12 +208,12 @@ fn text<'a>(member: Option<&'a RawValue>) -> Cow<'a, str> {
     part::<Str<'a>>(member).0
 }
 
-impl<'a> Event<'a> {
+impl<'a> AuditEvent<'a> {
     fn unwrap_and_give(
         mut self,
         cluster: &str,
         depth: usize,
-        give: &mut dyn FnMut(&Event<'_>),
+        give: &mut dyn FnMut(&AuditEvent<'_>),
     ) -> Result<(), NoEvent> {
         let own = self.cluster_of_wrapper();
         let cluster = if own.is_empty() { cluster } else { &own };
@@ -233,7 +233,7 @@ impl<'a> Event<'a> {
         &self,
         cluster: &str,
         depth: usize,
-        give: &mut dyn FnMut(&Event<'_>),
+        give: &mut dyn FnMut(&AuditEvent<'_>),
     ) -> Result<(), NoEvent> {
         let wrapped = [
             self.items,

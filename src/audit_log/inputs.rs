@@ -13,7 +13,7 @@ const BUFFER: usize = 256 << 10;
 
 /// One file to read, or standard input (`-`).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct File {
+pub struct LogFile {
     /// Where it is.
     pub path: PathBuf,
     /// The cluster that it is of, where the user says so; else empty.
@@ -28,14 +28,14 @@ pub struct File {
 ///
 /// # Errors
 /// There is no such file, or the folder cannot be read or holds none.
-pub fn files(argument: &str) -> Result<Vec<File>, String> {
+pub fn files(argument: &str) -> Result<Vec<LogFile>, String> {
     let (cluster, path) = match argument.split_once('=') {
         Some((cluster, path)) if !Path::new(argument).exists() && !cluster.contains(['/', '\\']) => {
             (cluster, path)
         }
         _ => ("", argument),
     };
-    let file = |path: PathBuf, is_named: bool| File {
+    let file = |path: PathBuf, is_named: bool| LogFile {
         size: fs::metadata(&path).map_or(0, |file| file.len()),
         path,
         cluster: cluster.to_owned(),
@@ -80,21 +80,21 @@ fn folder(path: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<()>
 ///
 /// # Errors
 /// It cannot be opened, or it is not a file or a pipe.
-pub fn open<'r>(file: &File, read: impl Fn(u64) + 'r) -> io::Result<Box<dyn Read + 'r>> {
+pub fn open<'r>(file: &LogFile, read: impl Fn(u64) + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let source: Box<dyn Read> = if file.path.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {
         Box::new(files::open(&file.path, Accept::RegularOrPipe)?)
     };
-    Ok(Box::new(Told { source, read }))
+    Ok(Box::new(ReadProgress { source, read }))
 }
 
-struct Told<R, F> {
+struct ReadProgress<R, F> {
     source: R,
     read: F,
 }
 
-impl<R: Read, F: Fn(u64)> Read for Told<R, F> {
+impl<R: Read, F: Fn(u64)> Read for ReadProgress<R, F> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let bytes = self.source.read(buffer)?;
         (self.read)(bytes as u64);

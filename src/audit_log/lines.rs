@@ -6,7 +6,7 @@ use memchr::memchr;
 
 /// One line, without its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Line<'l> {
+pub enum StreamLine<'l> {
     /// A whole line.
     Ended(&'l [u8]),
     /// What stands after the last end of a line.
@@ -19,7 +19,11 @@ pub enum Line<'l> {
 ///
 /// # Errors
 /// What the stream says, after the lines before it.
-pub fn each_line(input: &mut impl BufRead, longest: usize, mut take: impl FnMut(Line<'_>)) -> io::Result<()> {
+pub fn each_line(
+    input: &mut impl BufRead,
+    longest: usize,
+    mut take: impl FnMut(StreamLine<'_>),
+) -> io::Result<()> {
     let mut held: Vec<u8> = Vec::new();
     let mut is_too_long = false;
     loop {
@@ -35,12 +39,12 @@ pub fn each_line(input: &mut impl BufRead, longest: usize, mut take: impl FnMut(
         while let Some(end) = memchr(b'\n', rest) {
             let (line, after) = rest.split_at(end);
             if is_too_long || held.len() + line.len() > longest {
-                take(Line::TooLong);
+                take(StreamLine::TooLong);
             } else if held.is_empty() {
-                take(Line::Ended(line));
+                take(StreamLine::Ended(line));
             } else {
                 held.extend_from_slice(line);
-                take(Line::Ended(&held));
+                take(StreamLine::Ended(&held));
             }
             is_too_long = false;
             held.clear();
@@ -56,9 +60,9 @@ pub fn each_line(input: &mut impl BufRead, longest: usize, mut take: impl FnMut(
         input.consume(read);
     }
     if is_too_long {
-        take(Line::TooLong);
+        take(StreamLine::TooLong);
     } else if !held.is_empty() {
-        take(Line::Last(&held));
+        take(StreamLine::Last(&held));
     }
     Ok(())
 }
@@ -77,9 +81,9 @@ mod tests {
             let mut input = BufReader::with_capacity(capacity, text.as_bytes());
             each_line(&mut input, 8, |line| {
                 lines.push(match line {
-                    Line::Ended(text) => String::from_utf8_lossy(text).into_owned(),
-                    Line::Last(text) => format!("last: {}", String::from_utf8_lossy(text)),
-                    Line::TooLong => "too long".to_owned(),
+                    StreamLine::Ended(text) => String::from_utf8_lossy(text).into_owned(),
+                    StreamLine::Last(text) => format!("last: {}", String::from_utf8_lossy(text)),
+                    StreamLine::TooLong => "too long".to_owned(),
                 });
             })
             .unwrap();

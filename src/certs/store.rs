@@ -8,30 +8,30 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::changes::Changes;
+use super::issue::SecretChanges;
 use super::secret::SecretState;
 use super::{CertificateConfig, FIELD_MANAGER};
 use crate::cluster::node::OWNED_ANNOTATION;
 
 /// The Secret as it was seen.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoredSecret {
     resource_version: String,
     data: BTreeMap<String, ByteString>,
     pub(super) state: SecretState,
 }
 
 /// Equal when there is the same in them, whatever their version.
-impl PartialEq for Stored {
+impl PartialEq for StoredSecret {
     fn eq(&self, other: &Self) -> bool {
         self.data == other.data
     }
 }
 
-impl Stored {
+impl StoredSecret {
     pub(super) fn read(secret: Secret) -> Self {
         let data = secret.data.unwrap_or_default();
-        Stored {
+        StoredSecret {
             resource_version: secret.metadata.resource_version.unwrap_or_default(),
             state: SecretState::read(&data),
             data,
@@ -61,17 +61,17 @@ impl SecretStore {
         format!("Secret {}/{}", self.namespace, self.name)
     }
 
-    pub(super) async fn read(&self) -> Result<Option<Stored>, kube::Error> {
-        Ok(self.api.get_opt(&self.name).await?.map(Stored::read))
+    pub(super) async fn read(&self) -> Result<Option<StoredSecret>, kube::Error> {
+        Ok(self.api.get_opt(&self.name).await?.map(StoredSecret::read))
     }
 
     /// Makes the changes in the Secret that was seen, or creates it where none was; the API server refuses it where
     /// another writer was faster. Whatever else stands in the Secret stays.
     pub(super) async fn write(
         &self,
-        seen: Option<&Stored>,
-        changes: &Changes,
-    ) -> Result<Stored, kube::Error> {
+        seen: Option<&StoredSecret>,
+        changes: &SecretChanges,
+    ) -> Result<StoredSecret, kube::Error> {
         let bytes = |value: &String| ByteString(value.clone().into_bytes());
         let written = if let Some(seen) = seen {
             let data: BTreeMap<_, _> = changes
@@ -110,6 +110,6 @@ impl SecretStore {
             };
             self.api.create(&params, &secret).await?
         };
-        Ok(Stored::read(written))
+        Ok(StoredSecret::read(written))
     }
 }

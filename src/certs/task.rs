@@ -22,23 +22,23 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use self::leader::{Next, WRITES};
-use self::presence::Presence;
+use self::leader::{LeaderStep, WRITES};
+use self::presence::ConfigurationPresence;
+use super::bootstrap::REASON;
 use super::bundles::Bundles;
-use super::contest::Contest;
-use super::decide::{Situation, takes_over};
-use super::first::REASON;
-use super::publish::{ConfigurationStore, Published};
-use super::store::{SecretStore, Stored};
-use super::{CertificateConfig, CertificateMode, Error};
-use crate::cluster::freshness::Freshness;
+use super::ca_bundle_conflict::CaBundleConflict;
+use super::ca_injector::{ConfigurationStore, PublishedConfiguration};
+use super::rotation::{RotationState, takes_over};
+use super::store::{SecretStore, StoredSecret};
+use super::{CertificateConfig, CertificateMode, CertsError};
 use crate::cluster::lease::Leadership;
-use crate::cluster::pace::{Allowance, WatchBackoff};
+use crate::cluster::rate_limit::{TokenBucket, WatchBackoff};
+use crate::cluster::watch_staleness::WatchStaleness;
 use crate::process::metrics::{Metrics, Reconcile};
 use crate::process::readiness::Readiness;
 use crate::registration::configurations::Configurations;
+use crate::tls::cert_resolver::ServingCert;
 use crate::tls::identity::Identity;
-use crate::tls::serving::ServingCert;
 
 /// The longest time between two looks at what time changes: clocks jump.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -66,7 +66,7 @@ pub struct CertificateTask {
     /// Where changes of the certificate are counted, and whether the configurations are there is shown.
     pub metrics: Metrics,
     /// Where it is noted when the API server last answered each watch.
-    pub freshness: Freshness,
+    pub freshness: WatchStaleness,
     /// Where looks and failed requests are counted.
     pub reconcile: Reconcile,
     /// Told what stands in the configurations; nothing before both were looked for.
@@ -76,27 +76,27 @@ pub struct CertificateTask {
 impl CertificateTask {
     /// Keeps certificates for ever: serves them on every replica, makes and publishes them on the leader. Returns only
     /// when that cannot go on, and trying again would not help.
-    pub async fn run(self) -> Error {
+    pub async fn run(self) -> CertsError {
         let reload: BoxFuture<'_, ()> = match self.mode.files().cloned() {
             Some(files) => Box::pin(files.keep(Arc::clone(&self.serving), self.metrics.clone())),
             None => Box::pin(std::future::pending()),
         };
         tokio::select! {
-            error = Keeping::new(self).run() => error,
-            () = reload => Error::Watch("certificate files".to_owned()),
+            error = TaskState::new(self).run() => error,
+            () = reload => CertsError::Watch("certificate files".to_owned()),
         }
     }
 }
 
 /// Something that is seen, and since when.
-struct Seen<T> {
+struct Observed<T> {
     value: T,
     since: Instant,
 }
 
-impl<T: PartialEq> Seen<T> {
+impl<T: PartialEq> Observed<T> {
     fn new(value: T) -> Self {
-        Seen {
+        Observed {
             value,
             since: Instant::now(),
         }
@@ -104,15 +104,15 @@ impl<T: PartialEq> Seen<T> {
 
     fn see(&mut self, value: T) {
         if self.value != value {
-            *self = Seen::new(value);
+            *self = Observed::new(value);
         }
     }
 }
 
 /// An object as it is from now on, or why that cannot be seen.
-type Watch<K> = BoxStream<'static, Result<Option<K>, watcher::Error>>;
+type ObjectStream<K> = BoxStream<'static, Result<Option<K>, watcher::Error>>;
 
-fn follow<K>(api: &Api<K>, name: &str) -> Watch<K>
+fn follow<K>(api: &Api<K>, name: &str) -> ObjectStream<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -135,49 +135,49 @@ fn stores(name: &str, client: impl Fn(&'static str) -> Client) -> [Configuration
 }
 
 /// The state of the loop.
-struct Keeping {
+struct TaskState {
     task: CertificateTask,
     secrets: SecretStore,
     stores: [ConfigurationStore; 2],
     /// `None` until the watch has told; then whether there is one.
-    secret: Option<Seen<Option<Stored>>>,
+    secret: Option<Observed<Option<StoredSecret>>>,
     /// Which of the two configurations a watch has told of, and what.
     listed: [bool; 2],
-    published: [Option<Published>; 2],
-    presence: Presence,
-    bundles: Seen<Bundles>,
+    published: [Option<PublishedConfiguration>; 2],
+    presence: ConfigurationPresence,
+    bundles: Observed<Bundles>,
     served: Option<Identity>,
-    writes: Allowance,
-    contest: Contest,
+    writes: TokenBucket,
+    contest: CaBundleConflict,
     retry: Duration,
     complaint: String,
 }
 
-impl Keeping {
+impl TaskState {
     fn new(task: CertificateTask) -> Self {
         let (client, config) = (&task.client, &task.config);
         let issues = task.mode.files().is_none();
         let served = task.serving.identity().as_ref().clone();
         let is_placeholder = issues && served.is_self_signed();
-        Keeping {
+        TaskState {
             secrets: SecretStore::new(client.clone(), config),
             stores: stores(&config.configuration, |_| client.clone()),
             // Where the certificate comes from files the Secret does not matter.
-            secret: (!issues).then(|| Seen::new(None)),
+            secret: (!issues).then(|| Observed::new(None)),
             listed: [false, false],
             published: [None, None],
-            presence: Presence::new(&task.metrics, task.registered.clone()),
-            bundles: Seen::new(Bundles::default()),
+            presence: ConfigurationPresence::new(&task.metrics, task.registered.clone()),
+            bundles: Observed::new(Bundles::default()),
             served: (!is_placeholder).then_some(served),
-            writes: Allowance::new(WRITES.0, WRITES.1),
-            contest: Contest::default(),
+            writes: TokenBucket::new(WRITES.0, WRITES.1),
+            contest: CaBundleConflict::default(),
             retry: RETRY.0,
             complaint: String::new(),
             task,
         }
     }
 
-    async fn run(mut self) -> Error {
+    async fn run(mut self) -> CertsError {
         let watching = |resource| self.task.freshness.client(&self.task.client, resource);
         let mut secrets = match self.task.mode {
             CertificateMode::SelfManaged => {
@@ -195,19 +195,19 @@ impl Keeping {
             tokio::select! {
                 event = secrets.next() => match event {
                     Some(event) => self.see_secret(event),
-                    None => return Error::Watch(self.secrets.title()),
+                    None => return CertsError::Watch(self.secrets.title()),
                 },
                 event = mutating.next() => match event {
                     Some(event) => self.see_configuration(0, event),
-                    None => return Error::Watch(self.stores[0].title()),
+                    None => return CertsError::Watch(self.stores[0].title()),
                 },
                 event = validating.next() => match event {
                     Some(event) => self.see_configuration(1, event),
-                    None => return Error::Watch(self.stores[1].title()),
+                    None => return CertsError::Watch(self.stores[1].title()),
                 },
                 changed = self.task.leadership.changed() => {
                     if changed.is_err() {
-                        return Error::Leadership;
+                        return CertsError::Leadership;
                     }
                     // Renewals are no news.
                     if std::mem::replace(&mut led, self.task.leadership.holds()) == led {
@@ -228,22 +228,22 @@ impl Keeping {
 
     fn see_secret(&mut self, event: Result<Option<Secret>, watcher::Error>) {
         match event {
-            Ok(secret) => self.put_secret(secret.map(Stored::read)),
+            Ok(secret) => self.put_secret(secret.map(StoredSecret::read)),
             Err(error) => self.complain(&format!("cannot watch the {}: {error}", self.secrets.title())),
         }
     }
 
-    fn put_secret(&mut self, stored: Option<Stored>) {
+    fn put_secret(&mut self, stored: Option<StoredSecret>) {
         match &mut self.secret {
             // A version that changes nothing for us is not a new Secret, but the one to write over.
             Some(seen) if seen.value == stored => seen.value = stored,
-            secret => *secret = Some(Seen::new(stored)),
+            secret => *secret = Some(Observed::new(stored)),
         }
     }
 
     fn see_configuration(&mut self, which: usize, event: Result<Option<DynamicObject>, watcher::Error>) {
         match event {
-            Ok(object) => self.put_configuration(which, object.as_ref().map(Published::read)),
+            Ok(object) => self.put_configuration(which, object.as_ref().map(PublishedConfiguration::read)),
             // `which` is 0 or 1: there are two stores.
             Err(error) => self.complain(&format!(
                 "cannot watch the {}: {error}",
@@ -252,7 +252,7 @@ impl Keeping {
         }
     }
 
-    fn put_configuration(&mut self, which: usize, published: Option<Published>) {
+    fn put_configuration(&mut self, which: usize, published: Option<PublishedConfiguration>) {
         // As above.
         self.presence
             .see(which, &self.stores[which].title(), published.as_ref());
@@ -267,27 +267,27 @@ impl Keeping {
     }
 
     /// Serves, says whether it is ready, and writes what there is to write; returns when to look again.
-    async fn go_on(&mut self) -> Result<Duration, Error> {
+    async fn go_on(&mut self) -> Result<Duration, CertsError> {
         if self.secret.is_none() || self.listed.contains(&false) {
             // Readiness is held since the start.
             return Ok(LOOK_AGAIN);
         }
-        self.presence.contested(self.contest.said(Instant::now()));
+        self.presence.contested(self.contest.message(Instant::now()));
         loop {
             let pending = self.serve();
-            self.tell();
+            self.log_state();
             let next = match self.task.mode.clone() {
                 CertificateMode::SelfManaged => self.issue().await?,
                 CertificateMode::Provided {
                     ca_bundle: Some(file),
                     ..
                 } => self.publish_file(&file).await,
-                CertificateMode::Provided { .. } | CertificateMode::CertManager(_) => Next::Rest(POLL),
+                CertificateMode::Provided { .. } | CertificateMode::CertManager(_) => LeaderStep::Rest(POLL),
             };
             match next {
-                Next::Again => {}
-                Next::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
-                Next::Failed => {
+                LeaderStep::Again => {}
+                LeaderStep::Rest(after) => return Ok(pending.map_or(after, |pending| pending.min(after))),
+                LeaderStep::Failed => {
                     self.task.reconcile.failed();
                     let after = self.retry;
                     self.retry = (self.retry * 2).min(RETRY.1);
@@ -298,12 +298,12 @@ impl Keeping {
     }
 
     /// The Secret, where there is one.
-    fn stored(&self) -> Option<&Stored> {
+    fn stored(&self) -> Option<&StoredSecret> {
         self.secret.as_ref()?.value.as_ref()
     }
 
-    fn situation(&self) -> Situation<'_> {
-        Situation {
+    fn situation(&self) -> RotationState<'_> {
+        RotationState {
             now: SystemTime::now(),
             secret: self.stored().map(|stored| &stored.state),
             secret_for: (self.secret.as_ref()).map_or(Duration::ZERO, |seen| seen.since.elapsed()),
@@ -341,7 +341,7 @@ impl Keeping {
     }
 
     /// Says whether Transom is ready.
-    fn tell(&self) {
+    fn log_state(&self) {
         let readiness = &self.task.readiness;
         let situation = self.situation();
         let Some(served) = situation.served else {

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::Lifetimes;
 use super::bundles::{Bundles, WebhookBundle};
 use super::ca::CaCertificate;
-use super::changes::Issuing;
-use super::decide::{Action, Situation, decide, takes_over};
+use super::issue::IssueContext;
+use super::rotation::{Action, RotationState, decide, takes_over};
 use super::secret::{CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState};
 use crate::tls::identity::Identity;
 
@@ -31,8 +31,8 @@ const LIFETIMES: Lifetimes = Lifetimes {
 
 type Data = BTreeMap<String, ByteString>;
 
-fn issuing(names: &[String], now: SystemTime) -> Issuing<'_> {
-    Issuing {
+fn issuing(names: &[String], now: SystemTime) -> IssueContext<'_> {
+    IssueContext {
         names,
         lifetimes: &LIFETIMES,
         now,
@@ -41,22 +41,22 @@ fn issuing(names: &[String], now: SystemTime) -> Issuing<'_> {
 
 /// Something that is seen, and since when.
 #[derive(Clone)]
-struct Seen<T> {
+struct SimulatedObservation<T> {
     value: T,
     since: Duration,
 }
 
-impl<T: PartialEq> Seen<T> {
+impl<T: PartialEq> SimulatedObservation<T> {
     fn see(&mut self, value: T, at: Duration) {
         if self.value != value {
-            *self = Seen { value, since: at };
+            *self = SimulatedObservation { value, since: at };
         }
     }
 }
 
-struct Replica {
-    secret: Seen<Option<Data>>,
-    bundles: Seen<Bundles>,
+struct SimulatedReplica {
+    secret: SimulatedObservation<Option<Data>>,
+    bundles: SimulatedObservation<Bundles>,
     served: Option<Identity>,
 }
 
@@ -84,14 +84,14 @@ enum Damage {
     Restart(usize),
 }
 
-struct World {
+struct SimulatedCluster {
     now: SystemTime,
     clock: Duration,
     secret: Option<Data>,
     bundles: [Option<Vec<WebhookBundle>>; 2],
     /// As it was one step ago.
     before: (Option<Data>, Bundles),
-    replicas: Vec<Replica>,
+    replicas: Vec<SimulatedReplica>,
     leader: usize,
     names: Vec<String>,
     actions: BTreeMap<&'static str, usize>,
@@ -105,20 +105,20 @@ fn empty(webhooks: usize) -> Vec<WebhookBundle> {
     (0..webhooks).map(webhook).collect()
 }
 
-impl World {
+impl SimulatedCluster {
     fn new() -> Self {
-        let replica = || Replica {
-            secret: Seen {
+        let replica = || SimulatedReplica {
+            secret: SimulatedObservation {
                 value: None,
                 since: Duration::ZERO,
             },
-            bundles: Seen {
+            bundles: SimulatedObservation {
                 value: Bundles::default(),
                 since: Duration::ZERO,
             },
             served: None,
         };
-        World {
+        SimulatedCluster {
             now: SystemTime::UNIX_EPOCH + HOUR * 24 * 365 * 56,
             clock: Duration::ZERO,
             secret: None,
@@ -161,7 +161,7 @@ impl World {
         replica.bundles.see(bundles, self.clock);
         let replica = &self.replicas[number];
         let state = replica.secret.value.as_ref().map(SecretState::read);
-        let situation = Situation {
+        let situation = RotationState {
             now: self.now,
             secret: state.as_ref(),
             secret_for: self.clock.saturating_sub(replica.secret.since),
@@ -174,7 +174,7 @@ impl World {
         let offered = state.as_ref().and_then(|state| state.leaf.as_ref());
         let serve = offered.filter(|offered| takes_over(&situation, offered)).cloned();
         let served = serve.or_else(|| replica.served.clone());
-        let action = decide(&Situation {
+        let action = decide(&RotationState {
             served: served.as_ref(),
             ..situation
         });
@@ -326,7 +326,7 @@ fn unreadable(ca: &CaCertificate) -> CaCertificate {
 }
 
 /// Runs until all is well, which must be soon.
-fn heals(world: &mut World, within: u32) -> Result<(), String> {
+fn heals(world: &mut SimulatedCluster, within: u32) -> Result<(), String> {
     for _ in 0..within {
         world.step();
         if world.distrust().is_none() {
@@ -338,7 +338,7 @@ fn heals(world: &mut World, within: u32) -> Result<(), String> {
 
 #[test]
 fn a_year_without_trouble_rotates_every_certificate_and_no_client_notices() {
-    let mut world = World::new();
+    let mut world = SimulatedCluster::new();
     heals(&mut world, 6).unwrap();
     for step in 0..YEAR {
         world.step();
@@ -398,7 +398,7 @@ proptest! {
         first in 0..YEAR,
         damages in proptest::collection::vec((of_the_secret(), 30..200_u32), 1..6),
     ) {
-        let mut world = World::new();
+        let mut world = SimulatedCluster::new();
         prop_assert_eq!(heals(&mut world, 6), Ok(()));
         for _ in 0..first % 400 {
             world.step();
@@ -417,7 +417,7 @@ proptest! {
         first in 0..400_u32,
         damages in proptest::collection::vec((of_the_bundles(), 30..100_u32), 1..6),
     ) {
-        let mut world = World::new();
+        let mut world = SimulatedCluster::new();
         for _ in 0..first + 10 {
             world.step();
         }
@@ -433,7 +433,7 @@ proptest! {
 
     #[test]
     fn whatever_happens_it_heals(damages in proptest::collection::vec((anything(), 0..5_u32), 1..40)) {
-        let mut world = World::new();
+        let mut world = SimulatedCluster::new();
         for (damage, steps) in damages {
             world.suffer(&damage);
             for _ in 0..steps {
@@ -451,7 +451,10 @@ proptest! {
 }
 
 /// A Secret with a CA that signs, and no certificate; `changed` is what stands there of the CA.
-fn with_ca(names: &[String], changed: fn(&CaCertificate) -> CaCertificate) -> (Issuing<'_>, SecretState) {
+fn with_ca(
+    names: &[String],
+    changed: fn(&CaCertificate) -> CaCertificate,
+) -> (IssueContext<'_>, SecretState) {
     let issuing = issuing(names, SystemTime::now());
     let (ca, issuer) = issuing.ca().unwrap();
     let key = rcgen::KeyPair::from_pem(&issuer.key().serialize_pem()).unwrap();

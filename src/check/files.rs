@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{Input, Manifests, Unreadable};
+use super::{CheckInput, Manifests, UnreadableInput};
 use crate::api::{DeclaredPools, PolicyFile, read_policies};
-use crate::engine::effective::PolicySet;
 use crate::engine::exemption::matches;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
@@ -15,7 +15,7 @@ use crate::process::files::{self, Accept};
 
 /// A policy file that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum PolicyFileError {
+pub enum PolicyLoadError {
     /// The file cannot be read.
     #[error("cannot read the policy file {name} (--policy): {why}")]
     Read {
@@ -30,13 +30,13 @@ pub enum PolicyFileError {
 }
 
 /// The policies that count, and what node policies beside them declare.
-pub struct Policies {
+pub struct LoadedPolicies {
     /// The policies for pods.
     pub set: PolicySet,
     declared: Vec<DeclaredPools>,
 }
 
-impl Policies {
+impl LoadedPolicies {
     /// Adds the pools and pool labels of the file's node policies to what is known of the cluster.
     pub fn declare(&self, facts: &mut Facts) {
         for declared in &self.declared {
@@ -49,16 +49,16 @@ impl Policies {
 ///
 /// # Errors
 /// Everything that is wrong with the file, one line each.
-pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<Policies, PolicyFileError> {
+pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<LoadedPolicies, PolicyLoadError> {
     let Some(file) = file else {
-        return Ok(Policies {
+        return Ok(LoadedPolicies {
             set: PolicySet::new(Vec::new(), fallback),
             declared: Vec::new(),
         });
     };
     let name = file.display();
     let bytes = files::read(file, Accept::RegularOrPipe, files::POLICY_BYTES);
-    let bytes = bytes.map_err(|why| PolicyFileError::Read {
+    let bytes = bytes.map_err(|why| PolicyLoadError::Read {
         name: name.to_string(),
         why,
     })?;
@@ -66,7 +66,7 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<Policies, Polic
         Ok(PolicyFile {
             pod_policies,
             declared,
-        }) => Ok(Policies {
+        }) => Ok(LoadedPolicies {
             set: PolicySet::new(pod_policies, fallback),
             declared,
         }),
@@ -74,7 +74,7 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<Policies, Polic
             let lines = errors
                 .iter()
                 .map(|error| one_line(&format!("{name}:{error}")).into_owned());
-            Err(PolicyFileError::Useless(lines.collect()))
+            Err(PolicyLoadError::Useless(lines.collect()))
         }
     }
 }
@@ -89,7 +89,7 @@ pub fn read(path: &Path, manifests: &mut Manifests) {
 pub fn read_except(path: &Path, except: &[String], manifests: &mut Manifests) -> usize {
     if path.as_os_str() == "-" {
         match files::read_all(io::stdin().lock(), files::MANIFEST_BYTES) {
-            Ok(bytes) => manifests.add(Input {
+            Ok(bytes) => manifests.add(CheckInput {
                 source: "-".to_owned(),
                 bytes,
             }),
@@ -97,7 +97,7 @@ pub fn read_except(path: &Path, except: &[String], manifests: &mut Manifests) ->
         }
         return 1;
     }
-    let walk = Walk { root: path, except };
+    let walk = FolderWalk { root: path, except };
     if path.is_dir() {
         return walk.folder(path, manifests, 0);
     }
@@ -108,11 +108,11 @@ pub fn read_except(path: &Path, except: &[String], manifests: &mut Manifests) ->
     1
 }
 
-fn read_file(path: &Path, manifests: &mut Manifests, add: fn(&mut Manifests, Input)) {
+fn read_file(path: &Path, manifests: &mut Manifests, add: fn(&mut Manifests, CheckInput)) {
     match files::read(path, Accept::RegularOrPipe, files::MANIFEST_BYTES) {
         Ok(bytes) => add(
             manifests,
-            Input {
+            CheckInput {
                 source: path.display().to_string(),
                 bytes,
             },
@@ -121,8 +121,8 @@ fn read_file(path: &Path, manifests: &mut Manifests, add: fn(&mut Manifests, Inp
     }
 }
 
-fn unreadable(path: &Path, message: String) -> Unreadable {
-    Unreadable {
+fn unreadable(path: &Path, message: String) -> UnreadableInput {
+    UnreadableInput {
         source: path.display().to_string(),
         line: 0,
         message,
@@ -130,12 +130,12 @@ fn unreadable(path: &Path, message: String) -> Unreadable {
 }
 
 /// The way through one folder.
-struct Walk<'w> {
+struct FolderWalk<'w> {
     root: &'w Path,
     except: &'w [String],
 }
 
-impl Walk<'_> {
+impl FolderWalk<'_> {
     fn leaves_out(&self, path: &Path) -> bool {
         let text = |path: &Path| path.to_string_lossy().replace('\\', "/");
         let names = [

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Manifests, Role, Unreadable, role};
+use super::{DocumentRole, Manifests, UnreadableInput, role};
 use crate::api::{read_node_policy, read_policy};
-use crate::engine::effective::StoredPolicy;
+use crate::engine::policy_set::StoredPolicy;
 
 impl Manifests {
     /// Reads every policy among the inputs; one that cannot be used is an error of the input. Two of a name
@@ -15,18 +15,18 @@ impl Manifests {
         let mut errors = Vec::new();
         for (source, document) in &self.documents {
             let role = role(document);
-            if !matches!(role, Ok(Role::Policy | Role::NodePolicy)) {
+            if !matches!(role, Ok(DocumentRole::Policy | DocumentRole::NodePolicy)) {
                 continue;
             }
             let Some(source) = self.sources.get(*source).map(|source| &source.name) else {
                 continue;
             };
-            let unreadable = |line, message| Unreadable {
+            let unreadable = |line, message| UnreadableInput {
                 source: source.clone(),
                 line,
                 message,
             };
-            if matches!(role, Ok(Role::NodePolicy)) {
+            if matches!(role, Ok(DocumentRole::NodePolicy)) {
                 let problems = read_node_policy(document).err().into_iter().flatten();
                 errors.extend(problems.map(|it| unreadable(it.line, it.message)));
                 continue;

@@ -10,7 +10,7 @@ const POD: &str =
     r"{nodeSelector: {kubernetes.io/os: windows}, hostPID: true, containers: [{name: a, image: a}]}";
 
 fn parsed(yaml: &str) -> Manifests {
-    Manifests::parse(vec![Input {
+    Manifests::parse(vec![CheckInput {
         source: "-".to_owned(),
         bytes: yaml.replace("POD", POD).into_bytes(),
     }])
@@ -35,8 +35,8 @@ fn an_object_with_an_owner_is_taken_for_its_controllers_where_that_is_judged() {
         );
         let manifests = parsed(&object);
         let mut seen = Vec::new();
-        let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
-            seen.push((checked.owner.clone(), checked.inspection.decision()));
+        let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
+            seen.push((checked.owner.clone(), checked.evaluation.decision()));
         });
         let decision = if owner.is_some() {
             Decision::Allow

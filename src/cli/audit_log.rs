@@ -9,10 +9,12 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use super::options::{FailOn, LimitArgs, NamespaceArgs, OutputArgs};
+use super::options::{FailOn, ListLimitArgs, NamespaceArgs, OutputArgs};
 use super::{block_on, is_quiet};
-use crate::audit_log::inputs::{self, File};
-use crate::audit_log::{Counts, Filter, Names, Now, Outcome, Reader, Report, Row};
+use crate::audit_log::inputs::{self, LogFile};
+use crate::audit_log::{
+    AuditReport, CurrentState, Filter, LogReader, OutcomeCounts, RequestOutcome, WebhookNames, WorkloadRow,
+};
 use crate::cluster::client::ConnectArgs;
 use crate::render::audit_log as render;
 
@@ -38,12 +40,12 @@ pub struct AuditLogArgs {
     #[arg(long, short, value_name = "[NAME=]PATH")]
     filename: Vec<String>,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<AuditLogFormat>,
     /// What a row of the text output is for
     #[arg(long, value_enum, value_name = "WHAT", default_value = "workload")]
-    by: By,
+    by: GroupBy,
     #[command(flatten)]
-    limit: LimitArgs,
+    limit: ListLimitArgs,
     /// Only requests since then: 2026-11-21T10:00:00Z, or how long ago, as in 36h or 7d
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
@@ -69,37 +71,37 @@ pub struct AuditLogArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum AuditLogFormat {
     Text,
     Json,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum By {
+enum GroupBy {
     Namespace,
     Workload,
     User,
     Rule,
 }
 
-impl From<By> for render::By {
-    fn from(by: By) -> Self {
+impl From<GroupBy> for render::AuditGroupBy {
+    fn from(by: GroupBy) -> Self {
         match by {
-            By::Namespace => render::By::Namespace,
-            By::Workload => render::By::Workload,
-            By::User => render::By::User,
-            By::Rule => render::By::Rule,
+            GroupBy::Namespace => render::AuditGroupBy::Namespace,
+            GroupBy::Workload => render::AuditGroupBy::Workload,
+            GroupBy::User => render::AuditGroupBy::User,
+            GroupBy::Rule => render::AuditGroupBy::Rule,
         }
     }
 }
 
-fn is_in(fail_on: FailOn, report: &Report) -> bool {
+fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
     let counts = report.counts();
     let was_checked = report.rows.iter().any(|row| row.now.is_some());
-    let is_open = |row: &Row| row.now.as_ref().is_some_and(Now::is_open);
-    let number: fn(&Counts) -> u64 = match fail_on {
-        FailOn::Deny => |counts| counts.of(Outcome::Denied),
-        _ => Counts::denials,
+    let is_open = |row: &WorkloadRow| row.now.as_ref().is_some_and(CurrentState::is_open);
+    let number: fn(&OutcomeCounts) -> u64 = match fail_on {
+        FailOn::Deny => |counts| counts.of(RequestOutcome::Denied),
+        _ => OutcomeCounts::denials,
     };
     // What is in no row was not checked.
     let is_beyond = report.clusters.iter().any(|cluster| number(&cluster.beyond) > 0);
@@ -146,17 +148,17 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         until,
         namespaces: namespaces.namespace,
     };
-    let mut report = read(&paths, Reader::new(Names::new(&webhook), filter));
+    let mut report = read(&paths, LogReader::new(WebhookNames::new(&webhook), filter));
     if check_cluster {
-        block_on(live::look(&connect, &mut report))?;
+        block_on(live::check_workloads(&connect, &mut report))?;
     }
-    let shown = render::Shown {
+    let shown = render::AuditLogView {
         by: by.into(),
         most: limit.rows(),
     };
     output.write(|format, out| match format {
-        Format::Text => render::text(&report, shown, out),
-        Format::Json => render::json(&report, out),
+        AuditLogFormat::Text => render::text(&report, shown, out),
+        AuditLogFormat::Json => render::json(&report, out),
     })?;
     Ok(if report.inputs.iter().any(|input| input.error.is_some()) {
         ExitCode::from(2)
@@ -168,8 +170,8 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads every input.
-fn read(arguments: &[String], mut reader: Reader) -> Report {
-    let mut files: Vec<File> = Vec::new();
+fn read(arguments: &[String], mut reader: LogReader) -> AuditReport {
+    let mut files: Vec<LogFile> = Vec::new();
     for argument in arguments {
         match inputs::files(argument) {
             Ok(found) => files.extend(found),
@@ -192,7 +194,7 @@ fn read(arguments: &[String], mut reader: Reader) -> Report {
 
 /// An input without an audit event was taken for another one. A file of a rotated set may be empty; what else stands in a
 /// folder was not asked for.
-fn blame_those_without_events(report: &mut Report, files: &[File]) {
+fn blame_those_without_events(report: &mut AuditReport, files: &[LogFile]) {
     let has_any = report.inputs.iter().any(|input| input.has_events);
     for input in &mut report.inputs {
         if input.has_events || input.error.is_some() {
@@ -212,7 +214,7 @@ fn blame_those_without_events(report: &mut Report, files: &[File]) {
 }
 
 /// A bar on standard error, for logs that are long enough to wonder about, on a terminal only.
-fn progress(files: &[File]) -> ProgressBar {
+fn progress(files: &[LogFile]) -> ProgressBar {
     const LARGE: u64 = 64 << 20;
     let size: u64 = files.iter().map(|file| file.size).sum();
     let is_stdin = files.iter().any(|file| file.path.as_os_str() == "-");
@@ -262,22 +264,22 @@ fn moment(text: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit_log::Cluster;
+    use crate::audit_log::ClusterRecord;
 
     #[test]
     fn a_denial_that_is_in_no_row_is_open_whatever_was_looked_at() {
-        let mut beyond = Counts::default();
-        let row = Row {
-            now: Some(Now::Mended),
-            ..Row::default()
+        let mut beyond = OutcomeCounts::default();
+        let row = WorkloadRow {
+            now: Some(CurrentState::Mended),
+            ..WorkloadRow::default()
         };
-        let mut report = Report {
-            clusters: vec![Cluster::default()],
+        let mut report = AuditReport {
+            clusters: vec![ClusterRecord::default()],
             rows: vec![row],
-            ..Report::default()
+            ..AuditReport::default()
         };
         assert!(!is_in(FailOn::WouldDeny, &report));
-        beyond.count([Outcome::Denied].into_iter());
+        beyond.count([RequestOutcome::Denied].into_iter());
         report.clusters[0].beyond = beyond;
         assert!(is_in(FailOn::WouldDeny, &report));
         assert!(!is_in(FailOn::Never, &report));

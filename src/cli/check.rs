@@ -10,20 +10,20 @@ use jiff::civil::Date;
 use super::cluster::ClusterArgs;
 use super::is_quiet;
 use super::options::{
-    ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, PathArgs, PolicyArgs, SelectorArgs, Target,
-    date,
+    ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, OutputTarget, PathArgs, PolicyArgs,
+    SelectorArgs, date,
 };
 use crate::check::files::{policies, read_except};
-use crate::check::{Checked, Manifests, Scope, Unreadable};
-use crate::engine::effective::PolicySet;
+use crate::check::{Checked, Manifests, Scope, UnreadableInput};
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::object::ReviewStage;
 use crate::model::policy::Policy;
 use crate::model::severity::Severity;
-use crate::model::subject::Stage;
 use crate::process::today;
 use crate::registration::names::named_namespaces;
 use crate::render::{
-    Json, Summary, TextReport, Unjudged, check_github, check_gitlab, check_junit, check_sarif,
+    Json, CheckSummary, TextReport, NotEvaluated, check_github, check_gitlab, check_junit, check_sarif,
 };
 
 /// Check manifests as admission would: files, folders, standard input
@@ -46,7 +46,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     paths: PathArgs,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<CheckFormat>,
     /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
     /// Repeatable
     #[arg(long, value_name = "GLOB")]
@@ -75,7 +75,7 @@ pub struct CheckArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum CheckFormat {
     /// For people
     Text,
     /// Schema transom.dev/check/v1
@@ -90,7 +90,7 @@ enum Format {
     Gitlab,
 }
 
-fn is_in(fail_on: FailOn, summary: &Summary) -> bool {
+fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
     let by_severity = |least: Severity| {
         let of = |severity: &Severity| *severity >= least && summary.open[*severity as usize] > 0;
         summary.denied > 0 || Severity::ALL.iter().any(of)
@@ -112,7 +112,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     of_file.declare(&mut facts);
     let mut policies = of_file.set;
 
-    let shows_text = targets.iter().any(|target| target.format == Format::Text);
+    let shows_text = targets.iter().any(|target| target.format == CheckFormat::Text);
     let mut manifests = Manifests::new(shows_text).within(Scope {
         // As in kubectl apply -n: objects that name no namespace go into it.
         namespace: args.namespaces.namespace.first().cloned(),
@@ -129,7 +129,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         } else {
             continue;
         };
-        manifests.add_error(Unreadable {
+        manifests.add_error(UnreadableInput {
             source: path.display().to_string(),
             line: 0,
             message: empty.to_owned(),
@@ -141,10 +141,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     manifests.learn(&mut facts, &policies);
 
-    let mut checked = (Summary::default(), 0);
+    let mut checked = (CheckSummary::default(), 0);
     for target in &targets {
         let progress = progress(manifests.len(), target);
-        let mut pass = Pass {
+        let mut pass = CheckPass {
             args,
             manifests: &manifests,
             facts: &facts,
@@ -165,7 +165,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// One pass over the manifests, for one output.
-struct Pass<'a> {
+struct CheckPass<'a> {
     args: &'a CheckArgs,
     manifests: &'a Manifests,
     facts: &'a Facts,
@@ -173,23 +173,23 @@ struct Pass<'a> {
     progress: &'a ProgressBar,
 }
 
-impl Pass<'_> {
-    fn report(&mut self, format: Format, out: &mut dyn Write) -> io::Result<(Summary, usize)> {
-        let unjudged = Unjudged::of(self.manifests);
+impl CheckPass<'_> {
+    fn report(&mut self, format: CheckFormat, out: &mut dyn Write) -> io::Result<(CheckSummary, usize)> {
+        let unjudged = NotEvaluated::of(self.manifests);
         let (summary, errors) = match format {
-            Format::Json | Format::Sarif | Format::Junit | Format::Github | Format::Gitlab => {
+            CheckFormat::Json | CheckFormat::Sarif | CheckFormat::Junit | CheckFormat::Github | CheckFormat::Gitlab => {
                 let mut json = Json::default();
                 let errors = self.check(|checked| json.add(&checked));
                 match format {
-                    Format::Sarif => check_sarif(&json, &errors, out)?,
-                    Format::Junit => check_junit(&json, &errors, out)?,
-                    Format::Github => check_github(&json, &errors, out)?,
-                    Format::Gitlab => check_gitlab(&json, &errors, out)?,
-                    Format::Json | Format::Text => json.write(&errors, &unjudged, out)?,
+                    CheckFormat::Sarif => check_sarif(&json, &errors, out)?,
+                    CheckFormat::Junit => check_junit(&json, &errors, out)?,
+                    CheckFormat::Github => check_github(&json, &errors, out)?,
+                    CheckFormat::Gitlab => check_gitlab(&json, &errors, out)?,
+                    CheckFormat::Json | CheckFormat::Text => json.write(&errors, &unjudged, out)?,
                 }
                 (json.summary(), errors)
             }
-            Format::Text => {
+            CheckFormat::Text => {
                 let mut text = TextReport::new(out, !self.args.no_advice);
                 let mut written = Ok(());
                 let errors = self.check(|checked: Checked<'_>| {
@@ -205,13 +205,13 @@ impl Pass<'_> {
     }
 
     /// Checks the objects that the arguments select.
-    fn check(&self, mut each: impl FnMut(Checked<'_>)) -> Vec<Unreadable> {
+    fn check(&self, mut each: impl FnMut(Checked<'_>)) -> Vec<UnreadableInput> {
         let CheckArgs {
             namespaces, selector, ..
         } = self.args;
         let errors = self
             .manifests
-            .check(self.facts, self.policies, Stage::Written, |checked| {
+            .check(self.facts, self.policies, ReviewStage::Written, |checked| {
                 self.progress.inc(1);
                 let is_meant = namespaces.selects(&checked.namespace)
                     && (selector.is_everything() || selector.selects(&checked.labels()));
@@ -225,10 +225,10 @@ impl Pass<'_> {
 }
 
 /// A bar on standard error, for runs that are long enough to wonder about, on a terminal only.
-fn progress(objects: usize, target: &Target<Format>) -> ProgressBar {
+fn progress(objects: usize, target: &OutputTarget<CheckFormat>) -> ProgressBar {
     const LONG: usize = 2000;
     let shown_elsewhere =
-        target.file.is_some() || target.format != Format::Text || !io::stdout().is_terminal();
+        target.file.is_some() || target.format != CheckFormat::Text || !io::stdout().is_terminal();
     if objects < LONG || is_quiet() || !io::stderr().is_terminal() || !shown_elsewhere {
         return ProgressBar::hidden();
     }

@@ -17,13 +17,13 @@ use crate::cluster::client::KubeconfigArgs;
 #[command(after_help = "Examples:
   transom crds apply
   transom crds apply --context production")]
-pub struct CrdsArgs {
+pub struct CrdsCommandArgs {
     #[command(subcommand)]
-    what: What,
+    what: CrdsCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum CrdsCommand {
     Apply(ApplyArgs),
 }
 
@@ -46,9 +46,9 @@ pub struct ApplyArgs {
 const FIELD_MANAGER: &str = "helm";
 
 /// Applies both definitions.
-pub fn run(args: &CrdsArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &CrdsCommandArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
-        What::Apply(args) => block_on(apply(args))?,
+        CrdsCommand::Apply(args) => block_on(apply(args))?,
     }
     Ok(ExitCode::SUCCESS)
 }

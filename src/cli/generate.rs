@@ -18,11 +18,11 @@ use crate::{api, render};
   transom generate webhooks --url https://192.0.2.7:8443")]
 pub struct GenerateArgs {
     #[command(subcommand)]
-    what: What,
+    what: GenerateTarget,
 }
 
 #[derive(Subcommand, Debug)]
-enum What {
+enum GenerateTarget {
     RulesDoc(RulesDocArgs),
     Crds(CrdsArgs),
     Install(install::InstallArgs),
@@ -44,10 +44,10 @@ struct CrdsArgs {}
 pub fn run(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
     let mut out = anstream::stdout().lock();
     match &args.what {
-        What::RulesDoc(RulesDocArgs {}) => write!(out, "{}", render::rules_markdown())?,
-        What::Crds(CrdsArgs {}) => write!(out, "{}", render::yaml_documents(&api::definitions()))?,
-        What::Install(args) => write!(out, "{}", install::manifest(args)?)?,
-        What::Webhooks(args) => {
+        GenerateTarget::RulesDoc(RulesDocArgs {}) => write!(out, "{}", render::rules_markdown())?,
+        GenerateTarget::Crds(CrdsArgs {}) => write!(out, "{}", render::yaml_documents(&api::definitions()))?,
+        GenerateTarget::Install(args) => write!(out, "{}", install::manifest(args)?)?,
+        GenerateTarget::Webhooks(args) => {
             drop(out);
             webhooks::run(args)?;
         }

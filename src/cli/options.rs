@@ -15,42 +15,42 @@ use clap::{Arg, Args, Command, ValueEnum};
 use jiff::civil::Date;
 
 use crate::model::dns::is_label;
-use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::registration::BY_DEFAULT;
 
 /// The formats of one command; the first is the default.
-pub trait Format: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static {}
+pub trait FormatList: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static {}
 
-impl<F: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static> Format for F {}
+impl<F: ValueEnum + fmt::Debug + Copy + PartialEq + Send + Sync + 'static> FormatList for F {}
 
 /// Where output goes, and how it looks.
 #[derive(Args, Clone, Debug)]
-pub struct OutputArgs<F: Format> {
+pub struct OutputArgs<F: FormatList> {
     /// The output format; =FILE writes it to a file instead of standard output. Repeatable
     #[arg(long, short, value_name = "FORMAT[=FILE]", value_parser = TargetParser::<F>(PhantomData))]
-    output: Vec<Target<F>>,
+    output: Vec<OutputTarget<F>>,
 }
 
 /// One output.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target<F> {
+pub struct OutputTarget<F> {
     /// How it looks.
     pub format: F,
     /// Where it goes; standard output if unset.
     pub file: Option<PathBuf>,
 }
 
-impl<F: Format> OutputArgs<F> {
+impl<F: FormatList> OutputArgs<F> {
     /// The outputs, in the order in which they were named.
     ///
     /// # Errors
     /// Two of them go to the same place.
-    pub fn targets(&self) -> anyhow::Result<Vec<Target<F>>> {
+    pub fn targets(&self) -> anyhow::Result<Vec<OutputTarget<F>>> {
         if self.output.is_empty() {
             let format = F::value_variants()
                 .first()
                 .context("the command has no output format")?;
-            return Ok(vec![Target {
+            return Ok(vec![OutputTarget {
                 format: *format,
                 file: None,
             }]);
@@ -84,7 +84,7 @@ impl<F: Format> OutputArgs<F> {
     }
 }
 
-impl<F: Format> Target<F> {
+impl<F: FormatList> OutputTarget<F> {
     /// Writes this output.
     ///
     /// # Errors
@@ -114,8 +114,8 @@ impl<F: Format> Target<F> {
 #[derive(Clone)]
 struct TargetParser<F>(PhantomData<F>);
 
-impl<F: Format> TypedValueParser for TargetParser<F> {
-    type Value = Target<F>;
+impl<F: FormatList> TypedValueParser for TargetParser<F> {
+    type Value = OutputTarget<F>;
 
     fn parse_ref(
         &self,
@@ -136,7 +136,7 @@ impl<F: Format> TypedValueParser for TargetParser<F> {
             let what = format!("{text:?} names no file: write it as in -o {text}report or leave the = out");
             return Err(clap::Error::raw(ErrorKind::ValueValidation, format!("{what}\n")).with_cmd(command));
         }
-        Ok(Target {
+        Ok(OutputTarget {
             format,
             file: file.map(PathBuf::from),
         })
@@ -333,13 +333,13 @@ pub struct ExcludedNamespacesArgs {
 
 /// How much is listed.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct LimitArgs {
+pub struct ListLimitArgs {
     /// List at most this many rows in each table or group of the text output; 0 lists all
     #[arg(long, value_name = "ROWS", default_value_t = 50)]
     limit: usize,
 }
 
-impl LimitArgs {
+impl ListLimitArgs {
     /// How many rows.
     pub fn rows(self) -> usize {
         if self.limit == 0 { usize::MAX } else { self.limit }
@@ -457,7 +457,7 @@ mod tests {
 
     #[test]
     fn outputs_are_formats_with_files_and_the_first_format_is_the_default() {
-        let to = |format, file: Option<&str>| Target {
+        let to = |format, file: Option<&str>| OutputTarget {
             format,
             file: file.map(PathBuf::from),
         };

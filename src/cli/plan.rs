@@ -14,17 +14,17 @@ use crate::check::files::{policies, read_except};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
 use crate::cluster::once;
-use crate::cluster::snapshot::Snapshots;
+use crate::cluster::snapshot::SnapshotBuilder;
 use crate::cluster::survey::{AROUND, visit_list};
-use crate::cluster::walk::{Met, walk};
-use crate::engine::effective::PolicySet;
+use crate::cluster::walk::{ListItem, walk};
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::model::workload::Kind;
-use crate::plan::{Answer, Plan, Planner, Question, Target};
+use crate::plan::{PlanOptions, Planner, RegistryAnswer, TargetBuild, UpgradePlan};
 use crate::process::today;
-use crate::registry::{Found, Registries};
+use crate::registry::{Registries, RegistryImage};
 use crate::render::{plan_text, write_json};
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
@@ -44,8 +44,8 @@ pub struct PlanArgs {
     #[command(flatten)]
     paths: PathArgs,
     /// The build to upgrade to: a release as in ltsc2025, or a build as in 10.0.26100
-    #[arg(long, value_name = "RELEASE", value_parser = Target::parse)]
-    to: Target,
+    #[arg(long, value_name = "RELEASE", value_parser = TargetBuild::parse)]
+    to: TargetBuild,
     /// The pools to replace, by name, release or build; unset: every Windows pool of an older build. Repeatable
     #[arg(long, value_name = "POOL", value_delimiter = ',')]
     from: Vec<String>,
@@ -62,7 +62,7 @@ pub struct PlanArgs {
           value_parser = FailOn::among(["never", "blocked"]))]
     fail_on: FailOn,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<PlanFormat>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub struct PlanArgs {
 const RIGHTS: &str = "docs/how-to/plan.md has the rights that it takes";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum PlanFormat {
     Text,
     Json,
 }
@@ -93,8 +93,8 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         anstream::eprintln!("transom: {}", one_line(error));
     }
     args.output.write(|format, out| match format {
-        Format::Text => plan_text(&plan, out),
-        Format::Json => write_json(&plan, out),
+        PlanFormat::Text => plan_text(&plan, out),
+        PlanFormat::Json => write_json(&plan, out),
     })?;
     let is_blocked = plan.summary.can_move != plan.summary.affected;
     Ok(
@@ -107,8 +107,8 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl PlanArgs {
-    fn question(&self) -> Question {
-        Question {
+    fn question(&self) -> PlanOptions {
+        PlanOptions {
             to: self.to.0,
             from: self.from.clone(),
             gmsa_ready: self.gmsa_ready,
@@ -117,7 +117,7 @@ impl PlanArgs {
 }
 
 /// The plan, and what could not be read.
-type Planned = (Plan, Vec<String>);
+type Planned = (UpgradePlan, Vec<String>);
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
     let of_file = policies(args.policy.policy.as_deref(), Policy::standalone())?;
@@ -142,7 +142,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
     for pass in 0..Planner::PASSES {
         let errors = manifests.visit(|kind, json| {
             if Planner::pass(kind) == Some(pass) {
-                planner.look(kind, json).map_err(|error| error.to_string())
+                planner.visit(kind, json).map_err(|error| error.to_string())
             } else {
                 Ok(())
             }
@@ -179,7 +179,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         .map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why))
         .collect();
     let day = today();
-    let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, day), []);
+    let mut snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day), []);
     let mut snapshot = snapshots.take(
         &Arc::new(once.view),
         once.registered.map(Arc::new),
@@ -194,19 +194,19 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         None => (*snapshot.policies).clone(),
     };
     let mut planner = Planner::new(&snapshot.facts, &counting, args.question());
-    let mut look = |kind: Kind, json: &str| {
-        if let Err(error) = planner.look(kind, json) {
+    let mut visit = |kind: Kind, json: &str| {
+        if let Err(error) = planner.visit(kind, json) {
             errors.push(format!("cannot read a {kind}: {error}"));
         }
     };
     let mut lost = Vec::new();
     for (kind, path) in AROUND {
-        let seen = visit_list(client, kind, path, &mut look).await;
+        let seen = visit_list(client, kind, path, &mut visit).await;
         lost.extend(seen.err().map(|error| format!("{error}; {RIGHTS}")));
     }
     let unlisted = walk(client, &[], |met| {
-        if let Met::Object(kind, json) = met {
-            look(kind, json);
+        if let ListItem::Object(kind, json) = met {
+            visit(kind, json);
         }
     });
     lost.extend(unlisted.await.into_iter().map(|list| {
@@ -222,7 +222,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
 }
 
 /// The plan, by what registries say of images where they may be asked.
-async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Plan> {
+async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<UpgradePlan> {
     if !args.registry {
         return Ok(planner.plan()?);
     }
@@ -231,9 +231,9 @@ async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Pl
     for _ in 0..2 {
         for (image, found) in registries.ask(planner.open_images()).await {
             match found {
-                Found::Builds(builds) => planner.learn(image, Answer::Builds(builds)),
-                Found::Missing => planner.learn(image, Answer::Missing),
-                Found::Unknown(_) => {}
+                RegistryImage::Builds(builds) => planner.learn(image, RegistryAnswer::Builds(builds)),
+                RegistryImage::Missing => planner.learn(image, RegistryAnswer::Missing),
+                RegistryImage::Unknown(_) => {}
             }
         }
     }

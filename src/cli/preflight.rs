@@ -11,20 +11,20 @@ use kube::Client;
 use super::block_on;
 use super::options::{FailOn, OutputArgs};
 use crate::cluster::client::ConnectArgs;
-use crate::cluster::once::Unread;
-use crate::cluster::snapshot::Snapshots;
+use crate::cluster::once::UnreadPart;
+use crate::cluster::snapshot::SnapshotBuilder;
 use crate::cluster::survey::visit_list;
-use crate::cluster::walk::{Met, Unlisted, walk};
+use crate::cluster::walk::{ListFailure, ListItem, walk};
 use crate::cluster::{around, once};
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::build::Release;
 use crate::model::facts::Facts;
 use crate::model::workload::Kind;
-use crate::plan::{Planner, Question};
-use crate::preflight::{Platform, Preflight, Sight, Workloads, excluded, facts, newest, text};
+use crate::plan::{PlanOptions, Planner};
+use crate::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, excluded, facts, newest, text};
 use crate::process::today;
 use crate::render::write_json;
-use crate::scan::report::Gap;
+use crate::scan::report::ScanGap;
 
 /// What is said to do where a right is missing.
 const RIGHTS: &str = "docs/how-to/preflight.md has the rights that it takes";
@@ -46,14 +46,14 @@ pub struct PreflightArgs {
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<PreflightFormat>,
     /// What ends in exit status 1: deny is a workload that would be denied
     #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "deny"]))]
     fail_on: FailOn,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum PreflightFormat {
     Text,
     Json,
     /// Values for helm install
@@ -64,14 +64,14 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
     let report = block_on(async {
         let (connected, namespace) = args.connect.connect().await?;
-        look(&connected.client, &namespace)
+        read_cluster(&connected.client, &namespace)
             .await
             .map_err(anyhow::Error::msg)
     })?;
     args.output.write(|format, out| match format {
-        Format::Text => text::write(&report, out),
-        Format::Json => write_json(&report, out),
-        Format::Values => out.write_all(report.values.yaml().as_bytes()),
+        PreflightFormat::Text => text::write(&report, out),
+        PreflightFormat::Json => write_json(&report, out),
+        PreflightFormat::Values => out.write_all(report.values.yaml().as_bytes()),
     })?;
     let fails = args.fail_on == FailOn::Deny && report.summary.denied > 0;
     Ok(match (report.gaps.is_empty(), fails) {
@@ -82,39 +82,39 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the cluster, and makes the report.
-async fn look(client: &Client, namespace: &str) -> Result<Preflight, String> {
+async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, String> {
     let around = around::read(client).await?;
     let once = once::read(client, namespace, "transom").await?;
     let today = today();
     let excluded = excluded(namespace);
-    let mut snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, today), excluded.clone());
+    let mut snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, today), excluded.clone());
     let snapshot = snapshots.take(&Arc::new(once.view), None, Timestamp::now());
     let platform = Platform::of(&around);
     // Transom's own kinds are unknown before it is installed.
     let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);
-    let mut gaps: Vec<Gap> = around.unread.iter().chain(of_view.clone()).map(gap).collect();
+    let mut gaps: Vec<ScanGap> = around.unread.iter().chain(of_view.clone()).map(gap).collect();
     let unread: BTreeSet<String> = (around.unread.iter().chain(of_view))
         .map(|unread| unread.resource.clone())
         .collect();
-    let sight = Sight {
+    let sight = ClusterInput {
         snapshot: &snapshot,
         around: &around,
         platform: &platform,
         unread: &unread,
     };
     let facts = facts(sight);
-    let mut workloads = Workloads::new(sight, &facts, &excluded);
+    let mut workloads = WorkloadFindings::new(sight, &facts, &excluded);
     // By the policies of the cluster, as `transom plan` has it.
     let mut planner = match newest(&snapshot) {
         Some(release) => planner(client, &snapshot.facts, &snapshot.policies, release).await,
         None => None,
     };
     let unlisted = walk(client, &[], |met| {
-        let Met::Object(kind, json) = met else { return };
-        workloads.look(kind, json);
+        let ListItem::Object(kind, json) = met else { return };
+        workloads.visit(kind, json);
         if let Some(planner) = &mut planner {
             // What is not what its kind says is told of above.
-            let _ = planner.look(kind, json);
+            let _ = planner.visit(kind, json);
         }
     });
     let unlisted = unlisted.await;
@@ -144,7 +144,7 @@ async fn planner<'f>(
     policies: &'f PolicySet,
     to: &Release,
 ) -> Option<Planner<'f>> {
-    let question = Question {
+    let question = PlanOptions {
         to: to.build,
         from: Vec::new(),
         gmsa_ready: false,
@@ -154,18 +154,18 @@ async fn planner<'f>(
         (Kind::Node, "/api/v1/nodes"),
         (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
     ] {
-        let mut look = |kind, json: &str| drop(planner.look(kind, json));
-        visit_list(client, kind, path, &mut look).await.ok()?;
+        let mut visit = |kind, json: &str| drop(planner.visit(kind, json));
+        visit_list(client, kind, path, &mut visit).await.ok()?;
     }
     Some(planner)
 }
 
-fn of_list(list: &Unlisted) -> Gap {
+fn of_list(list: &ListFailure) -> ScanGap {
     let read = match list.read {
         0 => String::new(),
         read => format!("; {read} of them were read"),
     };
-    Gap {
+    ScanGap {
         what: list.resource.clone(),
         why: format!("{}{read}", list.why),
         cure: Some(if list.is_forbidden {
@@ -176,8 +176,8 @@ fn of_list(list: &Unlisted) -> Gap {
     }
 }
 
-fn gap(unread: &Unread) -> Gap {
-    Gap {
+fn gap(unread: &UnreadPart) -> ScanGap {
+    ScanGap {
         what: unread.resource.clone(),
         why: unread.why.clone(),
         cure: Some(RIGHTS.to_owned()),

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::block_on;
 use crate::cluster::client::KubeconfigArgs;
-use crate::controller::probe::{self, Arrival};
+use crate::controller::webhook_probe::{self, ProbeResult};
 
 /// Check that the API server calls Transom, with a pod that is created as a dry run
 ///
@@ -31,25 +31,28 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
     let ProbeArgs { connect, namespace } = args;
     let (cluster, arrival) = block_on(async {
         let connected = connect.connect().await?;
-        Ok((connected.name, probe::once(connected.client, namespace).await))
+        Ok((
+            connected.name,
+            webhook_probe::once(connected.client, namespace).await,
+        ))
     })?;
     match &arrival {
-        Arrival::Arrives => {
+        ProbeResult::Arrives => {
             anstream::println!("{cluster}: the API server calls /mutate and /validate");
             Ok(ExitCode::SUCCESS)
         }
-        Arrival::Lost { .. } => {
+        ProbeResult::Lost { .. } => {
             anstream::println!("{cluster}: {}", lost(&arrival, namespace));
             Ok(ExitCode::FAILURE)
         }
-        Arrival::Unknown(why) => {
+        ProbeResult::Unknown(why) => {
             anyhow::bail!("cannot tell whether the API server calls Transom: {why}")
         }
     }
 }
 
 /// A namespace that the webhooks exclude looks like webhooks that are not called: only the leader knows what is registered.
-fn lost(arrival: &Arrival, namespace: &str) -> String {
+fn lost(arrival: &ProbeResult, namespace: &str) -> String {
     let trouble = arrival.trouble().unwrap_or_default();
     format!(
         "{trouble}. If the webhooks do not select the namespace {namespace}, name another one with --namespace"

@@ -17,7 +17,7 @@ use crate::rules::{find, nearest};
   transom rules -o json=rules.json")]
 pub struct RulesArgs {
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<RulesFormat>,
 }
 
 /// Explain one rule: what it looks for, why, what to do, with examples
@@ -32,15 +32,15 @@ pub struct ExplainArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum RulesFormat {
     Text,
     Json,
 }
 
 pub fn list(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     args.output.write(|format, out| match format {
-        Format::Text => write!(out, "{}", render::rules_text()),
-        Format::Json => writeln!(out, "{:#}", render::rules_json()),
+        RulesFormat::Text => write!(out, "{}", render::rules_text()),
+        RulesFormat::Json => writeln!(out, "{:#}", render::rules_json()),
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,13 +10,13 @@ use clap::{Args, ValueEnum};
 
 use super::block_on;
 use super::options::{
-    ExcludedNamespacesArgs, FailOn, LimitArgs, NamespaceArgs, OutputArgs, PolicyArgs, SelectorArgs,
+    ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs, SelectorArgs,
 };
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
 use crate::model::severity::Severity;
-use crate::plan::Target as PlanTarget;
-use crate::render::{Shown, page, plan_section, scan_json, scan_sarif, scan_text};
-use crate::scan::report::Summary;
+use crate::plan::TargetBuild as PlanTarget;
+use crate::render::{ScanView, page, plan_section, scan_json, scan_sarif, scan_text};
+use crate::scan::report::ScanSummary;
 
 /// Scan what is stored in a cluster, as admission would evaluate it at its next create
 ///
@@ -44,7 +44,7 @@ pub struct ScanArgs {
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<ScanFormat>,
     /// Include the plan of an upgrade to this release or build in the page, as in ltsc2025; needs -o html (for text and
     /// JSON see transom plan)
     #[arg(long, value_name = "RELEASE", value_parser = PlanTarget::parse)]
@@ -58,7 +58,7 @@ pub struct ScanArgs {
     #[arg(long)]
     no_advice: bool,
     #[command(flatten)]
-    limit: LimitArgs,
+    limit: ListLimitArgs,
     #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
     #[command(flatten)]
@@ -68,14 +68,14 @@ pub struct ScanArgs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum ScanFormat {
     Text,
     Json,
     Html,
     Sarif,
 }
 
-fn is_in(fail_on: FailOn, summary: &Summary) -> bool {
+fn is_in(fail_on: FailOn, summary: &ScanSummary) -> bool {
     let by_severity = |least: Severity| {
         let of = |severity: &Severity| *severity >= least && summary.open[*severity as usize] > 0;
         summary.denied > 0 || Severity::ALL.iter().any(of)
@@ -93,21 +93,21 @@ fn is_in(fail_on: FailOn, summary: &Summary) -> bool {
 pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     let overrides = assume::overrides(&args.assume)?;
     let targets = args.output.targets()?;
-    if args.plan_to.is_some() && !targets.iter().any(|target| target.format == Format::Html) {
+    if args.plan_to.is_some() && !targets.iter().any(|target| target.format == ScanFormat::Html) {
         bail!("--plan-to puts a plan into the page: add -o html=FILE, or use transom plan --to");
     }
     let (report, plan) = block_on(reading::scan(args, &overrides))?;
     args.output.write(|format, out| match format {
-        Format::Text => {
-            let shown = Shown {
+        ScanFormat::Text => {
+            let shown = ScanView {
                 advice: !args.no_advice,
                 rows: args.limit.rows(),
             };
             scan_text(&report, shown, out)
         }
-        Format::Json => scan_json(&report, out),
-        Format::Html => page(&report, plan.as_ref().map(plan_section).as_ref(), out),
-        Format::Sarif => scan_sarif(&report, out),
+        ScanFormat::Json => scan_json(&report, out),
+        ScanFormat::Html => page(&report, plan.as_ref().map(plan_section).as_ref(), out),
+        ScanFormat::Sarif => scan_sarif(&report, out),
     })?;
     Ok(
         match (report.gaps.is_empty(), is_in(args.fail_on, &report.summary)) {

@@ -9,14 +9,14 @@ use super::cluster::ClusterArgs;
 use crate::process::logs::LogArgs;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
-use crate::process::room::Room;
+use crate::process::resource_limits::ResourceLimits;
 use crate::process::today;
 use crate::process::traces::TracingArgs;
 use crate::serve::in_cluster::InClusterArgs;
-use crate::serve::standalone::Files;
-use crate::serve::{self, Settings, Source};
+use crate::serve::standalone::StandaloneFiles;
+use crate::serve::{self, PolicySource, ServeSettings};
 use crate::tls::args::{ClientArgs, TlsArgs};
-use crate::webhook::{Config, LimitArgs, ListenArgs};
+use crate::webhook::{LimitArgs, ListenArgs, WebhookConfig};
 
 /// Serve the admission webhook
 ///
@@ -77,16 +77,16 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     // Dropped last: what the end of the process says is written too.
     let _logs = logs.start(&metrics)?;
     let base = cluster.facts(today());
-    serve::run(Settings {
+    serve::run(ServeSettings {
         source: if standalone {
-            Source::Files(Files { policy, facts, base })
+            PolicySource::Files(StandaloneFiles { policy, facts, base })
         } else {
-            Source::Cluster(Box::new(in_cluster), base)
+            PolicySource::Cluster(Box::new(in_cluster), base)
         },
         tracing: tracing.settings()?,
-        webhook: Config {
+        webhook: WebhookConfig {
             listen,
-            limits: limits.within(Room::take()),
+            limits: limits.within(ResourceLimits::take()),
             certificate: tls.into(),
             clients: clients.into(),
             metrics,

@@ -8,9 +8,9 @@ use clap::Args;
 
 use super::{block_on, is_quiet};
 use crate::cluster::client::{ConnectArgs, Connected, NamesArgs};
-use crate::controller::cleanup::{self, HOOKS, Options, Preview, Report};
-use crate::controller::node_policies::nodes::plan::Keep;
-use crate::controller::node_policies::take_back;
+use crate::controller::cleanup::{self, CleanupOptions, CleanupPreview, CleanupReport, HOOKS};
+use crate::controller::node_policies::nodes::plan::KeepOptions;
+use crate::controller::node_policies::take_back as revert;
 use crate::model::text::one_line;
 
 /// Uninstall Transom from a cluster: webhook configurations first, then everything it created
@@ -66,14 +66,14 @@ pub fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {
 
 async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     let (connected, namespace) = args.connect.connect().await?;
-    let options = Options {
+    let options = CleanupOptions {
         namespace,
         name: args.names.installation.name,
         lease: args.names.lease,
         certificate_secret: args.names.certificate_secret,
         keep_webhooks: args.keep_webhooks,
-        take_back: take_back::Options {
-            on_nodes: Keep {
+        revert: revert::RevertOptions {
+            on_nodes: KeepOptions {
                 labels: args.keep_node_labels,
                 taints: args.keep_taints,
             },
@@ -140,8 +140,8 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
 /// Shows where, and what will be removed.
 fn show(
     connected: &Connected,
-    options: &Options,
-    preview: Option<&Preview>,
+    options: &CleanupOptions,
+    preview: Option<&CleanupPreview>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     writeln!(
@@ -156,7 +156,7 @@ fn show(
         one_line(&options.name),
         one_line(&options.namespace)
     )?;
-    let Some(Preview {
+    let Some(CleanupPreview {
         removed,
         stays,
         unseen,
@@ -184,7 +184,7 @@ fn agrees() -> io::Result<bool> {
     Ok(matches!(answer.trim(), "yes" | "y"))
 }
 
-fn print(report: &Report, options: &Options) -> std::io::Result<()> {
+fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()> {
     let mut out = anstream::stdout().lock();
     for line in &report.done {
         writeln!(out, "{line}")?;
@@ -201,11 +201,11 @@ fn print(report: &Report, options: &Options) -> std::io::Result<()> {
     let stays = [
         (options.keep_webhooks, "the webhook configurations"),
         (
-            options.take_back.on_nodes.labels,
+            options.revert.on_nodes.labels,
             "the label transom.dev.node-restriction.kubernetes.io/windows-build of nodes",
         ),
-        (options.take_back.on_nodes.taints, "the taints of nodes"),
-        (options.take_back.keep_runtime_classes, "the RuntimeClasses"),
+        (options.revert.on_nodes.taints, "the taints of nodes"),
+        (options.revert.keep_runtime_classes, "the RuntimeClasses"),
     ];
     for (_, what) in stays.iter().filter(|(stays, _)| *stays) {
         writeln!(out, "kept, and yours from now on: {what}")?;

@@ -18,11 +18,11 @@ use crate::rules::catalogue;
   transom version -o json")]
 pub struct VersionArgs {
     #[command(flatten)]
-    output: OutputArgs<Format>,
+    output: OutputArgs<VersionFormat>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
+enum VersionFormat {
     Text,
     Json,
 }
@@ -52,7 +52,7 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
         platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     };
     args.output.write(|format, out| match format {
-        Format::Text => {
+        VersionFormat::Text => {
             let About {
                 version,
                 revision,
@@ -67,7 +67,7 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
             writeln!(out, "transom {version}{revision} {platform}")?;
             writeln!(out, "Kubernetes up to {kubernetes}, {api_version}, {rules} rules")
         }
-        Format::Json => write_json(&about, out),
+        VersionFormat::Json => write_json(&about, out),
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::errors::{Failure, answered_within};
-use super::once::Unread;
+use super::errors::{ApiError, answered_within};
+use super::once::UnreadPart;
 use super::survey::PAGE;
 use crate::model::node::{OS_LABEL, Taint};
-use crate::model::node_affinity::{LabelValue, NodeLabels};
+use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
 
-pub use self::scaled::Scaled;
+pub use self::scaled::NodeGroupResource;
 
 /// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -45,7 +45,7 @@ const SCALED: [(&str, &str, &str); 4] = [
 
 /// What stands around Transom in a cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Around {
+pub struct ClusterEnvironment {
     /// The release of the API server, as in `v1.36.2`.
     pub version: String,
     /// The API groups, each with the version that the API server prefers.
@@ -53,17 +53,17 @@ pub struct Around {
     /// Every node.
     pub nodes: Vec<AnyNode>,
     /// The webhook configurations.
-    pub hooks: Vec<Hooks>,
+    pub hooks: Vec<WebhookPresence>,
     /// The names of `ValidatingAdmissionPolicyBindings`.
     pub bindings: Vec<String>,
     /// The names of other engines' objects, by group and resource as in `kyverno.io/clusterpolicies`.
     pub named: BTreeMap<String, Vec<String>>,
     /// What makes nodes: Karpenter's `NodePools`, `MachineSets`, `MachineDeployments`.
-    pub scaled: Vec<Scaled>,
+    pub scaled: Vec<NodeGroupResource>,
     /// What the cluster autoscaler says of itself.
     pub autoscaler: Option<String>,
     /// What could not be read.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnreadPart>,
 }
 
 /// Any node, with what tells its platform and what keeps pods off it.
@@ -85,7 +85,7 @@ pub struct AnyNode {
     pub kubelet_version: String,
 }
 
-impl NodeLabels for AnyNode {
+impl KnownNodeLabels for AnyNode {
     fn node_name(&self) -> Option<&str> {
         Some(&self.name)
     }
@@ -110,7 +110,7 @@ impl AnyNode {
 
 /// A webhook configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Hooks {
+pub struct WebhookPresence {
     /// Whether it changes objects.
     pub is_mutating: bool,
     /// Its name: mutating ones are called in the order of their names.
@@ -122,15 +122,15 @@ pub struct Hooks {
 }
 
 #[derive(Deserialize)]
-struct Page<'a> {
+struct EnvironmentPage<'a> {
     #[serde(default)]
-    metadata: PageMeta,
+    metadata: EnvironmentPageMeta,
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
-struct PageMeta {
+struct EnvironmentPageMeta {
     #[serde(default, rename = "continue")]
     more: Option<String>,
 }
@@ -139,14 +139,14 @@ struct PageMeta {
 ///
 /// # Errors
 /// The API server cannot be reached at all: in words for people.
-pub async fn read(client: &Client) -> Result<Around, String> {
+pub async fn read(client: &Client) -> Result<ClusterEnvironment, String> {
     let version = answered_within(PATIENCE, client.apiserver_version()).await;
     let version = version.map_err(|why| format!("cannot ask the API server for its version: {why}"))?;
-    let mut reading = Reading {
+    let mut reading = EnvironmentReader {
         client,
-        around: Around {
+        around: ClusterEnvironment {
             version: version.git_version,
-            ..Around::default()
+            ..ClusterEnvironment::default()
         },
     };
     reading.groups().await;
@@ -164,7 +164,7 @@ pub async fn read(client: &Client) -> Result<Around, String> {
     for (group, resource, kind) in SCALED {
         if let Some(path) = reading.path(group, resource) {
             let found = reading.all::<Value>(&path).await;
-            let found = found.iter().map(|object| Scaled::read(kind, object));
+            let found = found.iter().map(|object| NodeGroupResource::read(kind, object));
             reading.around.scaled.extend(found);
         }
     }
@@ -172,43 +172,43 @@ pub async fn read(client: &Client) -> Result<Around, String> {
     Ok(reading.around)
 }
 
-struct Reading<'r> {
+struct EnvironmentReader<'r> {
     client: &'r Client,
-    around: Around,
+    around: ClusterEnvironment,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Named {
-    metadata: Meta,
+struct NamedObject {
+    metadata: EnvironmentMeta,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Meta {
+struct EnvironmentMeta {
     name: String,
     labels: Option<BTreeMap<String, String>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct StoredNode {
-    metadata: Meta,
-    spec: NodeSpec,
-    status: NodeStatus,
+struct EnvironmentNode {
+    metadata: EnvironmentMeta,
+    spec: EnvironmentNodeSpec,
+    status: EnvironmentNodeStatus,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct NodeSpec {
+struct EnvironmentNodeSpec {
     #[serde(rename = "providerID")]
     provider_id: String,
-    taints: Option<Vec<StoredTaint>>,
+    taints: Option<Vec<EnvironmentTaint>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct StoredTaint {
+struct EnvironmentTaint {
     key: String,
     value: String,
     effect: String,
@@ -216,19 +216,19 @@ struct StoredTaint {
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct NodeStatus {
-    node_info: NodeInfo,
+struct EnvironmentNodeStatus {
+    node_info: EnvironmentNodeInfo,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct NodeInfo {
+struct EnvironmentNodeInfo {
     operating_system: String,
     os_image: String,
     kubelet_version: String,
 }
 
-impl Reading<'_> {
+impl EnvironmentReader<'_> {
     async fn groups(&mut self) {
         match answered_within(PATIENCE, self.client.list_api_groups()).await {
             Ok(list) => {
@@ -250,8 +250,8 @@ impl Reading<'_> {
     }
 
     async fn nodes(&mut self) {
-        let nodes = self.all::<StoredNode>("/api/v1/nodes").await;
-        let any = |node: StoredNode| AnyNode {
+        let nodes = self.all::<EnvironmentNode>("/api/v1/nodes").await;
+        let any = |node: EnvironmentNode| AnyNode {
             name: node.metadata.name,
             labels: node.metadata.labels.unwrap_or_default(),
             taints: (node.spec.taints.into_iter().flatten())
@@ -272,12 +272,14 @@ impl Reading<'_> {
     async fn hooks(&mut self, resource: &str, is_mutating: bool) {
         let path = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
         let found = self.all::<Value>(&path).await;
-        let found = found.iter().map(|object| Hooks::read(object, is_mutating));
+        let found = found
+            .iter()
+            .map(|object| WebhookPresence::read(object, is_mutating));
         self.around.hooks.extend(found);
     }
 
     async fn names(&mut self, path: &str) -> Vec<String> {
-        let named = self.all::<Named>(path).await;
+        let named = self.all::<NamedObject>(path).await;
         named.into_iter().map(|object| object.metadata.name).collect()
     }
 
@@ -290,7 +292,7 @@ impl Reading<'_> {
                 let status = map.pointer("/data/status").and_then(Value::as_str);
                 self.around.autoscaler = status.map(str::to_owned);
             }
-            Err(Failure::Gone) => {}
+            Err(ApiError::Gone) => {}
             Err(why) => self.note("configmaps cluster-autoscaler-status of kube-system", &why),
         }
     }
@@ -309,7 +311,7 @@ impl Reading<'_> {
             match more {
                 Ok(Some(more)) => params.continue_token = Some(more),
                 // Without the kind there are no objects of it: not every group has it, or its definition was deleted.
-                Ok(None) | Err(Failure::Gone) => break,
+                Ok(None) | Err(ApiError::Gone) => break,
                 Err(why) => {
                     self.note(&resource, &why);
                     break;
@@ -317,21 +319,21 @@ impl Reading<'_> {
             }
         }
         for (name, why) in bad.iter().take(MOST_NAMED) {
-            let why = Failure::Other(why.clone());
+            let why = ApiError::Other(why.clone());
             self.note(&format!("{resource} {name}"), &why);
         }
         if let Some(more) = bad.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
-            let why = Failure::Other("they do not parse".to_owned());
+            let why = ApiError::Other("they do not parse".to_owned());
             self.note(&format!("{more} more {resource}"), &why);
         }
         all
     }
 
-    fn note(&mut self, resource: &str, why: &Failure) {
-        self.around.unread.push(Unread {
+    fn note(&mut self, resource: &str, why: &ApiError) {
+        self.around.unread.push(UnreadPart {
             resource: resource.to_owned(),
             why: why.to_string(),
-            is_unknown: *why == Failure::Gone,
+            is_unknown: *why == ApiError::Gone,
         });
     }
 }
@@ -341,14 +343,14 @@ fn take<T: DeserializeOwned>(
     body: &str,
     all: &mut Vec<T>,
     bad: &mut Vec<(String, String)>,
-) -> Result<Option<String>, Failure> {
-    let page: Page<'_> = serde_json::from_str(body)
-        .map_err(|error| Failure::Other(format!("the answer is no list: {error}")))?;
+) -> Result<Option<String>, ApiError> {
+    let page: EnvironmentPage<'_> = serde_json::from_str(body)
+        .map_err(|error| ApiError::Other(format!("the answer is no list: {error}")))?;
     for item in page.items.iter().flatten() {
         match serde_json::from_str(item.get()) {
             Ok(object) => all.push(object),
             Err(error) => {
-                let named: Option<Named> = serde_json::from_str(item.get()).ok();
+                let named: Option<NamedObject> = serde_json::from_str(item.get()).ok();
                 let name = named.map_or_else(String::new, |named| named.metadata.name);
                 bad.push((name, format!("it does not parse: {error}")));
             }
@@ -357,7 +359,7 @@ fn take<T: DeserializeOwned>(
     Ok(page.metadata.more.filter(|more| !more.is_empty()))
 }
 
-async fn page(client: &Client, path: &str, params: &ListParams) -> Result<String, Failure> {
+async fn page(client: &Client, path: &str, params: &ListParams) -> Result<String, ApiError> {
     let answer = async {
         let request = kube::core::Request::new(path).list(params);
         client
@@ -382,7 +384,7 @@ fn labels<'v>(value: &'v Value, pointer: &str) -> impl Iterator<Item = (String, 
     (map.into_iter().flatten()).filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
 }
 
-impl Hooks {
+impl WebhookPresence {
     fn read(object: &Value, is_mutating: bool) -> Self {
         let namespaces = items(object, "/webhooks")
             .map(|hook| text(hook, "/clientConfig/service/namespace"))
@@ -391,7 +393,7 @@ impl Hooks {
             .flat_map(|hook| items(hook, "/rules"))
             .flat_map(|rule| items(rule, "/resources"))
             .filter_map(Value::as_str);
-        Hooks {
+        WebhookPresence {
             is_mutating,
             name: text(object, "/metadata/name"),
             namespaces: namespaces.collect(),
@@ -411,7 +413,7 @@ mod tests {
         let body = r#"{"metadata": {"continue": "next"}, "items": [
             {"metadata": {"name": "good"}, "spec": {}},
             {"metadata": {"name": "bad"}, "spec": {"providerID": 5}}]}"#;
-        let (mut all, mut bad) = (Vec::<StoredNode>::new(), Vec::new());
+        let (mut all, mut bad) = (Vec::<EnvironmentNode>::new(), Vec::new());
         assert_eq!(take(body, &mut all, &mut bad), Ok(Some("next".to_owned())));
         assert_eq!(all.len(), 1);
         assert_eq!(bad[0].0, "bad", "{bad:?}");
@@ -423,11 +425,11 @@ mod tests {
         let object = json!({"metadata": {"name": "kyverno"}, "webhooks": [
             {"clientConfig": {"service": {"namespace": "kyverno", "name": "svc"}}, "rules": [{"resources": ["*/*"]}]},
             {"clientConfig": {"url": "https://x"}, "rules": [{"resources": ["deployments"]}]}]});
-        let hooks = Hooks::read(&object, true);
+        let hooks = WebhookPresence::read(&object, true);
         assert!(hooks.sees_pods && hooks.is_mutating);
         assert_eq!(hooks.namespaces, ["kyverno".to_owned()].into());
         let other =
             json!({"metadata": {"name": "x"}, "webhooks": [{"rules": [{"resources": ["services"]}]}]});
-        assert!(!Hooks::read(&other, false).sees_pods);
+        assert!(!WebhookPresence::read(&other, false).sees_pods);
     }
 }

@@ -18,7 +18,7 @@ pub fn words(error: &kube::Error) -> String {
 
 /// Why a request came to nothing.
 #[derive(thiserror::Error, PartialEq, Eq, Debug)]
-pub enum Failure {
+pub enum ApiError {
     /// Another writer has changed the object since it was read, or made it.
     #[error("another writer was faster")]
     Conflict,
@@ -30,15 +30,15 @@ pub enum Failure {
     Other(String),
 }
 
-impl From<kube::Error> for Failure {
+impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         match &error {
-            kube::Error::Api(status) if status.code == 409 => Failure::Conflict,
+            kube::Error::Api(status) if status.code == 409 => ApiError::Conflict,
             // An object is gone; a namespace that an object should go to never was there.
             kube::Error::Api(status) if status.code == 404 && !status.message.starts_with("namespaces ") => {
-                Failure::Gone
+                ApiError::Gone
             }
-            _ => Failure::Other(words(&error)),
+            _ => ApiError::Other(words(&error)),
         }
     }
 }
@@ -49,22 +49,22 @@ impl From<kube::Error> for Failure {
 /// As [`answered_within`].
 pub fn answered<T>(
     request: impl Future<Output = Result<T, kube::Error>>,
-) -> impl Future<Output = Result<T, Failure>> {
+) -> impl Future<Output = Result<T, ApiError>> {
     answered_within(PATIENCE, request)
 }
 
-/// Waits for an answer, for as long as `patience` at most.
+/// Waits for an answer, for as long as `backoff_interval` at most.
 ///
 /// # Errors
 /// What the API server refused, or that it did not answer in time.
 pub async fn answered_within<T>(
-    patience: Duration,
+    backoff_interval: Duration,
     request: impl Future<Output = Result<T, kube::Error>>,
-) -> Result<T, Failure> {
-    match tokio::time::timeout(patience, request).await {
-        Ok(answer) => answer.map_err(Failure::from),
-        Err(_) => Err(Failure::Other(format!(
-            "no answer from the API server within {patience:?}"
+) -> Result<T, ApiError> {
+    match tokio::time::timeout(backoff_interval, request).await {
+        Ok(answer) => answer.map_err(ApiError::from),
+        Err(_) => Err(ApiError::Other(format!(
+            "no answer from the API server within {backoff_interval:?}"
         ))),
     }
 }
@@ -80,13 +80,13 @@ mod tests {
         let failure = |code, message, reason| {
             let mut status = Status::failure(message, reason);
             status.code = code;
-            Failure::from(kube::Error::Api(Box::new(status)))
+            ApiError::from(kube::Error::Api(Box::new(status)))
         };
-        let other = |text: &str| Failure::Other(text.to_owned());
+        let other = |text: &str| ApiError::Other(text.to_owned());
         let missing = "namespaces \"x\" not found";
         assert_eq!(failure(404, missing, "NotFound"), other(missing));
-        assert_eq!(failure(404, "leases \"x\" not found", "NotFound"), Failure::Gone);
-        assert_eq!(failure(409, "it was modified", "Conflict"), Failure::Conflict);
+        assert_eq!(failure(404, "leases \"x\" not found", "NotFound"), ApiError::Gone);
+        assert_eq!(failure(409, "it was modified", "Conflict"), ApiError::Conflict);
         assert_eq!(
             failure(403, "", "Forbidden"),
             other("the API server answered 403 Forbidden")

@@ -7,18 +7,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration as ClassToleration;
 use k8s_openapi::api::node::v1::RuntimeClass;
 
-use super::pools::Memory;
-use super::view::{ClusterView, NamespaceView, UNREADABLE_ANNOTATION};
+use super::cache::{CachedNamespace, ClusterCache, UNREADABLE_ANNOTATION};
+use super::pool_history::PoolHistory;
 use crate::api::{DeclaredPools, KubeletLabel, Management, NodeLabels, WindowsNodePolicy, node_selector};
 use crate::model::facts::{Facts, NamespaceFacts, Runtime, RuntimeClassFacts};
+use crate::model::label_selector::LabelSelector;
 use crate::model::node::{BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::pod::Toleration;
-use crate::model::selector::LabelSelector;
 
 /// The facts of a view: every Windows node, the pools that are remembered and have none at the moment, and RuntimeClasses.
 /// `base` brings the namespaces of the view, the day, the feature gates, and what else no watch tells.
 /// `now` decides which nodes have been Ready for long enough that what they offer is believed.
-pub fn of(view: &ClusterView, memory: &Memory, base: &Facts, now: Timestamp) -> Facts {
+pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestamp) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = view.kubernetes;
     facts.has_scc = view.has_scc;
@@ -37,7 +37,7 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts, now: Timestamp) -> 
             Runtime::Containerd
         };
     }
-    let keepers = LabelKeepers::of(view);
+    let keepers = BuildLabelPolicies::of(view);
     let hosts = windows().filter_map(|node| {
         let mut host = Host::of_node(&**node, Some(now))?;
         if let Some(build) = host.build {
@@ -74,7 +74,7 @@ pub fn of(view: &ClusterView, memory: &Memory, base: &Facts, now: Timestamp) -> 
 }
 
 /// When the facts of a view change although nothing in the cluster does: the next node is then settled.
-pub fn change_at(view: &ClusterView, now: Timestamp) -> Option<Timestamp> {
+pub fn change_at(view: &ClusterCache, now: Timestamp) -> Option<Timestamp> {
     let windows = view.nodes.values().filter(|node| node.is_windows());
     windows
         .filter_map(|node| node.readiness.settles_at())
@@ -83,7 +83,7 @@ pub fn change_at(view: &ClusterView, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// The node policies that can be read and are not being deleted, by name.
-fn usable_node_policies(view: &ClusterView) -> impl Iterator<Item = &WindowsNodePolicy> {
+fn usable_node_policies(view: &ClusterCache) -> impl Iterator<Item = &WindowsNodePolicy> {
     let policies = view.node_policies.values().map(AsRef::as_ref);
     policies.filter(|policy: &&WindowsNodePolicy| {
         let annotations = policy.metadata.annotations.as_ref();
@@ -94,17 +94,17 @@ fn usable_node_policies(view: &ClusterView) -> impl Iterator<Item = &WindowsNode
 
 /// The node policies that keep labels of the build, each with the nodes that it selects: what a new node lacks for a moment
 /// is not missing.
-struct LabelKeepers(Vec<(LabelSelector, NodeLabels)>);
+struct BuildLabelPolicies(Vec<(LabelSelector, NodeLabels)>);
 
-impl LabelKeepers {
-    fn of(view: &ClusterView) -> Self {
+impl BuildLabelPolicies {
+    fn of(view: &ClusterCache) -> Self {
         let mut policies: Vec<&WindowsNodePolicy> = usable_node_policies(view).collect();
         policies.sort_by_key(|policy| Reverse(policy.spec.priority));
         let keepers = policies.into_iter().filter_map(|policy| {
             let selector = node_selector(&policy.spec.node_selector).ok()?;
             Some((selector, policy.spec.labels.clone()))
         });
-        LabelKeepers(keepers.collect())
+        BuildLabelPolicies(keepers.collect())
     }
 
     /// Whether the first policy that selects a node with these labels, which counts for it, keeps this one on it.
@@ -119,8 +119,8 @@ impl LabelKeepers {
 }
 
 /// The namespaces of a view. There are thousands, which seldom change: apart, so that they can be shared.
-pub fn namespaces(view: &ClusterView) -> HashMap<String, NamespaceFacts> {
-    let facts = |namespace: &NamespaceView| NamespaceFacts {
+pub fn namespaces(view: &ClusterCache) -> HashMap<String, NamespaceFacts> {
+    let facts = |namespace: &CachedNamespace| NamespaceFacts {
         labels: namespace.labels.clone(),
         tolerations_whitelist: namespace.tolerations_whitelist.clone(),
         injections: namespace.injections.clone(),
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn windows_nodes_become_hosts_and_others_do_not() {
-        let view = ClusterView {
+        let view = ClusterCache {
             kubernetes: 34,
             nodes: [
                 node("w", "windows", "10.0.20348.1"),
@@ -191,9 +191,14 @@ mod tests {
                 node("silent", "", ""),
             ]
             .into(),
-            ..ClusterView::default()
+            ..ClusterCache::default()
         };
-        let facts = of(&view, &Memory::default(), &Facts::new(36, date(2026, 1, 1)), NOW);
+        let facts = of(
+            &view,
+            &PoolHistory::default(),
+            &Facts::new(36, date(2026, 1, 1)),
+            NOW,
+        );
         assert_eq!(facts.kubernetes, 34);
         let names: Vec<_> = facts
             .hosts()
@@ -206,14 +211,19 @@ mod tests {
     #[test]
     fn the_drivers_of_windows_nodes_are_known_and_those_of_other_nodes_do_not_count() {
         let drivers = |names: &[&str]| Arc::new(names.iter().map(|name| (*name).to_owned()).collect());
-        let mut view = ClusterView {
+        let mut view = ClusterCache {
             nodes: [node("w", "windows", "10.0.20348.1")].into(),
             csi_nodes: [("l".to_owned(), drivers(&["nfs.csi.k8s.io"]))].into(),
-            ..ClusterView::default()
+            ..ClusterCache::default()
         };
-        let lacks = |view: &ClusterView, driver: &str| {
-            of(view, &Memory::default(), &Facts::new(36, date(2026, 1, 1)), NOW)
-                .lacks_csi_driver_on_windows(driver)
+        let lacks = |view: &ClusterCache, driver: &str| {
+            of(
+                view,
+                &PoolHistory::default(),
+                &Facts::new(36, date(2026, 1, 1)),
+                NOW,
+            )
+            .lacks_csi_driver_on_windows(driver)
         };
         // The Windows node has no CSINode yet: nothing is known of it.
         assert!(!lacks(&view, "nfs.csi.k8s.io"));
@@ -227,15 +237,18 @@ mod tests {
     fn docker_is_believed_where_every_windows_node_says_so() {
         let (name, mut docker) = node("d", "windows", "10.0.17763.1");
         Arc::get_mut(&mut docker).unwrap().container_runtime = "docker://20.10".into();
-        let mut view = ClusterView {
+        let mut view = ClusterCache {
             nodes: [(name, docker)].into(),
-            ..ClusterView::default()
+            ..ClusterCache::default()
         };
         let base = Facts::new(36, date(2026, 1, 1));
-        assert_eq!(of(&view, &Memory::default(), &base, NOW).runtime, Runtime::Docker);
+        assert_eq!(
+            of(&view, &PoolHistory::default(), &base, NOW).runtime,
+            Runtime::Docker
+        );
         view.nodes.extend([node("c", "windows", "10.0.20348.1")]);
         assert_eq!(
-            of(&view, &Memory::default(), &base, NOW).runtime,
+            of(&view, &PoolHistory::default(), &base, NOW).runtime,
             Runtime::Containerd
         );
     }

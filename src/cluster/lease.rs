@@ -6,7 +6,7 @@
 //! take over, however far the clocks of their machines are apart. What was on its way at that moment is refused by the
 //! resourceVersion that it names.
 
-mod elector;
+mod leader_election;
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use self::elector::{Elector, Next};
-use super::errors::{Failure, answered_within};
+use self::leader_election::{ElectionStep, Elector};
+use super::errors::{ApiError, answered_within};
 
 /// How long a Lease that is not renewed belongs to its holder.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -105,25 +105,25 @@ async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Opt
     let mut led = false;
     loop {
         let error = match elector.next(Instant::now(), Timestamp::now()) {
-            Next::Sleep(wake) => {
+            ElectionStep::Sleep(wake) => {
                 let lapses = until.borrow().filter(|lapses| *lapses < wake);
                 sleep_until(lapses.unwrap_or(wake)).await;
                 None
             }
-            Next::Read => {
+            ElectionStep::Read => {
                 let seen = leases.read(elector.name()).await;
                 let error = seen.as_ref().err().map(ToString::to_string);
                 elector.read(Instant::now(), seen.map_err(drop));
                 error
             }
-            Next::Write(lease) => {
+            ElectionStep::Write(lease) => {
                 let started = Instant::now();
                 let written = leases.write(&lease).await;
                 // Another replica was faster: that is no error, and the next look tells which.
                 let error = written
                     .as_ref()
                     .err()
-                    .filter(|error| error.why != Failure::Conflict);
+                    .filter(|error| error.why != ApiError::Conflict);
                 let error = error.map(ToString::to_string);
                 elector.wrote(started, Instant::now(), written.map_err(drop));
                 error
@@ -159,13 +159,13 @@ async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Opt
 struct LeaseError {
     verb: &'static str,
     lease: String,
-    why: Failure,
+    why: ApiError,
 }
 
 /// What to do, where that is known.
-fn cure(why: &Failure) -> &'static str {
+fn cure(why: &ApiError) -> &'static str {
     match why {
-        Failure::Other(text) if text.starts_with("namespaces ") => {
+        ApiError::Other(text) if text.starts_with("namespaces ") => {
             "; create it, or name Transom's namespace with --namespace"
         }
         _ => "",

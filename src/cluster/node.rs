@@ -21,33 +21,33 @@ pub const PROOF_LABEL: &str = "transom.dev.node-restriction.kubernetes.io/taints
 /// A Node, with no more of it than is read: a node's list of images alone is larger than everything else.
 #[derive(Resource, Deserialize, Clone, Debug)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
-pub struct StoredNode {
+pub struct WatchedNode {
     metadata: ObjectMeta,
     #[serde(default)]
-    spec: NodeSpec,
+    spec: WatchedNodeSpec,
     #[serde(default)]
-    status: NodeStatus,
+    status: WatchedNodeStatus,
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(default)]
-struct NodeSpec {
+struct WatchedNodeSpec {
     taints: Option<Vec<NodeTaint>>,
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(clippy::zero_sized_map_values)] // a set would be read from a list
-struct NodeStatus {
-    node_info: NodeInfo,
+struct WatchedNodeStatus {
+    node_info: WatchedNodeInfo,
     runtime_handlers: Option<Vec<RuntimeHandler>>,
     allocatable: Option<BTreeMap<String, IgnoredAny>>,
-    conditions: Option<Vec<Condition>>,
+    conditions: Option<Vec<WatchedNodeCondition>>,
 }
 
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Condition {
+struct WatchedNodeCondition {
     r#type: String,
     status: String,
     last_transition_time: Option<String>,
@@ -55,7 +55,7 @@ struct Condition {
 
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct NodeInfo {
+struct WatchedNodeInfo {
     operating_system: String,
     architecture: String,
     kernel_version: String,
@@ -72,16 +72,16 @@ struct RuntimeHandler {
 /// The version of a node. It is brought up to date in place, by heartbeats and by what else changes nothing that is read: so
 /// a write that was decided on what is read names the newest version, and is not refused for a heartbeat.
 #[derive(Default, Debug)]
-pub struct Version(Mutex<String>);
+pub struct ResourceVersion(Mutex<String>);
 
-impl Version {
+impl ResourceVersion {
     /// The newest that is known.
     pub fn text(&self) -> String {
         self.get().clone()
     }
 
     /// Takes over a newer one, of the same content as far as it is read.
-    pub fn follow(&self, newer: &Version) {
+    pub fn follow(&self, newer: &ResourceVersion) {
         let newer = newer.text();
         *self.get() = newer;
     }
@@ -91,16 +91,16 @@ impl Version {
     }
 }
 
-impl Clone for Version {
+impl Clone for ResourceVersion {
     /// As it is now: the copy is of another node, and does not follow.
     fn clone(&self) -> Self {
-        Version(Mutex::new(self.text()))
+        ResourceVersion(Mutex::new(self.text()))
     }
 }
 
-impl<T: Into<String>> From<T> for Version {
+impl<T: Into<String>> From<T> for ResourceVersion {
     fn from(text: T) -> Self {
-        Version(Mutex::new(text.into()))
+        ResourceVersion(Mutex::new(text.into()))
     }
 }
 
@@ -114,7 +114,7 @@ pub struct NodeView {
     /// Its uid, for Events about it.
     pub uid: String,
     /// The version that every write to it must name; perhaps an older one, whose write is then refused.
-    pub resource_version: Version,
+    pub resource_version: ResourceVersion,
     /// All its labels.
     pub labels: Labels,
     /// The value of [`OWNED_ANNOTATION`].
@@ -190,8 +190,8 @@ impl NodeView {
     }
 }
 
-impl From<StoredNode> for NodeView {
-    fn from(node: StoredNode) -> Self {
+impl From<WatchedNode> for NodeView {
+    fn from(node: WatchedNode) -> Self {
         let offers_private_ipv4 =
             (node.status.allocatable.iter()).any(|of| of.contains_key(PRIVATE_IPV4_RESOURCE));
         let mut conditions = node.status.conditions.iter().flatten();

@@ -17,17 +17,17 @@ use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::cache::ClusterCache;
 use super::errors::answered_within;
-use super::node::StoredNode;
-use super::pools::NODE_POOLS_CONFIG_MAP;
-use super::revisions::RevisionView;
-use super::view::ClusterView;
-use super::watches::{ApiGroups, trim};
+use super::node::WatchedNode;
+use super::pool_history::NODE_POOLS_CONFIG_MAP;
+use super::revisions::StoredRevision;
+use super::watches::{ApiGroups, transform};
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
 use crate::model::facts::Facts;
 use crate::model::node::major_minor;
 use crate::registration::configuration_name;
-use crate::registration::configurations::{Configuration, Configurations, Entry};
+use crate::registration::configurations::{Configuration, Configurations, RegisteredEntry};
 
 /// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,7 +36,7 @@ const PAGE: u32 = 100;
 
 /// A part of the cluster that could not be read; what was read is whole without it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unread {
+pub struct UnreadPart {
     /// The resource, as in `csinodes`.
     pub resource: String,
     /// Why.
@@ -47,18 +47,18 @@ pub struct Unread {
 
 /// What was read of a cluster.
 #[derive(Debug, Default)]
-pub struct Once {
+pub struct ClusterRead {
     /// The view.
-    pub view: ClusterView,
+    pub view: ClusterCache,
     /// What is registered; empty configurations where there are none. `None` where that could not be read.
     pub registered: Option<Configurations>,
     /// The names of the nodes that are not in the view: those that are for another operating system.
     pub other_nodes: BTreeSet<String>,
     /// What could not be read.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnreadPart>,
 }
 
-impl Once {
+impl ClusterRead {
     /// Whether a part of the cluster could be read.
     pub fn could_read(&self, resource: &str) -> bool {
         self.unread.iter().all(|unread| unread.resource != resource)
@@ -74,7 +74,7 @@ impl Once {
             let Ok(Some(found)) = answered_within(PATIENCE, api.get_metadata_opt(name)).await else {
                 return;
             };
-            let trimmed = trim::namespace(found).map(|trimmed| (name.clone(), Arc::new(trimmed)));
+            let trimmed = transform::namespace(found).map(|trimmed| (name.clone(), Arc::new(trimmed)));
             self.view.namespaces.extend(trimmed);
         }
         self.unread.retain(|unread| unread.resource != "namespaces");
@@ -86,25 +86,25 @@ impl Once {
 ///
 /// # Errors
 /// The API server cannot be reached at all: in words for people.
-pub async fn read(client: &Client, namespace: &str, installation: &str) -> Result<Once, String> {
+pub async fn read(client: &Client, namespace: &str, installation: &str) -> Result<ClusterRead, String> {
     let version = answered_within(PATIENCE, client.apiserver_version()).await;
     let version = version.map_err(|why| format!("cannot ask the API server for its version: {why}"))?;
     let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
-    let mut reading = Reading {
+    let mut reading = ClusterReader {
         client,
         unread: Vec::new(),
     };
     let mut other_nodes = BTreeSet::new();
-    let nodes = |node: StoredNode| {
+    let nodes = |node: WatchedNode| {
         let name = node.name_any();
-        let view = trim::node(node);
+        let view = transform::node(node);
         if view.is_none() {
             other_nodes.insert(name);
         }
         view
     };
     let groups = ApiGroups::read(client).await;
-    let view = ClusterView {
+    let view = ClusterCache {
         kubernetes: minor.unwrap_or(Facts::KUBERNETES),
         has_scc: groups.has_scc,
         has_gmsa: groups.has_gmsa,
@@ -113,38 +113,42 @@ pub async fn read(client: &Client, namespace: &str, installation: &str) -> Resul
             .all(
                 "runtimeclasses",
                 &Api::<RuntimeClass>::all(client.clone()),
-                trim::runtime_class,
+                transform::runtime_class,
             )
             .await,
         csi_nodes: reading
-            .all("csinodes", &Api::<CSINode>::all(client.clone()), trim::csi_node)
+            .all(
+                "csinodes",
+                &Api::<CSINode>::all(client.clone()),
+                transform::csi_node,
+            )
             .await,
         namespaces: reading.namespaces().await,
         pod_policies: reading
             .all(
                 "windowspodpolicies",
                 &Api::all_with(client.clone(), &WindowsPodPolicy::api_resource()),
-                trim::pod_policy,
+                transform::pod_policy,
             )
             .await,
         node_policies: reading
             .all(
                 "windowsnodepolicies",
                 &Api::all_with(client.clone(), &WindowsNodePolicy::api_resource()),
-                trim::node_policy,
+                transform::node_policy,
             )
             .await,
         revisions: reading
             .all(
                 "controllerrevisions",
                 &Api::<ControllerRevision>::namespaced(client.clone(), namespace),
-                RevisionView::of,
+                StoredRevision::of,
             )
             .await,
         seen: reading.seen(namespace).await,
     };
     let registered = reading.registered(installation).await;
-    Ok(Once {
+    Ok(ClusterRead {
         view,
         registered,
         other_nodes,
@@ -152,12 +156,12 @@ pub async fn read(client: &Client, namespace: &str, installation: &str) -> Resul
     })
 }
 
-struct Reading<'r> {
+struct ClusterReader<'r> {
     client: &'r Client,
-    unread: Vec<Unread>,
+    unread: Vec<UnreadPart>,
 }
 
-impl Reading<'_> {
+impl ClusterReader<'_> {
     /// Everything of one kind, trimmed, by name; page by page.
     async fn all<K, T>(
         &mut self,
@@ -191,7 +195,7 @@ impl Reading<'_> {
         }
     }
 
-    async fn namespaces(&mut self) -> BTreeMap<String, Arc<super::view::NamespaceView>> {
+    async fn namespaces(&mut self) -> BTreeMap<String, Arc<super::cache::CachedNamespace>> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let mut all = BTreeMap::new();
         let mut params = ListParams::default().limit(PAGE);
@@ -201,7 +205,7 @@ impl Reading<'_> {
                     let more = page.metadata.continue_.clone().filter(|more| !more.is_empty());
                     for namespace in page.items {
                         let name = namespace.name_any();
-                        all.extend(trim::namespace(namespace).map(|trimmed| (name, Arc::new(trimmed))));
+                        all.extend(transform::namespace(namespace).map(|trimmed| (name, Arc::new(trimmed))));
                     }
                     match more {
                         Some(more) => params.continue_token = Some(more),
@@ -217,14 +221,14 @@ impl Reading<'_> {
     }
 
     /// What is remembered of pools, where Transom remembers any.
-    async fn seen(&mut self, namespace: &str) -> BTreeMap<String, Arc<super::view::SeenView>> {
+    async fn seen(&mut self, namespace: &str) -> BTreeMap<String, Arc<super::cache::PoolHistoryObject>> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         match answered_within(PATIENCE, api.get_opt(NODE_POOLS_CONFIG_MAP)).await {
-            Ok(map) => (map.and_then(trim::seen).into_iter())
+            Ok(map) => (map.and_then(transform::seen).into_iter())
                 .map(|seen| (NODE_POOLS_CONFIG_MAP.to_owned(), Arc::new(seen)))
                 .collect(),
             Err(why) => {
-                self.unread.push(Unread {
+                self.unread.push(UnreadPart {
                     resource: format!("configmaps of the namespace {namespace}"),
                     why: why.to_string(),
                     is_unknown: false,
@@ -258,11 +262,15 @@ impl Reading<'_> {
                 let entries = object.as_ref().and_then(|object| object["webhooks"].as_array());
                 Some(Configuration {
                     title: format!("{} {name}", K::kind(&())),
-                    entries: entries.into_iter().flatten().filter_map(Entry::read).collect(),
+                    entries: entries
+                        .into_iter()
+                        .flatten()
+                        .filter_map(RegisteredEntry::read)
+                        .collect(),
                 })
             }
             Err(why) => {
-                self.unread.push(Unread {
+                self.unread.push(UnreadPart {
                     resource: K::plural(&()).into_owned(),
                     why: why.to_string(),
                     is_unknown: false,
@@ -272,11 +280,11 @@ impl Reading<'_> {
         }
     }
 
-    fn note(&mut self, resource: &str, why: &super::errors::Failure) {
-        self.unread.push(Unread {
+    fn note(&mut self, resource: &str, why: &super::errors::ApiError) {
+        self.unread.push(UnreadPart {
             resource: resource.to_owned(),
             why: why.to_string(),
-            is_unknown: *why == super::errors::Failure::Gone,
+            is_unknown: *why == super::errors::ApiError::Gone,
         });
     }
 }

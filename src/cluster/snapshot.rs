@@ -7,45 +7,45 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use super::cache::{ClusterCache, same};
 use super::facts;
-use super::policies::{Outcome, PodPolicies, is_said_to_count};
-use super::pools::Memory;
-use super::view::{ClusterView, same};
-use crate::engine::effective::{Asker, PolicySet};
+use super::policy_store::{PodPolicies, PolicyState, is_said_to_count};
+use super::pool_history::PoolHistory;
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{PlacementMode, Policy};
 use crate::process::day_of;
 use crate::registration::{self, configurations::Configurations};
 
 /// The snapshot of the moment. The sender is the one task that makes them.
-pub type Latest = watch::Receiver<Arc<Snapshot>>;
+pub type SnapshotReceiver = watch::Receiver<Arc<Snapshot>>;
 
 /// What is known of the cluster at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// What the watches show.
-    pub view: Arc<ClusterView>,
+    pub view: Arc<ClusterCache>,
     /// The pools of Windows nodes that were seen before.
-    pub pools: Memory,
+    pub pools: PoolHistory,
     /// What reviews are judged by: the view and the pools, and the day.
     pub facts: Facts,
     /// The policies that count.
     pub policies: Arc<PolicySet>,
     /// What became of each stored policy, by name.
-    pub outcomes: Arc<BTreeMap<String, Outcome>>,
+    pub outcomes: Arc<BTreeMap<String, PolicyState>>,
     /// What stands in the webhook configurations, once that is known.
     pub registered: Option<Arc<Configurations>>,
     /// What is to be said of calls of the API server that do not arrive, on the leader, where they do not.
     pub unreached: Option<Arc<str>>,
     /// How the reports on stored objects stand.
-    pub reporting: Reporting,
+    pub reporting: ReportingState,
     /// The namespaces that the webhooks leave out by name, besides those that they always do.
     pub excluded: Arc<[String]>,
 }
 
 /// How the reports on stored objects stand.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Reporting {
+pub enum ReportingState {
     /// None are asked for.
     #[default]
     Off,
@@ -71,13 +71,13 @@ impl Snapshot {
     pub fn of_files(facts: Facts, policies: PolicySet) -> Self {
         Snapshot {
             view: Arc::default(),
-            pools: Memory::default(),
+            pools: PoolHistory::default(),
             facts,
             policies: Arc::new(policies),
             outcomes: Arc::default(),
             registered: None,
             unreached: None,
-            reporting: Reporting::Off,
+            reporting: ReportingState::Off,
             excluded: Arc::default(),
         }
     }
@@ -92,7 +92,7 @@ impl Snapshot {
     pub fn lacking(&self) -> Vec<&str> {
         let skipped = self.outcomes.iter().filter(|(name, outcome)| {
             let stored = self.view.pod_policies.get(*name);
-            matches!(outcome, Outcome::Skipped { .. })
+            matches!(outcome, PolicyState::Skipped { .. })
                 && stored.is_some_and(|stored| is_said_to_count(stored))
         });
         skipped.map(|(name, _)| name.as_str()).collect()
@@ -126,7 +126,7 @@ impl Snapshot {
         let registered = self.registered.as_ref();
         let is_left_out = registration::is_left_out(namespace, labelled, &self.excluded)
             || !registered.is_some_and(|registered| registered.mutates_in(labelled));
-        let asker = Asker {
+        let asker = PolicyQuery {
             namespace,
             labels,
             user: "",
@@ -146,18 +146,18 @@ impl Snapshot {
 
 /// Makes snapshots; remembers the last good version of each policy between them.
 #[derive(Debug)]
-pub struct Snapshots {
+pub struct SnapshotBuilder {
     /// What the next snapshot begins with: what no watch tells, and the namespaces of the last view.
     base: Facts,
-    last: Arc<ClusterView>,
+    last: Arc<ClusterCache>,
     excluded: Arc<[String]>,
     policies: PodPolicies,
 }
 
-impl Snapshots {
+impl SnapshotBuilder {
     /// `base`: what no watch tells of the cluster. `excluded`: the namespaces that the webhooks leave out by name.
     pub fn new(base: Facts, excluded: impl IntoIterator<Item = String>) -> Self {
-        Snapshots {
+        SnapshotBuilder {
             base,
             last: Arc::default(),
             excluded: excluded.into_iter().collect(),
@@ -181,7 +181,7 @@ impl Snapshots {
     /// The snapshot of a view, of what is registered, and of a time.
     pub fn take(
         &mut self,
-        view: &Arc<ClusterView>,
+        view: &Arc<ClusterCache>,
         registered: Option<Arc<Configurations>>,
         now: Timestamp,
     ) -> Snapshot {
@@ -191,7 +191,7 @@ impl Snapshots {
         }
         self.last = Arc::clone(view);
         self.policies.update(&view.pod_policies, &view.revisions);
-        let pools = Memory::of(&view.seen);
+        let pools = PoolHistory::of(&view.seen);
         Snapshot {
             facts: facts::of(view, &pools, &self.base, now),
             view: Arc::clone(view),
@@ -200,7 +200,7 @@ impl Snapshots {
             outcomes: Arc::clone(self.policies.outcomes()),
             registered,
             unreached: None,
-            reporting: Reporting::Off,
+            reporting: ReportingState::Off,
             excluded: Arc::clone(&self.excluded),
         }
     }
@@ -213,16 +213,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::view::NamespaceView;
-    use crate::registration::configurations::{Configuration, Entry};
-    use crate::registration::{Options, mutating};
+    use crate::cluster::cache::CachedNamespace;
+    use crate::registration::configurations::{Configuration, RegisteredEntry};
+    use crate::registration::{RegistrationOptions, mutating};
 
     fn registered() -> Configurations {
-        let object = serde_json::to_value(mutating(&Options::default())).unwrap();
+        let object = serde_json::to_value(mutating(&RegistrationOptions::default())).unwrap();
         let entries = object["webhooks"].as_array().unwrap().iter();
         let configuration = Configuration {
             title: "zz-transom".to_owned(),
-            entries: entries.filter_map(Entry::read).collect(),
+            entries: entries.filter_map(RegisteredEntry::read).collect(),
         };
         Configurations {
             mutating: configuration.clone(),
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_namespace_is_asked_about_where_a_webhook_is_called_for_it() {
-        let snapshot = Snapshots::new(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), []).unknown();
+        let snapshot = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), []).unknown();
         let with = |registered: Option<Configurations>| Snapshot {
             registered: registered.map(Arc::new),
             ..snapshot.clone()
@@ -255,9 +255,9 @@ mod tests {
     fn nothing_is_placed_where_the_webhooks_are_not_called() {
         let labelled = |name: &str, labels: &[(&str, &str)]| {
             let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-            let namespace = NamespaceView {
+            let namespace = CachedNamespace {
                 labels: labels.collect(),
-                ..NamespaceView::default()
+                ..CachedNamespace::default()
             };
             (name.to_owned(), Arc::new(namespace))
         };
@@ -265,7 +265,7 @@ mod tests {
             "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "p"},
             "spec": {"mode": "Warn", "evidence": {"namespaceDefaultOS": "Windows"}},
         });
-        let view = Arc::new(ClusterView {
+        let view = Arc::new(ClusterCache {
             kubernetes: 36,
             namespaces: [
                 labelled("web", &[]),
@@ -274,10 +274,10 @@ mod tests {
             ]
             .into(),
             pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
-            ..ClusterView::default()
+            ..ClusterCache::default()
         });
         let today = Timestamp::UNIX_EPOCH;
-        let mut snapshots = Snapshots::new(Facts::new(36, date(2026, 1, 1)), ["own".to_owned()]);
+        let mut snapshots = SnapshotBuilder::new(Facts::new(36, date(2026, 1, 1)), ["own".to_owned()]);
         let before = snapshots.take(&view, None, today);
         let after = snapshots.take(&view, Some(Arc::new(registered())), today);
         for (snapshot, namespace, places) in [
@@ -301,8 +301,8 @@ mod tests {
     #[test]
     fn a_snapshot_shares_with_the_one_before_what_is_the_same() {
         let today = Timestamp::UNIX_EPOCH;
-        let mut snapshots = Snapshots::new(Facts::new(36, date(2026, 1, 1)), []);
-        let view = Arc::new(ClusterView::default());
+        let mut snapshots = SnapshotBuilder::new(Facts::new(36, date(2026, 1, 1)), []);
+        let view = Arc::new(ClusterCache::default());
         let (one, other) = (
             snapshots.take(&view, None, today),
             snapshots.take(&view, None, today + 24.hours()),

@@ -10,7 +10,7 @@ use kube::core::{Request, Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::errors::{Failure, answered_within, words};
+use super::errors::{ApiError, answered_within, words};
 use super::survey::{LISTS, PAGE};
 use crate::model::workload::Kind;
 
@@ -26,17 +26,17 @@ const LONG: usize = 64 << 10;
 
 /// Objects of one kind, wherever in the cluster they are.
 #[derive(Clone, Copy, Debug)]
-pub struct Stored {
+pub struct ObjectList {
     /// The kind.
     pub kind: Kind,
     /// The path of its list.
     pub path: &'static str,
 }
 
-impl Stored {
+impl ObjectList {
     /// Every kind that carries a pod.
-    pub fn all() -> impl Iterator<Item = Stored> {
-        LISTS.iter().map(|(kind, path)| Stored { kind: *kind, path })
+    pub fn all() -> impl Iterator<Item = ObjectList> {
+        LISTS.iter().map(|(kind, path)| ObjectList { kind: *kind, path })
     }
 
     /// What is left out: pods that have ended never run again.
@@ -46,36 +46,36 @@ impl Stored {
 }
 
 #[derive(Deserialize)]
-struct Page<'a> {
+struct StoredPage<'a> {
     #[serde(default)]
-    metadata: PageMeta,
+    metadata: StoredPageMeta,
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct PageMeta {
+struct StoredPageMeta {
     #[serde(rename = "continue")]
     more: Option<String>,
     resource_version: Option<String>,
 }
 
-impl Stored {
+impl ObjectList {
     /// The version from which a watch misses nothing that a list shows from now on.
     ///
     /// # Errors
     /// The API server refuses, or answers no list.
-    pub async fn version(self, client: &Client) -> Result<String, Failure> {
+    pub async fn version(self, client: &Client) -> Result<String, ApiError> {
         let body = list(client, self.path, &ListParams::default().limit(1)).await?;
-        let page = Page::read(&body, self.path)?;
+        let page = StoredPage::read(&body, self.path)?;
         Ok(page.metadata.resource_version.unwrap_or_default())
     }
 
     /// Everything there is, or in one namespace, by pages. Without a resourceVersion: with `resourceVersion=0` the API server
     /// ignores the limit and answers with everything at once.
-    pub fn pages(self, namespace: Option<&str>) -> Pages {
-        Pages {
+    pub fn pages(self, namespace: Option<&str>) -> ListPages {
+        ListPages {
             path: self.path_in(namespace),
             params: ListParams {
                 field_selector: self.fields(),
@@ -94,7 +94,7 @@ impl Stored {
         self,
         client: &Client,
         version: &str,
-    ) -> Result<Changes<impl AsyncBufRead + use<>>, Failure> {
+    ) -> Result<ObjectWatch<impl AsyncBufRead + use<>>, ApiError> {
         let params = WatchParams {
             bookmarks: true,
             field_selector: self.fields(),
@@ -106,7 +106,7 @@ impl Stored {
             client.request_stream(request).await
         };
         let lines = answered_within(PATIENCE, answer).await?;
-        Ok(Changes {
+        Ok(ObjectWatch {
             lines,
             line: Vec::new(),
             is_read: false,
@@ -123,37 +123,37 @@ impl Stored {
     }
 }
 
-impl<'a> Page<'a> {
-    fn read(body: &'a str, path: &str) -> Result<Self, Failure> {
+impl<'a> StoredPage<'a> {
+    fn read(body: &'a str, path: &str) -> Result<Self, ApiError> {
         serde_json::from_str(body)
-            .map_err(|error| Failure::Other(format!("cannot read the list of {path}: {error}")))
+            .map_err(|error| ApiError::Other(format!("cannot read the list of {path}: {error}")))
     }
 }
 
-async fn list(client: &Client, path: &str, params: &ListParams) -> Result<String, Failure> {
+async fn list(client: &Client, path: &str, params: &ListParams) -> Result<String, ApiError> {
     match listed(client, path, params).await? {
-        Listed::Page(body) => Ok(body),
-        Listed::Expired(_) => Err(Failure::Other(EXPIRED.to_owned())),
+        ListResponse::Page(body) => Ok(body),
+        ListResponse::Expired(_) => Err(ApiError::Other(EXPIRED.to_owned())),
     }
 }
 
 /// What the API server answers where a page is asked for.
-enum Listed {
+enum ListResponse {
     Page(String),
     /// The place in the list has expired; the API server may give another one, in what is stored now.
     Expired(Option<String>),
 }
 
-async fn listed(client: &Client, path: &str, params: &ListParams) -> Result<Listed, Failure> {
+async fn listed(client: &Client, path: &str, params: &ListParams) -> Result<ListResponse, ApiError> {
     let answer = async {
         let request = Request::new(path).list(params);
         let request = request.map_err(kube::Error::BuildRequest)?;
         match client.request_text(request).await {
             Err(kube::Error::Api(status)) if status.code == 410 => {
                 let more = status.metadata.and_then(|list| list.continue_);
-                Ok(Listed::Expired(more.filter(|more| !more.is_empty())))
+                Ok(ListResponse::Expired(more.filter(|more| !more.is_empty())))
             }
-            answer => answer.map(Listed::Page),
+            answer => answer.map(ListResponse::Page),
         }
     };
     answered_within(PATIENCE, answer).await
@@ -161,7 +161,7 @@ async fn listed(client: &Client, path: &str, params: &ListParams) -> Result<List
 
 /// What is left of a list that is read page by page.
 #[derive(Debug)]
-pub struct Pages {
+pub struct ListPages {
     path: String,
     params: ListParams,
     is_over: bool,
@@ -169,18 +169,18 @@ pub struct Pages {
     expired: u32,
 }
 
-impl Pages {
+impl ListPages {
     /// Hands every object of the next page to `visit`; says whether there is another page.
     ///
     /// # Errors
     /// The page cannot be read. Where the place in the list has expired it goes on in what is stored now: what has changed
     /// meanwhile a watch tells.
-    pub async fn next(&mut self, client: &Client, mut visit: impl FnMut(&str)) -> Result<bool, Failure> {
+    pub async fn next(&mut self, client: &Client, mut visit: impl FnMut(&str)) -> Result<bool, ApiError> {
         if self.is_over {
             return Ok(false);
         }
         let body = self.body(client).await?;
-        let page = Page::read(&body, &self.path)?;
+        let page = StoredPage::read(&body, &self.path)?;
         for item in page.items.iter().flatten() {
             visit(item.get());
         }
@@ -191,16 +191,16 @@ impl Pages {
         Ok(!self.is_over)
     }
 
-    async fn body(&mut self, client: &Client) -> Result<String, Failure> {
+    async fn body(&mut self, client: &Client) -> Result<String, ApiError> {
         loop {
             match listed(client, &self.path, &self.params).await? {
-                Listed::Page(body) => return Ok(body),
-                Listed::Expired(more) if self.expired < MOST_EXPIRED => {
+                ListResponse::Page(body) => return Ok(body),
+                ListResponse::Expired(more) if self.expired < MOST_EXPIRED => {
                     // Without a place it begins anew.
                     self.expired += 1;
                     self.params.continue_token = more;
                 }
-                Listed::Expired(_) => return Err(Failure::Other(EXPIRED.to_owned())),
+                ListResponse::Expired(_) => return Err(ApiError::Other(EXPIRED.to_owned())),
             }
         }
     }
@@ -214,7 +214,7 @@ fn next_limit(asked: u32, bytes: usize) -> u32 {
 
 /// One change of an object.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Change<'c> {
+pub enum ObjectChange<'c> {
     /// It was made or changed.
     Seen(&'c str),
     /// It was deleted: as it was then.
@@ -223,7 +223,7 @@ pub enum Change<'c> {
 
 /// Why a watch ended.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum WatchEnded {
     /// In its time: it goes on from the last version.
     InTime,
     /// What happened after its last version is not known any more.
@@ -234,7 +234,7 @@ pub enum Ended {
 
 /// A watch that is under way.
 #[derive(Debug)]
-pub struct Changes<R> {
+pub struct ObjectWatch<R> {
     lines: R,
     line: Vec<u8>,
     /// Whether the line was read to its end: what is not goes on with the next call.
@@ -242,7 +242,7 @@ pub struct Changes<R> {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct RawWatchEvent<'a> {
     r#type: &'a str,
     #[serde(borrow)]
     object: &'a RawValue,
@@ -251,25 +251,25 @@ struct Event<'a> {
 #[derive(Deserialize, Default)]
 struct Versioned {
     #[serde(default)]
-    metadata: PageMeta,
+    metadata: StoredPageMeta,
 }
 
-impl<R: AsyncBufRead + Unpin> Changes<R> {
+impl<R: AsyncBufRead + Unpin> ObjectWatch<R> {
     /// The next change that is no bookmark; `version` follows everything that was read. Nothing is lost where this is not
     /// waited for to its end.
     ///
     /// # Errors
     /// The watch has ended, and how.
-    pub async fn next(&mut self, version: &mut String) -> Result<Change<'_>, Ended> {
+    pub async fn next(&mut self, version: &mut String) -> Result<ObjectChange<'_>, WatchEnded> {
         loop {
             if std::mem::take(&mut self.is_read) {
                 self.line.clear();
                 self.line.shrink_to(LONG);
             }
             match self.lines.read_until(b'\n', &mut self.line).await {
-                Ok(0) if self.line.is_empty() => return Err(Ended::InTime),
+                Ok(0) if self.line.is_empty() => return Err(WatchEnded::InTime),
                 Ok(_) => self.is_read = true,
-                Err(error) => return Err(Ended::Broken(error.to_string())),
+                Err(error) => return Err(WatchEnded::Broken(error.to_string())),
             }
             if !is_bookmark(&self.line, version)? {
                 break;
@@ -280,7 +280,7 @@ impl<R: AsyncBufRead + Unpin> Changes<R> {
 }
 
 /// Whether a line only tells a version, which is then noted.
-fn is_bookmark(line: &[u8], version: &mut String) -> Result<bool, Ended> {
+fn is_bookmark(line: &[u8], version: &mut String) -> Result<bool, WatchEnded> {
     let event = event(line)?;
     if event.r#type == "BOOKMARK" {
         note(event.object.get(), version);
@@ -289,25 +289,26 @@ fn is_bookmark(line: &[u8], version: &mut String) -> Result<bool, Ended> {
     Ok(false)
 }
 
-fn read<'l>(line: &'l [u8], version: &mut String) -> Result<Change<'l>, Ended> {
+fn read<'l>(line: &'l [u8], version: &mut String) -> Result<ObjectChange<'l>, WatchEnded> {
     let event = event(line)?;
     let object = event.object.get();
     match event.r#type {
         "ADDED" | "MODIFIED" => {
             note(object, version);
-            Ok(Change::Seen(object))
+            Ok(ObjectChange::Seen(object))
         }
         "DELETED" => {
             note(object, version);
-            Ok(Change::Gone(object))
+            Ok(ObjectChange::Gone(object))
         }
         _ => Err(refused(object)),
     }
 }
 
-fn event(line: &[u8]) -> Result<Event<'_>, Ended> {
-    let text = std::str::from_utf8(line).map_err(|error| Ended::Broken(error.to_string()))?;
-    serde_json::from_str(text).map_err(|error| Ended::Broken(format!("cannot read a watch event: {error}")))
+fn event(line: &[u8]) -> Result<RawWatchEvent<'_>, WatchEnded> {
+    let text = std::str::from_utf8(line).map_err(|error| WatchEnded::Broken(error.to_string()))?;
+    serde_json::from_str(text)
+        .map_err(|error| WatchEnded::Broken(format!("cannot read a watch event: {error}")))
 }
 
 fn note(object: &str, version: &mut String) {
@@ -317,11 +318,11 @@ fn note(object: &str, version: &mut String) {
     }
 }
 
-fn refused(status: &str) -> Ended {
+fn refused(status: &str) -> WatchEnded {
     match serde_json::from_str::<Status>(status) {
-        Ok(status) if status.code == 410 => Ended::Expired,
-        Ok(status) => Ended::Broken(words(&kube::Error::Api(Box::new(status)))),
-        Err(error) => Ended::Broken(format!("cannot read a watch event: {error}")),
+        Ok(status) if status.code == 410 => WatchEnded::Expired,
+        Ok(status) => WatchEnded::Broken(words(&kube::Error::Api(Box::new(status)))),
+        Err(error) => WatchEnded::Broken(format!("cannot read a watch event: {error}")),
     }
 }
 
@@ -329,8 +330,8 @@ fn refused(status: &str) -> Ended {
 mod tests {
     use super::*;
 
-    async fn read_all(text: &str) -> (Vec<String>, Ended, String) {
-        let mut changes = Changes {
+    async fn read_all(text: &str) -> (Vec<String>, WatchEnded, String) {
+        let mut changes = ObjectWatch {
             lines: futures::io::Cursor::new(text.as_bytes()),
             line: Vec::new(),
             is_read: false,
@@ -355,7 +356,7 @@ mod tests {
             seen[0].starts_with("Seen") && seen[1].starts_with("Gone"),
             "{seen:?}"
         );
-        assert_eq!((ended, version.as_str()), (Ended::InTime, "9"));
+        assert_eq!((ended, version.as_str()), (WatchEnded::InTime, "9"));
     }
 
     #[tokio::test]
@@ -365,14 +366,17 @@ mod tests {
                 "{{\"type\":\"ERROR\",\"object\":{{\"kind\":\"Status\",\"message\":\"m\",\"code\":{code}}}}}\n"
             )
         };
-        assert_eq!(read_all(&error(410)).await.1, Ended::Expired);
-        assert_eq!(read_all(&error(500)).await.1, Ended::Broken("m".to_owned()));
-        assert!(matches!(read_all("{\"type\":\"AD").await.1, Ended::Broken(_)));
+        assert_eq!(read_all(&error(410)).await.1, WatchEnded::Expired);
+        assert_eq!(read_all(&error(500)).await.1, WatchEnded::Broken("m".to_owned()));
+        assert!(matches!(
+            read_all("{\"type\":\"AD").await.1,
+            WatchEnded::Broken(_)
+        ));
     }
 
     #[test]
     fn a_namespace_has_a_list_of_its_own() {
-        let jobs = Stored {
+        let jobs = ObjectList {
             kind: Kind::Job,
             path: "/apis/batch/v1/jobs",
         };

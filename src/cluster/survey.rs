@@ -7,7 +7,7 @@ use kube::api::ListParams;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::errors::{Failure, answered_within};
+use super::errors::{ApiError, answered_within};
 use crate::model::workload::Kind;
 
 /// The kinds that are read, with their paths: owners before what they own, so that a pod's owner is known by then.
@@ -44,7 +44,7 @@ pub enum SurveyError {
         /// What was being listed.
         path: &'static str,
         /// Why.
-        why: Failure,
+        why: ApiError,
     },
     /// It answered with something else than a list.
     #[error("cannot read the list of {path}: {source}")]
@@ -65,15 +65,15 @@ pub enum SurveyError {
 }
 
 #[derive(Deserialize)]
-struct Page<'a> {
+struct SurveyPage<'a> {
     #[serde(default)]
-    metadata: PageMeta,
+    metadata: SurveyPageMeta,
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
-struct PageMeta {
+struct SurveyPageMeta {
     #[serde(default, rename = "continue")]
     more: Option<String>,
 }
@@ -127,7 +127,7 @@ pub async fn visit_list(
     }
     loop {
         let body = page(client, path, &params).await?;
-        let page: Page<'_> =
+        let page: SurveyPage<'_> =
             serde_json::from_str(&body).map_err(|source| SurveyError::Read { path, source })?;
         for item in page.items.iter().flatten() {
             visit(kind, item.get());

@@ -26,7 +26,7 @@ const RESTARTS: u32 = 5;
 
 /// A list that could not be read to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unlisted {
+pub struct ListFailure {
     /// The resource, as in `jobs`.
     pub resource: String,
     /// The namespace, where only that one was asked for.
@@ -41,7 +41,7 @@ pub struct Unlisted {
 
 /// What is met on the way.
 #[derive(Clone, Copy, Debug)]
-pub enum Met<'m> {
+pub enum ListItem<'m> {
     /// A list begins, or goes on: the resource, and how many objects of it are left after this page, where the API server
     /// tells.
     List(&'m str, Option<u64>),
@@ -50,16 +50,16 @@ pub enum Met<'m> {
 }
 
 #[derive(Deserialize)]
-struct Page<'a> {
+struct WalkPage<'a> {
     #[serde(default)]
-    metadata: PageMeta,
+    metadata: WalkPageMeta,
     #[serde(borrow, default)]
     items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct PageMeta {
+struct WalkPageMeta {
     #[serde(rename = "continue")]
     more: Option<String>,
     remaining_item_count: Option<u64>,
@@ -104,18 +104,18 @@ impl From<kube::Error> for PageError {
 pub async fn walk(
     client: &Client,
     namespaces: &[String],
-    mut meet: impl FnMut(Met<'_>) + Send,
-) -> Vec<Unlisted> {
+    mut meet: impl FnMut(ListItem<'_>) + Send,
+) -> Vec<ListFailure> {
     let mut unlisted = Vec::new();
     for (kind, path) in LISTS {
         let (group, resource) = path.rsplit_once('/').unwrap_or((path, ""));
         if namespaces.is_empty() {
-            let list = Walk::new(client, kind, resource, path.to_owned(), None);
+            let list = ListWalk::new(client, kind, resource, path.to_owned(), None);
             unlisted.extend(list.run(&mut meet).await);
         }
         for namespace in namespaces {
             let path = format!("{group}/namespaces/{namespace}/{resource}");
-            let list = Walk::new(client, kind, resource, path, Some(namespace));
+            let list = ListWalk::new(client, kind, resource, path, Some(namespace));
             unlisted.extend(list.run(&mut meet).await);
         }
     }
@@ -123,7 +123,7 @@ pub async fn walk(
 }
 
 /// One list on its way.
-struct Walk<'w> {
+struct ListWalk<'w> {
     client: &'w Client,
     kind: Kind,
     resource: &'w str,
@@ -134,7 +134,7 @@ struct Walk<'w> {
     hashes: RandomState,
 }
 
-impl<'w> Walk<'w> {
+impl<'w> ListWalk<'w> {
     fn new(
         client: &'w Client,
         kind: Kind,
@@ -142,7 +142,7 @@ impl<'w> Walk<'w> {
         path: String,
         namespace: Option<&'w String>,
     ) -> Self {
-        Walk {
+        ListWalk {
             client,
             kind,
             resource,
@@ -153,7 +153,7 @@ impl<'w> Walk<'w> {
         }
     }
 
-    async fn run(mut self, meet: &mut (impl FnMut(Met<'_>) + Send)) -> Option<Unlisted> {
+    async fn run(mut self, meet: &mut (impl FnMut(ListItem<'_>) + Send)) -> Option<ListFailure> {
         let mut params = ListParams::default().limit(PAGE);
         if self.kind == Kind::Pod {
             params = params.fields("status.phase!=Succeeded,status.phase!=Failed");
@@ -177,17 +177,17 @@ impl<'w> Walk<'w> {
                     return Some(self.unlisted(why, is_forbidden));
                 }
             };
-            let page: Page<'_> = match serde_json::from_str(&body) {
+            let page: WalkPage<'_> = match serde_json::from_str(&body) {
                 Ok(page) => page,
                 Err(error) => {
                     let why = format!("the API server answered with something else than a list: {error}");
                     return Some(self.unlisted(why, false));
                 }
             };
-            meet(Met::List(self.resource, page.metadata.remaining_item_count));
+            meet(ListItem::List(self.resource, page.metadata.remaining_item_count));
             for item in page.items.iter().flatten() {
                 if self.is_new(item.get()) {
-                    meet(Met::Object(self.kind, item.get()));
+                    meet(ListItem::Object(self.kind, item.get()));
                 }
             }
             match page.metadata.more.filter(|more| !more.is_empty()) {
@@ -202,8 +202,8 @@ impl<'w> Walk<'w> {
         uid.is_none_or(|uid| self.met.insert(self.hashes.hash_one(uid)))
     }
 
-    fn unlisted(&self, why: String, is_forbidden: bool) -> Unlisted {
-        Unlisted {
+    fn unlisted(&self, why: String, is_forbidden: bool) -> ListFailure {
+        ListFailure {
             resource: self.resource.to_owned(),
             namespace: self.namespace.map(str::to_owned),
             why,

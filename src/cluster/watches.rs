@@ -1,8 +1,8 @@
 //! The watches: what each of them sees goes into the view, trimmed; a watch that breaks is taken up again, and what
 //! was seen before goes on counting.
 
-mod building;
-pub(super) mod trim;
+mod cache_builder;
+pub(super) mod transform;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -17,13 +17,13 @@ use kube::{Api, Client, CustomResourceExt as _, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, watch};
 
-use self::building::{Building, Seen};
+use self::cache_builder::{CacheBuilder, WatchEvent};
+use super::cache::ClusterCache;
 use super::errors::{answered, words};
-use super::freshness::Freshness;
-use super::pace::WatchBackoff;
-use super::pools::NODE_POOLS_CONFIG_MAP;
-use super::revisions::{POLICY_UID_LABEL, RevisionView};
-use super::view::ClusterView;
+use super::pool_history::NODE_POOLS_CONFIG_MAP;
+use super::rate_limit::WatchBackoff;
+use super::revisions::{POLICY_UID_LABEL, StoredRevision};
+use super::watch_staleness::WatchStaleness;
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
 use crate::model::facts::{Facts, GMSA_GROUP, SCC_GROUP};
 use crate::model::node::major_minor;
@@ -61,7 +61,7 @@ const SEEN: &str = "configmaps";
 const VERSION: &str = "version";
 
 /// The view as the watches have it at the moment. `None` until every watch has listed once.
-pub type Views = watch::Receiver<Option<Arc<ClusterView>>>;
+pub type CacheReceiver = watch::Receiver<Option<Arc<ClusterCache>>>;
 
 /// Watches the cluster until a watch ends, which none ever should; says which. Readiness is held until there is
 /// a first view, and no longer. `namespace` is Transom's own: what is remembered of pools and
@@ -70,11 +70,11 @@ pub async fn run(
     client: Client,
     namespace: &str,
     readiness: Readiness,
-    freshness: &Freshness,
-    views: watch::Sender<Option<Arc<ClusterView>>>,
+    freshness: &WatchStaleness,
+    views: watch::Sender<Option<Arc<ClusterCache>>>,
 ) -> TaskEnded {
     let mut watches = Watches {
-        shared: Arc::new(Shared::new(readiness)),
+        shared: Arc::new(WatchState::new(readiness)),
         tasks: Tasks::default(),
     };
     let all = || Config::default().page_size(PAGE);
@@ -85,52 +85,58 @@ pub async fn run(
     let seen = Api::namespaced(of(SEEN), namespace);
     let only_seen = all().fields(&format!("metadata.name={NODE_POOLS_CONFIG_MAP}"));
 
-    watches.add(NODES, Api::all(of(NODES)), all(), trim::node, Building::nodes());
+    watches.add(
+        NODES,
+        Api::all(of(NODES)),
+        all(),
+        transform::node,
+        CacheBuilder::nodes(),
+    );
     watches.add(
         CLASSES,
         Api::all(of(CLASSES)),
         all(),
-        trim::runtime_class,
-        Building::part(|view| &mut view.runtime_classes),
+        transform::runtime_class,
+        CacheBuilder::part(|view| &mut view.runtime_classes),
     );
     watches.add(
         CSI_NODES,
         Api::all(of(CSI_NODES)),
         all(),
-        trim::csi_node,
-        Building::part(|view| &mut view.csi_nodes),
+        transform::csi_node,
+        CacheBuilder::part(|view| &mut view.csi_nodes),
     );
     watches.add(
         NAMESPACES,
         Api::all(of(NAMESPACES)),
         all(),
-        trim::namespace,
-        Building::part(|view| &mut view.namespaces),
+        transform::namespace,
+        CacheBuilder::part(|view| &mut view.namespaces),
     );
-    let in_pod_policies = Building::part(|view| &mut view.pod_policies);
+    let in_pod_policies = CacheBuilder::part(|view| &mut view.pod_policies);
     watches.add(
         POD_POLICIES,
         pod_policies,
         all(),
-        trim::pod_policy,
+        transform::pod_policy,
         in_pod_policies,
     );
     watches.add(
         NODE_POLICIES,
         node_policies,
         all(),
-        trim::node_policy,
-        Building::part(|view| &mut view.node_policies),
+        transform::node_policy,
+        CacheBuilder::part(|view| &mut view.node_policies),
     );
     watches.add(
         REVISIONS,
         Api::<ControllerRevision>::namespaced(of(REVISIONS), namespace),
         all().labels(POLICY_UID_LABEL),
-        RevisionView::of,
-        Building::part(|view| &mut view.revisions),
+        StoredRevision::of,
+        CacheBuilder::part(|view| &mut view.revisions),
     );
-    let in_seen = Building::part(|view| &mut view.seen);
-    watches.add(SEEN, seen, only_seen, trim::seen, in_seen);
+    let in_seen = CacheBuilder::part(|view| &mut view.seen);
+    watches.add(SEEN, seen, only_seen, transform::seen, in_seen);
 
     let Watches { shared, mut tasks } = watches;
     tasks.spawn(VERSION, Arc::clone(&shared).follow_version(client));
@@ -140,7 +146,7 @@ pub async fn run(
 
 /// The watches, each in a task of its own.
 struct Watches {
-    shared: Arc<Shared>,
+    shared: Arc<WatchState>,
     tasks: Tasks,
 }
 
@@ -152,7 +158,7 @@ impl Watches {
         api: Api<K>,
         config: Config,
         trim: impl Fn(K) -> Option<T> + Send + 'static,
-        take: impl Fn(&mut Building, Seen<T>) -> bool + Send + 'static,
+        take: impl Fn(&mut CacheBuilder, WatchEvent<T>) -> bool + Send + 'static,
     ) where
         K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
         T: PartialEq + Send + Sync + 'static,
@@ -172,16 +178,16 @@ impl Watches {
                     }
                     Ok(Event::InitDone) => {
                         let listed = std::mem::take(&mut listed);
-                        shared.change(|building| take(building, Seen::All(listed)));
+                        shared.change(|building| take(building, WatchEvent::All(listed)));
                         shared.seen(name);
                     }
                     Ok(Event::Apply(object)) => {
                         let object_name = name_of(&object);
                         let trimmed = trim(object);
-                        shared.change(|building| take(building, Seen::One(object_name, trimmed)));
+                        shared.change(|building| take(building, WatchEvent::One(object_name, trimmed)));
                     }
                     Ok(Event::Delete(object)) => {
-                        let seen = Seen::One(name_of(&object), None);
+                        let seen = WatchEvent::One(name_of(&object), None);
                         shared.change(|building| take(building, seen));
                     }
                     Err(error) => shared.broken(name, &error, &mut complaint),
@@ -192,26 +198,26 @@ impl Watches {
 }
 
 /// What the watches write and the publisher reads.
-struct Shared {
-    building: Mutex<Building>,
+struct WatchState {
+    building: Mutex<CacheBuilder>,
     changed: Notify,
     readiness: Readiness,
 }
 
-impl Shared {
+impl WatchState {
     fn new(readiness: Readiness) -> Self {
         for name in PARTS {
             readiness.hold(name, "not read from the API server yet");
         }
-        let building = Building::new(&PARTS);
-        Shared {
+        let building = CacheBuilder::new(&PARTS);
+        WatchState {
             building: Mutex::new(building),
             changed: Notify::new(),
             readiness,
         }
     }
 
-    fn building(&self) -> MutexGuard<'_, Building> {
+    fn building(&self) -> MutexGuard<'_, CacheBuilder> {
         self.building.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -239,7 +245,7 @@ impl Shared {
     }
 
     /// Changes the view. What says nothing new wakes no reader of it.
-    fn change(&self, change: impl FnOnce(&mut Building) -> bool) {
+    fn change(&self, change: impl FnOnce(&mut CacheBuilder) -> bool) {
         if change(&mut self.building()) {
             self.changed.notify_one();
         }
@@ -280,7 +286,7 @@ impl Shared {
         }
     }
 
-    async fn publish(self: Arc<Self>, views: watch::Sender<Option<Arc<ClusterView>>>) {
+    async fn publish(self: Arc<Self>, views: watch::Sender<Option<Arc<ClusterCache>>>) {
         loop {
             self.changed.notified().await;
             tokio::time::sleep(GATHER).await;

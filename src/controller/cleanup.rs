@@ -1,12 +1,12 @@
 //! Taking Transom out of a cluster: its webhook configurations first, so that nothing waits for it any more; then
 //! everything that it wrote. Works while it runs and when it is dead, and any number of times.
 
-mod beside;
 mod chart;
-mod hooks;
-mod leader;
+mod helm_hooks;
+mod other_installations;
 mod preview;
 mod reports;
+mod stop_leader;
 
 use std::fmt::Debug;
 
@@ -23,12 +23,12 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 pub use self::chart::of_the_chart;
-pub use self::hooks::HOOKS;
-use self::leader::Leader;
-pub use self::preview::{Preview, preview};
-use super::node_policies::take_back::{Options as TakeBack, Report as TakenBack, take_back_everything};
-use crate::cluster::errors::{Failure, answered};
-use crate::cluster::pools::NODE_POOLS_CONFIG_MAP;
+pub use self::helm_hooks::HOOKS;
+pub use self::preview::{CleanupPreview, preview};
+use self::stop_leader::LeaderState;
+use super::node_policies::take_back::{RevertOptions, RevertReport, take_back_everything};
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
 use crate::cluster::revisions::POLICY_UID_LABEL;
 use crate::model::text::list;
 use crate::registration::configuration_name;
@@ -44,7 +44,7 @@ const MADE_BY_LEADER: &str = "app.kubernetes.io/managed-by=transom";
 
 /// What is to go.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct CleanupOptions {
     /// Transom's namespace.
     pub namespace: String,
     /// The name of the installation: both webhook configurations are named after it.
@@ -56,7 +56,7 @@ pub struct Options {
     /// Keep the webhook configurations.
     pub keep_webhooks: bool,
     /// What stays on nodes, and whether RuntimeClasses stay.
-    pub take_back: TakeBack,
+    pub revert: RevertOptions,
     /// Delete the CustomResourceDefinitions too, and with them every policy.
     pub crds: bool,
     /// The hook of the chart that this runs as, one of [`HOOKS`]: its own objects stay.
@@ -65,7 +65,7 @@ pub struct Options {
 
 /// What was done, and what could not be.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct CleanupReport {
     /// What is gone now, one line each.
     pub done: Vec<String>,
     /// What stays because something still uses it, and what to do.
@@ -78,11 +78,11 @@ pub struct Report {
 
 /// Takes everything out, in an order that never leaves an API server waiting for a webhook that is gone. Goes on where
 /// something is refused. `say` tells people what is waited for.
-pub async fn run(client: &Client, options: &Options, say: &dyn Fn(String)) -> Report {
+pub async fn run(client: &Client, options: &CleanupOptions, say: &dyn Fn(String)) -> CleanupReport {
     let mut cleanup = Cleanup {
         client,
         options,
-        report: Report::default(),
+        report: CleanupReport::default(),
     };
     cleanup.everything(say).await;
     cleanup.report
@@ -91,8 +91,8 @@ pub async fn run(client: &Client, options: &Options, say: &dyn Fn(String)) -> Re
 /// A cleanup under way.
 struct Cleanup<'a> {
     client: &'a Client,
-    options: &'a Options,
-    report: Report,
+    options: &'a CleanupOptions,
+    report: CleanupReport,
 }
 
 impl Cleanup<'_> {
@@ -108,23 +108,23 @@ impl Cleanup<'_> {
             self.delete(&api, &configuration).await;
         }
         match self.stop_controllers(say).await {
-            Leader::Gone => {}
-            Leader::Unknown(why) => self.report.failures.push(why),
+            LeaderState::Gone => {}
+            LeaderState::Unknown(why) => self.report.failures.push(why),
             // It would make everything again that is taken away under it.
-            Leader::Acts(why) => return self.report.failures.push(why),
+            LeaderState::Acts(why) => return self.report.failures.push(why),
         }
-        let others = beside::others(self.client, &configuration).await;
+        let others = other_installations::others(self.client, &configuration).await;
         let others = others.unwrap_or_else(|why| {
             self.report.failures.push(why);
             Vec::new()
         });
         if others.is_empty() {
             say("takes back what is Transom's on nodes, and RuntimeClasses".to_owned());
-            self.take_back().await;
-            reports::take_away(self.client, &mut self.report).await;
+            self.revert().await;
+            reports::remove_reports(self.client, &mut self.report).await;
         } else {
             let what = "the labels and taints of nodes, RuntimeClasses, and reports";
-            self.report.kept.push(beside::kept(&others, what));
+            self.report.kept.push(other_installations::kept(&others, what));
         }
         self.delete_in_namespace(&others).await;
         self.delete_left_by_hooks().await;
@@ -133,7 +133,7 @@ impl Cleanup<'_> {
         }
         if !others.is_empty() {
             let what = "the CustomResourceDefinitions and the policies";
-            return self.report.kept.push(beside::kept(&others, what));
+            return self.report.kept.push(other_installations::kept(&others, what));
         }
         let api = self.cluster::<CustomResourceDefinition>();
         self.delete(&api, "windowspodpolicies.transom.dev").await;
@@ -161,14 +161,14 @@ impl Cleanup<'_> {
     }
 
     /// Takes back what the controllers put on nodes, and their RuntimeClasses.
-    async fn take_back(&mut self) {
-        let TakenBack {
+    async fn revert(&mut self) {
+        let RevertReport {
             nodes,
             runtime_classes,
             kept,
             left,
             failures,
-        } = take_back_everything(self.client, self.options.take_back).await;
+        } = take_back_everything(self.client, self.options.revert).await;
         let nodes = match nodes.as_slice() {
             [] => None,
             [name] => Some(format!("Node {name}: what was Transom's is taken back")),
@@ -187,7 +187,7 @@ impl Cleanup<'_> {
     }
 
     /// Deletes what the controllers wrote into Transom's own namespace.
-    async fn delete_in_namespace(&mut self, others: &[beside::Installation]) {
+    async fn delete_in_namespace(&mut self, others: &[other_installations::Installation]) {
         let options = self.options;
         let secrets = self.own::<Secret>();
         self.delete(&secrets, &options.certificate_secret).await;
@@ -240,7 +240,7 @@ impl Cleanup<'_> {
     {
         let found = match answered(api.get_metadata(name)).await {
             Ok(found) => found.metadata,
-            Err(Failure::Gone) => return,
+            Err(ApiError::Gone) => return,
             Err(why) => return self.failed::<K>(name, &why),
         };
         let labels = found.labels.unwrap_or_default();
@@ -262,12 +262,12 @@ impl Cleanup<'_> {
     {
         match answered(api.delete(name, params)).await {
             Ok(_) => self.report.done.push(format!("{} {name} deleted", K::kind(&()))),
-            Err(Failure::Gone) => {}
+            Err(ApiError::Gone) => {}
             Err(why) => self.failed::<K>(name, &why),
         }
     }
 
-    fn failed<K: Resource<DynamicType = ()>>(&mut self, name: &str, why: &Failure) {
+    fn failed<K: Resource<DynamicType = ()>>(&mut self, name: &str, why: &ApiError) {
         self.report
             .failures
             .push(format!("{} {name}: {why}", K::kind(&())));

@@ -15,7 +15,7 @@ pub const LONGEST_NOTE: usize = 1000;
 
 /// What a condition says now, before it has a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Statement {
+pub struct ConditionUpdate {
     /// Its type.
     pub kind: &'static str,
     /// Whether its status is `True`.
@@ -29,12 +29,12 @@ pub struct Statement {
     /// The message for an Event and for one line of the status, where there is less room.
     pub brief: String,
     /// Which of its changes an Event tells.
-    pub told: Told,
+    pub events: EventPolicy,
 }
 
 /// Which changes of a condition an Event tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Told {
+pub enum EventPolicy {
     /// None.
     Never,
     /// That it has become bad, and that this is over.
@@ -45,34 +45,34 @@ pub enum Told {
     Words,
 }
 
-impl Statement {
-    /// A condition that is to be `True`. `amiss`: reason and message of why it is not; `well`: those where nothing is.
-    pub fn wanted(
+impl ConditionUpdate {
+    /// A condition that is to be `True`. `unmet`: reason and message of why it is not; `met`: those where nothing is.
+    pub fn expect_true(
         kind: &'static str,
-        amiss: Option<(&'static str, String)>,
-        well: (&'static str, &str),
+        unmet: Option<(&'static str, String)>,
+        met: (&'static str, &str),
     ) -> Self {
-        let is_bad = amiss.is_some();
-        let (reason, message) = amiss.unwrap_or_else(|| (well.0, well.1.to_owned()));
-        Statement {
+        let is_bad = unmet.is_some();
+        let (reason, message) = unmet.unwrap_or_else(|| (met.0, met.1.to_owned()));
+        ConditionUpdate {
             kind,
             holds: !is_bad,
             is_bad,
             reason,
             brief: message.clone(),
             message,
-            told: Told::Never,
+            events: EventPolicy::Never,
         }
     }
 
-    /// A condition that is to be `False`. `amiss`: reason and message of why it is not; `well`: those where nothing is.
-    pub fn unwanted(
+    /// A condition that is to be `False`. `unmet`: reason and message of why it is not; `met`: those where nothing is.
+    pub fn expect_false(
         kind: &'static str,
-        amiss: Option<(&'static str, String)>,
-        well: (&'static str, &str),
+        unmet: Option<(&'static str, String)>,
+        met: (&'static str, &str),
     ) -> Self {
-        let statement = Statement::wanted(kind, amiss, well);
-        Statement {
+        let statement = ConditionUpdate::expect_true(kind, unmet, met);
+        ConditionUpdate {
             holds: statement.is_bad,
             ..statement
         }
@@ -80,13 +80,13 @@ impl Statement {
 
     /// The same, told where so much of it changes.
     #[must_use]
-    pub fn told(self, told: Told) -> Self {
-        Statement { told, ..self }
+    pub fn with_events(self, events: EventPolicy) -> Self {
+        ConditionUpdate { events, ..self }
     }
 
     /// Whether an Event is to tell it, given the conditions that stand in the status.
     pub fn is_news(&self, before: &[Condition]) -> bool {
-        if self.told == Told::Never {
+        if self.events == EventPolicy::Never {
             return false;
         }
         match before.iter().find(|condition| condition.type_ == self.kind) {
@@ -94,10 +94,10 @@ impl Statement {
             Some(before) if before.status != status(self.holds) => true,
             Some(before) => {
                 self.is_bad
-                    && match self.told {
-                        Told::Never | Told::Turns => false,
-                        Told::Reasons => before.reason != self.reason,
-                        Told::Words => before.message != self.message,
+                    && match self.events {
+                        EventPolicy::Never | EventPolicy::Turns => false,
+                        EventPolicy::Reasons => before.reason != self.reason,
+                        EventPolicy::Words => before.message != self.message,
                     }
             }
         }
@@ -126,7 +126,7 @@ fn status(holds: bool) -> &'static str {
 /// The conditions of a status, in the order of the statements: times are kept where the status is the same, and
 /// conditions of other writers stay. `retired`: the types that go where nothing is said of them.
 pub fn conditions(
-    statements: Vec<Statement>,
+    statements: Vec<ConditionUpdate>,
     retired: &[&str],
     before: &[Condition],
     generation: i64,

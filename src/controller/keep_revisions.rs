@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use crate::cluster::errors::words;
 use crate::cluster::lease::Leadership;
-use crate::cluster::policies::{Outcome, generation, text};
+use crate::cluster::policy_store::{PolicyState, generation, text};
 use crate::cluster::revisions::{name_of, revision_of, surplus};
-use crate::cluster::snapshot::{Latest, Snapshot};
+use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::process::metrics::Reconcile;
 
 /// The least time between two passes.
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub async fn run(
     client: Client,
     namespace: String,
-    mut latest: Latest,
+    mut latest: SnapshotReceiver,
     leadership: Leadership,
     reconcile: Reconcile,
 ) {
@@ -79,7 +79,7 @@ async fn pass(
         let uid = text(stored, "/metadata/uid");
         let name = name_of(uid, generation(stored));
         let is_going = stored.pointer("/metadata/deletionTimestamp").is_some();
-        if matches!(outcome, Outcome::InForce(_)) && !is_going && !revisions.contains_key(&name) {
+        if matches!(outcome, PolicyState::InForce(_)) && !is_going && !revisions.contains_key(&name) {
             let revision = revision_of(namespace, stored);
             let written = api.create(&PostParams::default(), &revision).await;
             note(&name, written.map(drop));

@@ -19,25 +19,25 @@ use kube::Client;
 use kube::runtime::events::Recorder;
 use tokio::time::{Instant, timeout};
 
-use self::pass::NodeController;
+use self::reconcile::NodeController;
 use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::Latest;
+use crate::cluster::snapshot::SnapshotReceiver;
 use crate::process::metrics::Reconcile;
 
-pub mod assess;
-pub mod classes;
+mod events;
 pub mod guard;
-mod news;
+pub mod node_state;
 pub mod nodes;
-mod pass;
 pub mod policies;
+mod reconcile;
+pub mod runtime_classes;
 pub mod status;
 pub mod take_back;
 pub mod writer;
 
 /// How fast nodes are written, and how often things are looked at.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct NodeControllerSettings {
     /// Writes in a second, Events and RuntimeClasses among them.
     pub writes_per_second: u32,
     /// Writes at the same time.
@@ -58,9 +58,9 @@ pub struct Settings {
     pub know_registered: Duration,
 }
 
-impl Default for Settings {
+impl Default for NodeControllerSettings {
     fn default() -> Self {
-        Settings {
+        NodeControllerSettings {
             writes_per_second: 50,
             in_flight: 4,
             at_once: 250,
@@ -76,7 +76,7 @@ impl Default for Settings {
 
 /// What the controller of nodes works with.
 #[derive(Clone)]
-pub struct Context {
+pub struct NodeControllerContext {
     /// The API server.
     pub client: Client,
     /// Asked before every write.
@@ -84,14 +84,14 @@ pub struct Context {
     /// Tells people what was changed.
     pub recorder: Recorder,
     /// How fast, and how often.
-    pub settings: Settings,
+    pub settings: NodeControllerSettings,
     /// Where passes and failed requests are counted.
     pub reconcile: Reconcile,
 }
 
 /// Why the controller of nodes has ended; the process is to end with it.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ended {
+pub enum NodeControllerError {
     /// The task that makes snapshots has ended.
     #[error("the watches have ended")]
     Snapshots,
@@ -109,7 +109,10 @@ pub enum Ended {
 ///
 /// # Errors
 /// Never while the watches and the lease are alive.
-pub async fn run(context: Context, mut latest: Latest) -> Result<(), Ended> {
+pub async fn run(
+    context: NodeControllerContext,
+    mut latest: SnapshotReceiver,
+) -> Result<(), NodeControllerError> {
     // The guard asks whether pods are placed, and nothing is where the webhooks are not registered.
     let registered = latest.wait_for(|snapshot| snapshot.registered.is_some());
     let _ = timeout(context.settings.know_registered, registered).await;
@@ -139,11 +142,11 @@ pub async fn run(context: Context, mut latest: Latest) -> Result<(), Ended> {
 
 /// Waits for another snapshot, for the time that was asked for, or for a change of leadership.
 async fn wait(
-    latest: &mut Latest,
+    latest: &mut SnapshotReceiver,
     leadership: &mut Leadership,
     led: bool,
     next: Option<Instant>,
-) -> Result<(), Ended> {
+) -> Result<(), NodeControllerError> {
     let alarm = async {
         match next {
             Some(at) => tokio::time::sleep_until(at).await,
@@ -153,9 +156,9 @@ async fn wait(
     tokio::pin!(alarm);
     loop {
         tokio::select! {
-            changed = latest.changed(), if led => return changed.map_err(|_| Ended::Snapshots),
+            changed = latest.changed(), if led => return changed.map_err(|_| NodeControllerError::Snapshots),
             changed = leadership.changed() => {
-                changed.map_err(|_| Ended::Leadership)?;
+                changed.map_err(|_| NodeControllerError::Leadership)?;
                 // A renewal is no news.
                 if leadership.holds() != led {
                     return Ok(());

@@ -3,9 +3,9 @@
 //! What is to be written is a pure function of the snapshot ([`reports`]); [`run`] carries it out.
 
 mod build_labels;
-mod labels;
+mod namespace_events;
 mod programmed;
-mod report;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -20,12 +20,12 @@ use kube::{Client, CustomResourceExt as _};
 use serde_json::json;
 use tokio::time::Instant;
 
-pub use self::labels::{LabelNote, Teller};
-pub use self::report::{Report, reports};
+pub use self::namespace_events::{EventDeduper, NamespaceEvent};
+pub use self::status::{StatusUpdate, reports};
 
 use crate::api::WindowsPodPolicy;
 use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::Latest;
+use crate::cluster::snapshot::SnapshotReceiver;
 use crate::process::metrics::Reconcile;
 
 /// How often statuses are looked at when nothing changes in the cluster: exemptions expire by the day.
@@ -40,13 +40,13 @@ const FIELD_MANAGER: &str = "transom-policies";
 /// Writes statuses and Events while this replica leads. Ends with the snapshots.
 pub async fn run(
     client: Client,
-    mut latest: Latest,
+    mut latest: SnapshotReceiver,
     leadership: Leadership,
     recorder: Recorder,
     reconcile: Reconcile,
 ) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
-    let mut teller = Teller::default();
+    let mut teller = EventDeduper::default();
     // What the API server said last to the write of each status: a refusal that stays is logged once.
     let mut refused: BTreeMap<String, String> = BTreeMap::new();
     loop {
@@ -88,7 +88,11 @@ pub async fn run(
 
 /// Writes one status, then its Events. A policy that has changed or gone meanwhile is left for the next look. An
 /// Event that is refused is only logged.
-async fn write(api: &Api<DynamicObject>, recorder: &Recorder, report: &Report) -> Result<(), kube::Error> {
+async fn write(
+    api: &Api<DynamicObject>,
+    recorder: &Recorder,
+    report: &StatusUpdate,
+) -> Result<(), kube::Error> {
     let patch = json!({"metadata": {"resourceVersion": report.resource_version}, "status": report.status});
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),

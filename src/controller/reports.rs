@@ -26,13 +26,13 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-pub use self::dialect::Dialect;
-pub use self::gauges::Gauges;
-pub use self::sweep::{Swept, count, sweep};
+pub use self::dialect::ReportApi;
+pub use self::gauges::StoredFindingMetrics;
+pub use self::sweep::{GarbageCollection, count, sweep};
 
-use self::session::Session;
+use self::session::ReportsController;
 use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::{Latest, Reporting};
+use crate::cluster::snapshot::{ReportingState, SnapshotReceiver};
 use crate::process::metrics::Reconcile;
 
 /// How often it is looked whether this replica still leads.
@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// How fast all of it goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct ReportSettings {
     /// How often it is asked which kind of report there is; besides, whenever a write finds none.
     pub ask: Duration,
     /// How many reports are written in a second.
@@ -53,9 +53,9 @@ pub struct Settings {
     pub retry: Duration,
 }
 
-impl Default for Settings {
+impl Default for ReportSettings {
     fn default() -> Self {
-        Settings {
+        ReportSettings {
             ask: Duration::from_secs(10),
             writes_per_second: 10,
             rest: Duration::from_millis(20),
@@ -67,37 +67,37 @@ impl Default for Settings {
 
 /// What it takes to judge what is stored.
 #[derive(Clone)]
-pub struct Context {
+pub struct ReportContext {
     /// The API server.
     pub client: Client,
     /// Whether this replica may write.
     pub leadership: Leadership,
     /// Facts and policies.
-    pub latest: Latest,
+    pub latest: SnapshotReceiver,
     /// The metrics.
-    pub gauges: Gauges,
+    pub gauges: StoredFindingMetrics,
     /// How the reports stand.
-    pub reporting: watch::Sender<Reporting>,
+    pub reporting: watch::Sender<ReportingState>,
     /// How fast all of it goes.
-    pub settings: Settings,
+    pub settings: ReportSettings,
     /// Where writes and failed requests are counted.
     pub reconcile: Reconcile,
 }
 
 /// Judges what is stored while this replica leads. Ends with the snapshots, or with the election.
-pub async fn run(context: Context) {
+pub async fn run(context: ReportContext) {
     loop {
         if !leads(&context).await {
             return;
         }
-        Box::pin(Session::run(&context)).await;
+        Box::pin(ReportsController::run(&context)).await;
         context.gauges.show(None);
-        context.reporting.send_replace(Reporting::Unknown);
+        context.reporting.send_replace(ReportingState::Unknown);
     }
 }
 
 /// Waits until this replica leads and knows the cluster; says whether that can still be.
-async fn leads(context: &Context) -> bool {
+async fn leads(context: &ReportContext) -> bool {
     let (mut leadership, mut latest) = (context.leadership.clone(), context.latest.clone());
     loop {
         let is_known = latest.borrow_and_update().is_known();
@@ -113,7 +113,7 @@ async fn leads(context: &Context) -> bool {
 }
 
 /// Waits until this replica leads no more.
-async fn lost(context: &Context) {
+async fn lost(context: &ReportContext) {
     let mut leadership = context.leadership.clone();
     while leadership.holds() {
         if matches!(timeout(LOOK, leadership.changed()).await, Ok(Err(_))) {

@@ -57,7 +57,7 @@ fn allows(overrides: NamespaceOverrides, label: Mode, policy: Mode) -> bool {
 
 /// The policy that counts in a namespace.
 #[derive(Clone, Copy, Debug)]
-pub struct InForce<'p> {
+pub struct EffectivePolicy<'p> {
     /// What it does.
     pub policy: &'p Policy,
     /// What labels may change of it.
@@ -68,7 +68,7 @@ pub struct InForce<'p> {
 
 /// A label of a namespace that does nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ignored {
+pub struct IgnoredLabel {
     /// Its key.
     pub key: String,
     /// Its value.
@@ -85,7 +85,7 @@ pub struct Ignored {
 
 /// The labels that were written for Transom and do nothing in a namespace with this policy. A namespace that is out is
 /// out, whatever else it carries.
-pub fn ignored(labels: &BTreeMap<String, String>, in_force: &InForce<'_>) -> Vec<Ignored> {
+pub fn ignored(labels: &BTreeMap<String, String>, in_force: &EffectivePolicy<'_>) -> Vec<IgnoredLabel> {
     if is_out(labels) {
         return Vec::new();
     }
@@ -98,9 +98,9 @@ fn why_ignored(
     key: &str,
     value: &str,
     labels: &BTreeMap<String, String>,
-    in_force: &InForce<'_>,
-) -> Option<Ignored> {
-    let InForce {
+    in_force: &EffectivePolicy<'_>,
+) -> Option<IgnoredLabel> {
+    let EffectivePolicy {
         policy, overrides, ..
     } = *in_force;
     let mut is_unknown = false;
@@ -118,7 +118,7 @@ fn why_ignored(
             no_such_label(key, value, labels)
         }
     };
-    Some(Ignored {
+    Some(IgnoredLabel {
         key: key.to_owned(),
         value: value.to_owned(),
         is_unknown,
@@ -129,9 +129,9 @@ fn why_ignored(
 }
 
 /// Why, what may have been meant, and what else would let it count.
-type Reason = (String, Option<(&'static str, &'static str)>, Option<String>);
+type IgnoredReason = (String, Option<(&'static str, &'static str)>, Option<String>);
 
-fn not_allowed(in_force: &InForce<'_>) -> Reason {
+fn not_allowed(in_force: &EffectivePolicy<'_>) -> IgnoredReason {
     let name = &in_force.policy.name;
     let what = match in_force.overrides {
         NamespaceOverrides::None => "allows no label to change it (namespaceOverrides: None)",
@@ -147,12 +147,12 @@ fn not_allowed(in_force: &InForce<'_>) -> Reason {
     (why, None, Some(or_else))
 }
 
-fn no_such_value(key: &'static str, value: &str, known: &[&'static str]) -> Reason {
+fn no_such_value(key: &'static str, value: &str, known: &[&'static str]) -> IgnoredReason {
     let why = format!("there is no such value; there are {}", known.join(", "));
     (why, nearest(value, known).map(|value| (key, value)), None)
 }
 
-fn not_true(key: &'static str, value: &str) -> Reason {
+fn not_true(key: &'static str, value: &str) -> IgnoredReason {
     let says_yes = ["true", "yes", "on", "1"]
         .iter()
         .any(|yes| value.eq_ignore_ascii_case(yes));
@@ -160,7 +160,7 @@ fn not_true(key: &'static str, value: &str) -> Reason {
     (why, says_yes.then_some((key, "true")), None)
 }
 
-fn no_such_label(key: &str, value: &str, labels: &BTreeMap<String, String>) -> Reason {
+fn no_such_label(key: &str, value: &str, labels: &BTreeMap<String, String>) -> IgnoredReason {
     let known = [MODE_LABEL, IGNORE_LABEL];
     let why = format!("Transom knows no such label; there are {}", known.join(", "));
     let meant = nearest(key, &known).filter(|label| !labels.contains_key(*label));
@@ -196,12 +196,12 @@ mod tests {
     }
 
     /// What does nothing beside a policy that warns.
-    fn beside_warn(labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) -> Vec<Ignored> {
+    fn beside_warn(labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) -> Vec<IgnoredLabel> {
         let policy = Policy {
             name: "base".into(),
             ..Policy::standalone().in_mode(Mode::Warn)
         };
-        let in_force = InForce {
+        let in_force = EffectivePolicy {
             policy: &policy,
             overrides,
             is_built_in: false,
@@ -323,7 +323,7 @@ mod tests {
         );
         let stricter = ignored(
             &labels(&[(MODE_LABEL, "Enforce")]),
-            &InForce {
+            &EffectivePolicy {
                 policy: &Policy::cluster_default(),
                 overrides: NamespaceOverrides::None,
                 is_built_in: true,

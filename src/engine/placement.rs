@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::draft::Draft;
-use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use super::pod_patch::PodPatch;
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::edit::Edit;
 use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PRIVATE_IPV4_RESOURCE, RESTRICTED_BUILD_LABEL, Taint,
@@ -18,7 +18,7 @@ use crate::rules::placement::reach::{
 };
 use crate::rules::placement::{may_be_held_to_linux, stray_target};
 use crate::rules::scheduling::Givable;
-use crate::rules::{self, Cx, PodCx, Selects};
+use crate::rules::{self, Cx, OsSelection, PodCx};
 
 /// Placement of one pod: what it reads of the pod and the cluster.
 pub struct Placement<'p, 'f> {
@@ -26,12 +26,12 @@ pub struct Placement<'p, 'f> {
     pub as_written: Cx<'p>,
     /// Every field that the API server would refuse with `spec.os.name: windows`, as written, whatever the policy says
     /// of its rule.
-    pub forbidden: Forbidden<'f>,
+    pub forbidden: ForbiddenFields<'f>,
 }
 
 /// The fields that the API server forbids on Windows pods.
 #[derive(Clone, Copy)]
-pub enum Forbidden<'p> {
+pub enum ForbiddenFields<'p> {
     /// Among these findings are all of them: no rule was off, and nothing was lifted.
     Among(&'p [Finding]),
     /// They have to be looked for.
@@ -40,7 +40,7 @@ pub enum Forbidden<'p> {
 
 impl<'p> Placement<'p, '_> {
     /// Plans every part that the policy has on; returns the fields that kept `spec.os.name` from being set.
-    pub fn windows(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
+    pub fn windows(&self, draft: &mut PodPatch<'_, 'p>) -> Vec<Path> {
         let parts = self.as_written.policy.parts;
         if self.as_written.subject.is_daemonset_pod() {
             // Its controller compares where the pod may run with the template: a selector could make it start over.
@@ -75,25 +75,26 @@ impl<'p> Placement<'p, '_> {
     }
 
     /// Holds a Linux or Unknown pod to Linux nodes, where it could land on a Windows node.
-    pub fn linux_pod(&self, draft: &mut Draft<'_, 'p>) {
+    pub fn linux_pod(&self, draft: &mut PodPatch<'_, 'p>) {
         if self.with(draft, |cx| stray_target(cx).is_some() && may_be_held_to_linux(cx)) {
             draft.select(OS_LABEL, Os::Linux.label());
         }
     }
 
     /// Looks at the pod as the draft has it now.
-    fn with<T>(&self, draft: &Draft<'_, 'p>, look: impl FnOnce(&PodCx<'_>) -> T) -> T {
+    fn with<T>(&self, draft: &PodPatch<'_, 'p>, visit: impl FnOnce(&PodCx<'_>) -> T) -> T {
         let cx = self.as_written.with_draft(draft.template());
-        look(&PodCx {
+        visit(&PodCx {
             cx,
             spec: draft.pod(),
             meta: &draft.template().meta,
         })
     }
 
-    fn os_selector(&self, draft: &mut Draft<'_, 'p>) {
+    fn os_selector(&self, draft: &mut PodPatch<'_, 'p>) {
         let has_beta = draft.pod().node_selector.get(BETA_OS_LABEL).is_some();
-        let missing = has_beta || self.with(draft, |cx| rules::selects_windows(cx, true) != Selects::ByOs);
+        let missing =
+            has_beta || self.with(draft, |cx| rules::selects_windows(cx, true) != OsSelection::ByOs);
         if missing && draft.pod().node_selector.get(OS_LABEL).is_none() {
             self.select(draft, OS_LABEL, Os::Windows.label());
         }
@@ -110,7 +111,7 @@ impl<'p> Placement<'p, '_> {
     }
 
     /// What the pod's RuntimeClass selects for a label.
-    fn class_selects(&self, draft: &Draft<'_, 'p>, label: &str) -> Option<&'p str> {
+    fn class_selects(&self, draft: &PodPatch<'_, 'p>, label: &str) -> Option<&'p str> {
         let class = self
             .as_written
             .facts
@@ -120,7 +121,7 @@ impl<'p> Placement<'p, '_> {
     }
 
     /// Adds to the nodeSelector, unless the RuntimeClass selects something else: the API server answers that with a 403.
-    fn select(&self, draft: &mut Draft<'_, 'p>, label: &str, value: &str) {
+    fn select(&self, draft: &mut PodPatch<'_, 'p>, label: &str, value: &str) {
         if self
             .class_selects(draft, label)
             .is_none_or(|selected| selected == value)
@@ -129,7 +130,7 @@ impl<'p> Placement<'p, '_> {
         }
     }
 
-    fn build(&self, draft: &mut Draft<'_, 'p>) {
+    fn build(&self, draft: &mut PodPatch<'_, 'p>) {
         let label = self.as_written.policy.build_label();
         match self.with(draft, build_need) {
             BuildNeed::OneOf { allowed, wrong } => {
@@ -168,7 +169,7 @@ impl<'p> Placement<'p, '_> {
         templates
     }
 
-    fn tolerations(&self, draft: &mut Draft<'_, 'p>) {
+    fn tolerations(&self, draft: &mut PodPatch<'_, 'p>) {
         let Cx {
             subject,
             facts,
@@ -184,7 +185,7 @@ impl<'p> Placement<'p, '_> {
 
     /// Asks for an address of the VPC, as EKS' own webhook does for the pods whose nodeSelector says Windows when it is
     /// called: before us, so that it leaves out the pods that we place.
-    fn private_ipv4(&self, draft: &mut Draft<'_, 'p>) {
+    fn private_ipv4(&self, draft: &mut PodPatch<'_, 'p>) {
         let asks = |pod: &PodSpec<'_>| {
             let mut resources = pod
                 .visit_containers()
@@ -202,12 +203,12 @@ impl<'p> Placement<'p, '_> {
         }
     }
 
-    fn runtime_class(&self, draft: &mut Draft<'_, 'p>) {
+    fn runtime_class(&self, draft: &mut PodPatch<'_, 'p>) {
         if self.as_written.policy.runtime_classes.is_empty() || draft.pod().runtime_class_name.is_some() {
             return;
         }
         let name = self.with(draft, |cx| {
-            if cx.isolation() == Isolation::HostProcess {
+            if cx.isolation() == ContainerIsolation::HostProcess {
                 return None;
             }
             let mut builds = cx
@@ -233,11 +234,12 @@ impl<'p> Placement<'p, '_> {
             let is_for = (class.node_selector.iter()).all(|(key, value)| match key.as_str() {
                 OS_LABEL | BETA_OS_LABEL => value == Os::Windows.label(),
                 BUILD_LABEL | RESTRICTED_BUILD_LABEL => Build::parse_label(value).is_some_and(|host| {
-                    compatibility(build, host, Isolation::Process) == Compatibility::Runs
+                    compatibility(build, host, ContainerIsolation::Process) == Compatibility::Runs
                 }),
                 _ => true,
             });
-            let fits = agrees && is_for && !class.has_overhead && class.isolation() == Isolation::Process;
+            let fits =
+                agrees && is_for && !class.has_overhead && class.isolation() == ContainerIsolation::Process;
             (fits && class_keeps_reach(cx, class)).then(|| name.clone())
         });
         if let Some(name) = name {
@@ -249,11 +251,11 @@ impl<'p> Placement<'p, '_> {
     ///
     /// A webhook after us may put in what is in the way, a sidecar with a user id for one. We are called again then, and
     /// take back what no author wrote: without it the pod is accepted, as it would have been without us.
-    fn os_name(&self, draft: &mut Draft<'_, 'p>) -> Vec<Path> {
+    fn os_name(&self, draft: &mut PodPatch<'_, 'p>) -> Vec<Path> {
         let is_set = draft.pod().os.is_some();
         let may_take_back = self.as_written.subject.os_is_added
             && draft.pod().os.as_ref().and_then(|os| os.name.as_deref()) == Some(Os::Windows.label())
-            && self.with(draft, |cx| rules::selects_windows(cx, true) == Selects::ByOs);
+            && self.with(draft, |cx| rules::selects_windows(cx, true) == OsSelection::ByOs);
         if (is_set && !may_take_back) || self.as_written.facts.kubernetes < 24 {
             return Vec::new();
         }
@@ -267,7 +269,7 @@ impl<'p> Placement<'p, '_> {
     }
 
     /// The fields that the API server would refuse in the draft.
-    fn forbidden_in(&self, draft: &Draft<'_, 'p>) -> Vec<Path> {
+    fn forbidden_in(&self, draft: &PodPatch<'_, 'p>) -> Vec<Path> {
         let removed = |path: &Path| {
             draft
                 .edits()
@@ -275,11 +277,11 @@ impl<'p> Placement<'p, '_> {
                 .any(|(edit, _)| matches!(edit, Edit::Remove(p) if p == path))
         };
         match self.forbidden {
-            Forbidden::Among(findings) => (findings.iter())
+            ForbiddenFields::Among(findings) => (findings.iter())
                 .filter(|finding| finding.rule.class == Class::Api && !removed(&finding.path))
                 .map(|finding| finding.path.clone())
                 .collect(),
-            Forbidden::Unknown => self.with(draft, |pod| {
+            ForbiddenFields::Unknown => self.with(draft, |pod| {
                 let mut findings = Vec::new();
                 for rule in rules::asked(&pod.cx).filter(|rule| rule.class == Class::Api) {
                     rule.run_regardless(&pod.cx, &mut findings);

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::inspect::Inspection;
+use super::evaluate::Evaluation;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 
 /// How bad a finding was, and what it did where `validation` is Deny.
-type Weight = (Severity, Action);
+type FindingWeight = (Severity, Action);
 
 /// Lowers what the old object had already: to a warning at most, or to nothing that the user sees where the object is a
 /// pod, which cannot be mended any more.
@@ -16,52 +16,58 @@ type Weight = (Severity, Action);
 /// A finding is recognised by its rule and its path with container, volume and port names, so that reordering a list
 /// introduces nothing. It is known only if it was as severe before and did as much: a tag that was advice and becomes an
 /// error is introduced by the update.
-pub fn lower_known(kind: Kind, new: &mut Inspection, old: &Inspection) {
+pub fn downgrade_existing(kind: Kind, new: &mut Evaluation, old: &Evaluation) {
     let most = if kind == Kind::Pod {
         Action::Audit
     } else {
         Action::Warn
     };
-    let known = Known::of(old);
+    let known = KnownFindings::of(old);
     for finding in &mut new.findings {
         let beyond = finding.beyond.iter();
         let is_known = if finding.beyond.is_empty() {
-            known.has(finding.identity_hash(), (finding.severity, finding.wanted))
+            known.has(
+                finding.identity_hash(),
+                (finding.severity, finding.enforced_action),
+            )
         } else {
             beyond
                 .copied()
-                .all(|(identity, severity, wanted)| known.has(identity, (severity, wanted)))
+                .all(|(identity, severity, enforced_action)| known.has(identity, (severity, enforced_action)))
         };
         if is_known {
             finding.action = finding.action.min(most);
-            finding.wanted = finding.wanted.min(most);
+            finding.enforced_action = finding.enforced_action.min(most);
         }
     }
 }
 
 /// The findings of the old object, those that are too many to keep among them.
-struct Known(HashMap<u64, Weight>);
+struct KnownFindings(HashMap<u64, FindingWeight>);
 
-impl Known {
-    fn of(old: &Inspection) -> Self {
-        let mut known: HashMap<u64, Weight> = HashMap::new();
-        let mut add = |identity, (severity, wanted): Weight| {
-            let weight = known.entry(identity).or_insert((severity, wanted));
-            *weight = (weight.0.max(severity), weight.1.max(wanted));
+impl KnownFindings {
+    fn of(old: &Evaluation) -> Self {
+        let mut known: HashMap<u64, FindingWeight> = HashMap::new();
+        let mut add = |identity, (severity, enforced_action): FindingWeight| {
+            let weight = known.entry(identity).or_insert((severity, enforced_action));
+            *weight = (weight.0.max(severity), weight.1.max(enforced_action));
         };
         for finding in &old.findings {
-            add(finding.identity_hash(), (finding.severity, finding.wanted));
-            for (identity, severity, wanted) in &finding.beyond {
-                add(*identity, (*severity, *wanted));
+            add(
+                finding.identity_hash(),
+                (finding.severity, finding.enforced_action),
+            );
+            for (identity, severity, enforced_action) in &finding.beyond {
+                add(*identity, (*severity, *enforced_action));
             }
         }
-        Known(known)
+        KnownFindings(known)
     }
 
     /// Whether the old object had this finding, and it weighed no less.
-    fn has(&self, identity: u64, (severity, wanted): Weight) -> bool {
+    fn has(&self, identity: u64, (severity, enforced_action): FindingWeight) -> bool {
         let old = self.0.get(&identity);
-        old.is_some_and(|old| old.0 >= severity && old.1 >= wanted)
+        old.is_some_and(|old| old.0 >= severity && old.1 >= enforced_action)
     }
 }
 
@@ -71,13 +77,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::engine::{Decision, inspect};
+    use crate::engine::{Decision, evaluate};
     use crate::model::facts::Facts;
+    use crate::model::object::{Object, ReviewStage};
     use crate::model::policy::{IgnoredFields, Policy};
-    use crate::model::subject::{Stage, Subject};
     use crate::rules::MOST_OF_A_RULE;
 
-    fn inspection(kind: Kind, spec: &Value, policy: &Policy) -> Inspection {
+    fn evaluation(kind: Kind, spec: &Value, policy: &Policy) -> Evaluation {
         let mut spec = spec.clone();
         spec["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
         let object = match kind {
@@ -85,15 +91,15 @@ mod tests {
             _ => json!({"spec": {"template": {"spec": spec}}}),
         };
         let json = object.to_string();
-        let subject = Subject::parse(kind, &json, Stage::Stored).unwrap();
-        inspect(&subject, &Facts::new(36, date(2026, 1, 1)), policy)
+        let subject = Object::parse(kind, &json, ReviewStage::Stored).unwrap();
+        evaluate(&subject, &Facts::new(36, date(2026, 1, 1)), policy)
     }
 
     /// The decision about an update of a Deployment.
     fn update(old: &Value, new: &Value, policy: &Policy) -> Decision {
-        let old = inspection(Kind::Deployment, old, policy);
-        let mut new = inspection(Kind::Deployment, new, policy);
-        lower_known(Kind::Deployment, &mut new, &old);
+        let old = evaluation(Kind::Deployment, old, policy);
+        let mut new = evaluation(Kind::Deployment, new, policy);
+        downgrade_existing(Kind::Deployment, &mut new, &old);
         new.decision()
     }
 

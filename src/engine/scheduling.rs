@@ -3,15 +3,15 @@
 
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
+use crate::model::object::Object;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{PlacementMode, Policy};
-use crate::model::subject::Subject;
 pub use crate::rules::scheduling::Constraints;
 use crate::rules::scheduling::Givable;
 
 /// What happens to the pods of an object before they are scheduled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Admission {
+pub enum AdmissionStage {
     /// Nothing: so the controller of a DaemonSet reads its template.
     AsWritten,
     /// Their RuntimeClass is merged in, and nothing else.
@@ -22,13 +22,13 @@ pub enum Admission {
 
 /// The constraints of the pods of an object; `None` if it has no pod.
 pub fn constraints<'c>(
-    subject: &'c Subject<'c>,
+    subject: &'c Object<'c>,
     facts: &'c Facts,
-    admission: Admission,
+    admission: AdmissionStage,
 ) -> Option<Constraints<'c>> {
     let pod: &PodSpec<'c> = subject.pod()?;
     let class = (pod.runtime_class_name.as_deref())
-        .filter(|_| admission != Admission::AsWritten)
+        .filter(|_| admission != AdmissionStage::AsWritten)
         .and_then(|name| facts.runtime_classes.get(name));
     Some(Constraints::new(pod, class))
 }
@@ -36,18 +36,18 @@ pub fn constraints<'c>(
 /// The taints that would keep the Windows pods of an object off a node, or evict them, once the node carries them. As `Placed`
 /// those are left that placement may not tolerate.
 pub fn untolerated<'t>(
-    subject: &Subject<'_>,
+    subject: &Object<'_>,
     taints: &'t [Taint],
     facts: &Facts,
     policy: &Policy,
-    admission: Admission,
+    admission: AdmissionStage,
 ) -> Vec<&'t Taint> {
     let Some(constraints) = constraints(subject, facts, admission) else {
         return Vec::new();
     };
     let places = policy.placement == PlacementMode::Apply && policy.parts.tolerations;
-    let givable =
-        (admission == Admission::Placed && places).then(|| Givable::of(&subject.namespace, facts, policy));
+    let givable = (admission == AdmissionStage::Placed && places)
+        .then(|| Givable::of(&subject.namespace, facts, policy));
     (constraints.untolerated(taints))
         .filter(|taint| !givable.as_ref().is_some_and(|givable| givable.tolerates(taint)))
         .collect()

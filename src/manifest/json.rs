@@ -12,14 +12,14 @@ use serde_json::value::RawValue;
 
 /// What was found: the ranges of the good values and the errors, both in the order of the text.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct JsonScan {
     pub(super) values: Vec<Range<usize>>,
-    pub(super) errors: Vec<Error>,
+    pub(super) errors: Vec<JsonSyntaxError>,
 }
 
 /// Something that is wrong at an offset of the text.
 #[derive(Debug)]
-pub(super) struct Error {
+pub(super) struct JsonSyntaxError {
     pub(super) offset: usize,
     /// Of a key that is given twice: where it was given first.
     pub(super) first: Option<usize>,
@@ -49,8 +49,8 @@ pub(super) fn begins(chunk: &str) -> Option<usize> {
 /// Reads the values that stand one after another in `range` of `text`.
 ///
 /// After a syntax error it goes on at the next line that begins with a bracket, where a next value likely begins.
-pub(super) fn read(text: &str, range: Range<usize>, max_errors: usize) -> Outcome {
-    let mut outcome = Outcome::default();
+pub(super) fn read(text: &str, range: Range<usize>, max_errors: usize) -> JsonScan {
+    let mut outcome = JsonScan::default();
     let mut base = range.start;
     while outcome.errors.len() <= max_errors {
         let Some(rest) = text.get(base..range.end) else {
@@ -81,7 +81,7 @@ pub(super) fn read(text: &str, range: Range<usize>, max_errors: usize) -> Outcom
         }
         let Some(error) = failed else { break };
         let at = offset_of(&error, rest);
-        outcome.errors.push(Error {
+        outcome.errors.push(JsonSyntaxError {
             offset: base + at,
             first: None,
             ..explain(&error)
@@ -116,7 +116,7 @@ fn offset_of(error: &serde_json::Error, text: &str) -> usize {
     (start + error.column().saturating_sub(1)).min(text.len())
 }
 
-fn explain(error: &serde_json::Error) -> Error {
+fn explain(error: &serde_json::Error) -> JsonSyntaxError {
     let full = error.to_string();
     let what = full
         .rfind(" at line ")
@@ -142,7 +142,7 @@ fn explain(error: &serde_json::Error) -> Error {
     } else {
         format!("not JSON: {what}; look for a missing comma, quote or bracket just before this place")
     };
-    Error {
+    JsonSyntaxError {
         offset: 0,
         first: None,
         message,
@@ -151,10 +151,10 @@ fn explain(error: &serde_json::Error) -> Error {
 }
 
 /// Checks what the syntax alone does not say: depth, numbers, escapes, keys given twice.
-fn check(text: &str) -> Result<(), Error> {
+fn check(text: &str) -> Result<(), JsonSyntaxError> {
     let duplicate = Cell::new(None);
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let Err(error) = (Check {
+    let Err(error) = (JsonChecker {
         text,
         duplicate: &duplicate,
     })
@@ -163,7 +163,7 @@ fn check(text: &str) -> Result<(), Error> {
     };
     let offset = offset_of(&error, text);
     let Some((first, second)) = duplicate.take() else {
-        return Err(Error {
+        return Err(JsonSyntaxError {
             offset,
             ..explain(&error)
         });
@@ -174,7 +174,7 @@ fn check(text: &str) -> Result<(), Error> {
         .and_then(|at| full.get(..at))
         .unwrap_or(&full)
         .to_owned();
-    Err(Error {
+    Err(JsonSyntaxError {
         offset: second.unwrap_or(offset),
         first,
         message,
@@ -186,15 +186,17 @@ fn check(text: &str) -> Result<(), Error> {
 type Duplicate = (Option<usize>, Option<usize>);
 
 #[derive(Clone, Copy)]
-struct Check<'t> {
+struct JsonChecker<'t> {
     text: &'t str,
     duplicate: &'t Cell<Option<Duplicate>>,
 }
 
-impl Check<'_> {
+impl JsonChecker<'_> {
     /// The offset of a key's opening quote.
-    fn offset(&self, key: &Key<'_>) -> Option<usize> {
-        let Key(Cow::Borrowed(key)) = key else { return None };
+    fn offset(&self, key: &JsonKey<'_>) -> Option<usize> {
+        let JsonKey(Cow::Borrowed(key)) = key else {
+            return None;
+        };
         (key.as_ptr() as usize)
             .checked_sub(self.text.as_ptr() as usize)?
             .checked_sub(1)
@@ -204,9 +206,9 @@ impl Check<'_> {
 /// A key, borrowed when it has no escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+struct JsonKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de> DeserializeSeed<'de> for Check<'_> {
+impl<'de> DeserializeSeed<'de> for JsonChecker<'_> {
     type Value = ();
 
     fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -214,7 +216,7 @@ impl<'de> DeserializeSeed<'de> for Check<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Check<'_> {
+impl<'de> Visitor<'de> for JsonChecker<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -255,9 +257,9 @@ impl<'de> Visitor<'de> for Check<'_> {
         const SMALL: usize = 24;
         let mut keys: Vec<(Cow<'de, str>, Option<usize>)> = Vec::new();
         let mut large: HashMap<Cow<'de, str>, Option<usize>> = HashMap::new();
-        while let Some(key) = entries.next_key::<Key<'de>>()? {
+        while let Some(key) = entries.next_key::<JsonKey<'de>>()? {
             let offset = self.offset(&key);
-            let Key(key) = key;
+            let JsonKey(key) = key;
             let first = if large.is_empty() {
                 keys.iter()
                     .find(|(seen, _)| *seen == key)
@@ -287,7 +289,7 @@ impl<'de> Visitor<'de> for Check<'_> {
 mod tests {
     use super::*;
 
-    fn all(text: &str) -> Outcome {
+    fn all(text: &str) -> JsonScan {
         read(text, 0..text.len(), 10)
     }
 

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{Position, Step};
+use super::{NodeStep, Position};
 use crate::model::json::{Members, string_at};
 
 /// Where the node at a byte offset of transcribed JSON text stood in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
+pub(super) struct TextMark {
     pub(super) offset: u32,
     pub(super) line: u32,
     pub(super) column: u32,
 }
 
 /// The position of the mark at `offset`, or of the nearest before it.
-pub(super) fn marked(marks: &[Mark], offset: usize) -> Position {
+pub(super) fn marked(marks: &[TextMark], offset: usize) -> Position {
     let after = marks.partition_point(|mark| mark.offset as usize <= offset);
     after
         .checked_sub(1)
@@ -47,7 +47,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 /// Known places of a text, so that a position costs a search and a short count: every line start, and a checkpoint
 /// every few thousand bytes of a long line (JSON is often one line of megabytes).
 #[derive(Debug)]
-pub(super) struct TextIndex(Vec<Mark>);
+pub(super) struct TextIndex(Vec<TextMark>);
 
 impl TextIndex {
     const STRIDE: usize = 4096;
@@ -58,7 +58,7 @@ impl TextIndex {
         for line in lines(text) {
             let (mut column, mut rest) = (1, line);
             loop {
-                marks.push(Mark {
+                marks.push(TextMark {
                     offset: narrow(offset),
                     line: narrow(number),
                     column: narrow(column),
@@ -125,7 +125,7 @@ impl<'t> Walker<'t> {
     }
 
     /// The offset at which the node at `path` is known (a key, an item), or its nearest existing parent.
-    pub(super) fn walk(&mut self, path: &[Step<'_>]) -> usize {
+    pub(super) fn walk(&mut self, path: &[NodeStep<'_>]) -> usize {
         let text = self.text;
         let (mut known, mut value) = (self.start, self.start);
         for step in path {
@@ -138,11 +138,11 @@ impl<'t> Walker<'t> {
                     .collect()
             });
             let next = match step {
-                Step::Key(name) => members
+                NodeStep::Key(name) => members
                     .iter()
                     .find(|(key, _)| string_at(text, key.clone()).is_some_and(|key| key == *name))
                     .map(|(key, value)| (key.start, *value)),
-                Step::Index(index) => members
+                NodeStep::Index(index) => members
                     .get(*index)
                     .filter(|(key, _)| key.is_empty())
                     .map(|(_, value)| (*value, *value)),
@@ -166,7 +166,7 @@ mod tests {
         ] {
             assert!(Members::of_object(text, 0).count() < 9, "{text}");
             assert!(Members::of_array(text, 0).count() < 9, "{text}");
-            Walker::new(text, 0).walk(&[Step::Key("a"), Step::Index(2)]);
+            Walker::new(text, 0).walk(&[NodeStep::Key("a"), NodeStep::Index(2)]);
         }
     }
 

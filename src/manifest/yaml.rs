@@ -1,7 +1,7 @@
 //! Writes YAML documents as compact JSON text and remembers where each key and item stood; what a scalar means is
 //! decided in `scalar`.
 
-mod explain;
+mod diagnostics;
 mod keys;
 mod merge;
 
@@ -13,18 +13,18 @@ use std::rc::Rc;
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Tag};
 
 use super::Position;
-use super::locate::{Mark, narrow};
+use super::locate::{TextMark, narrow};
 use super::scalar::{self, Scalar};
 use crate::model::json::write_string;
-use explain::Lines;
-use keys::Key;
+use diagnostics::DocumentLines;
+use keys::MappingKey;
 use merge::Fragment;
 
 /// One level less than serde_json accepts, so that what is written here can be read there.
 const MAX_DEPTH: u32 = 127;
 /// Why a document could not be read.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct YamlError {
     pub(super) position: Position,
     pub(super) message: String,
     /// The document is a template that was not rendered.
@@ -32,20 +32,20 @@ pub(super) struct Failure {
 }
 
 /// A failure before it is known whether a template is behind it.
-struct Trouble {
+struct ScanFailure {
     line: usize,
     column: usize,
     message: String,
     template: bool,
 }
 
-type Result<T = ()> = std::result::Result<T, Trouble>;
+type Result<T = ()> = std::result::Result<T, ScanFailure>;
 
 /// The JSON text of all documents read so far.
 #[derive(Debug, Default)]
 pub(super) struct Transcriber {
     out: String,
-    marks: Vec<Mark>,
+    marks: Vec<TextMark>,
     expanded: usize,
 }
 
@@ -56,10 +56,10 @@ impl Transcriber {
         &mut self,
         chunk: &str,
         first_line: usize,
-    ) -> std::result::Result<Vec<Range<usize>>, Failure> {
+    ) -> std::result::Result<Vec<Range<usize>>, YamlError> {
         let before = (self.out.len(), self.marks.len());
-        let mut reader = Reader {
-            lines: Lines::new(chunk),
+        let mut reader = EventReader {
+            lines: DocumentLines::new(chunk),
             first_line,
             to: self,
             frames: Vec::new(),
@@ -69,7 +69,7 @@ impl Transcriber {
         };
         // A bug of the scanner must cost one document, never the run.
         let outcome = catch_unwind(AssertUnwindSafe(|| reader.read())).unwrap_or_else(|_| {
-            Err(Trouble {
+            Err(ScanFailure {
                 line: 1,
                 column: 1,
                 message:
@@ -80,7 +80,7 @@ impl Transcriber {
         });
         let failure = match outcome {
             Ok(documents) => return Ok(documents),
-            Err(trouble) => explain::failure(trouble, &reader.lines, &reader.literal, first_line),
+            Err(trouble) => diagnostics::failure(trouble, &reader.lines, &reader.literal, first_line),
         };
         self.out.truncate(before.0);
         self.marks.truncate(before.1);
@@ -88,7 +88,7 @@ impl Transcriber {
     }
 
     /// The text, and a mark for each key, item and document, sorted by offset.
-    pub(super) fn into_parts(self) -> (String, Vec<Mark>) {
+    pub(super) fn into_parts(self) -> (String, Vec<TextMark>) {
         (self.out, self.marks)
     }
 }
@@ -106,7 +106,7 @@ enum Expect {
 }
 
 /// A mapping or sequence that is being written.
-struct Frame {
+struct YamlFrame {
     /// `None` for a sequence.
     expect: Option<Expect>,
     start: usize,
@@ -116,7 +116,7 @@ struct Frame {
     empty: bool,
     /// How many levels it holds so far, itself included.
     height: u32,
-    /// Where its keys begin in `Reader::keys`.
+    /// Where its keys begin in `EventReader::keys`.
     keys: usize,
     /// The first lines of its keys, once there are many.
     index: HashMap<Box<str>, u32>,
@@ -125,26 +125,26 @@ struct Frame {
     merge_line: usize,
 }
 
-struct Reader<'t, 'o> {
-    lines: Lines<'t>,
+struct EventReader<'t, 'o> {
+    lines: DocumentLines<'t>,
     first_line: usize,
     to: &'o mut Transcriber,
-    frames: Vec<Frame>,
+    frames: Vec<YamlFrame>,
     /// The keys of all open mappings, one mapping after another.
-    keys: Vec<Key>,
+    keys: Vec<MappingKey>,
     anchors: HashMap<usize, Rc<Fragment>>,
     /// The lines of quoted and block scalars that hold `{{`, which is theirs to hold.
     literal: Vec<(usize, usize)>,
 }
 
-impl Reader<'_, '_> {
+impl EventReader<'_, '_> {
     fn read(&mut self) -> Result<Vec<Range<usize>>> {
         let mut documents = Vec::new();
         let mut start = self.to.out.len();
         for event in Parser::new_from_str(self.lines.text()) {
             let (event, span) = event.map_err(|error| {
-                let (line, column, message) = explain::scan_error(&error, &self.lines);
-                Trouble {
+                let (line, column, message) = diagnostics::scan_error(&error, &self.lines);
+                ScanFailure {
                     line,
                     column,
                     message,
@@ -196,14 +196,14 @@ impl Reader<'_, '_> {
     ) -> Result {
         let is_plain = style == ScalarStyle::Plain;
         if is_plain && text.contains("{{") {
-            return Err(Trouble {
+            return Err(ScanFailure {
                 template: true,
                 ..trouble(at, String::new())
             });
         }
         let is_key = matches!(
             self.frames.last(),
-            Some(Frame {
+            Some(YamlFrame {
                 expect: Some(Expect::Key),
                 ..
             })
@@ -232,7 +232,7 @@ impl Reader<'_, '_> {
                 Scalar::Bool(value) => {
                     write_string(&mut self.to.out, if value { "true" } else { "false" });
                 }
-                Scalar::Null => return Err(trouble(at, explain::null_key(text))),
+                Scalar::Null => return Err(trouble(at, diagnostics::null_key(text))),
             }
             return self.end_key(key, anchor, at);
         }
@@ -252,7 +252,7 @@ impl Reader<'_, '_> {
     }
 
     /// The place of a block scalar's `|`, which the scanner does not tell: it is on the last line above that has text.
-    fn header(&self, text: &str, at: Marker) -> Place {
+    fn header(&self, text: &str, at: Marker) -> YamlPosition {
         let here = self.lines.get(at.line()).chars().nth(at.col());
         let in_sequence = self.frames.last().is_some_and(|frame| frame.expect.is_none());
         if !in_sequence || (text.trim().is_empty() && matches!(here, Some('|' | '>'))) {
@@ -265,7 +265,7 @@ impl Reader<'_, '_> {
             let header = self.lines.get(line);
             let header = header.split(" #").next().unwrap_or(header);
             let found = header.rfind(['|', '>'])?;
-            Some(Place {
+            Some(YamlPosition {
                 line,
                 column: header.get(..found)?.chars().count() + 1,
             })
@@ -283,7 +283,7 @@ impl Reader<'_, '_> {
         self.spend(fragment.cost(), at)?;
         if matches!(
             self.frames.last(),
-            Some(Frame {
+            Some(YamlFrame {
                 expect: Some(Expect::Key),
                 ..
             })
@@ -292,7 +292,7 @@ impl Reader<'_, '_> {
             match fragment.json.as_bytes().first() {
                 Some(b'{' | b'[') | None => return Err(self.complex_key(at)),
                 Some(b'"') => self.to.out.push_str(&fragment.json),
-                _ if fragment.json == "null" => return Err(trouble(at, explain::null_key("null"))),
+                _ if fragment.json == "null" => return Err(trouble(at, diagnostics::null_key("null"))),
                 _ => write_string(&mut self.to.out, &fragment.json),
             }
             return self.end_key(key, 0, at);
@@ -306,7 +306,7 @@ impl Reader<'_, '_> {
     fn open(&mut self, expect: Option<Expect>, anchor: usize, tag: Option<&Tag>, at: Marker) -> Result {
         if matches!(
             self.frames.last(),
-            Some(Frame {
+            Some(YamlFrame {
                 expect: Some(Expect::Key),
                 ..
             })
@@ -325,7 +325,7 @@ impl Reader<'_, '_> {
         self.deeper(1, at)?;
         let (start, marks) = self.begin(place(at));
         self.to.out.push(if expect.is_some() { '{' } else { '[' });
-        self.frames.push(Frame {
+        self.frames.push(YamlFrame {
             expect,
             start,
             marks,
@@ -352,7 +352,7 @@ impl Reader<'_, '_> {
     }
 
     /// Before a value: the comma and mark of an item. Returns where the value begins.
-    fn begin(&mut self, at: Place) -> (usize, usize) {
+    fn begin(&mut self, at: YamlPosition) -> (usize, usize) {
         let mut mark = true;
         if let Some(frame) = self.frames.last_mut() {
             mark = frame.expect.is_none();
@@ -367,7 +367,7 @@ impl Reader<'_, '_> {
     }
 
     /// After a value: keeps it if it has an anchor, and goes on in the frame around it.
-    fn end(&mut self, start: usize, marks: usize, anchor: usize, height: u32, at: Place) -> Result {
+    fn end(&mut self, start: usize, marks: usize, anchor: usize, height: u32, at: YamlPosition) -> Result {
         if anchor > 0 {
             let fragment = self.copy(start, marks, height);
             self.spend_at(fragment.cost(), at)?;
@@ -391,8 +391,8 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn mark(&mut self, at: Place) {
-        self.to.marks.push(Mark {
+    fn mark(&mut self, at: YamlPosition) {
+        self.to.marks.push(TextMark {
             offset: narrow(self.to.out.len()),
             line: narrow(self.first_line - 1 + at.line),
             column: narrow(at.column),
@@ -412,20 +412,20 @@ impl Reader<'_, '_> {
 
 /// A place in the document: line and column from 1.
 #[derive(Clone, Copy)]
-struct Place {
+struct YamlPosition {
     line: usize,
     column: usize,
 }
 
-fn place(at: Marker) -> Place {
-    Place {
+fn place(at: Marker) -> YamlPosition {
+    YamlPosition {
         line: at.line(),
         column: at.col() + 1,
     }
 }
 
-fn trouble(at: Marker, message: String) -> Trouble {
-    Trouble {
+fn trouble(at: Marker, message: String) -> ScanFailure {
+    ScanFailure {
         line: at.line(),
         column: at.col() + 1,
         message,
@@ -499,7 +499,7 @@ mod tests {
         transcriber.document("a: 1\n", 20).unwrap();
         assert_eq!(
             transcriber.marks[1],
-            Mark {
+            TextMark {
                 offset: 1,
                 line: 20,
                 column: 1

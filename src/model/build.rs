@@ -229,7 +229,7 @@ pub static RELEASES: &[Release] = &[
 
 /// How a Windows container is kept apart from its host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Isolation {
+pub enum ContainerIsolation {
     /// Process isolation, the default: container and host share a kernel.
     #[default]
     Process,
@@ -270,7 +270,7 @@ impl Takes {
 }
 
 /// Hosts, by a range so that a build between two releases has an answer, and what each known table says.
-struct Row {
+struct HostRow {
     hosts: RangeInclusive<u32>,
     tables: &'static [Takes],
 }
@@ -281,23 +281,23 @@ const FIRST: u32 = 14393;
 /// Process isolation, from containerd's `platforms/platform_windows_compat.go` and hcsshim's
 /// `osversion/platform_compat_windows.go`, in this order. Documentation wants the same *revision* too on
 /// 14393; that is left aside here, because labels and tags do not tell a revision, and neither code asks.
-static PROCESS: &[Row] = &[
-    Row {
+static PROCESS: &[HostRow] = &[
+    HostRow {
         hosts: FIRST..=20347,
         tables: &[Takes::Same, Takes::Same],
     },
-    Row {
+    HostRow {
         hosts: 20348..=26100,
         tables: &[Takes::From(20348), Takes::From(20348)],
     },
-    Row {
+    HostRow {
         hosts: 26101..=u32::MAX,
         tables: &[Takes::From(20348), Takes::From(26100)],
     },
 ];
 
 /// Hyper-V isolation, from Microsoft's "Windows container version compatibility": every older build.
-static HYPER_V: &[Row] = &[Row {
+static HYPER_V: &[HostRow] = &[HostRow {
     hosts: FIRST..=u32::MAX,
     tables: &[Takes::From(FIRST)],
 }];
@@ -307,11 +307,11 @@ static HYPER_V: &[Row] = &[Row {
 /// Hosts before Server 2022 want their own build; Server 2022 images also run on newer hosts; Hyper-V
 /// isolation takes every older build; HostProcess containers run everywhere. Major and minor version must be
 /// equal. Revisions never count, though for 14393 (Server 2016) documentation wants them equal.
-pub fn compatibility(container: Build, host: Build, isolation: Isolation) -> Compatibility {
+pub fn compatibility(container: Build, host: Build, isolation: ContainerIsolation) -> Compatibility {
     let rows = match isolation {
-        Isolation::HostProcess => return Compatibility::Runs,
-        Isolation::Process => PROCESS,
-        Isolation::HyperV => HYPER_V,
+        ContainerIsolation::HostProcess => return Compatibility::Runs,
+        ContainerIsolation::Process => PROCESS,
+        ContainerIsolation::HyperV => HYPER_V,
     };
     let Some(row) = rows.iter().find(|row| row.hosts.contains(&host.number)) else {
         return Compatibility::Unknown;
@@ -321,7 +321,7 @@ pub fn compatibility(container: Build, host: Build, isolation: Isolation) -> Com
     }
     if (container.major, container.minor) != (host.major, host.minor) {
         // Only the tables of process isolation say so; what a virtual machine takes is not documented.
-        return if isolation == Isolation::Process {
+        return if isolation == ContainerIsolation::Process {
             Compatibility::Fails
         } else {
             Compatibility::Unknown
@@ -337,7 +337,7 @@ pub fn compatibility(container: Build, host: Build, isolation: Isolation) -> Com
 
 /// The builds of every release that is known to run a container of this build, ascending; host-only releases
 /// are among them. Empty for a build that no release of the table runs.
-pub fn compatible_hosts(container: Build, isolation: Isolation) -> impl Iterator<Item = Build> {
+pub fn compatible_hosts(container: Build, isolation: ContainerIsolation) -> impl Iterator<Item = Build> {
     RELEASES
         .iter()
         .map(|release| release.build)
@@ -536,9 +536,12 @@ mod tests {
             for (column, expected) in columns.split(';').zip([Runs, Fails, Disputed, Unknown]) {
                 for container in column.split_whitespace() {
                     let container = Build::new(container.parse().expect("a build"));
-                    let got = compatibility(container, host, Isolation::Process);
+                    let got = compatibility(container, host, ContainerIsolation::Process);
                     assert_eq!(got, expected, "{container} on {host}");
-                    assert_eq!(compatibility(container, host, Isolation::HostProcess), Runs);
+                    assert_eq!(
+                        compatibility(container, host, ContainerIsolation::HostProcess),
+                        Runs
+                    );
                 }
             }
         }
@@ -552,8 +555,13 @@ mod tests {
             (17763, [Runs, Runs, Fails, Fails]),
             (14393, [Runs, Fails, Fails, Fails]),
         ];
-        let check =
-            |container, host| compatibility(Build::new(container), Build::new(host), Isolation::HyperV);
+        let check = |container, host| {
+            compatibility(
+                Build::new(container),
+                Build::new(host),
+                ContainerIsolation::HyperV,
+            )
+        };
         for (host, expected) in rows {
             assert_eq!(
                 [14393, 17763, 20348, 26100].map(|container| check(container, host)),
@@ -576,10 +584,10 @@ mod tests {
                 number: 26100,
             },
         );
-        assert_eq!(compatibility(this, next, Isolation::Process), Fails);
-        assert_eq!(compatibility(next, this, Isolation::Process), Fails);
-        assert_eq!(compatibility(next, this, Isolation::HyperV), Unknown);
-        assert_eq!(compatibility(next, this, Isolation::HostProcess), Runs);
+        assert_eq!(compatibility(this, next, ContainerIsolation::Process), Fails);
+        assert_eq!(compatibility(next, this, ContainerIsolation::Process), Fails);
+        assert_eq!(compatibility(next, this, ContainerIsolation::HyperV), Unknown);
+        assert_eq!(compatibility(next, this, ContainerIsolation::HostProcess), Runs);
     }
 
     #[test]
@@ -587,15 +595,18 @@ mod tests {
         let hosts = |container, isolation| numbers(compatible_hosts(Build::new(container), isolation));
         let all = numbers(RELEASES.iter().map(|release| release.build));
         for old in &all[..8] {
-            assert_eq!(hosts(*old, Isolation::Process), [*old]);
+            assert_eq!(hosts(*old, ContainerIsolation::Process), [*old]);
         }
-        assert_eq!(hosts(20348, Isolation::Process), [20348, 25398, 26100]);
-        assert_eq!(hosts(26100, Isolation::Process), [26100]);
-        assert_eq!(hosts(15063, Isolation::Process), [0; 0]);
-        assert_eq!(hosts(26200, Isolation::Process), [0; 0]);
-        assert_eq!(hosts(19042, Isolation::HyperV), [19042, 20348, 25398, 26100]);
-        assert_eq!(hosts(14393, Isolation::HyperV), all);
-        assert_eq!(hosts(26200, Isolation::HostProcess), all);
+        assert_eq!(hosts(20348, ContainerIsolation::Process), [20348, 25398, 26100]);
+        assert_eq!(hosts(26100, ContainerIsolation::Process), [26100]);
+        assert_eq!(hosts(15063, ContainerIsolation::Process), [0; 0]);
+        assert_eq!(hosts(26200, ContainerIsolation::Process), [0; 0]);
+        assert_eq!(
+            hosts(19042, ContainerIsolation::HyperV),
+            [19042, 20348, 25398, 26100]
+        );
+        assert_eq!(hosts(14393, ContainerIsolation::HyperV), all);
+        assert_eq!(hosts(26200, ContainerIsolation::HostProcess), all);
     }
 
     #[test]

@@ -4,9 +4,9 @@
 //! makes is recognised (k8s.io/kubectl, `pkg/cmd/debug`: `generateNodeDebugPod` and `profiles.go`), and only the fields of
 //! its profiles are treated differently: fields that Windows ignores, and that a user of kubectl cannot omit.
 
-use super::object::Meta;
 use super::path::{Path, Segment};
 use super::pod::{ContainerList, PodSpec};
+use super::resources::Meta;
 
 /// The fields of a container's securityContext that profiles write. `runAsUser` is not among them.
 const OF_CONTAINER: [&str; 5] = [

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::build::{Build, Isolation};
+use super::build::{Build, ContainerIsolation};
 use super::mirror::Witness;
 use super::node::{Host, PoolLabel, major_minor, shared_labels};
-use super::object::{Meta, RuntimeClass, StorageClass};
+use super::object::{Body, Object};
 use super::os::Os;
 use super::pod::Toleration;
-use super::subject::{Body, Subject};
+use super::resources::{Meta, RuntimeClass, StorageClass};
 
 /// The annotation by which OpenShift says on a pod which SecurityContextConstraints wrote its defaults into it.
 pub const SCC_ANNOTATION: &str = "openshift.io/scc";
@@ -65,12 +65,12 @@ impl RuntimeClassFacts {
     }
 
     /// The isolation that the handler gives Windows containers (handlers of containerd 1.7 and of SIG Windows).
-    pub fn isolation(&self) -> Isolation {
+    pub fn isolation(&self) -> ContainerIsolation {
         let handler = self.handler.to_ascii_lowercase();
         if handler.contains("hypervisor") || handler.contains("hyperv") {
-            Isolation::HyperV
+            ContainerIsolation::HyperV
         } else {
-            Isolation::Process
+            ContainerIsolation::Process
         }
     }
 }
@@ -173,7 +173,7 @@ pub struct WindowsWorkload {
 
 impl WindowsWorkload {
     /// Reads a subject that has been found to be for Windows; `None` where it has no pod.
-    pub fn of(subject: &Subject<'_>) -> Option<Self> {
+    pub fn of(subject: &Object<'_>) -> Option<Self> {
         let template = subject.template()?;
         let named = template
             .spec
@@ -322,7 +322,7 @@ impl Facts {
     }
 
     /// Whether a stored object is a mirror pod.
-    pub fn is_stored_mirror(&self, subject: &Subject<'_>) -> bool {
+    pub fn is_stored_mirror(&self, subject: &Object<'_>) -> bool {
         subject.is_mirror_by(&Witness::Stored(&|node| {
             self.node_uids.get(node).map(String::as_str)
         }))
@@ -378,7 +378,7 @@ impl Facts {
     }
 
     /// Adds what an object tells: a Node, a RuntimeClass, a claim, an EndpointSlice.
-    pub fn learn(&mut self, subject: &Subject<'_>) {
+    pub fn learn(&mut self, subject: &Object<'_>) {
         match &subject.body {
             Body::Node(node) => {
                 if let Some((1, minor)) = major_minor(&node.status.node_info.kubelet_version) {
@@ -427,7 +427,7 @@ impl Facts {
 
     /// Whether these judge as others do, namespaces aside: how many alike nodes there are, and their names, make no
     /// difference.
-    pub fn judges_as(&self, other: &Facts) -> bool {
+    pub fn evaluates_as(&self, other: &Facts) -> bool {
         let has = |facts: &Facts, sort: &Host| facts.sorts().any(|other| other.is_alike(sort));
         self.sorts.len() == other.sorts.len()
             && self.sorts().all(|sort| has(other, sort))

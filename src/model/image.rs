@@ -4,15 +4,15 @@
 use std::fmt;
 
 use super::dns::is_label;
-use hints::{glued, release_after, tokens};
+use inference::{glued, release_after, tokens};
 
-mod hints;
+mod inference;
 mod linux;
 #[cfg(test)]
 pub(crate) mod named;
 mod windows;
 
-pub use hints::{BuildHint, OsHint, build_hint, end_of_support, is_certainly_linux, os_hint, retagged};
+pub use inference::{BuildHint, OsHint, build_hint, end_of_support, is_certainly_linux, os_hint, retagged};
 
 /// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
 ///
@@ -380,9 +380,9 @@ mod tests {
     const D: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
     /// Parses, with `@D` standing for a digest.
-    pub(super) fn on<T>(text: &str, look: impl FnOnce(&ImageRef<'_>) -> T) -> T {
+    pub(super) fn on<T>(text: &str, visit: impl FnOnce(&ImageRef<'_>) -> T) -> T {
         let text = text.replace("@D", &format!("@{D}"));
-        look(&ImageRef::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
+        visit(&ImageRef::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
     }
 
     /// The rows of a table, `image => expected`; a line of `#` is a remark.

@@ -4,8 +4,8 @@
 //! with a `nodeName`, its Node is its controlling owner, and either that node's kubelet asks for it or, once it is stored,
 //! the owner has the uid of the node.
 
-use super::field::Str;
-use super::object::Meta;
+use super::json_types::Str;
+use super::resources::Meta;
 use super::workload::Kind;
 
 /// The annotation that the kubelet writes (`kubetypes.ConfigMirrorAnnotationKey`).

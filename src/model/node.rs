@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::build::Build;
-use super::field::Str;
-use super::node_affinity::{LabelValue, NodeLabels};
-use super::object::Node;
+use super::json_types::Str;
+use super::node_affinity::{KnownNodeLabels, LabelValue};
 use super::pod::Toleration;
+use super::resources::Node;
 
 /// The label that says a node's build: `10.0.20348`.
 pub const BUILD_LABEL: &str = "node.kubernetes.io/windows-build";
@@ -298,7 +298,7 @@ impl NodeSigns for Node<'_> {
     }
 }
 
-impl<N: NodeSigns> NodeLabels for N {
+impl<N: NodeSigns> KnownNodeLabels for N {
     fn node_name(&self) -> Option<&str> {
         Some(self.name())
     }
@@ -562,7 +562,7 @@ pub fn shared_labels(labels: &BTreeMap<String, String>) -> impl Iterator<Item = 
         .filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()))
 }
 
-impl NodeLabels for Host {
+impl KnownNodeLabels for Host {
     fn node_name(&self) -> Option<&str> {
         (!self.may_be_at_zero).then_some(self.name.as_str())
     }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use super::field::Str;
+use super::json_types::Str;
 use super::pod::{Expression, NodeSelectorTerm, PodSpec};
 
 /// The only field of nodes that `matchFields` can name.
@@ -29,7 +29,7 @@ impl<'n> From<Option<&'n str>> for LabelValue<'n> {
 }
 
 /// Name and labels of a node, or what is known of the nodes that a pool will have.
-pub trait NodeLabels {
+pub trait KnownNodeLabels {
     /// Its name; `None` for a pool, whose nodes have no names yet.
     fn node_name(&self) -> Option<&str>;
     /// One of its labels.
@@ -58,13 +58,13 @@ impl From<bool> for Match {
 
 /// Whether a node satisfies the nodeSelector and the required node affinity of a pod. `nodeName` and what a RuntimeClass
 /// adds are not part of it.
-pub fn matches(pod: &PodSpec<'_>, node: &impl NodeLabels) -> Match {
+pub fn matches(pod: &PodSpec<'_>, node: &impl KnownNodeLabels) -> Match {
     let mut selector = (pod.node_selector.iter()).map(|(key, value)| matches_label(key, value, node));
     all(&mut selector).min(matches_terms(pod, node))
 }
 
 /// Whether a node has this value for a label, as a nodeSelector asks for it.
-pub fn matches_label(key: &str, value: &str, node: &impl NodeLabels) -> Match {
+pub fn matches_label(key: &str, value: &str, node: &impl KnownNodeLabels) -> Match {
     match node.label_value(key) {
         LabelValue::Is(has) => Match::from(has == value),
         LabelValue::Absent => Match::No,
@@ -74,7 +74,7 @@ pub fn matches_label(key: &str, value: &str, node: &impl NodeLabels) -> Match {
 
 /// Whether a node satisfies the required node affinity of a pod: one of its terms. Without a required affinity every node
 /// does.
-pub fn matches_terms(pod: &PodSpec<'_>, node: &impl NodeLabels) -> Match {
+pub fn matches_terms(pod: &PodSpec<'_>, node: &impl KnownNodeLabels) -> Match {
     if pod.required_node_affinity().is_none() {
         return Match::Yes;
     }
@@ -89,7 +89,7 @@ pub fn matches_terms(pod: &PodSpec<'_>, node: &impl NodeLabels) -> Match {
 }
 
 /// Whether a node satisfies all requirements of a term. A term without any matches no node.
-pub fn matches_term(term: &NodeSelectorTerm<'_>, node: &impl NodeLabels) -> Match {
+pub fn matches_term(term: &NodeSelectorTerm<'_>, node: &impl KnownNodeLabels) -> Match {
     if term.is_empty() {
         return Match::No;
     }
@@ -105,7 +105,7 @@ pub fn matches_term(term: &NodeSelectorTerm<'_>, node: &impl NodeLabels) -> Matc
 }
 
 /// Whether a node satisfies a requirement on a label.
-pub fn matches_expression(requirement: &Expression<'_>, node: &impl NodeLabels) -> Match {
+pub fn matches_expression(requirement: &Expression<'_>, node: &impl KnownNodeLabels) -> Match {
     match node.label_value(&requirement.key) {
         LabelValue::Is(value) => holds(requirement, Some(&value)).into(),
         LabelValue::Absent => holds(requirement, None).into(),
@@ -114,7 +114,7 @@ pub fn matches_expression(requirement: &Expression<'_>, node: &impl NodeLabels) 
 }
 
 /// Whether a node satisfies a requirement of `matchFields`: its name, compared with one value.
-pub fn matches_field(requirement: &Expression<'_>, node: &impl NodeLabels) -> Match {
+pub fn matches_field(requirement: &Expression<'_>, node: &impl KnownNodeLabels) -> Match {
     let [name] = &*requirement.values else {
         return Match::No;
     };
@@ -181,7 +181,7 @@ mod tests {
         labels: BTreeMap<&'static str, &'static str>,
     }
 
-    impl NodeLabels for TestNode {
+    impl KnownNodeLabels for TestNode {
         fn node_name(&self) -> Option<&str> {
             self.name
         }
@@ -247,7 +247,7 @@ mod tests {
             let requirement = Expression {
                 key: key.into(),
                 operator: operator.into(),
-                values: super::super::field::List(values.iter().map(|v| (*v).into()).collect()),
+                values: super::super::json_types::List(values.iter().map(|v| (*v).into()).collect()),
             };
             let shown = format!("{key} {operator} {values:?}");
             assert_eq!(matches_expression(&requirement, &node()), of_node, "{shown}");

@@ -1,269 +1,453 @@
-//! Views of everything that is not a pod spec: metadata, and the objects around pods that rules and facts look at.
+//! Subjects: one object that rules look at, parsed into views, with the place of its pod template.
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
+use std::sync::Arc;
 
-use super::field::{List, Map, Present, Quantity, Str};
-use super::pod::{ClaimSpec, CsiSource, HostPath, NodeSelector, Toleration};
-use super::view::views;
+use serde::de::DeserializeSeed;
+use serde::{Deserialize, Deserializer};
 
-views! {
-    #![derive(Deserialize, Clone, Debug, Default)]
+use super::debugger;
+use super::json_types::{List, Str};
+use super::mirror::{self, Witness};
+use super::path::Path;
+use super::pod::PodSpec;
+use super::requester::Origin;
+use super::resources::{
+    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, NamedClaimTemplate, Node, PersistentVolume,
+    RuntimeClass, Service, StorageClass,
+};
+use super::strict_json::{self, Strict};
+use super::workload::Kind;
 
-    /// `metav1.ObjectMeta`.
-    pub struct Meta<'a> {
-        pub name: Str<'a>,
-        pub generate_name: Str<'a>,
-        pub namespace: Str<'a>,
-        pub uid: Str<'a>,
-        pub labels: Map<'a>,
-        pub annotations: Map<'a>,
-        pub owner_references: List<OwnerReference<'a>>,
-        pub deletion_timestamp: Present,
-        pub managed_fields: Option<&'a RawValue>,
-    }
-
-    /// `metav1.OwnerReference`.
-    pub struct OwnerReference<'a> {
-        pub api_version: Str<'a>,
-        pub kind: Str<'a>,
-        pub name: Str<'a>,
-        pub uid: Str<'a>,
-        pub controller: Option<bool>,
-    }
-
-    /// A StatefulSet's claim template, which has a name.
-    pub struct NamedClaimTemplate<'a> {
-        pub metadata: Meta<'a>,
-        pub spec: ClaimSpec<'a>,
-    }
-
-    /// `v1.PersistentVolumeClaim`.
-    pub struct Claim<'a> {
-        pub metadata: Meta<'a>,
-        pub spec: ClaimSpec<'a>,
-        pub status: ClaimStatus<'a>,
-    }
-
-    /// `v1.PersistentVolumeClaimStatus`.
-    pub struct ClaimStatus<'a> {
-        pub capacity: Map<'a, Quantity<'a>>,
-    }
-
-    /// `v1.PersistentVolume`.
-    pub struct Volume<'a> {
-        pub metadata: Meta<'a>,
-        pub spec: VolumeSpec<'a>,
-    }
-
-    /// `v1.PersistentVolumeSpec`.
-    pub struct VolumeSpec<'a> {
-        pub nfs: Present,
-        pub csi: Option<CsiSource<'a>>,
-        pub aws_elastic_block_store: Option<DiskSource<'a>>,
-        pub gce_persistent_disk: Option<DiskSource<'a>>,
-        pub vsphere_volume: Option<DiskSource<'a>>,
-        pub local: Option<LocalVolume<'a>>,
-        pub host_path: Option<HostPath<'a>>,
-        pub volume_mode: Option<Str<'a>>,
-        pub claim_ref: Option<ClaimRef<'a>>,
-        pub node_affinity: Option<VolumeNodeAffinity<'a>>,
-    }
-
-    /// `v1.LocalVolumeSource`.
-    pub struct LocalVolume<'a> {
-        pub path: Str<'a>,
-    }
-
-    /// The sources of disks of which only the file system matters. (Of `azureDisk` the API server fills it in.)
-    pub struct DiskSource<'a> {
-        pub fs_type: Option<Str<'a>>,
-    }
-
-    /// `storage.k8s.io/v1.StorageClass`.
-    pub struct StorageClass<'a> {
-        pub metadata: Meta<'a>,
-        pub provisioner: Str<'a>,
-        pub parameters: Map<'a>,
-    }
-
-    /// `storage.k8s.io/v1.CSINode`.
-    pub struct CsiNode<'a> {
-        pub metadata: Meta<'a>,
-        pub spec: CsiNodeSpec<'a>,
-    }
-
-    /// `storage.k8s.io/v1.CSINodeSpec`.
-    pub struct CsiNodeSpec<'a> {
-        pub drivers: List<CsiNodeDriver<'a>>,
-    }
-
-    /// `storage.k8s.io/v1.CSINodeDriver`.
-    pub struct CsiNodeDriver<'a> {
-        pub name: Str<'a>,
-    }
-
-    /// The claim that a volume is bound to.
-    pub struct ClaimRef<'a> {
-        pub namespace: Str<'a>,
-        pub name: Str<'a>,
-    }
-
-    /// `v1.VolumeNodeAffinity`.
-    pub struct VolumeNodeAffinity<'a> {
-        pub required: Option<NodeSelector<'a>>,
-    }
-
-    /// `v1.Service`.
-    pub struct Service<'a> {
-        pub metadata: Meta<'a>,
-        pub spec: ServiceSpec<'a>,
-    }
-
-    /// `v1.ServiceSpec`.
-    pub struct ServiceSpec<'a> {
-        pub r#type: Option<Str<'a>>,
-        #[serde(rename = "clusterIP")]
-        pub cluster_ip: Option<Str<'a>>,
-        pub selector: Map<'a>,
-        pub session_affinity: Option<Str<'a>>,
-        pub session_affinity_config: Option<SessionAffinityConfig>,
-        pub external_traffic_policy: Option<Str<'a>>,
-        pub ip_families: List<Str<'a>>,
-        pub ip_family_policy: Option<Str<'a>>,
-        pub ports: List<ServicePort<'a>>,
-    }
-
-    /// `v1.ServicePort`.
-    pub struct ServicePort<'a> {
-        pub name: Option<Str<'a>>,
-        pub protocol: Option<Str<'a>>,
-    }
-
-    /// `discovery.k8s.io/v1.EndpointSlice`.
-    pub struct EndpointSlice<'a> {
-        pub metadata: Meta<'a>,
-        pub endpoints: List<Endpoint<'a>>,
-    }
-
-    /// `discovery.k8s.io/v1.Endpoint`.
-    pub struct Endpoint<'a> {
-        pub addresses: List<Str<'a>>,
-    }
-
-    /// `v1.Node`.
-    pub struct Node<'a> {
-        pub metadata: Meta<'a>,
-        pub spec: NodeSpec<'a>,
-        pub status: NodeStatus<'a>,
-    }
-
-    /// `v1.NodeSpec`.
-    pub struct NodeSpec<'a> {
-        pub taints: List<NodeTaint<'a>>,
-    }
-
-    /// `v1.Taint`.
-    pub struct NodeTaint<'a> {
-        pub key: Str<'a>,
-        pub value: Str<'a>,
-        pub effect: Str<'a>,
-    }
-
-    /// `v1.NodeStatus`.
-    pub struct NodeStatus<'a> {
-        pub node_info: NodeInfo<'a>,
-        pub capacity: Map<'a, Quantity<'a>>,
-        pub allocatable: Map<'a, Quantity<'a>>,
-        pub conditions: List<NodeCondition<'a>>,
-    }
-
-    /// `v1.NodeCondition`.
-    pub struct NodeCondition<'a> {
-        pub r#type: Str<'a>,
-        pub status: Str<'a>,
-        pub last_transition_time: Option<Str<'a>>,
-    }
-
-    /// `v1.NodeSystemInfo`.
-    pub struct NodeInfo<'a> {
-        pub operating_system: Str<'a>,
-        pub kernel_version: Str<'a>,
-        pub kubelet_version: Str<'a>,
-        pub container_runtime_version: Str<'a>,
-    }
-
-    /// `node.k8s.io/v1.RuntimeClass`.
-    pub struct RuntimeClass<'a> {
-        pub metadata: Meta<'a>,
-        pub handler: Str<'a>,
-        pub overhead: Option<IgnoredAny>,
-        pub scheduling: Option<Scheduling<'a>>,
-    }
-
-    /// `node.k8s.io/v1.Scheduling`.
-    pub struct Scheduling<'a> {
-        pub node_selector: Map<'a>,
-        pub tolerations: List<Toleration<'a>>,
-    }
-
-    /// `autoscaling/v2.HorizontalPodAutoscaler`.
-    pub struct Autoscaler<'a> {
-        pub metadata: Meta<'a>,
-        pub spec: AutoscalerSpec<'a>,
-    }
-
-    /// `autoscaling/v2.HorizontalPodAutoscalerSpec`.
-    pub struct AutoscalerSpec<'a> {
-        pub scale_target_ref: ScaleTarget<'a>,
-    }
-
-    /// `autoscaling/v2.CrossVersionObjectReference`.
-    pub struct ScaleTarget<'a> {
-        pub kind: Str<'a>,
-        pub name: Str<'a>,
-    }
-
-    /// An object of which only the metadata matters (Namespace).
-    pub struct MetaOnly<'a> {
-        pub metadata: Meta<'a>,
-    }
+/// When the object is looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ReviewStage {
+    /// As its author wrote it, before other webhooks: files, and the mutating phase.
+    Written,
+    /// As it will be stored, after every mutating webhook: the validating phase.
+    Stored,
 }
 
-impl<'a> Meta<'a> {
-    /// The owner that controls the object, where there is one.
-    pub fn controller(&self) -> Option<&OwnerReference<'a>> {
-        self.owner_references
-            .iter()
-            .find(|owner| owner.controller == Some(true))
+/// What admission may change of an object.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Editable {
+    /// Nothing: an update, a deletion, a pod that is placed already.
+    Nothing,
+    /// The whole pod: a creation.
+    Pod,
+    /// The ephemeral containers only: `pods/ephemeralcontainers`.
+    EphemeralContainers,
+}
+
+/// One object with everything that rules read of it.
+#[derive(Clone, Debug)]
+pub struct Object<'a> {
+    /// The kind.
+    pub kind: Kind,
+    /// The object's metadata.
+    pub meta: Arc<Meta<'a>>,
+    /// The namespace: the request's, else the object's own.
+    pub namespace: Str<'a>,
+    /// What it holds.
+    pub body: Body<'a>,
+    /// When it is looked at.
+    pub stage: ReviewStage,
+    /// What admission may change of it.
+    pub editable: Editable,
+    /// Who made it, as far as that is known where it comes from: an author, until it is said.
+    pub made_by: Origin,
+    /// Whether it is the mirror of a static pod, which no answer can stop: nothing is, until a witness shows it.
+    pub is_mirror: bool,
+    /// The container that `kubectl debug node/…` wrote, where it made the pod ([`debugger::container_of`]): none, until that
+    /// is asked.
+    pub debugger: Option<usize>,
+    /// Whether `spec.os` stands there because an admission, and not the author, wrote it: placement may take it back.
+    pub os_is_added: bool,
+    /// Fields that an admission, and not the author, wrote, and that keep `spec.os.name` from being set: placement takes
+    /// them out.
+    pub added_fields: Vec<Path>,
+}
+
+/// What a subject holds besides its metadata.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)] // the names are Kubernetes'
+pub enum Body<'a> {
+    Pod(Box<Template<'a>>),
+    Service(Box<Service<'a>>),
+    EndpointSlice(EndpointSlice<'a>),
+    Claim(Claim<'a>),
+    Volume(Box<PersistentVolume<'a>>),
+    StorageClass(StorageClass<'a>),
+    CsiNode(CsiNode<'a>),
+    Node(Box<Node<'a>>),
+    RuntimeClass(RuntimeClass<'a>),
+    Autoscaler(Autoscaler<'a>),
+}
+
+/// A pod, or the template of one.
+#[derive(Clone, Debug)]
+pub struct Template<'a> {
+    /// The metadata of the pod: for a bare pod its own, for a workload the template's.
+    pub meta: Arc<Meta<'a>>,
+    /// The pod spec.
+    pub spec: PodSpec<'a>,
+    /// Whether there is a spec at all in the object; without one there is nothing to edit.
+    pub has_spec: bool,
+    /// A StatefulSet's volumeClaimTemplates.
+    pub claim_templates: Vec<NamedClaimTemplate<'a>>,
+}
+
+impl<'a> Object<'a> {
+    /// Reads the JSON of an object of a known kind.
+    ///
+    /// # Errors
+    /// The field that does not have the type that Kubernetes gives it, and why.
+    pub fn parse(kind: Kind, json: &'a str, stage: ReviewStage) -> Result<Self, ObjectError> {
+        let reading = ObjectSeed { kind, stage };
+        strict_json::read(json, reading).map_err(|first| {
+            // Only now, on the way out, is it worth the time to find out which field it was.
+            let mut deserializer = serde_json::Deserializer::from_str(json);
+            let mut track = serde_path_to_error::Track::new();
+            let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
+            let (path, error) = match reading.deserialize(Strict(tracked)) {
+                Err(error) => (track.path().to_string(), error),
+                Ok(_) => (".".to_owned(), first),
+            };
+            let reason = strict_json::reason(&error);
+            let cure = if reason.ends_with("expected a string") {
+                "; write it in quotes"
+            } else {
+                ""
+            };
+            ObjectError {
+                path,
+                reason: format!("{reason}{cure}"),
+            }
+        })
     }
 
-    /// What a person would call the object: its name, what a name will be made of, or its controller's name.
-    pub fn display_name(&self) -> &str {
-        if !self.name.is_empty() {
-            &self.name
-        } else if !self.generate_name.is_empty() {
-            &self.generate_name
-        } else {
-            self.controller().map_or("", |owner| &owner.name)
+    /// The pod template, where the kind has one.
+    pub fn template(&self) -> Option<&Template<'a>> {
+        match &self.body {
+            Body::Pod(template) => Some(template),
+            _ => None,
         }
     }
+
+    /// The pod spec, where the kind has one.
+    pub fn pod(&self) -> Option<&PodSpec<'a>> {
+        self.template().map(|t| &t.spec)
+    }
+
+    /// The path of the pod template (its metadata and spec stand below it).
+    pub fn template_path(&self) -> Path {
+        Path::of(self.kind.template().unwrap_or_default())
+    }
+
+    /// The path of the pod spec.
+    pub fn spec_path(&self) -> Path {
+        self.template_path().field("spec")
+    }
+
+    /// The kind of the object's controlling owner, where objects of that kind are judged and its controller makes such
+    /// objects as this one.
+    pub fn owner_kind(&self) -> Option<Kind> {
+        let owner = self.meta.controller()?;
+        Kind::of_api_version(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
+    }
+
+    /// Whether the pod says that a DaemonSet made it, of whichever group: then it is pinned to a node already, and more
+    /// than a toleration could make its controller start over.
+    pub fn is_daemonset_pod(&self) -> bool {
+        self.kind == Kind::Pod
+            && self
+                .meta
+                .controller()
+                .is_some_and(|owner| &*owner.kind == "DaemonSet")
+    }
+
+    /// Whether the controller of DaemonSets has put the pod where it is to run.
+    pub fn is_placed_by_daemonset(&self) -> bool {
+        self.made_by == Origin::Controller && self.is_daemonset_pod()
+    }
+
+    /// Whether the pod is a mirror pod, by this witness ([`Object::is_mirror`] keeps the answer).
+    pub fn is_mirror_by(&self, witness: &Witness<'_>) -> bool {
+        let node = self.pod().and_then(|pod| pod.node_name.as_deref());
+        mirror::is_mirror(self.kind, &self.meta, node, witness)
+    }
+
+    /// Whether `kubectl debug node/…` wrote the field at this path.
+    pub fn is_written_by_kubectl(&self, path: &Path) -> bool {
+        let (Some(container), Some(pod)) = (self.debugger, self.pod()) else {
+            return false;
+        };
+        debugger::is_written_by_kubectl(pod, container, path)
+    }
+
+    /// Finds out whether `kubectl debug node/…` made the pod; `is_authors` tells the fields of the author from those that
+    /// an admission added.
+    pub fn find_debugger(&mut self, is_authors: impl Fn(&Path) -> bool) {
+        self.debugger = match self.pod() {
+            Some(pod) if self.kind == Kind::Pod => debugger::container_of(&self.meta, pod, is_authors),
+            _ => None,
+        };
+    }
 }
 
-/// `v1.SessionAffinityConfig`.
-#[derive(Deserialize, Clone, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct SessionAffinityConfig {
-    #[serde(rename = "clientIP")]
-    pub client_ip: Option<ClientIpConfig>,
+/// An object whose fields do not have the types that Kubernetes gives them.
+#[derive(thiserror::Error, Debug)]
+#[error("{path}: {reason}")]
+pub struct ObjectError {
+    /// The field, `.` for the object itself.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: String,
 }
 
-/// `v1.ClientIPConfig`.
-#[derive(Deserialize, Clone, Debug, Default)]
+/// Reads an object of a known kind from wherever it stands. The deserializer is one in which objects are objects
+/// ([`Strict`]).
+#[derive(Clone, Copy, Debug)]
+pub struct ObjectSeed {
+    /// The kind.
+    pub kind: Kind,
+    /// When the object is looked at.
+    pub stage: ReviewStage,
+}
+
+impl<'de> DeserializeSeed<'de> for ObjectSeed {
+    type Value = Object<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Object<'de>, D::Error> {
+        let ObjectSeed { kind, stage } = self;
+        let (meta, body) = match kind {
+            Kind::Service => {
+                let view: Box<Service<'de>> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Service(view))
+            }
+            Kind::EndpointSlice => {
+                let view: EndpointSlice<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::EndpointSlice(view))
+            }
+            Kind::PersistentVolumeClaim => {
+                let view: Claim<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Claim(view))
+            }
+            Kind::StorageClass => {
+                let view: StorageClass<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::StorageClass(view))
+            }
+            Kind::CsiNode => {
+                let view: CsiNode<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::CsiNode(view))
+            }
+            Kind::PersistentVolume => {
+                let view: Box<PersistentVolume<'de>> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Volume(view))
+            }
+            Kind::Node => {
+                let view: Box<Node<'de>> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Node(view))
+            }
+            Kind::RuntimeClass => {
+                let view: RuntimeClass<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::RuntimeClass(view))
+            }
+            Kind::HorizontalPodAutoscaler => {
+                let view: Autoscaler<'de> = Deserialize::deserialize(deserializer)?;
+                (Arc::new(view.metadata.clone()), Body::Autoscaler(view))
+            }
+            _ => {
+                let (meta, template) = read_template(kind, deserializer)?;
+                (meta, Body::Pod(Box::new(template)))
+            }
+        };
+        Ok(Object {
+            kind,
+            namespace: meta.namespace.clone(),
+            meta,
+            body,
+            stage,
+            editable: if kind == Kind::Pod && stage == ReviewStage::Written {
+                Editable::Pod
+            } else {
+                Editable::Nothing
+            },
+            made_by: Origin::Author,
+            is_mirror: false,
+            debugger: None,
+            os_is_added: false,
+            added_fields: Vec::new(),
+        })
+    }
+}
+
+/// Reads `null` as what is absent, as Kubernetes does.
+fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "S: Deserialize<'de>"))]
+struct Shell<'a, S: Default> {
+    #[serde(borrow, deserialize_with = "nullable")]
+    metadata: Meta<'a>,
+    spec: Option<S>,
+}
+
+#[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
-pub struct ClientIpConfig {
-    pub timeout_seconds: Option<i64>,
+struct WorkloadSpec<'a> {
+    #[serde(borrow, deserialize_with = "nullable")]
+    template: Shell<'a, PodSpec<'a>>,
+    volume_claim_templates: List<NamedClaimTemplate<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct CronJobSpec<'a> {
+    #[serde(borrow, deserialize_with = "nullable")]
+    job_template: JobTemplate<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct JobTemplate<'a> {
+    #[serde(borrow, deserialize_with = "nullable")]
+    spec: WorkloadSpec<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PodTemplateObject<'a> {
+    #[serde(borrow, deserialize_with = "nullable")]
+    metadata: Meta<'a>,
+    #[serde(deserialize_with = "nullable")]
+    template: Shell<'a, PodSpec<'a>>,
+}
+
+fn read_template<'de, D: Deserializer<'de>>(
+    kind: Kind,
+    deserializer: D,
+) -> Result<(Arc<Meta<'de>>, Template<'de>), D::Error> {
+    type Pod<'a> = Shell<'a, PodSpec<'a>>;
+    let (meta, pod, claims): (_, Pod<'_>, List<_>) = match kind {
+        Kind::Pod => (None, Pod::deserialize(deserializer)?, List::default()),
+        Kind::PodTemplate => {
+            let object = PodTemplateObject::deserialize(deserializer)?;
+            (Some(object.metadata), object.template, List::default())
+        }
+        Kind::CronJob => {
+            let object: Shell<'_, CronJobSpec<'_>> = Shell::deserialize(deserializer)?;
+            let spec = object.spec.unwrap_or_default();
+            (
+                Some(object.metadata),
+                spec.job_template.spec.template,
+                List::default(),
+            )
+        }
+        _ => {
+            let object: Shell<'_, WorkloadSpec<'_>> = Shell::deserialize(deserializer)?;
+            let spec = object.spec.unwrap_or_default();
+            (Some(object.metadata), spec.template, spec.volume_claim_templates)
+        }
+    };
+    let template = Template {
+        meta: Arc::new(pod.metadata),
+        has_spec: pod.spec.is_some(),
+        spec: pod.spec.unwrap_or_default(),
+        claim_templates: claims.0,
+    };
+    // A pod's own metadata is that of its template.
+    let meta = meta.map_or_else(|| Arc::clone(&template.meta), Arc::new);
+    Ok((meta, template))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_spec_is_found_in_every_kind() {
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.has_pod()) {
+            let mut json = r#"{"spec": {"hostPID": true}}"#.to_owned();
+            for field in kind.template().unwrap().iter().rev() {
+                json = format!(r#"{{"{field}": {json}}}"#);
+            }
+            let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
+            assert!(subject.pod().unwrap().host_pid.0, "{kind}");
+        }
+    }
+
+    #[test]
+    fn only_an_owner_whose_kind_is_judged_and_makes_such_objects_counts() {
+        for (kind, api_version, owner, expected) in [
+            (Kind::Pod, "apps/v1", "ReplicaSet", Some(Kind::ReplicaSet)),
+            (Kind::Pod, "apps/v1", "StatefulSet", Some(Kind::StatefulSet)),
+            (Kind::Pod, "apps/v1", "DaemonSet", Some(Kind::DaemonSet)),
+            (Kind::Pod, "batch/v1", "Job", Some(Kind::Job)),
+            (
+                Kind::Pod,
+                "v1",
+                "ReplicationController",
+                Some(Kind::ReplicationController),
+            ),
+            (Kind::ReplicaSet, "apps/v1", "Deployment", Some(Kind::Deployment)),
+            (Kind::Job, "batch/v1", "CronJob", Some(Kind::CronJob)),
+            (Kind::Pod, "apps/v1", "Deployment", None),
+            (Kind::Pod, "batch/v1", "CronJob", None),
+            (Kind::Pod, "v1", "Pod", None),
+            (Kind::Pod, "v1", "ReplicaSet", None),
+            (Kind::Pod, "apps.kruise.io/v1beta1", "StatefulSet", None),
+            (Kind::Pod, "tekton.dev/v1", "TaskRun", None),
+            (Kind::ReplicaSet, "argoproj.io/v1alpha1", "Rollout", None),
+            (Kind::ReplicaSet, "apps/v1", "ReplicaSet", None),
+            (Kind::Job, "jobset.x-k8s.io/v1alpha2", "JobSet", None),
+            (Kind::Deployment, "apps/v1", "Deployment", None),
+            (Kind::StatefulSet, "monitoring.coreos.com/v1", "Prometheus", None),
+        ] {
+            for controller in [true, false] {
+                let json = format!(
+                    r#"{{"metadata": {{"ownerReferences": [{{"apiVersion": "{api_version}", "kind": "{owner}",
+                        "name": "o", "controller": {controller}}}]}}}}"#
+                );
+                let found = Object::parse(kind, &json, ReviewStage::Stored)
+                    .unwrap()
+                    .owner_kind();
+                let expected = expected.filter(|_| controller);
+                assert_eq!(found, expected, "{kind} of {owner}, {controller}");
+            }
+        }
+    }
+
+    #[test]
+    fn null_is_absent() {
+        for json in [
+            "null",
+            r#"{"metadata": null, "spec": null}"#,
+            r#"{"spec": {"containers": null}}"#,
+        ] {
+            let read = Object::parse(Kind::Pod, json, ReviewStage::Written);
+            assert_eq!(read.is_ok(), json != "null", "{json}");
+        }
+        assert!(
+            Object::parse(
+                Kind::CronJob,
+                r#"{"spec": {"jobTemplate": null}}"#,
+                ReviewStage::Written
+            )
+            .is_ok()
+        );
+    }
+
+    #[test]
+    fn a_field_of_the_wrong_type_is_named() {
+        let json = r#"{"spec": {"containers": [{"name": "a"}, {"name": 7}]}}"#;
+        let error = Object::parse(Kind::Pod, json, ReviewStage::Written).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "spec.containers[1].name: invalid type: integer `7`, expected a string; write it in quotes"
+        );
+    }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::named::named;
 use super::path::Path;
+use super::string_enum::string_enum;
 
 /// The operating systems that a pod can be for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl Os {
     }
 }
 
-named! {
+string_enum! {
     /// What kind of sign a piece of evidence is, strongest first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]
@@ -87,7 +87,7 @@ impl fmt::Display for Evidence {
     }
 }
 
-named! {
+string_enum! {
     /// What the evidence adds up to.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
     pub enum Verdict {

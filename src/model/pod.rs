@@ -1,13 +1,13 @@
 //! The pod view: every field of a pod that Transom looks at, borrowed from the bytes; everything else is skipped unread.
 //!
-//! Field names and meanings follow `k8s.io/api/core/v1`. `Present` marks fields of which only the presence matters.
+//! Field names and meanings follow `k8s.io/api/core/v1`. `IsPresent` marks fields of which only the presence matters.
 
 use serde::Deserialize;
 
-use super::field::{Flag, List, Map, Present, Quantity, SharedList, Str};
-use super::view::views;
+use super::json_types::{Flag, IsPresent, List, Map, Quantity, SharedList, Str};
+use super::k8s_struct::k8s_structs;
 
-views! {
+k8s_structs! {
     #![derive(Deserialize, Clone, PartialEq, Debug, Default)]
 
     /// `v1.PodSpec`.
@@ -30,11 +30,11 @@ views! {
         pub host_pid: Flag,
         #[serde(rename = "hostIPC")]
         pub host_ipc: Flag,
-        pub host_users: Present,
-        pub share_process_namespace: Present,
+        pub host_users: IsPresent,
+        pub share_process_namespace: IsPresent,
         pub dns_policy: Option<Str<'a>>,
         pub dns_config: Option<DnsConfig<'a>>,
-        pub resources: Present,
+        pub resources: IsPresent,
         pub resource_claims: List<serde::de::IgnoredAny>,
         pub termination_grace_period_seconds: Option<i64>,
         pub restart_policy: Option<Str<'a>>,
@@ -171,33 +171,33 @@ views! {
 
     /// `v1.PodSecurityContext`.
     pub struct PodSecurityContext<'a> {
-        pub app_armor_profile: Present,
-        pub se_linux_options: Present,
-        pub seccomp_profile: Present,
-        pub fs_group: Present,
-        pub fs_group_change_policy: Present,
+        pub app_armor_profile: IsPresent,
+        pub se_linux_options: IsPresent,
+        pub seccomp_profile: IsPresent,
+        pub fs_group: IsPresent,
+        pub fs_group_change_policy: IsPresent,
         pub sysctls: List<serde::de::IgnoredAny>,
-        pub run_as_user: Present,
-        pub run_as_group: Present,
-        pub supplemental_groups: Present,
+        pub run_as_user: IsPresent,
+        pub run_as_group: IsPresent,
+        pub supplemental_groups: IsPresent,
         pub supplemental_groups_policy: Option<Str<'a>>,
-        pub se_linux_change_policy: Present,
+        pub se_linux_change_policy: IsPresent,
         pub run_as_non_root: Option<bool>,
         pub windows_options: Option<WindowsOptions<'a>>,
     }
 
     /// `v1.SecurityContext` of a container.
     pub struct SecurityContext<'a> {
-        pub app_armor_profile: Present,
-        pub se_linux_options: Present,
-        pub seccomp_profile: Present,
-        pub capabilities: Present,
-        pub read_only_root_filesystem: Present,
-        pub privileged: Present,
-        pub allow_privilege_escalation: Present,
-        pub proc_mount: Present,
-        pub run_as_user: Present,
-        pub run_as_group: Present,
+        pub app_armor_profile: IsPresent,
+        pub se_linux_options: IsPresent,
+        pub seccomp_profile: IsPresent,
+        pub capabilities: IsPresent,
+        pub read_only_root_filesystem: IsPresent,
+        pub privileged: IsPresent,
+        pub allow_privilege_escalation: IsPresent,
+        pub proc_mount: IsPresent,
+        pub run_as_user: IsPresent,
+        pub run_as_group: IsPresent,
         pub run_as_non_root: Option<bool>,
         pub windows_options: Option<WindowsOptions<'a>>,
     }
@@ -234,23 +234,23 @@ views! {
         pub persistent_volume_claim: Option<ClaimSource<'a>>,
         pub ephemeral: Option<EphemeralSource<'a>>,
         pub csi: Option<CsiSource<'a>>,
-        pub nfs: Present,
-        pub image: Present,
-        pub iscsi: Present,
-        pub fc: Present,
-        pub rbd: Present,
-        pub cephfs: Present,
-        pub glusterfs: Present,
-        pub cinder: Present,
-        pub flocker: Present,
-        pub quobyte: Present,
+        pub nfs: IsPresent,
+        pub image: IsPresent,
+        pub iscsi: IsPresent,
+        pub fc: IsPresent,
+        pub rbd: IsPresent,
+        pub cephfs: IsPresent,
+        pub glusterfs: IsPresent,
+        pub cinder: IsPresent,
+        pub flocker: IsPresent,
+        pub quobyte: IsPresent,
         #[serde(rename = "scaleIO")]
-        pub scale_io: Present,
-        pub storageos: Present,
-        pub portworx_volume: Present,
-        pub photon_persistent_disk: Present,
-        pub git_repo: Present,
-        pub flex_volume: Present,
+        pub scale_io: IsPresent,
+        pub storageos: IsPresent,
+        pub portworx_volume: IsPresent,
+        pub photon_persistent_disk: IsPresent,
+        pub git_repo: IsPresent,
+        pub flex_volume: IsPresent,
     }
 
     /// `v1.EmptyDirVolumeSource`.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::named::named;
 use super::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
 use super::os::Os;
 use super::severity::Severity;
+use super::string_enum::string_enum;
 
-named! {
+string_enum! {
     /// How much a policy does. Ordered: what comes later is stricter.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     pub enum Mode {
@@ -61,7 +61,7 @@ pub struct Explicit {
     pub placement: Option<PlacementMode>,
 }
 
-named! {
+string_enum! {
     /// What findings do. Ordered: what comes later is stricter.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     pub enum Action {
@@ -87,7 +87,7 @@ impl Action {
     }
 }
 
-named! {
+string_enum! {
     /// What placement does. Ordered: what comes later does more.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     pub enum PlacementMode {
@@ -100,7 +100,7 @@ named! {
     }
 }
 
-named! {
+string_enum! {
     /// What becomes of an ignored field: one that Windows ignores, that keeps no pod from running, and that the API server
     /// accepts as long as the pod does not say `spec.os.name: windows`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -127,7 +127,7 @@ impl IgnoredFields {
     }
 }
 
-named! {
+string_enum! {
     /// What happens to a Linux pod that could land on a Windows node.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
     pub enum LinuxPods {
@@ -140,7 +140,7 @@ named! {
     }
 }
 
-named! {
+string_enum! {
     /// What placement writes.
     #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
     pub enum PlacementField {
@@ -158,7 +158,7 @@ named! {
     }
 }
 
-named! {
+string_enum! {
     /// Whether images are evidence.
     #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum ImageEvidence {
@@ -209,7 +209,7 @@ impl PlacementParts {
     };
 }
 
-named! {
+string_enum! {
     /// The label by which placement requires builds.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub enum BuildLabel {

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::named::named;
+use super::string_enum::string_enum;
 
-named! {
+string_enum! {
     /// How bad it is, for the author of the object.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
@@ -18,7 +18,7 @@ named! {
     }
 }
 
-named! {
+string_enum! {
     /// Who finds out, and when, if Transom says nothing.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum Class {

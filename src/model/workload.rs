@@ -1,8 +1,8 @@
 //! The kinds that Transom knows, and where each carries its pod template.
 
-use super::named::named;
+use super::string_enum::string_enum;
 
-named! {
+string_enum! {
     /// A kind of object that rules look at.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     #[allow(missing_docs)] // the names are Kubernetes'

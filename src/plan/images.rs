@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::statement::{Because, By, Class, Proposal, Statement, Verified};
+use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
 use super::target::named;
-use crate::model::build::{Build, Compatibility, Isolation, RELEASES, Release, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
 use crate::model::text::{cut_middle, one_line, shown};
@@ -19,22 +19,22 @@ const TAGS: &str =
 
 /// A container's image, and where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Use {
+pub(super) struct ImageUse {
     pub path: String,
     pub image: Arc<str>,
 }
 
 /// What separates the containers of a workload from its node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kernel {
-    Known(Isolation),
+pub(super) enum WorkloadIsolation {
+    Known(ContainerIsolation),
     /// It names a RuntimeClass that is not known: process or Hyper-V isolation.
     InDoubt,
 }
 
 /// What a registry says of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Answer {
+pub enum RegistryAnswer {
     /// It is there for these Windows builds; none, where it is there and not for Windows.
     Builds(Vec<Build>),
     /// There is nothing by that name.
@@ -42,36 +42,36 @@ pub enum Answer {
 }
 
 /// What is known of images besides their names.
-pub(super) struct Knowledge<'k> {
+pub(super) struct ImageKnowledge<'k> {
     pub facts: &'k Facts,
     pub target: Build,
-    pub answers: &'k BTreeMap<String, Answer>,
+    pub answers: &'k BTreeMap<String, RegistryAnswer>,
     /// A RuntimeClass of the cluster that isolates with Hyper-V.
     pub hyper_v_class: Option<&'k str>,
 }
 
 /// Which builds an image is for, and how that is known.
-struct Builds {
+struct KnownBuilds {
     known: Vec<Build>,
     how: &'static str,
     source: &'static str,
 }
 
-impl Knowledge<'_> {
+impl ImageKnowledge<'_> {
     /// What is to be said of one image.
-    pub(super) fn state(&self, used: &Use, kernel: Kernel) -> Statement {
+    pub(super) fn state(&self, used: &ImageUse, kernel: WorkloadIsolation) -> PlanFinding {
         let text = &*used.image;
-        if kernel == Kernel::Known(Isolation::HostProcess) {
+        if kernel == WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
             let name = format!("HostProcess: any image on {} host", self.target);
             let message = format!(
                 "{} is in a HostProcess container, whose image need not match its node",
                 shown_image(text)
             );
-            return Statement::new(
-                Class::Unchanged,
+            return PlanFinding::new(
+                UpgradeClass::Unchanged,
                 &*used.path,
                 message,
-                Because::row(name, HOST_PROCESS),
+                FindingSource::row(name, HOST_PROCESS),
             );
         }
         let Ok(image) = ImageRef::parse(text) else {
@@ -79,7 +79,7 @@ impl Knowledge<'_> {
             return self.unknown(
                 used,
                 message,
-                Because::row("the form of an image reference", TAGS),
+                FindingSource::row("the form of an image reference", TAGS),
             );
         };
         match self.builds(&image, text) {
@@ -88,17 +88,19 @@ impl Knowledge<'_> {
         }
     }
 
-    fn builds(&self, image: &ImageRef<'_>, text: &str) -> Option<Builds> {
+    fn builds(&self, image: &ImageRef<'_>, text: &str) -> Option<KnownBuilds> {
         let known = |builds, how, source| {
-            Some(Builds {
+            Some(KnownBuilds {
                 known: builds,
                 how,
                 source,
             })
         };
         match self.answers.get(text) {
-            Some(Answer::Builds(builds)) => return known(builds.clone(), "by the registry", VERSIONS),
-            Some(Answer::Missing) | None => {}
+            Some(RegistryAnswer::Builds(builds)) => {
+                return known(builds.clone(), "by the registry", VERSIONS);
+            }
+            Some(RegistryAnswer::Missing) | None => {}
         }
         if let Some(build) = self.facts.images.get(text).and_then(|image| image.build) {
             return known(vec![build], "by the registry", VERSIONS);
@@ -115,7 +117,13 @@ impl Knowledge<'_> {
         known(pause, "by the list of Kubernetes", PAUSE)
     }
 
-    fn of_builds(&self, used: &Use, image: &ImageRef<'_>, known: &Builds, kernel: Kernel) -> Statement {
+    fn of_builds(
+        &self,
+        used: &ImageUse,
+        image: &ImageRef<'_>,
+        known: &KnownBuilds,
+        kernel: WorkloadIsolation,
+    ) -> PlanFinding {
         let best = |isolation| {
             let each = known
                 .known
@@ -133,20 +141,20 @@ impl Knowledge<'_> {
             };
             each.max_by_key(rank)
         };
-        let Some((process, build)) = best(Isolation::Process) else {
+        let Some((process, build)) = best(ContainerIsolation::Process) else {
             let message = format!(
                 "{} is there for no Windows build, {}",
                 shown_image(&used.image),
                 known.how
             );
             return self.propose(
-                self.new_image(used, message, Because::rule("linux-image-on-windows-pod")),
+                self.new_image(used, message, FindingSource::rule("linux-image-on-windows-pod")),
                 image,
             );
         };
-        let (hyper_v, isolated) = best(Isolation::HyperV).unwrap_or((process, build));
+        let (hyper_v, isolated) = best(ContainerIsolation::HyperV).unwrap_or((process, build));
         let row = |how: &str, build: Build| {
-            Because::row(
+            FindingSource::row(
                 format!("{how}: {build} image on {} host", self.target),
                 known.source,
             )
@@ -161,9 +169,9 @@ impl Knowledge<'_> {
         };
         let process_row = || row("process isolation", build);
         match (kernel, process) {
-            (Kernel::Known(Isolation::HyperV), _) if hyper_v == Compatibility::Runs => {
-                let statement = Statement::new(
-                    Class::Unchanged,
+            (WorkloadIsolation::Known(ContainerIsolation::HyperV), _) if hyper_v == Compatibility::Runs => {
+                let statement = PlanFinding::new(
+                    UpgradeClass::Unchanged,
                     &*used.path,
                     of(isolated),
                     row("Hyper-V isolation", isolated),
@@ -172,19 +180,19 @@ impl Knowledge<'_> {
                     return statement;
                 }
                 let remedy = "see that the new nodes offer the handler of its RuntimeClass";
-                Statement {
-                    class: Class::HyperVOnly,
+                PlanFinding {
+                    class: UpgradeClass::HyperVOnly,
                     ..statement
                 }
                 .remedy(remedy)
                 .note()
             }
-            (Kernel::Known(Isolation::HyperV), _) => self.propose(
+            (WorkloadIsolation::Known(ContainerIsolation::HyperV), _) => self.propose(
                 self.new_image(used, of(isolated), row("Hyper-V isolation", isolated)),
                 image,
             ),
             (_, Compatibility::Runs) => {
-                Statement::new(Class::Unchanged, &*used.path, of(build), process_row())
+                PlanFinding::new(UpgradeClass::Unchanged, &*used.path, of(build), process_row())
             }
             (_, Compatibility::Disputed) => {
                 let message = format!("{}; containerd runs that there, and hcsshim may not", of(build));
@@ -196,7 +204,7 @@ impl Knowledge<'_> {
                 format!("{}, and no table says whether that runs", of(build)),
                 process_row(),
             ),
-            (Kernel::InDoubt, Compatibility::Fails) if hyper_v == Compatibility::Runs => {
+            (WorkloadIsolation::InDoubt, Compatibility::Fails) if hyper_v == Compatibility::Runs => {
                 let message = format!(
                     "{}, and its RuntimeClass is not known: only Hyper-V isolation runs that",
                     of(build)
@@ -209,7 +217,7 @@ impl Knowledge<'_> {
                 let is_there = statement
                     .proposed
                     .as_ref()
-                    .is_some_and(|it| it.verified != Verified::Missing);
+                    .is_some_and(|it| it.verified != RegistryCheck::Missing);
                 if hyper_v == Compatibility::Runs && !is_there {
                     self.hyper_v_only(statement)
                 } else {
@@ -219,29 +227,29 @@ impl Knowledge<'_> {
         }
     }
 
-    fn new_image(&self, used: &Use, message: String, because: Because) -> Statement {
-        let statement = Statement::new(Class::NewImage, &*used.path, message, because);
+    fn new_image(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {
+        let statement = PlanFinding::new(UpgradeClass::NewImage, &*used.path, message, because);
         statement.remedy(format!("use an image for {}", named(self.target)))
     }
 
     /// No image for the new build is known: what is left is a virtual machine around the one that is there.
-    fn hyper_v_only(&self, statement: Statement) -> Statement {
+    fn hyper_v_only(&self, statement: PlanFinding) -> PlanFinding {
         let class = self.hyper_v_class.map_or_else(
             || "a RuntimeClass with the handler runhcs-wcow-hypervisor".to_owned(),
             |name| format!("the RuntimeClass {name}"),
         );
-        Statement {
-            class: Class::HyperVOnly,
+        PlanFinding {
+            class: UpgradeClass::HyperVOnly,
             ..statement
         }
-        .by(By::RuntimeClass)
+        .by(BlockedBy::RuntimeClass)
         .remedy(format!(
             "name {class}, or build the image for {}",
             named(self.target)
         ))
     }
 
-    fn or_hyper_v(&self, statement: Statement, hyper_v: Compatibility) -> Statement {
+    fn or_hyper_v(&self, statement: PlanFinding, hyper_v: Compatibility) -> PlanFinding {
         if hyper_v != Compatibility::Runs {
             return statement;
         }
@@ -254,7 +262,7 @@ impl Knowledge<'_> {
     }
 
     /// Adds the image of the target's release by the pattern of this one's tag.
-    fn propose(&self, statement: Statement, image: &ImageRef<'_>) -> Statement {
+    fn propose(&self, statement: PlanFinding, image: &ImageRef<'_>) -> PlanFinding {
         let Some(release) = base_release(self.target) else {
             return statement;
         };
@@ -262,33 +270,33 @@ impl Knowledge<'_> {
             return statement;
         };
         let verified = match self.answers.get(&proposed) {
-            Some(Answer::Missing) => Verified::Missing,
-            Some(Answer::Builds(builds)) => {
+            Some(RegistryAnswer::Missing) => RegistryCheck::Missing,
+            Some(RegistryAnswer::Builds(builds)) => {
                 let runs = |build: &Build| {
-                    compatibility(*build, self.target, Isolation::Process) == Compatibility::Runs
+                    compatibility(*build, self.target, ContainerIsolation::Process) == Compatibility::Runs
                 };
                 if builds.iter().any(runs) {
-                    Verified::Exists
+                    RegistryCheck::Exists
                 } else {
-                    Verified::Missing
+                    RegistryCheck::Missing
                 }
             }
-            None => Verified::NotVerified,
+            None => RegistryCheck::NotVerified,
         };
         let state = match verified {
-            Verified::NotVerified => "proposed, not verified",
-            Verified::Exists => "the registry has it",
-            Verified::Missing => "the registry has no such image",
+            RegistryCheck::NotVerified => "proposed, not verified",
+            RegistryCheck::Exists => "the registry has it",
+            RegistryCheck::Missing => "the registry has no such image",
         };
         let remedy = match verified {
-            Verified::Missing => format!(
+            RegistryCheck::Missing => format!(
                 "build the image for {}: {} would be its name, and {state}",
                 named(self.target),
                 shown_image(&proposed)
             ),
             _ => format!("use {proposed} ({state})"),
         };
-        Statement {
+        PlanFinding {
             proposed: Some(Proposal {
                 image: proposed,
                 verified,
@@ -298,27 +306,27 @@ impl Knowledge<'_> {
     }
 
     /// What the name alone says of an image whose build it does not say.
-    fn of_name(&self, used: &Use, image: &ImageRef<'_>) -> Statement {
+    fn of_name(&self, used: &ImageUse, image: &ImageRef<'_>) -> PlanFinding {
         let text = shown_image(&used.image);
         match os_hint(image) {
             OsHint::DotnetLinuxOnly => {
                 let message = format!("{text} has no Windows variant since .NET 8");
                 self.propose(
-                    self.new_image(used, message, Because::rule("dotnet-tag-linux-only")),
+                    self.new_image(used, message, FindingSource::rule("dotnet-tag-linux-only")),
                     image,
                 )
             }
             OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository => {
                 let message =
                     format!("{text} is for Linux by its name: it does not run on the nodes of today either");
-                self.unknown(used, message, Because::rule("linux-image-on-windows-pod"))
+                self.unknown(used, message, FindingSource::rule("linux-image-on-windows-pod"))
                     .remedy("add nodeSelector kubernetes.io/os: linux, or another image")
             }
             _ => {
                 let because = if image.is_untagged_or_latest() {
-                    Because::rule("image-untagged-or-latest")
+                    FindingSource::rule("image-untagged-or-latest")
                 } else {
-                    Because::row("the build of an image by its name", TAGS)
+                    FindingSource::row("the build of an image by its name", TAGS)
                 };
                 let message =
                     format!("the build of {text} is not known from its name: it may be there for several");
@@ -327,13 +335,13 @@ impl Knowledge<'_> {
         }
     }
 
-    fn unknown(&self, used: &Use, message: String, because: Because) -> Statement {
+    fn unknown(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {
         let told = if self.answers.contains_key(&*used.image) {
             "try it on one node of the new build"
         } else {
             "ask its registry for the builds that it holds (docker manifest inspect), or start a pod of it on one node of the new build"
         };
-        Statement::new(Class::Unknown, &*used.path, message, because).remedy(told)
+        PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because).remedy(told)
     }
 }
 
@@ -341,7 +349,7 @@ impl Knowledge<'_> {
 fn base_release(target: Build) -> Option<&'static Release> {
     let runs = |release: &&Release| {
         !release.tags.is_empty()
-            && compatibility(release.build, target, Isolation::Process) == Compatibility::Runs
+            && compatibility(release.build, target, ContainerIsolation::Process) == Compatibility::Runs
     };
     RELEASES.iter().rev().find(runs)
 }

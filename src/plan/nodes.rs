@@ -2,45 +2,45 @@
 
 use std::collections::BTreeMap;
 
-use super::amount::Amount;
+use super::resource_list::ResourceList;
 use crate::model::build::Build;
 use crate::model::node::{Host, POOL_LABELS};
-use crate::model::object;
+use crate::model::resources;
 
 /// A Windows node.
-pub(super) struct Node {
+pub(super) struct PlannedNode {
     pub host: Host,
     pub uid: String,
     /// Its pool, by index.
     pub pool: usize,
-    pub allocatable: Amount,
+    pub allocatable: ResourceList,
 }
 
 /// Nodes of one build that a platform made together; those without a label of a pool are one for each build.
-pub(super) struct Pool {
+pub(super) struct NodePool {
     /// Its name on its platform.
     pub name: String,
     /// The label that says so; empty for nodes without one.
     pub label: &'static str,
     pub build: Option<Build>,
     pub nodes: u64,
-    pub allocatable: Amount,
+    pub allocatable: ResourceList,
     /// What all pods on its nodes ask for.
-    pub requested: Amount,
+    pub requested: ResourceList,
     /// What of it will be made anew elsewhere: not the pods of DaemonSets, and not those of the nodes themselves.
-    pub moving: Amount,
+    pub moving: ResourceList,
 }
 
 /// Every Windows node that was looked at.
 #[derive(Default)]
-pub(super) struct Nodes {
-    by_name: BTreeMap<String, Node>,
-    pub pools: Vec<Pool>,
+pub(super) struct NodeInventory {
+    by_name: BTreeMap<String, PlannedNode>,
+    pub pools: Vec<NodePool>,
 }
 
-impl Nodes {
+impl NodeInventory {
     /// Takes a node in; nothing where it is no Windows node.
-    pub(super) fn add(&mut self, node: &object::Node<'_>) {
+    pub(super) fn add(&mut self, node: &resources::Node<'_>) {
         let Some(host) = Host::of_node(node, None) else {
             return;
         };
@@ -48,17 +48,17 @@ impl Nodes {
             .iter()
             .find_map(|key| Some((*key, host.labels.get(*key)?.clone())));
         let (label, name) = label.unwrap_or_default();
-        let allocatable = Amount::of(&node.status.allocatable);
-        let same = |pool: &Pool| pool.label == label && pool.name == name && pool.build == host.build;
+        let allocatable = ResourceList::of(&node.status.allocatable);
+        let same = |pool: &NodePool| pool.label == label && pool.name == name && pool.build == host.build;
         let index = self.pools.iter().position(same).unwrap_or_else(|| {
-            self.pools.push(Pool {
+            self.pools.push(NodePool {
                 name,
                 label,
                 build: host.build,
                 nodes: 0,
-                allocatable: Amount::default(),
-                requested: Amount::default(),
-                moving: Amount::default(),
+                allocatable: ResourceList::default(),
+                requested: ResourceList::default(),
+                moving: ResourceList::default(),
             });
             self.pools.len() - 1
         });
@@ -66,7 +66,7 @@ impl Nodes {
             pool.nodes += 1;
             pool.allocatable += allocatable;
         }
-        let node = Node {
+        let node = PlannedNode {
             uid: node.metadata.uid.to_string(),
             pool: index,
             allocatable,
@@ -75,21 +75,21 @@ impl Nodes {
         self.by_name.insert(node.host.name.clone(), node);
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Node> {
+    pub(super) fn get(&self, name: &str) -> Option<&PlannedNode> {
         self.by_name.get(name)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Node> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &PlannedNode> {
         self.by_name.values()
     }
 
     /// The nodes of one build.
-    pub(super) fn of(&self, build: Build) -> impl Iterator<Item = &Node> {
+    pub(super) fn of(&self, build: Build) -> impl Iterator<Item = &PlannedNode> {
         self.all().filter(move |node| node.host.build == Some(build))
     }
 
     /// The nodes of every other build.
-    pub(super) fn not_of(&self, build: Build) -> impl Iterator<Item = &Node> {
+    pub(super) fn not_of(&self, build: Build) -> impl Iterator<Item = &PlannedNode> {
         self.all().filter(move |node| node.host.build != Some(build))
     }
 }

@@ -1,13 +1,13 @@
 //! What a pod template requires of its node: nodeSelector, RuntimeClass, required node affinity, the name of a node.
 
-use crate::model::node_affinity::{self, Match, NodeLabels};
+use crate::model::node_affinity::{self, KnownNodeLabels, Match};
+use crate::model::os_selectors::is_build_label;
 use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS};
-use crate::model::selection::is_build_label;
 use crate::rules::PodCx;
 
 /// The field of the pod that contains a requirement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum RequirementField {
     Selector,
     RuntimeClass,
     Affinity,
@@ -29,7 +29,7 @@ enum Comparison<'c> {
 
 /// One requirement.
 pub(super) struct Requirement<'c> {
-    pub place: Place,
+    pub place: RequirementField,
     /// The label, or the field of nodes.
     pub key: &'c str,
     comparison: Comparison<'c>,
@@ -38,7 +38,7 @@ pub(super) struct Requirement<'c> {
 
 impl Requirement<'_> {
     /// Whether a node satisfies it.
-    pub(super) fn matches(&self, node: &impl NodeLabels) -> Match {
+    pub(super) fn matches(&self, node: &impl KnownNodeLabels) -> Match {
         match self.comparison {
             Comparison::Label(value) => node_affinity::matches_label(self.key, value, node),
             Comparison::NodeName(name) => Match::from(node.node_name() == Some(name)),
@@ -127,7 +127,7 @@ impl<'c> Requirements<'c> {
             .take(MOST)
             .map(|(key, value)| {
                 let path = cx.at(&["nodeSelector"]).key(key).named();
-                equal(Place::Selector, key, value, path)
+                equal(RequirementField::Selector, key, value, path)
             })
             .collect();
         let of_class = cx
@@ -136,7 +136,7 @@ impl<'c> Requirements<'c> {
             .flat_map(|class| &class.node_selector);
         always.extend(of_class.map(|(key, value)| {
             let path = cx.at(&["runtimeClassName"]).named();
-            equal(Place::RuntimeClass, key, value, path)
+            equal(RequirementField::RuntimeClass, key, value, path)
         }));
         let name = cx
             .spec
@@ -144,7 +144,7 @@ impl<'c> Requirements<'c> {
             .as_deref()
             .filter(|name| !name.is_empty() && !as_placed);
         always.extend(name.map(|name| Requirement {
-            place: Place::NodeName,
+            place: RequirementField::NodeName,
             key: "metadata.name",
             comparison: Comparison::NodeName(name),
             path: cx.at(&["nodeName"]).named(),
@@ -168,7 +168,7 @@ impl<'c> Requirements<'c> {
     }
 
     /// Whether a node satisfies all of it.
-    pub(super) fn matches(&self, node: &impl NodeLabels) -> Match {
+    pub(super) fn matches(&self, node: &impl KnownNodeLabels) -> Match {
         let always = least(&self.always, |requirement| requirement.matches(node));
         always.min(self.matches_terms(&|requirement| requirement.matches(node)))
     }
@@ -200,7 +200,7 @@ fn of_term<'c>(
 ) -> impl Iterator<Item = Requirement<'c>> {
     let path = cx.at(REQUIRED_TERMS).item(at);
     let read = move |field: &'static str, index: usize, expression: &'c Expression<'c>| Requirement {
-        place: Place::Affinity,
+        place: RequirementField::Affinity,
         key: &expression.key,
         comparison: if field == "matchFields" {
             Comparison::Field(expression)

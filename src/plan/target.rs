@@ -20,9 +20,9 @@ fn known() -> String {
 
 /// A build, with its release in every output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Target(pub Build);
+pub struct TargetBuild(pub Build);
 
-impl Target {
+impl TargetBuild {
     /// Reads `ltsc2025`, `20H2`, `10.0.26100`, `26100`.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Target {
                 || release.tags.iter().any(|tag| tag.eq_ignore_ascii_case(text))
         };
         if let Some(release) = RELEASES.iter().find(named) {
-            return Ok(Target(release.build));
+            return Ok(TargetBuild(release.build));
         }
         let spelled = if text.starts_with("10.0.") {
             Build::parse_label(text)
@@ -45,20 +45,20 @@ impl Target {
             .map_or(u32::MAX, |release| release.build.number());
         spelled
             .filter(|build| build.number() >= first)
-            .map(Target)
+            .map(TargetBuild)
             .ok_or_else(|| NoRelease {
                 text: text.to_owned(),
             })
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TargetBuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&named(self.0))
     }
 }
 
-impl Serialize for Target {
+impl Serialize for TargetBuild {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;
         let mut object = serializer.serialize_struct("Target", 3)?;
@@ -93,7 +93,11 @@ mod tests {
             ("10.0.26100", 26100),
             ("10.0.26200", 26200),
         ] {
-            assert_eq!(Target::parse(text), Ok(Target(Build::new(build))), "{text}");
+            assert_eq!(
+                TargetBuild::parse(text),
+                Ok(TargetBuild(Build::new(build))),
+                "{text}"
+            );
         }
         for text in [
             "",
@@ -104,7 +108,7 @@ mod tests {
             "10.0.10240",
             "026100",
         ] {
-            let error = Target::parse(text).unwrap_err().to_string();
+            let error = TargetBuild::parse(text).unwrap_err().to_string();
             assert!(
                 error.contains("ltsc2016, 1709") && error.contains("ltsc2025"),
                 "{error}"

@@ -26,8 +26,8 @@ const NEW_NODE: &str = "
 const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 
-fn question() -> Question {
-    Question {
+fn question() -> PlanOptions {
+    PlanOptions {
         to: Build::new(26100),
         from: Vec::new(),
         gmsa_ready: false,
@@ -35,7 +35,11 @@ fn question() -> Question {
 }
 
 /// Plans for objects in YAML, as the command does it.
-fn planned(yaml: &str, question: Question, answers: &[(&str, Answer)]) -> Result<Plan, NoPool> {
+fn planned(
+    yaml: &str,
+    question: PlanOptions,
+    answers: &[(&str, RegistryAnswer)],
+) -> Result<UpgradePlan, NoPool> {
     let parsed = manifest::parse(yaml.as_bytes().to_vec());
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     let kind = |json: &str| {
@@ -50,7 +54,7 @@ fn planned(yaml: &str, question: Question, answers: &[(&str, Answer)]) -> Result
         .collect();
     let mut facts = Facts::new(36, date(2026, 6, 1));
     for (kind, json) in &objects {
-        facts.learn(&Subject::parse(*kind, json, Stage::Stored).unwrap());
+        facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
     }
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
     let mut planner = Planner::new(&facts, &policies, question);
@@ -59,7 +63,7 @@ fn planned(yaml: &str, question: Question, answers: &[(&str, Answer)]) -> Result
             .iter()
             .filter(|(kind, _)| Planner::pass(*kind) == Some(pass))
         {
-            planner.look(*kind, json).unwrap();
+            planner.visit(*kind, json).unwrap();
         }
     }
     for (image, answer) in answers {
@@ -68,7 +72,7 @@ fn planned(yaml: &str, question: Question, answers: &[(&str, Answer)]) -> Result
     planner.plan()
 }
 
-fn plan(yaml: &str) -> Plan {
+fn plan(yaml: &str) -> UpgradePlan {
     planned(yaml, question(), &[]).unwrap()
 }
 
@@ -93,7 +97,7 @@ fn pod(name: &str, owner: &str, node: &str, rest: &str) -> String {
 }
 
 /// Class, whether it can move, and by what; the last statement that holds, or the last one.
-fn said(plan: &Plan, name: &str) -> (Class, bool, Option<By>) {
+fn said(plan: &UpgradePlan, name: &str) -> (UpgradeClass, bool, Option<BlockedBy>) {
     let workload = plan
         .workloads
         .iter()
@@ -145,25 +149,25 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
     .concat();
     let plan = plan(&yaml);
     for (name, class, can_move, by) in [
-        ("same", Class::Unchanged, true, None),
-        ("old", Class::NewImage, false, None),
-        ("isolated", Class::HyperVOnly, true, None),
-        ("isolated-2022", Class::Unchanged, true, None),
-        ("in-doubt", Class::Unknown, false, None),
-        ("own", Class::Unknown, false, None),
-        ("untagged", Class::Unknown, false, None),
-        ("dotnet", Class::NewImage, false, None),
-        ("multi", Class::Unknown, false, None),
-        ("pause", Class::Unchanged, true, None),
-        ("host-process", Class::Unchanged, true, None),
+        ("same", UpgradeClass::Unchanged, true, None),
+        ("old", UpgradeClass::NewImage, false, None),
+        ("isolated", UpgradeClass::HyperVOnly, true, None),
+        ("isolated-2022", UpgradeClass::Unchanged, true, None),
+        ("in-doubt", UpgradeClass::Unknown, false, None),
+        ("own", UpgradeClass::Unknown, false, None),
+        ("untagged", UpgradeClass::Unknown, false, None),
+        ("dotnet", UpgradeClass::NewImage, false, None),
+        ("multi", UpgradeClass::Unknown, false, None),
+        ("pause", UpgradeClass::Unchanged, true, None),
+        ("host-process", UpgradeClass::Unchanged, true, None),
         (
             "host-process-isolated",
-            Class::Blocked,
+            UpgradeClass::Blocked,
             false,
-            Some(By::HostProcess),
+            Some(BlockedBy::HostProcess),
         ),
-        ("init", Class::NewImage, false, None),
-        ("ephemeral", Class::NewImage, false, None),
+        ("init", UpgradeClass::NewImage, false, None),
+        ("ephemeral", UpgradeClass::NewImage, false, None),
     ] {
         assert_eq!(said(&plan, name), (class, can_move, by), "{name}");
     }
@@ -182,7 +186,7 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
     );
     let proposed = old.proposed.as_ref().unwrap();
     assert_eq!(proposed.image, "mcr.microsoft.com/windows/servercore:ltsc2025");
-    assert_eq!(proposed.verified, Verified::NotVerified);
+    assert_eq!(proposed.verified, RegistryCheck::NotVerified);
     assert!(old.remedy.as_deref().unwrap().contains("not verified"));
     assert_eq!(
         of("init").statements[0].path,
@@ -210,24 +214,24 @@ fn every_way_to_name_the_old_nodes_pins() {
         (
             "selector",
             format!("nodeSelector: {{{build}: 10.0.20348}},"),
-            Some(By::NodeSelector),
+            Some(BlockedBy::NodeSelector),
         ),
         ("new", format!("nodeSelector: {{{build}: 10.0.26100}},"), None),
         (
             "trusted",
             "nodeSelector: {transom.dev.node-restriction.kubernetes.io/windows-build: 10.0.20348},"
                 .to_owned(),
-            Some(By::RestrictedBuildLabel),
+            Some(BlockedBy::RestrictedBuildLabel),
         ),
         (
             "pool",
             "nodeSelector: {agentpool: win22},".to_owned(),
-            Some(By::PoolLabel),
+            Some(BlockedBy::PoolLabel),
         ),
         (
             "sku",
             "nodeSelector: {kubernetes.azure.com/os-sku: Windows2022},".to_owned(),
-            Some(By::PoolLabel),
+            Some(BlockedBy::PoolLabel),
         ),
         (
             "sku-new",
@@ -237,19 +241,19 @@ fn every_way_to_name_the_old_nodes_pins() {
         (
             "class",
             "runtimeClassName: windows-2022,".to_owned(),
-            Some(By::RuntimeClass),
+            Some(BlockedBy::RuntimeClass),
         ),
         ("class-new", "runtimeClassName: windows-2025,".to_owned(), None),
-        ("bound", "nodeName: b-1,".to_owned(), Some(By::NodeName)),
+        ("bound", "nodeName: b-1,".to_owned(), Some(BlockedBy::NodeName)),
         (
             "hostname",
             "nodeSelector: {kubernetes.io/hostname: b-1},".to_owned(),
-            Some(By::NodeName),
+            Some(BlockedBy::NodeName),
         ),
         (
             "affinity",
             affinity(&term(build, "In", "10.0.17763, 10.0.20348")),
-            Some(By::NodeAffinity),
+            Some(BlockedBy::NodeAffinity),
         ),
         (
             "affinity-not",
@@ -273,7 +277,7 @@ fn every_way_to_name_the_old_nodes_pins() {
         (
             "field",
             affinity("{matchFields: [{key: metadata.name, operator: In, values: [b-1]}]}"),
-            Some(By::NodeName),
+            Some(BlockedBy::NodeName),
         ),
         (
             "preferred",
@@ -294,12 +298,12 @@ fn every_way_to_name_the_old_nodes_pins() {
         for (name, _, by) in &cases {
             // The new node that is there has no label of AKS.
             let by = if *name == "sku-new" && has_new {
-                Some(By::PoolLabel)
+                Some(BlockedBy::PoolLabel)
             } else {
                 *by
             };
-            let expected = by.map_or((Class::Unchanged, true, None), |by| {
-                (Class::Pinned, false, Some(by))
+            let expected = by.map_or((UpgradeClass::Unchanged, true, None), |by| {
+                (UpgradeClass::Pinned, false, Some(by))
             });
             assert_eq!(said(&plan, name), expected, "{name}, new nodes: {has_new}");
         }
@@ -310,7 +314,7 @@ fn every_way_to_name_the_old_nodes_pins() {
 fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_without_it() {
     let yaml = [NODES, &deployment("fast", LTSC2022, "nodeSelector: {disk: ssd},")].concat();
     let before = plan(&yaml);
-    assert_eq!(said(&before, "fast"), (Class::Unchanged, true, None));
+    assert_eq!(said(&before, "fast"), (UpgradeClass::Unchanged, true, None));
     assert!(
         before.workloads[0]
             .statements
@@ -319,7 +323,10 @@ fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_with
         "{before:#?}"
     );
     let after = plan(&[&yaml, NEW_NODE].concat());
-    assert_eq!(said(&after, "fast"), (Class::Pinned, false, Some(By::NodeLabel)));
+    assert_eq!(
+        said(&after, "fast"),
+        (UpgradeClass::Pinned, false, Some(BlockedBy::NodeLabel))
+    );
     let unknown = plan(
         &[
             NODES,
@@ -329,7 +336,7 @@ fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_with
     );
     assert_eq!(
         said(&unknown, "x").0,
-        Class::Unknown,
+        UpgradeClass::Unknown,
         "a pool of which nothing is known"
     );
 }
@@ -338,14 +345,17 @@ fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_with
 fn an_account_blocks_until_a_pod_with_it_is_ready_on_a_new_node() {
     let account = "securityContext: {windowsOptions: {gmsaCredentialSpecName: web}},";
     let yaml = [NODES, NEW_NODE, &deployment("web", LTSC2022, account)].concat();
-    assert_eq!(said(&plan(&yaml), "web"), (Class::Blocked, false, Some(By::Gmsa)));
-    let asked = Question {
+    assert_eq!(
+        said(&plan(&yaml), "web"),
+        (UpgradeClass::Blocked, false, Some(BlockedBy::Gmsa))
+    );
+    let asked = PlanOptions {
         gmsa_ready: true,
         ..question()
     };
     assert_eq!(
         said(&planned(&yaml, asked, &[]).unwrap(), "web"),
-        (Class::Unchanged, true, None)
+        (UpgradeClass::Unchanged, true, None)
     );
     let elsewhere = [
         &yaml,
@@ -353,10 +363,13 @@ fn an_account_blocks_until_a_pod_with_it_is_ready_on_a_new_node() {
         &pod("db-0", "StatefulSet db", "c-1", ""),
     ]
     .concat();
-    assert_eq!(said(&plan(&elsewhere), "web"), (Class::Unchanged, true, None));
+    assert_eq!(
+        said(&plan(&elsewhere), "web"),
+        (UpgradeClass::Unchanged, true, None)
+    );
     let plug_in = "securityContext: {windowsOptions: {gmsaCredentialSpec: '{\"HostAccountConfig\": {}}'}},";
     let yaml = [NODES, &deployment("web", LTSC2022, plug_in)].concat();
-    assert_eq!(said(&plan(&yaml), "web"), (Class::Unchanged, true, None));
+    assert_eq!(said(&plan(&yaml), "web"), (UpgradeClass::Unchanged, true, None));
 }
 
 #[test]
@@ -371,12 +384,12 @@ fn a_daemonset_must_be_there_for_both_builds() {
     let alone = plan(&[NODES, &old].concat());
     assert_eq!(
         said(&alone, "agent"),
-        (Class::Blocked, false, Some(By::DaemonSet))
+        (UpgradeClass::Blocked, false, Some(BlockedBy::DaemonSet))
     );
     let twin = of("agent-2025", "corp.example/agent:1-ltsc2025", "10.0.26100");
     let both = plan(&[NODES, &old, &twin].concat());
-    assert_eq!(said(&both, "agent"), (Class::Pinned, true, None));
-    assert_eq!(said(&both, "agent-2025"), (Class::Unchanged, true, None));
+    assert_eq!(said(&both, "agent"), (UpgradeClass::Pinned, true, None));
+    assert_eq!(said(&both, "agent-2025"), (UpgradeClass::Unchanged, true, None));
     let stranger = of("other", "corp.example/other:1-ltsc2025", "10.0.26100");
     assert!(!said(&plan(&[NODES, &old, &stranger].concat()), "agent").1);
     let everywhere = workload(
@@ -387,7 +400,7 @@ fn a_daemonset_must_be_there_for_both_builds() {
     );
     assert_eq!(
         said(&plan(&[NODES, &everywhere].concat()), "logs"),
-        (Class::Unchanged, true, None)
+        (UpgradeClass::Unchanged, true, None)
     );
 }
 
@@ -398,7 +411,7 @@ fn a_pod_without_a_controller_is_not_made_anew_and_a_taint_keeps_off() {
     );
     assert_eq!(
         said(&plan(&[NODES, &bare].concat()), "bare"),
-        (Class::Blocked, false, Some(By::NoController))
+        (UpgradeClass::Blocked, false, Some(BlockedBy::NoController))
     );
     let tainted = |taint: &str| NEW_NODE.replace("status:", &format!("spec: {{taints: [{taint}]}}, status:"));
     let with = |taint: &str, kind: &str| {
@@ -415,7 +428,7 @@ fn a_pod_without_a_controller_is_not_made_anew_and_a_taint_keeps_off() {
         .concat();
         said(&plan(&yaml), "web")
     };
-    let blocked = (Class::Blocked, false, Some(By::Taint));
+    let blocked = (UpgradeClass::Blocked, false, Some(BlockedBy::Taint));
     assert_eq!(
         with("{key: team, value: a, effect: NoSchedule}", "Deployment"),
         blocked
@@ -426,11 +439,11 @@ fn a_pod_without_a_controller_is_not_made_anew_and_a_taint_keeps_off() {
             "Deployment"
         )
         .0,
-        Class::Unchanged
+        UpgradeClass::Unchanged
     );
     assert_eq!(
         with("{key: os, value: windows, effect: NoSchedule}", "Deployment").0,
-        Class::Unchanged,
+        UpgradeClass::Unchanged,
         "placement tolerates it"
     );
     assert_eq!(
@@ -449,32 +462,32 @@ fn a_registry_says_what_names_do_not() {
         &deployment("old", "corp.example/shop/api:2-ltsc2019", ""),
     ]
     .concat();
-    let ask = |answers: &[(&str, Answer)]| planned(&yaml, question(), answers).unwrap();
-    let builds = |numbers: &[u32]| Answer::Builds(numbers.iter().copied().map(Build::new).collect());
+    let ask = |answers: &[(&str, RegistryAnswer)]| planned(&yaml, question(), answers).unwrap();
+    let builds = |numbers: &[u32]| RegistryAnswer::Builds(numbers.iter().copied().map(Build::new).collect());
     assert_eq!(
         said(&ask(&[(own, builds(&[17763, 20348]))]), "own").0,
-        Class::Unchanged
+        UpgradeClass::Unchanged
     );
     assert_eq!(
         said(&ask(&[(own, builds(&[17763]))]), "own").0,
-        Class::HyperVOnly,
+        UpgradeClass::HyperVOnly,
         "no tag says what another would be"
     );
-    assert_eq!(said(&ask(&[(own, builds(&[]))]), "own").0, Class::NewImage);
+    assert_eq!(said(&ask(&[(own, builds(&[]))]), "own").0, UpgradeClass::NewImage);
     let new = "corp.example/shop/api:2-ltsc2025";
-    let of_old = |answers: &[(&str, Answer)]| {
+    let of_old = |answers: &[(&str, RegistryAnswer)]| {
         let plan = ask(answers);
         let old = plan.workloads.into_iter().find(|it| it.name == "old").unwrap();
         (old.class, old.statements[0].proposed.as_ref().unwrap().verified)
     };
-    assert_eq!(of_old(&[]), (Class::NewImage, Verified::NotVerified));
+    assert_eq!(of_old(&[]), (UpgradeClass::NewImage, RegistryCheck::NotVerified));
     assert_eq!(
         of_old(&[(new, builds(&[26100]))]),
-        (Class::NewImage, Verified::Exists)
+        (UpgradeClass::NewImage, RegistryCheck::Exists)
     );
     assert_eq!(
-        of_old(&[(new, Answer::Missing)]),
-        (Class::HyperVOnly, Verified::Missing)
+        of_old(&[(new, RegistryAnswer::Missing)]),
+        (UpgradeClass::HyperVOnly, RegistryCheck::Missing)
     );
 }
 
@@ -505,7 +518,7 @@ fn pods_count_for_their_workloads_and_pools_are_drained_when_nothing_holds_them(
     assert_eq!(of("rolled").read_from.as_deref(), Some("rolled-a"));
     assert_eq!(
         (of("rolled").class, &*of("rolled").kind),
-        (Class::Unchanged, "ReplicaSet")
+        (UpgradeClass::Unchanged, "ReplicaSet")
     );
     let steps: Vec<_> = plan
         .order
@@ -526,7 +539,7 @@ fn pods_count_for_their_workloads_and_pools_are_drained_when_nothing_holds_them(
     );
     let after = plan.capacity.last().unwrap().after;
     assert_eq!((after.nodes, after.requested.pods), (1, 5));
-    assert_eq!(plan.capacity[0].after, Room::default());
+    assert_eq!(plan.capacity[0].after, NodeCapacity::default());
     assert_eq!(
         (
             plan.summary.workloads,
@@ -555,7 +568,7 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
     let from = |pool: &str| {
         planned(
             &yaml,
-            Question {
+            PlanOptions {
                 from: vec![pool.to_owned()],
                 ..question()
             },
@@ -632,12 +645,12 @@ fn one_and_the_same_node_must_have_the_labels_and_no_other_taint() {
     .concat();
     let plan = plan(&yaml);
     for (name, expected) in [
-        ("plain", (Class::Unchanged, true, None)),
-        ("gpu", (Class::Blocked, false, Some(By::Taint))),
-        ("tolerating", (Class::Unchanged, true, None)),
-        ("fast", (Class::Blocked, false, Some(By::Taint))),
-        ("both", (Class::Pinned, false, Some(By::NodeLabel))),
-        ("either", (Class::Unchanged, true, None)),
+        ("plain", (UpgradeClass::Unchanged, true, None)),
+        ("gpu", (UpgradeClass::Blocked, false, Some(BlockedBy::Taint))),
+        ("tolerating", (UpgradeClass::Unchanged, true, None)),
+        ("fast", (UpgradeClass::Blocked, false, Some(BlockedBy::Taint))),
+        ("both", (UpgradeClass::Pinned, false, Some(BlockedBy::NodeLabel))),
+        ("either", (UpgradeClass::Unchanged, true, None)),
     ] {
         assert_eq!(said(&plan, name), expected, "{name}");
     }
@@ -661,10 +674,10 @@ fn an_empty_term_of_the_required_affinity_matches_no_node() {
         ]
         .concat();
         let plan = plan(&yaml);
-        let pinned = (Class::Pinned, false, Some(By::NodeAffinity));
+        let pinned = (UpgradeClass::Pinned, false, Some(BlockedBy::NodeAffinity));
         assert_eq!(said(&plan, "empty"), pinned);
         assert_eq!(said(&plan, "none"), pinned);
-        assert_eq!(said(&plan, "either"), (Class::Unchanged, true, None));
+        assert_eq!(said(&plan, "either"), (UpgradeClass::Unchanged, true, None));
         let empty = plan.workloads.iter().find(|it| it.name == "empty").unwrap();
         let statement = empty.statements.last().unwrap();
         assert!(
@@ -692,9 +705,9 @@ fn operating_system_and_architecture_are_compared() {
         ]
         .concat();
         let plan = plan(&yaml);
-        let pinned = (Class::Pinned, false, Some(By::NodeLabel));
+        let pinned = (UpgradeClass::Pinned, false, Some(BlockedBy::NodeLabel));
         assert_eq!(said(&plan, "arm"), pinned);
-        assert_eq!(said(&plan, "amd"), (Class::Unchanged, true, None));
+        assert_eq!(said(&plan, "amd"), (UpgradeClass::Unchanged, true, None));
     }
 }
 
@@ -704,11 +717,11 @@ fn what_the_controller_of_a_daemonset_writes_into_its_pods_pins_nothing() {
     let of_daemon_set = |owner: &str| [NODES, &pod("logs-a", owner, "b-1", own)].concat();
     assert_eq!(
         said(&plan(&of_daemon_set("DaemonSet logs")), "logs"),
-        (Class::Unchanged, true, None)
+        (UpgradeClass::Unchanged, true, None)
     );
     assert_eq!(
         said(&plan(&of_daemon_set("StatefulSet logs")), "logs"),
-        (Class::Pinned, false, Some(By::NodeName)),
+        (UpgradeClass::Pinned, false, Some(BlockedBy::NodeName)),
         "that one wrote its author"
     );
 }

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::amount::Amount;
-use super::images::{Kernel, Use};
-use super::nodes::Nodes;
-use super::pins::World;
+use super::constraints::TargetNodes;
+use super::images::{ImageUse, WorkloadIsolation};
+use super::nodes::NodeInventory;
+use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::requirements::Requirements;
-use super::statement::{Because, By, Class, Statement};
+use super::resource_list::ResourceList;
 use super::target::named;
-use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::image::ImageRef;
 use crate::model::node_affinity::Match;
 use crate::model::pod::{Container, ContainerList, WindowsOptions};
@@ -31,14 +31,14 @@ const MOST: usize = 32;
 
 /// The name of a workload: namespace, kind, name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct Key {
+pub(super) struct WorkloadKey {
     pub namespace: String,
     pub kind: String,
     pub name: String,
 }
 
 /// A group-managed service account that a workload uses.
-pub(super) struct Account {
+pub(super) struct ServiceAccountUse {
     pub path: String,
     /// The name of its credential spec; empty for one that stands in the pod alone.
     pub name: String,
@@ -47,18 +47,18 @@ pub(super) struct Account {
 }
 
 /// A workload for Windows.
-pub(super) struct Workload {
-    pub key: Key,
+pub(super) struct PlannedWorkload {
+    pub key: WorkloadKey,
     /// The pod that it was read from, where its own object was not among what was looked at.
     pub read_from: Option<String>,
     pub is_daemon_set: bool,
     pub replicas: Option<u64>,
-    pub requests: Amount,
-    pub images: Vec<Use>,
-    pub kernel: Kernel,
+    pub requests: ResourceList,
+    pub images: Vec<ImageUse>,
+    pub kernel: WorkloadIsolation,
     /// Everything but images, accounts and what other workloads tell.
-    pub statements: Vec<Statement>,
-    pub accounts: Vec<Account>,
+    pub statements: Vec<PlanFinding>,
+    pub accounts: Vec<ServiceAccountUse>,
     /// The repository of its main container's image; `None` if that is not an image reference.
     pub main_image: Option<String>,
     /// The repositories of all its containers but init and ephemeral ones.
@@ -73,10 +73,10 @@ pub(super) struct Workload {
     pub ready_on: Option<String>,
 }
 
-impl Workload {
+impl PlannedWorkload {
     /// Whether both run the same program, by their images: the main ones agree, and one pod has all that the other has. A
     /// sidecar that both have says nothing.
-    pub(super) fn runs_same_program(&self, other: &Workload) -> bool {
+    pub(super) fn runs_same_program(&self, other: &PlannedWorkload) -> bool {
         let one_has_all = self.repositories.is_subset(&other.repositories)
             || other.repositories.is_subset(&self.repositories);
         self.main_image.is_some() && self.main_image == other.main_image && one_has_all
@@ -85,15 +85,15 @@ impl Workload {
 
 /// What is looked at as what.
 #[derive(Clone, Copy)]
-pub(super) struct Reading<'r, 'c> {
+pub(super) struct WorkloadContext<'r, 'c> {
     pub cx: PodCx<'c>,
-    pub world: &'r World<'r>,
+    pub world: &'r TargetNodes<'r>,
     /// Whether it is a pod that placement and the scheduler have written into.
     pub as_placed: bool,
 }
 
-impl Reading<'_, '_> {
-    pub(super) fn kernel(&self) -> Kernel {
+impl WorkloadContext<'_, '_> {
+    pub(super) fn kernel(&self) -> WorkloadIsolation {
         let names_class = self
             .cx
             .spec
@@ -101,11 +101,11 @@ impl Reading<'_, '_> {
             .as_deref()
             .is_some_and(|name| !name.is_empty());
         if self.cx.spec.has_host_process() {
-            Kernel::Known(Isolation::HostProcess)
+            WorkloadIsolation::Known(ContainerIsolation::HostProcess)
         } else if names_class && self.cx.runtime_class().is_none() {
-            Kernel::InDoubt
+            WorkloadIsolation::InDoubt
         } else {
-            Kernel::Known(self.cx.isolation())
+            WorkloadIsolation::Known(self.cx.isolation())
         }
     }
 
@@ -136,7 +136,7 @@ impl Reading<'_, '_> {
     }
 
     /// The pools that the template may run in as it is.
-    pub(super) fn fits(&self, nodes: &Nodes) -> Vec<usize> {
+    pub(super) fn fits(&self, nodes: &NodeInventory) -> Vec<usize> {
         let requirements = Requirements::of(&self.cx, self.as_placed);
         let mut pools: Vec<usize> = nodes
             .all()
@@ -150,7 +150,7 @@ impl Reading<'_, '_> {
 
     /// Whether no table says that one of its images fails there.
     fn may_run_on(&self, build: Option<Build>) -> bool {
-        let (Some(host), Kernel::Known(isolation)) = (build, self.kernel()) else {
+        let (Some(host), WorkloadIsolation::Known(isolation)) = (build, self.kernel()) else {
             return true;
         };
         let mut images = self
@@ -161,7 +161,7 @@ impl Reading<'_, '_> {
     }
 
     /// Everything that its template says but images and accounts.
-    pub(super) fn statements(&self) -> Vec<Statement> {
+    pub(super) fn statements(&self) -> Vec<PlanFinding> {
         let mut said = self
             .world
             .obstacles(&self.cx, &Requirements::of(&self.cx, self.as_placed));
@@ -176,7 +176,7 @@ impl Reading<'_, '_> {
         said
     }
 
-    fn host_process(&self, said: &mut Vec<Statement>) {
+    fn host_process(&self, said: &mut Vec<PlanFinding>) {
         let path = self
             .cx
             .at(&["securityContext", "windowsOptions", "hostProcess"])
@@ -186,10 +186,15 @@ impl Reading<'_, '_> {
             rule.run_regardless(&self.cx.cx, &mut findings);
         }
         said.extend(findings.iter().map(|finding| {
-            let because = Because::rule(finding.rule.name);
-            Statement::new(Class::Blocked, finding.path.named(), &*finding.message, because)
-                .by(By::HostProcess)
-                .remedy(&*finding.remedy)
+            let because = FindingSource::rule(finding.rule.name);
+            PlanFinding::new(
+                UpgradeClass::Blocked,
+                finding.path.named(),
+                &*finding.message,
+                because,
+            )
+            .by(BlockedBy::HostProcess)
+            .remedy(&*finding.remedy)
         }));
         let versions = self
             .world
@@ -201,40 +206,40 @@ impl Reading<'_, '_> {
                 "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
                 named(self.world.target)
             );
-            let statement = Statement::new(
-                Class::Blocked,
+            let statement = PlanFinding::new(
+                UpgradeClass::Blocked,
                 &*path,
                 message,
-                Because::rule("host-process-version"),
+                FindingSource::rule("host-process-version"),
             );
             said.push(
                 statement
-                    .by(By::HostProcess)
+                    .by(BlockedBy::HostProcess)
                     .remedy("upgrade containerd on them to 1.6 or later"),
             );
         }
         let message = "what a HostProcess container does to its node may differ from release to release, and no object says it";
-        let note = Statement::new(
-            Class::Unchanged,
+        let note = PlanFinding::new(
+            UpgradeClass::Unchanged,
             path,
             message,
-            Because::row("HostProcess containers run on the node itself", HOST_PROCESS),
+            FindingSource::row("HostProcess containers run on the node itself", HOST_PROCESS),
         );
         said.push(
-            note.by(By::HostProcess)
+            note.by(BlockedBy::HostProcess)
                 .remedy("try it on one node of the new build")
                 .note(),
         );
     }
 
     /// The accounts of its containers: of a container that sets either field its own pair, else that of the pod.
-    pub(super) fn accounts(&self) -> Vec<Account> {
+    pub(super) fn accounts(&self) -> Vec<ServiceAccountUse> {
         let of_pod = self
             .cx
             .spec
             .windows_options()
             .filter(|options| has_account(options));
-        let mut found: Vec<Account> = Vec::new();
+        let mut found: Vec<ServiceAccountUse> = Vec::new();
         for container in self.cx.containers().take(MOST_CONTAINERS) {
             let own = container.windows_options().filter(|options| has_account(options));
             let (options, path) = match (own, of_pod) {
@@ -252,7 +257,7 @@ impl Reading<'_, '_> {
             let name = options.gmsa_credential_spec_name.as_deref().unwrap_or_default();
             let spec = options.gmsa_credential_spec.as_deref().unwrap_or_default();
             if found.len() < MOST && !found.iter().any(|known| known.name == name) {
-                found.push(Account {
+                found.push(ServiceAccountUse {
                     path: path.named(),
                     name: name.to_owned(),
                     asks_by_plug_in: spec.contains("HostAccountConfig"),
@@ -272,28 +277,34 @@ fn has_account(options: &WindowsOptions<'_>) -> bool {
     options.gmsa_credential_spec_name.is_some() || options.gmsa_credential_spec.is_some()
 }
 
-fn no_controller() -> Statement {
+fn no_controller() -> PlanFinding {
     let message = "nothing makes the pod anew when its node is drained: it has no controller";
-    let because = Because::row("kubectl drain: pods without a controller", DRAIN);
-    Statement::new(Class::Blocked, "metadata.ownerReferences", message, because)
-        .by(By::NoController)
-        .remedy("make it part of a Deployment or a Job, or create it again once its node is gone")
+    let because = FindingSource::row("kubectl drain: pods without a controller", DRAIN);
+    PlanFinding::new(
+        UpgradeClass::Blocked,
+        "metadata.ownerReferences",
+        message,
+        because,
+    )
+    .by(BlockedBy::NoController)
+    .remedy("make it part of a Deployment or a Job, or create it again once its node is gone")
 }
 
-impl Account {
+impl ServiceAccountUse {
     /// What is to be said of it: Kubernetes names the requirement on nodes, and cannot tell whether new ones meet it.
-    pub(super) fn state(&self, target: &str, proven: Option<&str>) -> Statement {
+    pub(super) fn state(&self, target: &str, proven: Option<&str>) -> PlanFinding {
         let name = if self.name.is_empty() {
             "of its credential spec".to_owned()
         } else {
             shown(&self.name)
         };
-        let because = || Because::row("gMSA: the nodes must be allowed to read the password", GMSA);
-        let said =
-            |class, message: String| Statement::new(class, &*self.path, message, because()).by(By::Gmsa);
+        let because = || FindingSource::row("gMSA: the nodes must be allowed to read the password", GMSA);
+        let said = |class, message: String| {
+            PlanFinding::new(class, &*self.path, message, because()).by(BlockedBy::Gmsa)
+        };
         if let Some(node) = proven {
             return said(
-                Class::Unchanged,
+                UpgradeClass::Unchanged,
                 format!("a pod with the account {name} is ready on {node}"),
             );
         }
@@ -301,14 +312,14 @@ impl Account {
             let message = format!(
                 "the account {name} asks by the plug-in of its credential spec, which the new nodes need"
             );
-            return said(Class::Unchanged, message)
+            return said(UpgradeClass::Unchanged, message)
                 .remedy("see that the new nodes have that plug-in")
                 .note();
         }
         let message = format!(
             "the nodes of {target} must be allowed to read the password of the account {name}, which no object says"
         );
-        said(Class::Blocked, message).remedy(
+        said(UpgradeClass::Blocked, message).remedy(
             "let the new nodes into the security group of the account in Active Directory, then say --gmsa-ready or start \
              a pod with it there",
         )

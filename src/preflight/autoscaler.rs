@@ -3,13 +3,13 @@
 
 use serde::Deserialize;
 
-use super::Sight;
-use crate::cluster::around::Scaled;
+use super::ClusterInput;
+use crate::cluster::around::NodeGroupResource;
 use crate::manifest;
 
 /// One node group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Group {
+pub struct AutoscalerGroup {
     /// Its name, as the cloud knows it.
     pub name: String,
     /// How many of its nodes are ready.
@@ -20,7 +20,7 @@ pub struct Group {
     pub max: u64,
 }
 
-impl Group {
+impl AutoscalerGroup {
     /// Whether the name says that it is for Windows: the status itself does not.
     pub fn sounds_like_windows(&self) -> bool {
         let name = self.name.to_ascii_lowercase();
@@ -34,7 +34,7 @@ impl Group {
 /// The status as releases since 1.30 write it.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Status {
+struct AutoscalerStatus {
     node_groups: Vec<NodeGroup>,
 }
 
@@ -42,33 +42,33 @@ struct Status {
 #[serde(default)]
 struct NodeGroup {
     name: String,
-    health: Health,
+    health: GroupHealth,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct Health {
-    node_counts: Counts,
+struct GroupHealth {
+    node_counts: GroupCounts,
     min_size: u64,
     max_size: u64,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Counts {
-    registered: Registered,
+struct GroupCounts {
+    registered: RegisteredCounts,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Registered {
+struct RegisteredCounts {
     ready: u64,
 }
 
 /// Its node groups; `None` where the text is in neither form that the autoscaler writes.
 ///
 /// Source: `cluster-autoscaler/clusterstate/api/types.go`; before 1.30 it was a text for people.
-pub fn groups(text: &str) -> Option<Vec<Group>> {
+pub fn groups(text: &str) -> Option<Vec<AutoscalerGroup>> {
     if text.trim_start().starts_with("Cluster-autoscaler status") {
         return Some(of_text(text));
     }
@@ -76,8 +76,8 @@ pub fn groups(text: &str) -> Option<Vec<Group>> {
     if !parsed.errors.is_empty() {
         return None;
     }
-    let status: Status = serde_json::from_str(parsed.documents.first()?.json()).ok()?;
-    let group = |group: NodeGroup| Group {
+    let status: AutoscalerStatus = serde_json::from_str(parsed.documents.first()?.json()).ok()?;
+    let group = |group: NodeGroup| AutoscalerGroup {
         name: group.name,
         ready: group.health.node_counts.registered.ready,
         min: group.health.min_size,
@@ -87,13 +87,13 @@ pub fn groups(text: &str) -> Option<Vec<Group>> {
 }
 
 /// `Name: x`, and under it `Health: Healthy (ready=0 … cloudProviderTarget=0 (minSize=0, maxSize=5))`.
-fn of_text(text: &str) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
+fn of_text(text: &str) -> Vec<AutoscalerGroup> {
+    let mut groups: Vec<AutoscalerGroup> = Vec::new();
     for line in text.lines().map(str::trim) {
         if let Some(name) = line.strip_prefix("Name:") {
-            groups.push(Group {
+            groups.push(AutoscalerGroup {
                 name: name.trim().to_owned(),
-                ..Group::default()
+                ..AutoscalerGroup::default()
             });
         } else if let (Some(health), Some(group)) = (line.strip_prefix("Health:"), groups.last_mut()) {
             let number = |key: &str| {
@@ -110,8 +110,8 @@ fn of_text(text: &str) -> Vec<Group> {
 }
 
 /// What makes Windows nodes, and whether it has none now.
-pub fn scaled(sight: Sight<'_>) -> impl Iterator<Item = (&Scaled, bool)> {
-    let has_node = move |pool: &Scaled| {
+pub fn scaled(sight: ClusterInput<'_>) -> impl Iterator<Item = (&NodeGroupResource, bool)> {
+    let has_node = move |pool: &NodeGroupResource| {
         let mut nodes = sight.around.nodes.iter();
         let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
         pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)
@@ -172,7 +172,7 @@ nodeGroups:
 
     #[test]
     fn groups_are_read_as_the_autoscaler_writes_them_now_and_wrote_them_once() {
-        let group = |name: &str, ready, min, max| Group {
+        let group = |name: &str, ready, min, max| AutoscalerGroup {
             name: name.into(),
             ready,
             min,
@@ -192,9 +192,9 @@ nodeGroups:
     #[test]
     fn a_name_is_only_a_hint_and_no_word_of_another_meaning() {
         let sounds = |name: &str| {
-            Group {
+            AutoscalerGroup {
                 name: name.into(),
-                ..Group::default()
+                ..AutoscalerGroup::default()
             }
             .sounds_like_windows()
         };

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::{MOST, Sight, Statement};
+use super::{ClusterInput, MOST, PreflightFinding};
 use crate::cluster::around::AnyNode;
-use crate::engine::scheduling::{Admission, Constraints, constraints};
+use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::model::node_affinity::Match;
+use crate::model::object::Object;
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
-use crate::model::subject::Subject;
 use crate::model::text::{list, shown};
-use crate::scan::Judged;
+use crate::scan::OwnerResult;
 use crate::scan::pods::image_for_windows;
 
 /// How many DaemonSets are told of one by one.
@@ -24,13 +24,13 @@ pub struct DaemonSets<'w> {
     facts: &'w Facts,
     windows_nodes: Vec<&'w AnyNode>,
     linux_nodes: Vec<&'w AnyNode>,
-    statements: Vec<Statement>,
+    statements: Vec<PreflightFinding>,
     more: usize,
 }
 
 impl<'w> DaemonSets<'w> {
     /// None has come by yet.
-    pub fn new(sight: Sight<'w>) -> Self {
+    pub fn new(sight: ClusterInput<'w>) -> Self {
         let nodes = |windows: bool| {
             let nodes = sight.around.nodes.iter();
             nodes.filter(move |node| node.is_windows() == windows).collect()
@@ -45,12 +45,12 @@ impl<'w> DaemonSets<'w> {
     }
 
     /// Looks at one of them.
-    pub fn look(&mut self, judged: &Judged, subject: &Subject<'_>, pod: &PodSpec<'_>) {
+    pub fn visit(&mut self, judged: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
         let name = format!("{}/{}", judged.namespace, judged.name);
         let title = format!("DaemonSet {name}");
         let evidence = [&title];
         // The controller reads the template: no RuntimeClass, and nothing of placement.
-        let Some(constraints) = constraints(subject, self.facts, Admission::AsWritten) else {
+        let Some(constraints) = constraints(subject, self.facts, AdmissionStage::AsWritten) else {
             return;
         };
         let lands = |nodes: &[&'w AnyNode]| -> Vec<String> {
@@ -73,15 +73,15 @@ impl<'w> DaemonSets<'w> {
             );
             let off = self.keeping_off(&constraints);
             if !off.is_empty() {
-                self.tell(Statement::act(
+                self.push(PreflightFinding::act(
                     format!("{what}, and it does not tolerate {} of Windows nodes", list(&off, MOST)),
                     "write the tolerations into its template: its controller reads it, and placement of its pods comes too late",
                 ).by(evidence));
             }
             let wrong = lands(&self.linux_nodes);
             if !wrong.is_empty() {
-                self.tell(
-                    Statement::act(
+                self.push(
+                    PreflightFinding::act(
                         format!(
                             "{what}, and it makes them for Linux nodes too: {}",
                             list(&wrong, MOST)
@@ -100,7 +100,7 @@ impl<'w> DaemonSets<'w> {
             } else {
                 "says no operating system"
             };
-            self.tell(Statement::act(
+            self.push(PreflightFinding::act(
                 format!("{title} {what}, and makes pods for Windows nodes: {}", list(&wrong, MOST)),
                 "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; placement.linuxPods \
                  only warns of a DaemonSet, and nothing of Transom moves pods that are there",
@@ -116,7 +116,7 @@ impl<'w> DaemonSets<'w> {
         taints.map(ToString::to_string).collect()
     }
 
-    fn tell(&mut self, statement: Statement) {
+    fn push(&mut self, statement: PreflightFinding) {
         if self.statements.len() < MOST_TOLD {
             self.statements.push(statement);
         } else {
@@ -126,20 +126,20 @@ impl<'w> DaemonSets<'w> {
 
     /// What is said of DaemonSets.
     /// `is_whole`: whether all of them, and all nodes, could be listed.
-    pub fn statements(&self, is_whole: bool) -> Vec<Statement> {
+    pub fn statements(&self, is_whole: bool) -> Vec<PreflightFinding> {
         let mut all = self.statements.clone();
         if self.more > 0 {
-            all.push(Statement::act(
+            all.push(PreflightFinding::act(
                 format!("so it is with {} more", self.more),
                 "mend these first, and run this again",
             ));
         }
         if !is_whole {
-            all.push(Statement::fine(
+            all.push(PreflightFinding::fine(
                 "not known (not read): DaemonSets, or the nodes that they select",
             ));
         } else if all.is_empty() {
-            all.push(Statement::fine(
+            all.push(PreflightFinding::fine(
                 "each DaemonSet selects and tolerates the nodes that it is for",
             ));
         }

@@ -4,27 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::values::Values;
-use super::workloads::Workloads;
-use super::{Sight, count, wanted};
+use super::helm_values::HelmValues;
+use super::workloads::WorkloadFindings;
+use super::{ClusterInput, count, recommendations};
 use crate::model::node::Taint;
 use crate::model::text::list;
 use crate::registration::{BY_DEFAULT, NEVER};
 
 /// The values that all of this asks for.
-pub fn values(sight: Sight<'_>, workloads: &Workloads<'_>) -> Values {
-    let mut values = Values {
+pub fn values(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> HelmValues {
+    let mut values = HelmValues {
         platform: format!("charts/transom/platforms/{}.yaml", sight.platform.name),
         entries: Vec::new(),
     };
     modes(&mut values, sight, workloads);
-    values.entries.extend(wanted::of_cluster(sight));
-    let marking: BTreeMap<_, _> = workloads.marking.iter().take(wanted::MOST_LABELS).collect();
+    values.entries.extend(recommendations::of_cluster(sight));
+    let marking: BTreeMap<_, _> = workloads
+        .marking
+        .iter()
+        .take(recommendations::MOST_LABELS)
+        .collect();
     if !marking.is_empty() {
         let by = marking.values().filter_map(|by| by.first());
         values.add(
             &["nodePolicy", "spec", "poolLabels"],
-            Value::from(wanted::pool_labels(sight, marking.keys().copied())),
+            Value::from(recommendations::pool_labels(sight, marking.keys().copied())),
             format!(
                 "only Windows nodes have these labels, and workloads select them: {}",
                 list(by, 5)
@@ -37,7 +41,7 @@ pub fn values(sight: Sight<'_>, workloads: &Workloads<'_>) -> Values {
 }
 
 /// Enforce where nothing that is stored would be denied or changed, and where that is known; else Audit.
-fn modes(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) {
+fn modes(values: &mut HelmValues, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
     let (denied, softened) = (workloads.denied_count(), workloads.softened());
     let changed = workloads.all_changed();
     let (mode, why) = if denied > softened {
@@ -79,10 +83,10 @@ fn modes(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) {
 
 /// The taints that Windows nodes carry and that may be required of all of them. A node policy requires one value of a key
 /// and effect: where nodes differ, nothing is set.
-fn node_taints(values: &mut Values, sight: Sight<'_>) {
+fn node_taints(values: &mut HelmValues, sight: ClusterInput<'_>) {
     let mut required: Vec<Taint> = Vec::new();
     let mut differing = Vec::new();
-    for taint in wanted::seen_taints(sight) {
+    for taint in recommendations::observed_taints(sight) {
         // It would evict what runs.
         if taint.effect == "NoExecute" {
             continue;
@@ -108,7 +112,7 @@ fn node_taints(values: &mut Values, sight: Sight<'_>) {
             why,
         );
     }
-    let taints: Vec<Value> = required.iter().map(wanted::taint_value).collect();
+    let taints: Vec<Value> = required.iter().map(recommendations::taint_value).collect();
     let why = "the taints that Windows nodes have; a node without one is reported, and with taints.mode Apply tainted";
     values.add(
         &["nodePolicy", "spec", "taints", "required"],
@@ -117,7 +121,7 @@ fn node_taints(values: &mut Values, sight: Sight<'_>) {
     );
 }
 
-fn excluded_namespaces(values: &mut Values, sight: Sight<'_>, workloads: &Workloads<'_>) {
+fn excluded_namespaces(values: &mut HelmValues, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
     let mut by: BTreeMap<&str, &str> = BTreeMap::new();
     for hooks in sight.around.hooks.iter().filter(|hooks| hooks.sees_pods) {
         for namespace in &hooks.namespaces {

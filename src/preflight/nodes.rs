@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::values::Values;
-use super::{Sight, Statement, count, plan_hint};
+use super::helm_values::HelmValues;
+use super::{ClusterInput, PreflightFinding, count, plan_hint};
 use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Build, supported_on};
 use crate::model::facts::{Runtime, RuntimeClassFacts};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 use crate::model::text::list;
-use crate::plan::Plan;
+use crate::plan::UpgradePlan;
 
 /// The Windows nodes.
 pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
@@ -22,17 +22,21 @@ pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
 }
 
 /// What is said of nodes. What Transom's own pods must tolerate is added to the values.
-pub fn statements(sight: Sight<'_>, plan: Option<&Plan>, values: &mut Values) -> Vec<Statement> {
+pub fn statements(
+    sight: ClusterInput<'_>,
+    plan: Option<&UpgradePlan>,
+    values: &mut HelmValues,
+) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     if !sight.could_list(&["nodes"]) {
-        all.push(Statement::act(
+        all.push(PreflightFinding::act(
             "not known (not read): nodes, and what they say of builds, taints and labels",
             "run this again with the rights of docs/how-to/preflight.md",
         ));
         return all;
     }
     if windows(sight.snapshot).next().is_none() {
-        all.push(Statement::fine("there is no Windows node at the moment"));
+        all.push(PreflightFinding::fine("there is no Windows node at the moment"));
     }
     all.extend(builds(sight));
     all.extend(plan_hint(sight, plan));
@@ -42,7 +46,7 @@ pub fn statements(sight: Sight<'_>, plan: Option<&Plan>, values: &mut Values) ->
         let by =
             windows(sight.snapshot).map(|node| format!("node {} ({})", node.name, node.container_runtime));
         all.push(
-            Statement::act(
+            PreflightFinding::act(
                 "the Windows nodes run Docker, which no release of Kubernetes that is supported can use",
                 "move them to containerd 1.7 or later",
             )
@@ -53,7 +57,7 @@ pub fn statements(sight: Sight<'_>, plan: Option<&Plan>, values: &mut Values) ->
     all
 }
 
-fn builds(sight: Sight<'_>) -> Vec<Statement> {
+fn builds(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut by_build: BTreeMap<Build, Vec<&str>> = BTreeMap::new();
     let mut silent = Vec::new();
     for node in windows(sight.snapshot) {
@@ -73,23 +77,23 @@ fn builds(sight: Sight<'_>) -> Vec<Statement> {
         let support = supported_on(facts.kubernetes);
         all.push(if support.is_some_and(|support| support.lacks(build)) {
             let text = format!("{what}, which Kubernetes 1.{} does not support", facts.kubernetes);
-            Statement::act(text, "move their workloads to nodes of a supported build").by(by)
+            PreflightFinding::act(text, "move their workloads to nodes of a supported build").by(by)
         } else {
             match end {
-                Some(end) if end < facts.today => Statement::act(
+                Some(end) if end < facts.today => PreflightFinding::act(
                     format!("{what}, serviced until {end}"),
                     "move their workloads to nodes of a build that is serviced",
                 )
                 .by(by),
-                Some(end) => Statement::fine(format!("{what}, serviced until {end}")).by(by),
-                None => Statement::fine(what).by(by),
+                Some(end) => PreflightFinding::fine(format!("{what}, serviced until {end}")).by(by),
+                None => PreflightFinding::fine(what).by(by),
             }
         });
     }
     if !silent.is_empty() {
         let text = format!("{} Windows nodes do not say their build", silent.len());
         all.push(
-            Statement::act(
+            PreflightFinding::act(
                 text,
                 "see whether their kubelets run: nothing is placed by build there",
             )
@@ -111,7 +115,7 @@ pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
 }
 
 /// Whether a taint is there to keep Linux pods off Windows nodes, in the words of the field or in the operator's own.
-pub fn is_for_windows(taint: &Taint, sight: Sight<'_>) -> bool {
+pub fn is_for_windows(taint: &Taint, sight: ClusterInput<'_>) -> bool {
     let says = |text: &str| text.to_ascii_lowercase().contains("windows");
     let on_linux = || {
         let linux = sight.around.nodes.iter().filter(|node| !node.is_windows());
@@ -121,21 +125,21 @@ pub fn is_for_windows(taint: &Taint, sight: Sight<'_>) -> bool {
         || (taint.effect != "PreferNoSchedule" && (says(&taint.key) || says(&taint.value)) && !on_linux())
 }
 
-fn taints(sight: Sight<'_>) -> Vec<Statement> {
+fn taints(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     let count = windows(sight.snapshot).count();
     for (taint, nodes) in lasting_taints(sight.snapshot) {
         let by = nodes.iter().map(|name| format!("node {name}"));
         let on = format!("{taint} on {} of {count} Windows nodes", nodes.len());
         all.push(if is_for_windows(&taint, sight) {
-            Statement::fine(format!("the taint {on}: it keeps Linux pods off")).by(by)
+            PreflightFinding::fine(format!("the taint {on}: it keeps Linux pods off")).by(by)
         } else if taint.effect == "PreferNoSchedule" {
-            Statement::fine(format!("the taint {on}: it keeps nothing off")).by(by)
+            PreflightFinding::fine(format!("the taint {on}: it keeps nothing off")).by(by)
         } else {
             let text = format!("the taint {on} says more than Windows: placement will not tolerate it");
             let cure =
                 "where every Windows pod may go there, add it to policy.spec.placement.toleratedTaints";
-            Statement::act(text, cure).by(by)
+            PreflightFinding::act(text, cure).by(by)
         });
     }
     let bare: Vec<String> = windows(sight.snapshot)
@@ -150,12 +154,12 @@ fn taints(sight: Sight<'_>) -> Vec<Statement> {
         );
         let cure = "taint them at their pool; with nodePolicy.spec.taints.mode: Apply Transom sets it, the last step of \
                     docs/how-to/operations.md";
-        all.push(Statement::act(text, cure).by(bare));
+        all.push(PreflightFinding::act(text, cure).by(bare));
     }
     all
 }
 
-fn labels(sight: Sight<'_>) -> Vec<Statement> {
+fn labels(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     for label in [OS_LABEL, BUILD_LABEL] {
         let lacks = |node: &&NodeView| match label {
@@ -176,14 +180,14 @@ fn labels(sight: Sight<'_>) -> Vec<Statement> {
             } else {
                 "the kubelet writes it when it registers: look why it has not"
             };
-            all.push(Statement::act(text, cure).by(lacking));
+            all.push(PreflightFinding::act(text, cure).by(lacking));
         }
     }
     all
 }
 
 /// Where Transom's own two pods would go: Linux nodes, with the tolerations of the chart's default, which are none.
-fn own_pods(sight: Sight<'_>, values: &mut Values) -> Statement {
+fn own_pods(sight: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFinding {
     let nodes = sight.around.nodes.iter();
     let linux: Vec<_> = nodes
         .filter(|node| node.labels.get(OS_LABEL).is_some_and(|os| os == "linux"))
@@ -232,17 +236,17 @@ fn own_pods(sight: Sight<'_>, values: &mut Values) -> Statement {
                 linux.len()
             );
             let cure = format!("the values below tolerate {shown}, as on node {node}");
-            Statement::act(text, cure).by(linux.iter().map(|node| format!("node {}", node.name)))
+            PreflightFinding::act(text, cure).by(linux.iter().map(|node| format!("node {}", node.name)))
         }
-        (0, None) => Statement::act(
+        (0, None) => PreflightFinding::act(
             "there is no Linux node: Transom's own pods would not be scheduled",
             "Transom is a Linux program; add a node with the label kubernetes.io/os: linux",
         ),
-        (1, _) => {
-            Statement::fine("both of Transom's own pods would run on the one Linux node that is open to them")
-                .by(open.iter().map(|name| format!("node {name}")))
-        }
-        (count, _) => Statement::fine(format!("Transom's own pods can run on {count} Linux nodes")),
+        (1, _) => PreflightFinding::fine(
+            "both of Transom's own pods would run on the one Linux node that is open to them",
+        )
+        .by(open.iter().map(|name| format!("node {name}"))),
+        (count, _) => PreflightFinding::fine(format!("Transom's own pods can run on {count} Linux nodes")),
     }
 }
 
@@ -264,14 +268,14 @@ pub fn is_windows_class(name: &str, class: &RuntimeClassFacts) -> bool {
 }
 
 /// What is said of RuntimeClasses.
-pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
+pub fn classes(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let facts = &sight.snapshot.facts;
     let handlers: BTreeSet<&str> = windows(sight.snapshot)
         .flat_map(|node| node.runtime_handlers.iter().map(String::as_str))
         .collect();
     let mut all = Vec::new();
     if !sight.could_list(&["runtimeclasses"]) {
-        all.push(Statement::fine("not known (not read): RuntimeClasses"));
+        all.push(PreflightFinding::fine("not known (not read): RuntimeClasses"));
         return all;
     }
     for (name, class) in &facts.runtime_classes {
@@ -288,7 +292,7 @@ pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
             format!(", for {build}{}", release.unwrap_or_default())
         });
         all.push(
-            Statement::fine(format!(
+            PreflightFinding::fine(format!(
                 "{name} is for Windows: handler {}{of_build}",
                 class.handler
             ))
@@ -297,14 +301,15 @@ pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
         if class.node_selector.is_empty() {
             let text = format!("{name} selects no nodes: pods that name it can go to Linux nodes");
             all.push(
-                Statement::act(text, "give it scheduling.nodeSelector kubernetes.io/os: windows").by(&by),
+                PreflightFinding::act(text, "give it scheduling.nodeSelector kubernetes.io/os: windows")
+                    .by(&by),
             );
         }
         if sight.could_list(&["nodes"]) && !handlers.is_empty() && !handlers.contains(class.handler.as_str())
         {
             let text = format!("no Windows node reports the handler {} of {name}", class.handler);
             all.push(
-                Statement::act(
+                PreflightFinding::act(
                     text,
                     "configure it in containerd on the nodes, or correct the class",
                 )
@@ -315,11 +320,11 @@ pub fn classes(sight: Sight<'_>) -> Vec<Statement> {
         if let Some(build) = build.filter(|build| !is_there(*build)) {
             let text = format!("{name} selects the build {build}, and no node has it");
             let cure = "where its pool is at zero nodes, name the pool in nodePolicy.spec.pools; else delete the class";
-            all.push(Statement::act(text, cure).by(&by));
+            all.push(PreflightFinding::act(text, cure).by(&by));
         }
     }
     if all.is_empty() {
-        all.push(Statement::fine(
+        all.push(PreflightFinding::fine(
             "there is no RuntimeClass for Windows; none is needed",
         ));
     }

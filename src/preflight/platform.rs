@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::cluster::around::{AnyNode, Around};
+use crate::cluster::around::{AnyNode, ClusterEnvironment};
 
 /// A platform, and how it was told.
 #[derive(Clone, PartialEq, Debug)]
@@ -18,7 +18,7 @@ pub struct Platform {
 }
 
 /// A platform with its signs: the most telling first, since Rancher's nodes stand in clouds too.
-struct Signs {
+struct PlatformSigns {
     name: &'static str,
     title: &'static str,
     groups: &'static [&'static str],
@@ -28,36 +28,36 @@ struct Signs {
     providers: &'static [&'static str],
 }
 
-static PLATFORMS: [Signs; 5] = [
-    Signs {
+static PLATFORMS: [PlatformSigns; 5] = [
+    PlatformSigns {
         name: "openshift",
         title: "OpenShift",
         groups: &["config.openshift.io", "security.openshift.io"],
         labels: &["node.openshift.io/"],
         providers: &[],
     },
-    Signs {
+    PlatformSigns {
         name: "aks",
         title: "AKS",
         groups: &[],
         labels: &["kubernetes.azure.com/cluster"],
         providers: &[],
     },
-    Signs {
+    PlatformSigns {
         name: "eks",
         title: "EKS",
         groups: &["vpcresources.k8s.aws", "crd.k8s.amazonaws.com"],
         labels: &["eks.amazonaws.com/"],
         providers: &[],
     },
-    Signs {
+    PlatformSigns {
         name: "gke",
         title: "GKE",
         groups: &["networking.gke.io"],
         labels: &["cloud.google.com/gke-"],
         providers: &[],
     },
-    Signs {
+    PlatformSigns {
         name: "rancher",
         title: "Rancher (RKE2)",
         groups: &["helm.cattle.io", "k3s.cattle.io"],
@@ -68,9 +68,9 @@ static PLATFORMS: [Signs; 5] = [
 
 impl Platform {
     /// Tells it. Where nothing speaks for one it is bare metal: the operator's own nodes.
-    pub fn of(around: &Around) -> Self {
+    pub fn of(around: &ClusterEnvironment) -> Self {
         for signs in &PLATFORMS {
-            let told_by = signs.seen(around);
+            let told_by = signs.evidence(around);
             if !told_by.is_empty() {
                 return Platform {
                     name: signs.name,
@@ -120,20 +120,20 @@ impl Platform {
     }
 }
 
-impl Signs {
-    fn seen(&self, around: &Around) -> Vec<String> {
-        let mut seen: BTreeMap<String, String> = BTreeMap::new();
+impl PlatformSigns {
+    fn evidence(&self, around: &ClusterEnvironment) -> Vec<String> {
+        let mut evidence: BTreeMap<String, String> = BTreeMap::new();
         for group in self.groups {
             if around.groups.contains_key(*group) {
-                seen.insert((*group).to_owned(), format!("API group {group}"));
+                evidence.insert((*group).to_owned(), format!("API group {group}"));
             }
         }
         for node in &around.nodes {
             if let Some((what, said)) = self.of_node(node) {
-                seen.entry(what).or_insert(said);
+                evidence.entry(what).or_insert(said);
             }
         }
-        seen.into_values().collect()
+        evidence.into_values().collect()
     }
 
     fn of_node(&self, node: &AnyNode) -> Option<(String, String)> {
@@ -151,8 +151,8 @@ impl Signs {
 mod tests {
     use super::*;
 
-    fn around(groups: &[&str], label: &str, provider: &str) -> Around {
-        Around {
+    fn around(groups: &[&str], label: &str, provider: &str) -> ClusterEnvironment {
+        ClusterEnvironment {
             groups: groups
                 .iter()
                 .map(|group| ((*group).to_owned(), "v1".to_owned()))
@@ -163,7 +163,7 @@ mod tests {
                 provider_id: provider.into(),
                 ..AnyNode::default()
             }],
-            ..Around::default()
+            ..ClusterEnvironment::default()
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use super::autoscaler::{self, Group, scaled};
-use super::workloads::Workloads;
-use super::{Sight, Statement};
+use super::autoscaler::{self, AutoscalerGroup, scaled};
+use super::workloads::WorkloadFindings;
+use super::{ClusterInput, PreflightFinding};
 
 /// The autoscaler's groups without a ready node, and why they cannot be told where they cannot.
-fn groups(sight: Sight<'_>) -> Result<Vec<Group>, &'static str> {
+fn groups(sight: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str> {
     let Some(text) = &sight.around.autoscaler else {
         return Ok(Vec::new());
     };
@@ -18,7 +18,7 @@ fn groups(sight: Sight<'_>) -> Result<Vec<Group>, &'static str> {
 }
 
 /// What is said of them.
-pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement> {
+pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     for (pool, is_at_zero) in scaled(sight) {
         let build = pool
@@ -31,9 +31,9 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
             } else {
                 "the values below name it in nodePolicy.spec.pools; add its build there"
             };
-            Statement::act(text, cure).by([&pool.source])
+            PreflightFinding::act(text, cure).by([&pool.source])
         } else {
-            Statement::fine(format!("{} makes Windows nodes{build}", pool.source)).by([&pool.source])
+            PreflightFinding::fine(format!("{} makes Windows nodes{build}", pool.source)).by([&pool.source])
         });
     }
     let status = ["ConfigMap kube-system/cluster-autoscaler-status"];
@@ -48,7 +48,7 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
                 );
                 let cure = "name it in nodePolicy.spec.pools with its build and a label that the autoscaler knows; the status says \
                             neither";
-                all.push(Statement::act(text, cure).by(status));
+                all.push(PreflightFinding::act(text, cure).by(status));
             }
             let others: BTreeSet<&str> = others.iter().map(|group| group.name.as_str()).collect();
             if !others.is_empty() {
@@ -56,11 +56,11 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
                     "{} more node groups have no ready node; the status does not say of which system",
                     others.len()
                 );
-                all.push(Statement::fine(text).by(others));
+                all.push(PreflightFinding::fine(text).by(others));
             }
         }
         Err(why) => all.push(
-            Statement::act(
+            PreflightFinding::act(
                 format!("the node groups of the cluster autoscaler are not known: {why}"),
                 "name Windows pools that may be at zero nodes in nodePolicy.spec.pools",
             )
@@ -70,7 +70,7 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
     for ((key, value), by) in &workloads.missing {
         let text = format!("workloads for Windows select {key}={value}, and no node has this label");
         let cure = "where it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; else they wait for ever";
-        all.push(Statement::act(text, cure).by(by));
+        all.push(PreflightFinding::act(text, cure).by(by));
     }
     let makers = [
         "API groups",
@@ -85,9 +85,9 @@ pub fn statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<Statement>
         .collect();
     if !unread.is_empty() {
         let text = format!("not known (not read): {}", unread.join(", "));
-        all.push(Statement::fine(text));
+        all.push(PreflightFinding::fine(text));
     } else if all.is_empty() {
-        all.push(Statement::fine("none is seen"));
+        all.push(PreflightFinding::fine("none is seen"));
     }
     all
 }

@@ -6,10 +6,10 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::around::{AnyNode, Hooks, Scaled};
-use crate::cluster::node::{NodeView, StoredNode};
-use crate::cluster::snapshot::Snapshots;
-use crate::cluster::view::ClusterView;
+use crate::cluster::around::{AnyNode, NodeGroupResource, WebhookPresence};
+use crate::cluster::cache::ClusterCache;
+use crate::cluster::node::{NodeView, WatchedNode};
+use crate::cluster::snapshot::SnapshotBuilder;
 use crate::manifest::parse;
 use crate::model::build::Build;
 use crate::model::facts::Facts;
@@ -17,21 +17,21 @@ use crate::model::node::Taint;
 use crate::model::workload::Kind;
 
 /// A cluster of these nodes, as `(name, system, kernel, taints)`.
-struct World {
-    view: ClusterView,
-    around: Around,
+struct PreflightCluster {
+    view: ClusterCache,
+    around: ClusterEnvironment,
 }
 
-impl World {
+impl PreflightCluster {
     fn of(nodes: &[(&str, &str, &str, &[Taint])]) -> Self {
-        let mut world = World {
-            view: ClusterView {
+        let mut world = PreflightCluster {
+            view: ClusterCache {
                 kubernetes: 36,
-                ..ClusterView::default()
+                ..ClusterCache::default()
             },
-            around: Around {
+            around: ClusterEnvironment {
                 version: "v1.36.2".into(),
-                ..Around::default()
+                ..ClusterEnvironment::default()
             },
         };
         for (name, os, kernel, taints) in nodes {
@@ -39,7 +39,7 @@ impl World {
                 .map(|taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect}))
                 .collect();
             let labels = json!({"kubernetes.io/os": os});
-            let stored: StoredNode = serde_json::from_value(json!({
+            let stored: WatchedNode = serde_json::from_value(json!({
                 "metadata": {"name": name, "labels": labels}, "spec": {"taints": written},
                 "status": {"nodeInfo": {"operatingSystem": os, "kernelVersion": kernel},
                     "runtimeHandlers": [{"name": "runhcs-wcow-process"}]}}))
@@ -69,22 +69,22 @@ impl World {
             |names: &[&str]| -> BTreeSet<String> { names.iter().map(|it| (*it).to_owned()).collect() };
         let unread = &owned(unread);
         let today = date(2026, 1, 1);
-        let snapshot = Snapshots::new(Facts::new(36, today), []).take(
+        let snapshot = SnapshotBuilder::new(Facts::new(36, today), []).take(
             &Arc::new(self.view),
             None,
             jiff::Timestamp::UNIX_EPOCH,
         );
         let platform = Platform::of(&self.around);
-        let sight = Sight {
+        let sight = ClusterInput {
             snapshot: &snapshot,
             around: &self.around,
             platform: &platform,
             unread,
         };
         let facts = facts(sight);
-        let mut workloads = Workloads::new(sight, &facts, &[]);
+        let mut workloads = WorkloadFindings::new(sight, &facts, &[]);
         for (kind, object) in objects {
-            workloads.look(*kind, &object.to_string());
+            workloads.visit(*kind, &object.to_string());
         }
         workloads.not_listed = owned(not_listed);
         workloads.finish();
@@ -111,20 +111,20 @@ fn workload(spec: &Value) -> Value {
 }
 
 #[track_caller]
-fn said<'r>(report: &'r Preflight, part: &str) -> &'r Statement {
+fn finding<'r>(report: &'r Preflight, part: &str) -> &'r PreflightFinding {
     let mut all = report.sections.iter().flat_map(|section| &section.statements);
     all.find(|statement| statement.text.contains(part))
         .unwrap_or_else(|| panic!("{part:?} is not said: {:#?}", report.sections))
 }
 
-fn is_said(report: &Preflight, part: &str) -> bool {
+fn has_finding(report: &Preflight, part: &str) -> bool {
     let mut all = report.sections.iter().flat_map(|section| &section.statements);
     all.any(|statement| statement.text.contains(part))
 }
 
 #[test]
 fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.26100.1", &[mark()]),
     ]);
@@ -139,8 +139,8 @@ fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
         values["tolerations"].is_null() && values["webhooks"].is_null(),
         "{values}"
     );
-    assert!(is_said(&report, "none that is known to clash"));
-    assert!(!is_said(&report, "there is a newer build"));
+    assert!(has_finding(&report, "none that is known to clash"));
+    assert!(!has_finding(&report, "there is a newer build"));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         ("l1", "linux", "6.1", &[][..]),
         ("w1", "windows", "10.0.26100.1", &[mark()][..]),
     ];
-    let report = World::of(&nodes).report_without(&[], &["deployments"], &[]);
+    let report = PreflightCluster::of(&nodes).report_without(&[], &["deployments"], &[]);
     assert_eq!(report.values.json()["policy"]["spec"]["mode"], "Audit");
     assert!(
         report
@@ -172,7 +172,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         "namespaces",
         "mutatingwebhookconfigurations",
     ];
-    let report = World::of(&[]).report_without(&all, &["daemonsets"], &[]);
+    let report = PreflightCluster::of(&[]).report_without(&all, &["daemonsets"], &[]);
     assert_eq!(report.values.json()["policy"]["spec"]["mode"], "Audit");
     for claim in [
         "there is no Linux node",
@@ -182,7 +182,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         "each DaemonSet selects",
         "none is seen",
     ] {
-        assert!(!is_said(&report, claim), "{claim}: {:#?}", report.sections);
+        assert!(!has_finding(&report, claim), "{claim}: {:#?}", report.sections);
     }
     let sections = report.sections.iter().filter(|section| {
         let mut said = section.statements.iter();
@@ -213,7 +213,7 @@ fn the_history_and_the_pods_of_an_owner_that_is_not_judged_count_once() {
         (Kind::Pod, owned("Pod", "web-3-a", 0, "app:3")),
         (Kind::Pod, owned("Pod", "web-3-b", 0, "app:3")),
     ];
-    let report = World::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]).report(&objects);
+    let report = PreflightCluster::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]).report(&objects);
     let denied: Vec<&str> = report.denied.iter().map(|owner| owner.name.as_str()).collect();
     assert!(denied.contains(&"web-3"), "{denied:?}");
     for none in ["web-1", "web-2", "web-3-b"] {
@@ -223,7 +223,7 @@ fn the_history_and_the_pods_of_an_owner_that_is_not_judged_count_once() {
 
 #[test]
 fn what_would_be_denied_or_changed_begins_with_audit() {
-    let world = World::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]);
+    let world = PreflightCluster::of(&[("w1", "windows", "10.0.26100.1", &[mark()])]);
     let windows = json!({"kubernetes.io/os": "windows"});
     let report = world.report(&[
         (
@@ -243,17 +243,20 @@ fn what_would_be_denied_or_changed_begins_with_audit() {
     assert!(!report.denied[0].rules.is_empty());
     assert_eq!(report.gaps[0].what, "Deployment /odd");
     assert!(
-        said(&report, "placement would change")
+        finding(&report, "placement would change")
             .evidence
             .contains(&"tolerations in 1".to_owned())
     );
     // The chart's own pods have nowhere to go.
-    assert_eq!(said(&report, "there is no Linux node").weight, Weight::Act);
+    assert_eq!(
+        finding(&report, "there is no Linux node").weight,
+        FindingStatus::Act
+    );
 }
 
 #[test]
 fn where_placement_would_change_pods_and_nothing_is_denied_the_values_begin_with_audit() {
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.20348.1", &[mark()]),
     ]);
@@ -265,7 +268,7 @@ fn where_placement_would_change_pods_and_nothing_is_denied_the_values_begin_with
 
 #[test]
 fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_these() {
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.20348.1", &[]),
     ]);
@@ -292,7 +295,7 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
 
 #[test]
 fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("w1", "windows", "10.0.20348.1", &[mark()]),
         (
             "w2",
@@ -323,7 +326,7 @@ fn a_taint_with_different_values_on_the_nodes_is_required_of_none() {
 
 #[test]
 fn a_pool_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
-    let mut world = World::of(&[
+    let mut world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         ("w1", "windows", "10.0.20348.1", &[mark()]),
         ("w2", "windows", "10.0.20348.1", &[mark()]),
@@ -345,7 +348,7 @@ fn a_pool_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
 fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
     let spot = Taint::no_schedule("kubernetes.azure.com/scalesetpriority", "spot");
     let own = Taint::no_schedule("team", "windows-build");
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("l1", "linux", "6.1", &[]),
         (
             "w1",
@@ -363,14 +366,14 @@ fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
         .map(|it| it["key"].as_str().unwrap())
         .collect();
     assert_eq!(keys, ["os", "team"]);
-    assert_eq!(said(&report, &spot.to_string()).weight, Weight::Act);
-    assert_eq!(said(&report, &own.to_string()).weight, Weight::Fine);
+    assert_eq!(finding(&report, &spot.to_string()).weight, FindingStatus::Act);
+    assert_eq!(finding(&report, &own.to_string()).weight, FindingStatus::Fine);
 }
 
 #[test]
 fn linux_nodes_that_are_all_tainted_ask_for_tolerations_and_the_control_plane_is_the_last_choice() {
     let control = Taint::no_schedule("node-role.kubernetes.io/control-plane", "");
-    let world = World::of(&[
+    let world = PreflightCluster::of(&[
         ("cp", "linux", "6.1", &[control]),
         (
             "l1",
@@ -390,18 +393,18 @@ fn linux_nodes_that_are_all_tainted_ask_for_tolerations_and_the_control_plane_is
 
 #[test]
 fn a_node_pool_without_nodes_is_named_in_the_values() {
-    let mut world = World::of(&[("l1", "linux", "6.1", &[])]);
-    world.around.scaled.push(Scaled {
+    let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
+    world.around.scaled.push(NodeGroupResource {
         source: "NodePool win".into(),
         name: "win".into(),
         labels: [("karpenter.sh/nodepool".to_owned(), "win".to_owned())].into(),
         taints: vec![mark()],
         is_windows: true,
         build: Some(Build::new(20348)),
-        ..Scaled::default()
+        ..NodeGroupResource::default()
     });
     let report = world.report(&[]);
-    assert_eq!(said(&report, "makes Windows nodes").evidence, ["NodePool win"]);
+    assert_eq!(finding(&report, "makes Windows nodes").evidence, ["NodePool win"]);
     assert_eq!(
         report.values.json()["nodePolicy"]["spec"]["pools"],
         json!([{"name": "win", "build": "10.0.20348", "labels": {"karpenter.sh/nodepool": "win"},
@@ -411,7 +414,7 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
 
 #[test]
 fn a_runtime_class_is_held_against_the_nodes() {
-    let mut world = World::of(&[("w1", "windows", "10.0.20348.1", &[mark()])]);
+    let mut world = PreflightCluster::of(&[("w1", "windows", "10.0.20348.1", &[mark()])]);
     let class = |handler: &str, selector: Value| {
         let class = json!({"metadata": {}, "handler": handler, "scheduling": {"nodeSelector": selector}});
         Arc::new(serde_json::from_value(class).unwrap())
@@ -435,13 +438,13 @@ fn a_runtime_class_is_held_against_the_nodes() {
     ]
     .into();
     let report = world.report(&[]);
-    said(&report, "gone selects the build 10.0.17763, and no node has it");
-    said(
+    finding(&report, "gone selects the build 10.0.17763, and no node has it");
+    finding(
         &report,
         "no Windows node reports the handler runhcs-wcow-hypervisor of odd",
     );
-    said(&report, "open selects no nodes");
-    assert!(!is_said(&report, "gvisor"));
+    finding(&report, "open selects no nodes");
+    assert!(!has_finding(&report, "gvisor"));
     let classes = &report.values.json()["policy"]["spec"]["placement"]["runtimeClasses"];
     assert_eq!(
         *classes,
@@ -488,11 +491,11 @@ fn daemon_sets_are_judged_as_they_are_written() {
             None,
         ),
     ] {
-        let report = World::of(&nodes).report(&[(Kind::DaemonSet, workload(&spec))]);
+        let report = PreflightCluster::of(&nodes).report(&[(Kind::DaemonSet, workload(&spec))]);
         match expected {
-            Some(text) => assert_eq!(said(&report, text).evidence, ["DaemonSet shop/web"], "{spec}"),
+            Some(text) => assert_eq!(finding(&report, text).evidence, ["DaemonSet shop/web"], "{spec}"),
             None => assert!(
-                is_said(&report, "each DaemonSet selects"),
+                has_finding(&report, "each DaemonSet selects"),
                 "{spec}: {:#?}",
                 report.sections
             ),
@@ -502,8 +505,8 @@ fn daemon_sets_are_judged_as_they_are_written() {
 
 #[test]
 fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
-    let mut world = World::of(&[("l1", "linux", "6.1", &[])]);
-    let hooks = |name: &str, namespace: &str| Hooks {
+    let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
+    let hooks = |name: &str, namespace: &str| WebhookPresence {
         is_mutating: true,
         name: name.into(),
         namespaces: [namespace.to_owned()].into(),
@@ -528,16 +531,16 @@ fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
         ])
     );
     assert_eq!(
-        said(&report, "sidecar injectors").evidence,
+        finding(&report, "sidecar injectors").evidence,
         ["MutatingWebhookConfiguration istio-sidecar-injector"]
     );
-    said(&report, "zzz is called after zz-transom");
-    said(&report, "own changes pods; what");
+    finding(&report, "zzz is called after zz-transom");
+    finding(&report, "own changes pods; what");
 }
 
 #[test]
 fn nothing_that_was_seen_leaves_its_comment_or_its_quotes() {
-    let mut values = Values {
+    let mut values = HelmValues {
         platform: "p".into(),
         entries: Vec::new(),
     };
@@ -563,7 +566,7 @@ fn nothing_that_was_seen_leaves_its_comment_or_its_quotes() {
 
 #[test]
 fn the_text_begins_with_what_it_adds_up_to_and_ends_in_the_values() {
-    let world = World::of(&[("w1", "windows", "10.0.20348.1", &[])]);
+    let world = PreflightCluster::of(&[("w1", "windows", "10.0.20348.1", &[])]);
     let bad = workload(&json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true}));
     let report = world.report(&[(Kind::Deployment, bad)]);
     let mut out = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Preflight, Statement, Weight, count};
+use super::{FindingStatus, Preflight, PreflightFinding, count};
 use crate::model::text::{list, one_line};
 
 /// How many workloads that would be denied are named.
@@ -28,10 +28,10 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     for section in &report.sections {
         writeln!(out, "\n{}", section.title)?;
         // What is to be done first.
-        let mut statements: Vec<&Statement> = section.statements.iter().collect();
-        statements.sort_by_key(|statement| statement.weight == Weight::Fine);
+        let mut statements: Vec<&PreflightFinding> = section.statements.iter().collect();
+        statements.sort_by_key(|statement| statement.weight == FindingStatus::Fine);
         for statement in statements {
-            said(out, statement)?;
+            write_finding(out, statement)?;
             if section.title == "Workloads" && statement.text.contains(DENIED) {
                 denied(report, out)?;
             }
@@ -100,7 +100,9 @@ fn first(report: &Preflight) -> Vec<String> {
         ));
     }
     let acts = report.sections.iter().flat_map(|section| &section.statements);
-    let acts = acts.filter(|statement| statement.weight == Weight::Act).count();
+    let acts = acts
+        .filter(|statement| statement.weight == FindingStatus::Act)
+        .count();
     if acts > 0 {
         lines.push(format!(
             "{} to be done; marked with ! below.",
@@ -116,17 +118,17 @@ fn first(report: &Preflight) -> Vec<String> {
     lines
 }
 
-fn said(out: &mut dyn Write, statement: &Statement) -> io::Result<()> {
+fn write_finding(out: &mut dyn Write, statement: &PreflightFinding) -> io::Result<()> {
     let mark = match statement.weight {
-        Weight::Act => "  ! ",
-        Weight::Fine => "  - ",
+        FindingStatus::Act => "  ! ",
+        FindingStatus::Fine => "  - ",
     };
     wrapped(out, mark, &statement.text)?;
     if !statement.evidence.is_empty() {
         wrapped(out, "    seen: ", &statement.evidence.join(", "))?;
     }
     if let Some(cure) = &statement.cure {
-        let label = if statement.weight == Weight::Act {
+        let label = if statement.weight == FindingStatus::Act {
             "do"
         } else {
             "see"

@@ -7,20 +7,22 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::daemon_sets::DaemonSets;
-use super::wanted;
-use super::{MOST, Sight, Statement, count};
-use crate::engine::effective::PolicySet;
+use super::recommendations;
+use super::{ClusterInput, MOST, PreflightFinding, count};
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
+use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
-use crate::model::subject::{Stage, Subject};
 use crate::model::text::list;
 use crate::model::workload::Kind;
 use crate::registration::BY_DEFAULT;
-use crate::scan::report::Gap;
-use crate::scan::{Alike, Judged, Looked, MOST_OWNERS, Outcome, World, look};
+use crate::scan::report::ScanGap;
+use crate::scan::{
+    EvalContext, Evaluated, KnownDuplicates, MOST_OWNERS, OwnerOutcome, OwnerResult, evaluate_stored,
+};
 
 /// How many objects are named that could not be read.
 const MOST_GAPS: usize = 50;
@@ -34,7 +36,7 @@ const MOST_SELECTING: usize = 20;
 /// A workload that would be denied.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Owner {
+pub struct DeniedWorkload {
     /// Its namespace.
     pub namespace: String,
     /// Its kind.
@@ -49,12 +51,12 @@ pub struct Owner {
 
 /// What is said of workloads, as they come by.
 #[derive(Debug)]
-pub struct Workloads<'w> {
-    sight: Sight<'w>,
+pub struct WorkloadFindings<'w> {
+    sight: ClusterInput<'w>,
     /// What is said of DaemonSets.
     pub daemon_sets: DaemonSets<'w>,
-    deny: World<'w>,
-    warn: World<'w>,
+    deny: EvalContext<'w>,
+    warn: EvalContext<'w>,
     /// Labels of pools that only Windows nodes have, and that are no evidence by themselves.
     candidates: BTreeSet<(String, String)>,
     /// How many objects came by.
@@ -64,11 +66,11 @@ pub struct Workloads<'w> {
     /// The same by namespace.
     pub in_namespaces: BTreeMap<String, usize>,
     /// Those that would be denied; beyond the most that are kept they are only counted.
-    pub denied: Vec<Owner>,
+    pub denied: Vec<DeniedWorkload>,
     more_denied: usize,
     softened: usize,
     softened_changed: usize,
-    foreign: Alike,
+    foreign: KnownDuplicates,
     /// The kinds of workloads that could not be listed, as in `deployments`.
     pub not_listed: BTreeSet<String>,
     /// How many would have their pods changed.
@@ -82,7 +84,7 @@ pub struct Workloads<'w> {
     /// The DaemonSets of pod networks, as `namespace/name`.
     pub networks: BTreeSet<String>,
     /// What could not be read.
-    pub unreadable: Vec<Gap>,
+    pub unreadable: Vec<ScanGap>,
     more_unreadable: usize,
 }
 
@@ -96,13 +98,13 @@ const NETWORKS: [&str; 6] = [
     "azure-cns",
 ];
 
-impl<'w> Workloads<'w> {
+impl<'w> WorkloadFindings<'w> {
     /// Nothing has come by yet. `facts`: [`super::facts`]. `excluded`: the namespaces that the webhooks would leave out by
     /// name.
-    pub fn new(sight: Sight<'w>, facts: &'w Facts, excluded: &'w [String]) -> Self {
-        let candidates = wanted::candidates(sight);
-        let policy = wanted::policy(sight);
-        let world = |ignored_fields: IgnoredFields| World {
+    pub fn new(sight: ClusterInput<'w>, facts: &'w Facts, excluded: &'w [String]) -> Self {
+        let candidates = recommendations::candidates(sight);
+        let policy = recommendations::policy(sight);
+        let world = |ignored_fields: IgnoredFields| EvalContext {
             facts,
             policies: Cow::Owned(PolicySet::new(
                 Vec::new(),
@@ -114,7 +116,7 @@ impl<'w> Workloads<'w> {
             excluded,
             registered: None,
         };
-        Workloads {
+        WorkloadFindings {
             sight,
             daemon_sets: DaemonSets::new(sight),
             deny: world(IgnoredFields::Deny),
@@ -127,7 +129,7 @@ impl<'w> Workloads<'w> {
             more_denied: 0,
             softened: 0,
             softened_changed: 0,
-            foreign: Alike::default(),
+            foreign: KnownDuplicates::default(),
             not_listed: BTreeSet::new(),
             changed: 0,
             fields: BTreeMap::new(),
@@ -140,15 +142,15 @@ impl<'w> Workloads<'w> {
     }
 
     /// Looks at one object.
-    pub fn look(&mut self, kind: Kind, json: &str) {
+    pub fn visit(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
         // What does not parse is told by the look.
-        let subject = Subject::parse(kind, json, Stage::Stored);
+        let subject = Object::parse(kind, json, ReviewStage::Stored);
         if subject.is_ok_and(|subject| self.foreign.is_seen(&subject, json)) {
             return;
         }
-        match look(&self.deny, kind, json) {
-            Ok(Looked::Judged(judged)) => self.judged(kind, json, &judged),
+        match evaluate_stored(&self.deny, kind, json) {
+            Ok(Evaluated::Judged(judged)) => self.judged(kind, json, &judged),
             Ok(_) => {}
             Err(error) => self.unread(kind, json, &error.to_string()),
         }
@@ -157,7 +159,7 @@ impl<'w> Workloads<'w> {
     /// What is not named of what could not be read, in one line; at the end.
     pub fn finish(&mut self) {
         if self.more_unreadable > 0 {
-            self.unreadable.push(Gap {
+            self.unreadable.push(ScanGap {
                 what: format!("{} more objects", self.more_unreadable),
                 why: "they do not parse".to_owned(),
                 cure: None,
@@ -186,7 +188,7 @@ impl<'w> Workloads<'w> {
     }
 
     /// Why it is not known whether anything would be denied beside what is named; `None` where it is.
-    pub fn not_known(&self, sight: Sight<'_>) -> Option<String> {
+    pub fn not_known(&self, sight: ClusterInput<'_>) -> Option<String> {
         let judged_by = ["nodes", "runtimeclasses", "namespaces"];
         let judged_by = judged_by
             .into_iter()
@@ -206,7 +208,7 @@ impl<'w> Workloads<'w> {
     }
 
     /// What is said of DaemonSets.
-    pub fn daemon_set_statements(&self) -> Vec<Statement> {
+    pub fn daemon_set_statements(&self) -> Vec<PreflightFinding> {
         let is_whole = !self.not_listed.contains("daemonsets") && self.sight.could_list(&["nodes"]);
         self.daemon_sets.statements(is_whole)
     }
@@ -218,22 +220,22 @@ impl<'w> Workloads<'w> {
         }
         let object: Value = serde_json::from_str(json).unwrap_or_default();
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        self.unreadable.push(Gap {
+        self.unreadable.push(ScanGap {
             what: format!("{kind} {}/{}", text("namespace"), text("name")),
             why: why.to_owned(),
             cure: None,
         });
     }
 
-    fn judged(&mut self, kind: Kind, json: &str, judged: &Judged) {
+    fn judged(&mut self, kind: Kind, json: &str, judged: &OwnerResult) {
         let is_windows = judged.verdict == Verdict::Windows;
         if is_windows {
             self.windows += 1;
             *self.in_namespaces.entry(judged.namespace.clone()).or_default() += 1;
         }
-        if judged.outcome == Outcome::Denied {
-            let softened = match look(&self.warn, kind, json) {
-                Ok(Looked::Judged(warned)) if warned.outcome != Outcome::Denied => {
+        if judged.outcome == OwnerOutcome::Denied {
+            let softened = match evaluate_stored(&self.warn, kind, json) {
+                Ok(Evaluated::Judged(warned)) if warned.outcome != OwnerOutcome::Denied => {
                     let changes = changes_of_pods(&self.warn, kind, json, &warned);
                     self.softened_changed += usize::from(!changes.is_empty());
                     true
@@ -245,14 +247,14 @@ impl<'w> Workloads<'w> {
                 self.more_denied += 1;
                 return;
             }
-            self.denied.push(Owner {
+            self.denied.push(DeniedWorkload {
                 namespace: judged.namespace.clone(),
                 kind: kind.as_str(),
                 name: judged.name.clone(),
                 rules: judged.denied_by(),
                 softened,
             });
-        } else if is_windows && judged.outcome != Outcome::NotAsked {
+        } else if is_windows && judged.outcome != OwnerOutcome::NotAsked {
             let changes = changes_of_pods(&self.deny, kind, json, judged);
             self.changed += usize::from(!changes.is_empty());
             let fields: BTreeSet<String> = changes.iter().filter_map(|path| field(path)).collect();
@@ -260,7 +262,7 @@ impl<'w> Workloads<'w> {
                 *self.fields.entry(field).or_default() += 1;
             }
         }
-        if let Ok(subject) = Subject::parse(kind, json, Stage::Stored)
+        if let Ok(subject) = Object::parse(kind, json, ReviewStage::Stored)
             && let Some(pod) = subject.pod()
         {
             self.selected(judged, pod);
@@ -269,13 +271,13 @@ impl<'w> Workloads<'w> {
                     self.networks
                         .insert(format!("{}/{}", judged.namespace, judged.name));
                 }
-                self.daemon_sets.look(judged, &subject, pod);
+                self.daemon_sets.visit(judged, &subject, pod);
             }
         }
     }
 
     /// Notes the labels of nodes that it selects.
-    fn selected(&mut self, judged: &Judged, pod: &PodSpec<'_>) {
+    fn selected(&mut self, judged: &OwnerResult, pod: &PodSpec<'_>) {
         for (key, value) in &pod.node_selector {
             let label = (key.to_string(), value.to_string());
             if self.candidates.contains(&label) {
@@ -296,16 +298,16 @@ impl<'w> Workloads<'w> {
     }
 
     /// What is said of all of them.
-    pub fn statements(&self) -> Vec<Statement> {
+    pub fn statements(&self) -> Vec<PreflightFinding> {
         let mut all = Vec::new();
         if !self.not_listed.is_empty() {
             let text = format!("not known (not read): {}", list(&self.not_listed, 2 * MOST));
             let cure =
                 "run this again with the rights of docs/how-to/preflight.md before anything is enforced";
-            all.push(Statement::act(text, cure));
+            all.push(PreflightFinding::act(text, cure));
         }
         if self.windows == 0 && self.denied.is_empty() {
-            all.push(Statement::fine(format!(
+            all.push(PreflightFinding::fine(format!(
                 "none of {} {}is for Windows",
                 count(self.objects, "object"),
                 if self.not_listed.is_empty() {
@@ -320,7 +322,7 @@ impl<'w> Workloads<'w> {
             .map(|(namespace, count)| format!("{namespace} {count}"))
             .collect();
         all.push(
-            Statement::fine(format!(
+            PreflightFinding::fine(format!(
                 "{} of {} objects are workloads for Windows, in {}",
                 self.windows,
                 self.objects,
@@ -337,9 +339,9 @@ impl<'w> Workloads<'w> {
                 .denied
                 .iter()
                 .filter(|owner| owner.softened)
-                .map(Owner::title);
+                .map(DeniedWorkload::title);
             all.push(
-                Statement::act(
+                PreflightFinding::act(
                     format!("{softened} of them only for fields that Windows ignores"),
                     "validation.ignoredFields: Warn lets them pass with a warning, ignoredFields: Remove removes the fields from their \
                      pods",
@@ -352,7 +354,7 @@ impl<'w> Workloads<'w> {
                 .map(|(field, count)| format!("{field} in {count}"))
                 .collect();
             all.push(
-                Statement::fine(format!(
+                PreflightFinding::fine(format!(
                     "placement would change the pods of {} more that would pass",
                     self.changed
                 ))
@@ -362,10 +364,10 @@ impl<'w> Workloads<'w> {
         all
     }
 
-    fn denials(&self) -> Statement {
+    fn denials(&self) -> PreflightFinding {
         let rules = most(self.denied.iter().flat_map(|owner| owner.rules.iter().copied()));
         let namespaces = most(self.denied.iter().map(|owner| owner.namespace.as_str()));
-        Statement::act(
+        PreflightFinding::act(
             format!(
                 "{} would be denied at the next create by the chart's defaults; by rule: {}; by namespace: {}",
                 self.denied_count(),
@@ -374,11 +376,11 @@ impl<'w> Workloads<'w> {
             ),
             "install with policy.spec.mode: Audit, fix them (transom explain RULE), and continue with Enforce (docs/how-to/operations.md)",
         )
-        .by(self.denied.iter().map(Owner::title))
+        .by(self.denied.iter().map(DeniedWorkload::title))
     }
 }
 
-impl Owner {
+impl DeniedWorkload {
     /// Its kind, namespace and name.
     pub fn title(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
@@ -398,7 +400,7 @@ fn most<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
         .collect()
 }
 
-fn note(labels: &mut BTreeMap<(String, String), Vec<String>>, label: (String, String), judged: &Judged) {
+fn note(labels: &mut BTreeMap<(String, String), Vec<String>>, label: (String, String), judged: &OwnerResult) {
     let by = labels.entry(label).or_default();
     if by.len() < MOST_SELECTING {
         by.push(format!("{} {}/{}", judged.kind, judged.namespace, judged.name));
@@ -407,13 +409,13 @@ fn note(labels: &mut BTreeMap<(String, String), Vec<String>>, label: (String, St
 
 /// What admission would change in a workload's pods. The workload itself is never changed: one of its pods is made up, and
 /// evaluated.
-fn changes_of_pods(world: &World<'_>, kind: Kind, json: &str, judged: &Judged) -> Vec<String> {
+fn changes_of_pods(world: &EvalContext<'_>, kind: Kind, json: &str, judged: &OwnerResult) -> Vec<String> {
     match kind {
         Kind::Pod => judged.changes.clone(),
         // Its controller reads the template, and placement does not change where its pods go.
         Kind::DaemonSet => Vec::new(),
-        _ => match pod_of(kind, json, judged).map(|pod| look(world, Kind::Pod, &pod)) {
-            Some(Ok(Looked::Judged(pod))) => pod.changes,
+        _ => match pod_of(kind, json, judged).map(|pod| evaluate_stored(world, Kind::Pod, &pod)) {
+            Some(Ok(Evaluated::Judged(pod))) => pod.changes,
             _ => Vec::new(),
         },
     }
@@ -427,7 +429,7 @@ fn field(path: &str) -> Option<String> {
 }
 
 /// A pod as a workload's controller would make it.
-fn pod_of(kind: Kind, json: &str, judged: &Judged) -> Option<String> {
+fn pod_of(kind: Kind, json: &str, judged: &OwnerResult) -> Option<String> {
     let pointer = format!("/{}", kind.template()?.join("/"));
     let object: Value = serde_json::from_str(json).ok()?;
     let template = object.pointer(&pointer)?;

@@ -40,7 +40,7 @@ where
         let mut line = Vec::with_capacity(768);
         let mut serializer = serde_json::Serializer::new(&mut line);
         let mut map = serializer.serialize_map(None).map_err(|_| fmt::Error)?;
-        let mut fields = Fields(&mut map);
+        let mut fields = JsonFields(&mut map);
         fields.add("timestamp", &format_args!("{:.6}", Timestamp::now()));
         fields.add("level", metadata.level().as_str());
         fields.add("target", metadata.target());
@@ -51,16 +51,16 @@ where
 }
 
 /// Writes fields into a map.
-struct Fields<'m, M>(&'m mut M);
+struct JsonFields<'m, M>(&'m mut M);
 
-impl<M: SerializeMap> Fields<'_, M> {
+impl<M: SerializeMap> JsonFields<'_, M> {
     fn add(&mut self, name: &str, value: &(impl serde::Serialize + ?Sized)) {
         // In memory it cannot fail.
         let _ = self.0.serialize_entry(name, value);
     }
 }
 
-impl<M: SerializeMap> Visit for Fields<'_, M> {
+impl<M: SerializeMap> Visit for JsonFields<'_, M> {
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.add(field.name(), &value);
     }

@@ -27,11 +27,11 @@ const LONGEST: usize = 64 << 10;
 #[derive(Clone, Debug)]
 pub(super) struct LogQueue {
     queue: NonBlocking,
-    room: Arc<Room>,
+    room: Arc<QueueCapacity>,
 }
 
 #[derive(Default, Debug)]
-struct Room {
+struct QueueCapacity {
     taken: AtomicUsize,
     /// Lines that were dropped since the log last said so.
     unsaid: AtomicU64,
@@ -42,9 +42,9 @@ impl LogQueue {
     /// A queue before `to`, which counts in `dropped` what it drops. What waits is written, or a second has gone by, when
     /// the guard is dropped.
     pub(super) fn start(to: impl Write + Send + 'static, dropped: Counter) -> (Self, WorkerGuard) {
-        let room = Arc::new(Room {
+        let room = Arc::new(QueueCapacity {
             dropped,
-            ..Room::default()
+            ..QueueCapacity::default()
         });
         let sink = Sink {
             to: BufWriter::with_capacity(PIECE, to),
@@ -108,7 +108,7 @@ fn shortened(line: &[u8]) -> Option<Vec<u8>> {
 /// Writes lines, and gives their room back.
 struct Sink<W: Write> {
     to: BufWriter<W>,
-    room: Arc<Room>,
+    room: Arc<QueueCapacity>,
     /// Whether the last flush failed.
     fails: bool,
 }

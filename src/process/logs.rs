@@ -9,9 +9,9 @@ use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
 use super::json_lines::JsonLines;
-use super::last_words;
 use super::log_queue::LogQueue;
 use super::metrics::Metrics;
+use super::panic_writer;
 
 /// How the process speaks of what it does.
 #[derive(Args, Debug)]
@@ -60,7 +60,7 @@ impl LogArgs {
                 dropped.clone(),
             );
         });
-        last_words::start().context("cannot start a thread for logs")?;
+        panic_writer::start().context("cannot start a thread for logs")?;
         let (queue, guard) = LogQueue::start(std::io::stderr(), dropped);
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)

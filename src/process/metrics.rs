@@ -15,12 +15,12 @@ use prometheus_client::registry::Registry;
 use super::usage::Usage;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Outcome {
+struct ResultLabels {
     result: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Controller {
+struct ControllerLabels {
     controller: &'static str,
 }
 
@@ -43,8 +43,8 @@ const RECONCILE_BUCKETS: [f64; 12] = [
 /// How long the reconciliations of each controller take, and how many of their writes fail; clones count into the same ones.
 #[derive(Clone, Debug)]
 pub struct Reconciles {
-    durations: Family<Controller, Histogram, fn() -> Histogram>,
-    errors: Family<Controller, Counter>,
+    durations: Family<ControllerLabels, Histogram, fn() -> Histogram>,
+    errors: Family<ControllerLabels, Counter>,
 }
 
 impl Reconciles {
@@ -71,7 +71,7 @@ impl Reconciles {
 
     /// Those of one controller, at zero.
     pub fn of(&self, controller: &'static str) -> Reconcile {
-        let labels = Controller { controller };
+        let labels = ControllerLabels { controller };
         Reconcile {
             duration: self.durations.get_or_create_owned(&labels),
             errors: self.errors.get_or_create_owned(&labels),
@@ -107,11 +107,11 @@ struct Results {
 
 impl Results {
     fn register(registry: &mut Registry, name: &str, help: &str) -> Self {
-        let family = Family::<Outcome, Counter>::default();
+        let family = Family::<ResultLabels, Counter>::default();
         registry.register(name, help, family.clone());
         Results {
-            success: family.get_or_create_owned(&Outcome { result: "success" }),
-            error: family.get_or_create_owned(&Outcome { result: "error" }),
+            success: family.get_or_create_owned(&ResultLabels { result: "success" }),
+            error: family.get_or_create_owned(&ResultLabels { result: "error" }),
         }
     }
 

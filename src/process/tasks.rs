@@ -42,7 +42,7 @@ impl Tasks {
     }
 
     /// Starts a task that says why it ended.
-    pub fn spawn_saying<W: ToString>(
+    pub fn spawn_reporting<W: ToString>(
         &mut self,
         name: &'static str,
         task: impl Future<Output = W> + Send + 'static,
@@ -96,7 +96,7 @@ mod tests {
         let ended = reviews.block_on(async {
             let mut tasks = Tasks::on(behind.handle().clone());
             let name = || std::thread::current().name().unwrap_or_default().to_owned();
-            tasks.spawn_saying("a", async move { name() });
+            tasks.spawn_reporting("a", async move { name() });
             tasks.ended().await
         });
         assert_eq!(ended.why.as_deref(), Some("behind"));
@@ -117,7 +117,9 @@ mod tests {
             "the task \"silent\" ended unexpectedly"
         );
         assert_eq!(
-            said("talks", |tasks| tasks.spawn_saying("talks", async { "enough" })).await,
+            said("talks", |tasks| tasks
+                .spawn_reporting("talks", async { "enough" }))
+            .await,
             "the task \"talks\" ended unexpectedly: enough"
         );
         assert_eq!(

@@ -10,8 +10,8 @@
 mod args;
 mod collector;
 mod exporter;
-mod list;
-mod parent;
+mod otel_env;
+mod propagation;
 mod settings;
 
 use hyper::header::HeaderMap;
@@ -23,9 +23,9 @@ use prometheus_client::registry::Registry;
 
 pub use self::args::TracingArgs;
 pub use self::exporter::Exporter;
-pub use self::settings::{Settings, TracingError};
+pub use self::settings::{TracingError, TracingSettings};
 
-use self::exporter::Queue;
+use self::exporter::SpanQueue;
 
 /// Makes spans and hands them on; clones share one queue.
 #[derive(Clone, Debug)]
@@ -35,14 +35,14 @@ pub struct Tracer(SdkTracer);
 ///
 /// # Errors
 /// When the collector's CA cannot be read.
-pub fn start(settings: Settings, registry: &mut Registry) -> Result<(Tracer, Exporter), TracingError> {
+pub fn start(settings: TracingSettings, registry: &mut Registry) -> Result<(Tracer, Exporter), TracingError> {
     let ratio = settings.ratio;
     let (queue, exporter) = exporter::start(settings, registry)?;
     Ok((Tracer::new(queue, ratio), exporter))
 }
 
 impl Tracer {
-    fn new(queue: Queue, ratio: f64) -> Self {
+    fn new(queue: SpanQueue, ratio: f64) -> Self {
         // Resource and limits stand here too, because the SDK would read them from variables that Transom does not have.
         // The resource of an export is the exporter's.
         let provider = SdkTracerProvider::builder()
@@ -60,7 +60,7 @@ impl Tracer {
     /// The span ends, and goes to the queue, when it is dropped.
     pub fn begin(&self, name: &'static str, headers: &HeaderMap) -> Option<Span> {
         let mut context = Context::new();
-        if let Some(parent) = parent::of(headers) {
+        if let Some(parent) = propagation::of(headers) {
             context = context.with_remote_span_context(parent);
         }
         let span = SpanBuilder::from_name(name).with_kind(SpanKind::Server);
@@ -72,7 +72,7 @@ impl Tracer {
 /// A tracer that samples what has no parent by `ratio`, and what it recorded.
 #[cfg(test)]
 pub(crate) fn watched(ratio: f64) -> (Tracer, impl FnMut() -> Option<opentelemetry_sdk::trace::SpanData>) {
-    let (queue, mut spans) = Queue::watched();
+    let (queue, mut spans) = SpanQueue::watched();
     (Tracer::new(queue, ratio), move || spans.try_recv().ok())
 }
 
@@ -138,8 +138,8 @@ mod tests {
         assert!((800..1_200).contains(&half), "{half} of 2000");
     }
 
-    fn settings(address: SocketAddr) -> Settings {
-        Settings {
+    fn settings(address: SocketAddr) -> TracingSettings {
+        TracingSettings {
             url: format!("http://{address}/v1/traces").parse().unwrap(),
             ca: None,
             headers: HeaderMap::new(),

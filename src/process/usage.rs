@@ -16,12 +16,12 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Usage {
     started: f64,
-    read: Mutex<Option<(Instant, Reading)>>,
+    read: Mutex<Option<(Instant, UsageSample)>>,
 }
 
 /// What was read at one time; what cannot be read on a system is missing.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct UsageSample {
     cpu_seconds: Option<f64>,
     resident: Option<i64>,
     virtual_memory: Option<i64>,
@@ -39,14 +39,14 @@ impl Usage {
         }
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self) -> UsageSample {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, reading)) = *read
             && at.elapsed() < FRESH
         {
             return reading;
         }
-        let reading = Reading {
+        let reading = UsageSample {
             cpu_seconds: cpu_seconds(),
             resident: status("VmRSS:"),
             virtual_memory: status("VmSize:"),
@@ -61,7 +61,8 @@ impl Usage {
 impl Collector for Usage {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let reading = self.reading();
-        let mut show = |name: &str, help: &str, metric: &dyn Shown| metric.show(&mut encoder, name, help);
+        let mut show =
+            |name: &str, help: &str, metric: &dyn ExposeMetric| metric.show(&mut encoder, name, help);
         show(
             "process_start_time_seconds",
             "When the process started, in seconds since 1970",
@@ -103,11 +104,11 @@ impl Collector for Usage {
 }
 
 /// A metric without labels.
-trait Shown {
+trait ExposeMetric {
     fn show(&self, encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str) -> Result<(), Error>;
 }
 
-impl<M: EncodeMetric> Shown for M {
+impl<M: EncodeMetric> ExposeMetric for M {
     fn show(&self, encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str) -> Result<(), Error> {
         self.encode(encoder.encode_descriptor(name, help, None, self.metric_type())?)
     }

@@ -1,20 +1,20 @@
 //! What stands in the webhook configurations of a cluster, and what of a policy's wishes the API server therefore never
 //! asks about; the controller reads them.
 
-mod deviations;
+mod drift;
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use self::deviations::Call;
-use super::conditions::{REST, hears};
+use self::drift::WebhookCall;
+use super::match_conditions::{REST, matches_pool_label};
 use super::names;
-use crate::engine::effective::StoredPolicy;
+use crate::engine::policy_set::StoredPolicy;
+use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::node::{PoolLabel, PoolLabelValue};
 use crate::model::policy::{Action, IgnoredFields, LinuxPods, PlacementMode, Policy};
-use crate::model::selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::text::list;
 
 /// Every namespace has this label, so that it selects them all.
@@ -40,26 +40,26 @@ pub struct Configuration {
     /// Its kind and name, for people.
     pub title: String,
     /// Its entries; none where there is no such object.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<RegisteredEntry>,
 }
 
 /// One entry: who is asked about, and how.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Entry {
+pub struct RegisteredEntry {
     name: String,
     namespaces: LabelSelector,
     conditions: Vec<MatchCondition>,
-    call: Call,
+    call: WebhookCall,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Webhook {
+struct StoredWebhook {
     name: String,
     namespace_selector: Option<LabelSelector>,
     match_conditions: Option<Vec<MatchCondition>>,
     #[serde(flatten)]
-    call: Call,
+    call: WebhookCall,
 }
 
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
@@ -69,11 +69,11 @@ struct MatchCondition {
     expression: String,
 }
 
-impl Entry {
+impl RegisteredEntry {
     /// Reads one of `webhooks`; `None` where it is none.
     pub fn read(webhook: &Value) -> Option<Self> {
-        let webhook = Webhook::deserialize(webhook).ok()?;
-        Some(Entry {
+        let webhook = StoredWebhook::deserialize(webhook).ok()?;
+        Some(RegisteredEntry {
             name: webhook.name,
             namespaces: webhook.namespace_selector.unwrap_or_default(),
             conditions: webhook.match_conditions.unwrap_or_default(),
@@ -82,32 +82,33 @@ impl Entry {
     }
 
     /// Without conditions it is asked about everything.
-    fn hears(&self, label: &PoolLabel) -> bool {
+    fn matches_pool_label(&self, label: &PoolLabel) -> bool {
         let mut conditions = self.conditions.iter();
-        self.conditions.is_empty() || conditions.any(|condition| hears(&condition.expression, label))
+        self.conditions.is_empty()
+            || conditions.any(|condition| matches_pool_label(&condition.expression, label))
     }
 
     /// Whether it leaves a part of the Windows pods to `certain`.
-    fn leaves_some(&self) -> bool {
+    fn excludes_certain(&self) -> bool {
         (self.conditions.iter()).any(|condition| condition.name == REST)
     }
 }
 
 impl Configuration {
-    fn entry(&self, name: &str) -> Option<&Entry> {
+    fn entry(&self, name: &str) -> Option<&RegisteredEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
     /// Whether every Windows pod is asked about: by the entry of this name, or by it and `certain`.
-    fn is_whole(&self, sign: &str) -> bool {
+    fn is_complete(&self, sign: &str) -> bool {
         let sign = self.entry(sign);
-        sign.is_some_and(|sign| !sign.leaves_some() || self.entry(names::CERTAIN_VALIDATE).is_some())
+        sign.is_some_and(|sign| !sign.excludes_certain() || self.entry(names::CERTAIN_VALIDATE).is_some())
     }
 }
 
 /// Something that a policy wishes and that has no effect, because the API server never asks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gap {
+pub struct CoverageGap {
     /// In one word.
     pub reason: &'static str,
     /// What is missing, and what mends it.
@@ -115,7 +116,7 @@ pub struct Gap {
 }
 
 /// An entry that is there only for those who ask for it, in both phases.
-struct Optional {
+struct OptionalEntry {
     names: [&'static str; 2],
     wish: String,
     value: &'static str,
@@ -141,19 +142,19 @@ impl Configurations {
         stored: &StoredPolicy,
         pool_labels: &[PoolLabel],
         counts_in: &(impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)> + Clone),
-    ) -> Vec<Gap> {
+    ) -> Vec<CoverageGap> {
         let policy = &stored.policy;
         let removes = policy.ignored_fields == IgnoredFields::Remove;
         if policy.validation == Action::Disabled && policy.placement == PlacementMode::Disabled && !removes {
             return Vec::new();
         }
         let without = self.phases().into_iter();
-        let without = without.filter(|(configuration, sign)| !configuration.is_whole(sign));
+        let without = without.filter(|(configuration, sign)| !configuration.is_complete(sign));
         let without: Vec<&str> = without
             .map(|(configuration, _)| configuration.title.as_str())
             .collect();
         if !without.is_empty() {
-            return vec![Gap {
+            return vec![CoverageGap {
                 reason: "NoWebhooks",
                 message: format!(
                     "no effect on what is created: there is no {}, or an entry of it is missing, so the API server does not call Transom; run helm upgrade again, or transom \
@@ -162,27 +163,27 @@ impl Configurations {
                 ),
             }];
         }
-        let mut gaps: Vec<Gap> = optional(policy)
+        let mut gaps: Vec<CoverageGap> = optional(policy)
             .iter()
             .filter_map(|wish| self.gap(wish, &stored.namespace_selector, counts_in.clone()))
             .collect();
-        gaps.extend(self.unheard(pool_labels));
+        gaps.extend(self.unmatched_pool_labels(pool_labels));
         gaps
     }
 
     /// What is wrong with the registration, whatever a policy wishes.
-    pub fn amiss(&self) -> Vec<Gap> {
-        let contested = self.contested.iter().map(|said| Gap {
+    pub fn problems(&self) -> Vec<CoverageGap> {
+        let contested = self.contested.iter().map(|said| CoverageGap {
             reason: "CaBundleOverwritten",
             message: said.clone(),
         });
-        let deviations = self.deviations();
-        let differs = (!deviations.is_empty()).then(|| Gap {
+        let drift = self.drift();
+        let differs = (!drift.is_empty()).then(|| CoverageGap {
             reason: "Differs",
             message: format!(
                 "the webhook configurations are not as Transom registers them: {}; run helm upgrade again, or transom generate \
                  webhooks | kubectl apply --server-side --force-conflicts -f -",
-                deviations.join("; ")
+                drift.join("; ")
             ),
         });
         contested.chain(differs).collect()
@@ -198,11 +199,11 @@ impl Configurations {
 
     fn gap<'n>(
         &self,
-        wish: &Optional,
+        wish: &OptionalEntry,
         selector: &LabelSelector,
         counts_in: impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)>,
-    ) -> Option<Gap> {
-        let Optional {
+    ) -> Option<CoverageGap> {
+        let OptionalEntry {
             names: [of_mutate, of_validate],
             wish: said,
             value,
@@ -223,7 +224,7 @@ impl Configurations {
             )
         };
         if entries.iter().any(|(entry, _)| entry.is_none()) {
-            return Some(Gap {
+            return Some(CoverageGap {
                 reason: "EntryMissing",
                 message: format!(
                     "{said} has no effect: the webhook configurations lack the entry {of_mutate} or {of_validate}; {}",
@@ -234,8 +235,9 @@ impl Configurations {
         // Namespaces that the entry for any sign leaves out are left out on purpose.
         let is_asked = |labels| {
             entries.iter().all(|(entry, sign)| {
-                let selects =
-                    |entry: Option<&Entry>| entry.is_some_and(|entry| entry.namespaces.selects(labels));
+                let selects = |entry: Option<&RegisteredEntry>| {
+                    entry.is_some_and(|entry| entry.namespaces.selects(labels))
+                };
                 selects(*entry) || !selects(*sign)
             })
         };
@@ -243,7 +245,7 @@ impl Configurations {
             .filter(|(_, labels)| !is_asked(labels))
             .map(|(name, _)| name)
             .collect();
-        (!left_out.is_empty()).then(|| Gap {
+        (!left_out.is_empty()).then(|| CoverageGap {
             reason: "NamespacesLeftOut",
             message: format!(
                 "{said} has no effect in {}: {of_mutate} and {of_validate} do not both select them; {}",
@@ -254,31 +256,31 @@ impl Configurations {
     }
 
     /// The labels of pools that no condition hears.
-    fn unheard(&self, pool_labels: &[PoolLabel]) -> Option<Gap> {
+    fn unmatched_pool_labels(&self, pool_labels: &[PoolLabel]) -> Option<CoverageGap> {
         let heard = |label: &PoolLabel| {
             self.phases().iter().all(|(configuration, sign)| {
                 let names = [*sign, names::CERTAIN_VALIDATE];
                 let mut entries = names.iter().filter_map(|name| configuration.entry(name));
-                entries.all(|entry| entry.hears(label))
+                entries.all(|entry| entry.matches_pool_label(label))
             })
         };
-        let unheard: Vec<&PoolLabel> = (pool_labels.iter())
+        let unmatched_pool_labels: Vec<&PoolLabel> = (pool_labels.iter())
             .filter(|label| !heard(label))
             .take(NAMED)
             .collect();
-        if unheard.is_empty() {
+        if unmatched_pool_labels.is_empty() {
             return None;
         }
-        let values: Vec<Value> = (unheard.iter())
+        let values: Vec<Value> = (unmatched_pool_labels.iter())
             .map(|label| match &label.value {
                 PoolLabelValue::Exact(value) => json!({"key": label.key, "values": [value]}),
                 PoolLabelValue::Prefix(prefix) => json!({"key": label.key, "valuePrefix": prefix}),
             })
             .collect();
-        let flags: Vec<String> = (unheard.iter())
+        let flags: Vec<String> = (unmatched_pool_labels.iter())
             .map(|label| format!("--pool-label \'{label}\'"))
             .collect();
-        Some(Gap {
+        Some(CoverageGap {
             reason: "PoolLabelsUnknown",
             message: format!(
                 "the webhook configurations do not know all poolLabels of the node policies, so that Transom is not called for \
@@ -290,10 +292,10 @@ impl Configurations {
     }
 }
 
-fn optional(policy: &Policy) -> Vec<Optional> {
+fn optional(policy: &Policy) -> Vec<OptionalEntry> {
     let mut wishes = Vec::new();
     if policy.linux_pods != LinuxPods::Disabled {
-        wishes.push(Optional {
+        wishes.push(OptionalEntry {
             names: [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE],
             wish: format!("placement.linuxPods: {}", policy.linux_pods),
             value: "webhooks.linuxPods",
@@ -301,7 +303,7 @@ fn optional(policy: &Policy) -> Vec<Optional> {
         });
     }
     if let Some(os) = policy.namespace_default_os {
-        wishes.push(Optional {
+        wishes.push(OptionalEntry {
             names: [names::DEFAULT_OS_MUTATE, names::DEFAULT_OS_VALIDATE],
             wish: format!("evidence.namespaceDefaultOS: {os:?}"),
             value: "webhooks.defaultOS",

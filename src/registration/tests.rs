@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Both configurations with everything that can be opted into.
 fn everything() -> [Value; 2] {
-    let options = Options {
+    let options = RegistrationOptions {
         validate_failure_policy: FailurePolicy::Fail,
         timeout: Duration::from_secs(30),
         linux_pods: Some(LabelSelector::default()),
@@ -13,7 +13,7 @@ fn everything() -> [Value; 2] {
             match_labels: Some([("team".to_owned(), "a".to_owned())].into()),
             match_expressions: Some(vec![requirement("tier", "Exists", &[])]),
         }),
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
     [
         serde_json::to_value(mutating(&options)).unwrap(),
@@ -50,9 +50,9 @@ fn the_names_are_frozen() {
 #[test]
 fn one_entry_in_each_phase_is_for_all_windows_pods_unless_some_of_them_fail_closed() {
     let made = |failure_policy: FailurePolicy| {
-        let options = Options {
+        let options = RegistrationOptions {
             validate_failure_policy: failure_policy,
-            ..Options::default()
+            ..RegistrationOptions::default()
         };
         let both = [
             serde_json::to_value(mutating(&options)).unwrap(),
@@ -119,7 +119,7 @@ fn only_certain_may_fail_closed_and_none_may_be_slow() {
             "{entry}"
         );
     }
-    let plain = serde_json::to_value(validating(&Options::default())).unwrap();
+    let plain = serde_json::to_value(validating(&RegistrationOptions::default())).unwrap();
     assert_eq!(webhooks(&plain)[0]["failurePolicy"], "Ignore");
 }
 
@@ -164,7 +164,7 @@ fn nothing_is_matched_that_a_cluster_lives_by() {
 fn what_is_left_out_is_what_the_selector_does_not_select() {
     use kube::core::{Selector, SelectorExt as _};
     const NAME: &str = "kubernetes.io/metadata.name";
-    let options = Options::default();
+    let options = RegistrationOptions::default();
     let selector = Selector::try_from(options.namespaces(None)).unwrap();
     let mut excluded = options.excluded_namespaces.clone();
     excluded.push("transom-system".to_owned());
@@ -208,10 +208,10 @@ fn what_is_opted_into_keeps_the_exclusions() {
 
 #[test]
 fn a_url_is_called_at_its_paths() {
-    let options = Options {
-        endpoint: Endpoint::Url("https://127.0.0.1:8443/".to_owned()),
+    let options = RegistrationOptions {
+        endpoint: WebhookEndpoint::Url("https://127.0.0.1:8443/".to_owned()),
         ca_bundle: Some(b"pem".to_vec()),
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
     let validating = serde_json::to_value(validating(&options)).unwrap();
     assert_eq!(

@@ -21,10 +21,10 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tower::Service;
 
-use super::address::{Place, connectable};
-use super::challenge::Challenge;
-use super::manifest::{self, Reading};
-use super::{Found, Trouble};
+use super::auth::AuthChallenge;
+use super::endpoint::{RegistryEndpoint, connectable};
+use super::manifest::{self, ManifestContent};
+use super::{RegistryError, RegistryImage};
 use crate::process::with_causes;
 
 /// How long a request may take, its answer with it.
@@ -46,8 +46,8 @@ pub enum NoClient {
 }
 
 /// What requests are sent by.
-pub(super) struct Client {
-    http: legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
+pub(super) struct RegistryClient {
+    http: legacy::Client<HttpsConnector<HttpConnector<PublicResolver>>, Full<Bytes>>,
 }
 
 /// How the addresses of a host name are found.
@@ -56,9 +56,9 @@ type Lookup = fn(Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 /// Finds the addresses of a host name, and passes on those that a registry may have. What is connected to is what was
 /// checked: a name that has another address a moment later gains nothing.
 #[derive(Clone)]
-pub(super) struct Resolver(Lookup);
+pub(super) struct PublicResolver(Lookup);
 
-impl Service<Name> for Resolver {
+impl Service<Name> for PublicResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
     type Future = BoxFuture<'static, io::Result<Self::Response>>;
@@ -85,7 +85,7 @@ fn system_lookup(name: Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> 
     })
 }
 
-struct Answer {
+struct RegistryResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
@@ -93,7 +93,7 @@ struct Answer {
     is_own: bool,
 }
 
-impl Client {
+impl RegistryClient {
     pub fn new() -> Result<Self, NoClient> {
         Self::by(system_lookup)
     }
@@ -105,7 +105,7 @@ impl Client {
             .with_native_roots()
             .map_err(NoClient::NoCa)?
             .with_no_client_auth();
-        let mut http = HttpConnector::new_with_resolver(Resolver(lookup));
+        let mut http = HttpConnector::new_with_resolver(PublicResolver(lookup));
         http.enforce_http(false);
         http.set_nodelay(true);
         let connector = HttpsConnectorBuilder::new()
@@ -116,21 +116,21 @@ impl Client {
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build(connector);
-        Ok(Client { http })
+        Ok(RegistryClient { http })
     }
 
     /// Which builds there are of the image at a place.
-    pub async fn look_up(&self, place: &Place) -> Result<Found, Trouble> {
+    pub async fn look_up(&self, place: &RegistryEndpoint) -> Result<RegistryImage, RegistryError> {
         let mut token = None;
         let manifest = self.get(place, "manifests", &place.reference, &mut token).await?;
         if manifest.status == StatusCode::NOT_FOUND && manifest::is_error(&manifest.body) {
-            return Ok(Found::Missing);
+            return Ok(RegistryImage::Missing);
         }
         match manifest::read(&taken(manifest)?)? {
-            Reading::Builds(builds) => Ok(Found::Builds(builds)),
-            Reading::Config(digest) => {
+            ManifestContent::Builds(builds) => Ok(RegistryImage::Builds(builds)),
+            ManifestContent::Config(digest) => {
                 let config = self.get(place, "blobs", &digest, &mut token).await?;
-                manifest::of_config(&taken(config)?).map(Found::Builds)
+                manifest::of_config(&taken(config)?).map(RegistryImage::Builds)
             }
         }
     }
@@ -138,18 +138,18 @@ impl Client {
     /// Gets something of a repository, with an anonymous token where the registry demands one.
     async fn get(
         &self,
-        place: &Place,
+        place: &RegistryEndpoint,
         kind: &str,
         reference: &str,
         token: &mut Option<HeaderValue>,
-    ) -> Result<Answer, Trouble> {
-        let uri = place.uri(kind, reference).map_err(Trouble::Registry)?;
+    ) -> Result<RegistryResponse, RegistryError> {
+        let uri = place.uri(kind, reference).map_err(RegistryError::Registry)?;
         let first = self.follow(place, uri.clone(), token.as_ref()).await?;
         if first.status != StatusCode::UNAUTHORIZED || !first.is_own || token.is_some() {
             return Ok(first);
         }
         let mut demands = first.headers.get_all(WWW_AUTHENTICATE).iter();
-        let challenge = demands.find_map(|header| Challenge::parse(header.to_str().ok()?));
+        let challenge = demands.find_map(|header| AuthChallenge::parse(header.to_str().ok()?));
         let Some(challenge) = challenge else {
             return Ok(first);
         };
@@ -158,32 +158,41 @@ impl Client {
     }
 
     /// A token that is given to all who ask.
-    async fn token(&self, place: &Place, challenge: &Challenge) -> Result<HeaderValue, Trouble> {
+    async fn token(
+        &self,
+        place: &RegistryEndpoint,
+        challenge: &AuthChallenge,
+    ) -> Result<HeaderValue, RegistryError> {
         #[derive(Deserialize)]
         struct Given {
             token: Option<String>,
             access_token: Option<String>,
         }
         let uri = challenge.uri(&place.repository);
-        let uri = uri.ok_or_else(|| Trouble::image("it names no address for its token"))?;
-        place.allow(&uri).map_err(Trouble::Image)?;
+        let uri = uri.ok_or_else(|| RegistryError::image("it names no address for its token"))?;
+        place.allow(&uri).map_err(RegistryError::Image)?;
         let answer = self.send(&uri, None).await?;
         let body = taken(answer)?;
         let given: Option<Given> = serde_json::from_slice(&body).ok();
         let token = given.and_then(|given| given.token.or(given.access_token));
         let token = token.filter(|token| !token.is_empty());
         let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        let mut header = header.ok_or_else(|| Trouble::image("unauthorized"))?;
+        let mut header = header.ok_or_else(|| RegistryError::image("unauthorized"))?;
         header.set_sensitive(true);
         Ok(header)
     }
 
     /// Sends a request, and follows where it is pointed to. Only the registry itself sees the token.
-    async fn follow(&self, place: &Place, uri: Uri, token: Option<&HeaderValue>) -> Result<Answer, Trouble> {
+    async fn follow(
+        &self,
+        place: &RegistryEndpoint,
+        uri: Uri,
+        token: Option<&HeaderValue>,
+    ) -> Result<RegistryResponse, RegistryError> {
         let own = (uri.scheme().cloned(), uri.authority().cloned());
         let mut uri = uri;
         for _ in 0..=REDIRECTS {
-            place.allow(&uri).map_err(Trouble::Image)?;
+            place.allow(&uri).map_err(RegistryError::Image)?;
             let is_own = own == (uri.scheme().cloned(), uri.authority().cloned());
             let answer = self.send(&uri, token.filter(|_| is_own)).await?;
             let location = match answer.status.as_u16() {
@@ -191,18 +200,18 @@ impl Client {
                 _ => None,
             };
             let Some(location) = location else {
-                return Ok(Answer { is_own, ..answer });
+                return Ok(RegistryResponse { is_own, ..answer });
             };
             uri = location
                 .to_str()
                 .ok()
                 .and_then(|to| resolved(&uri, to))
-                .ok_or_else(|| Trouble::image("it points to no address"))?;
+                .ok_or_else(|| RegistryError::image("it points to no address"))?;
         }
-        Err(Trouble::Image(format!("more than {REDIRECTS} redirects")))
+        Err(RegistryError::Image(format!("more than {REDIRECTS} redirects")))
     }
 
-    async fn send(&self, uri: &Uri, token: Option<&HeaderValue>) -> Result<Answer, Trouble> {
+    async fn send(&self, uri: &Uri, token: Option<&HeaderValue>) -> Result<RegistryResponse, RegistryError> {
         let mut request = Request::new(Full::new(Bytes::new()));
         *request.method_mut() = Method::GET;
         *request.uri_mut() = uri.clone();
@@ -215,35 +224,40 @@ impl Client {
         }
         let exchange = async {
             let answer = self.http.request(request).await;
-            let answer = answer.map_err(|error| Trouble::Registry(with_causes(&error)))?;
+            let answer = answer.map_err(|error| RegistryError::Registry(with_causes(&error)))?;
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, ANSWER).collect().await;
             let body = body.map_err(|error| {
                 if error.is::<LengthLimitError>() {
-                    Trouble::image("an answer of more than 4 MiB")
+                    RegistryError::image("an answer of more than 4 MiB")
                 } else {
-                    Trouble::image("an answer that broke off")
+                    RegistryError::image("an answer that broke off")
                 }
             })?;
-            Ok(Answer {
+            Ok(RegistryResponse {
                 status: head.status,
                 headers: head.headers,
                 body: body.to_bytes(),
                 is_own: false,
             })
         };
-        let late = || Trouble::Registry(format!("no answer within {WHOLE:?}"));
+        let late = || RegistryError::Registry(format!("no answer within {WHOLE:?}"));
         timeout(WHOLE, exchange).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
 /// The body of an answer that says yes.
-fn taken(answer: Answer) -> Result<Bytes, Trouble> {
+fn taken(answer: RegistryResponse) -> Result<Bytes, RegistryError> {
     match answer.status {
         StatusCode::OK => Ok(answer.body),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(Trouble::image("unauthorized")),
-        StatusCode::TOO_MANY_REQUESTS => Err(Trouble::Registry("it has had too many requests".to_owned())),
-        status => Err(Trouble::Image(format!("its answer was {}", status.as_u16()))),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(RegistryError::image("unauthorized")),
+        StatusCode::TOO_MANY_REQUESTS => {
+            Err(RegistryError::Registry("it has had too many requests".to_owned()))
+        }
+        status => Err(RegistryError::Image(format!(
+            "its answer was {}",
+            status.as_u16()
+        ))),
     }
 }
 

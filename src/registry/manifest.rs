@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-use super::Trouble;
+use super::RegistryError;
 use crate::model::build::Build;
 use crate::model::image::ImageRef;
 
@@ -17,7 +17,7 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 
 #[derive(Deserialize)]
 struct Manifest {
-    manifests: Option<Vec<Entry>>,
+    manifests: Option<Vec<IndexEntry>>,
     config: Option<Descriptor>,
 }
 
@@ -27,34 +27,34 @@ struct Descriptor {
 }
 
 #[derive(Deserialize)]
-struct Entry {
-    platform: Option<Platform>,
+struct IndexEntry {
+    platform: Option<ImagePlatform>,
 }
 
 /// In an index, and in a configuration.
 #[derive(Deserialize)]
-struct Platform {
+struct ImagePlatform {
     os: Option<String>,
     #[serde(rename = "os.version")]
     version: Option<String>,
 }
 
-impl Platform {
+impl ImagePlatform {
     /// The build, where it is for Windows.
-    fn build(&self) -> Result<Option<Build>, Trouble> {
+    fn build(&self) -> Result<Option<Build>, RegistryError> {
         if self.os.as_deref() != Some("windows") {
             return Ok(None);
         }
         let version = self.version.as_deref().unwrap_or_default();
         Build::parse_kernel_version(version)
             .map(|(build, _)| Some(build))
-            .ok_or_else(|| Trouble::image("an image for Windows without a build"))
+            .ok_or_else(|| RegistryError::image("an image for Windows without a build"))
     }
 }
 
 /// What a manifest says.
 #[derive(PartialEq, Eq, Debug)]
-pub(super) enum Reading {
+pub(super) enum ManifestContent {
     /// The builds.
     Builds(Vec<Build>),
     /// The configuration by this digest says it.
@@ -62,30 +62,32 @@ pub(super) enum Reading {
 }
 
 /// Reads an index or a manifest.
-pub(super) fn read(json: &[u8]) -> Result<Reading, Trouble> {
+pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
     let manifest: Manifest =
-        serde_json::from_slice(json).map_err(|_| Trouble::image("an answer that is no manifest"))?;
+        serde_json::from_slice(json).map_err(|_| RegistryError::image("an answer that is no manifest"))?;
     if let Some(entries) = manifest.manifests {
         let mut builds = BTreeSet::new();
         for platform in entries.iter().filter_map(|entry| entry.platform.as_ref()) {
             builds.extend(platform.build()?);
         }
-        return Ok(Reading::Builds(builds.into_iter().collect()));
+        return Ok(ManifestContent::Builds(builds.into_iter().collect()));
     }
     let config = manifest.config.map(|config| config.digest);
     let config =
         config.filter(|digest| ImageRef::parse(&format!("app@{digest}")).is_ok_and(|it| it.tag.is_none()));
     config
-        .map(Reading::Config)
-        .ok_or_else(|| Trouble::image("a manifest without a configuration"))
+        .map(ManifestContent::Config)
+        .ok_or_else(|| RegistryError::image("a manifest without a configuration"))
 }
 
 /// The builds of an image by its configuration: one, or none.
-pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, Trouble> {
-    let platform: Platform =
-        serde_json::from_slice(json).map_err(|_| Trouble::image("a configuration that is none"))?;
+pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, RegistryError> {
+    let platform: ImagePlatform =
+        serde_json::from_slice(json).map_err(|_| RegistryError::image("a configuration that is none"))?;
     if platform.os.as_deref().unwrap_or_default().is_empty() {
-        return Err(Trouble::image("a configuration without an operating system"));
+        return Err(RegistryError::image(
+            "a configuration without an operating system",
+        ));
     }
     Ok(platform.build()?.into_iter().collect())
 }
@@ -120,15 +122,15 @@ mod tests {
     #[test]
     fn an_index_says_its_windows_builds() {
         let builds = vec![Build::new(17763), Build::new(20348)];
-        assert_eq!(read(INDEX.as_bytes()), Ok(Reading::Builds(builds)));
+        assert_eq!(read(INDEX.as_bytes()), Ok(ManifestContent::Builds(builds)));
         let linux = r#"{"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}}]}"#;
-        assert_eq!(read(linux.as_bytes()), Ok(Reading::Builds(vec![])));
+        assert_eq!(read(linux.as_bytes()), Ok(ManifestContent::Builds(vec![])));
     }
 
     #[test]
     fn of_an_index_with_a_windows_image_without_a_build_nothing_is_known() {
         let index = INDEX.replace("10.0.17763.6293", "");
-        assert!(matches!(read(index.as_bytes()), Err(Trouble::Image(_))));
+        assert!(matches!(read(index.as_bytes()), Err(RegistryError::Image(_))));
     }
 
     #[test]
@@ -137,7 +139,10 @@ mod tests {
         let manifest = |digest: &str| {
             format!(r#"{{"schemaVersion": 2, "config": {{"digest": "{digest}", "size": 2}}, "layers": []}}"#)
         };
-        assert_eq!(read(manifest(&digest).as_bytes()), Ok(Reading::Config(digest)));
+        assert_eq!(
+            read(manifest(&digest).as_bytes()),
+            Ok(ManifestContent::Config(digest))
+        );
         for other in [
             &*manifest("sha256:../../x"),
             r#"{"schemaVersion": 1, "fsLayers": []}"#,
@@ -146,7 +151,7 @@ mod tests {
             "",
         ] {
             assert!(
-                matches!(read(other.as_bytes()), Err(Trouble::Image(_))),
+                matches!(read(other.as_bytes()), Err(RegistryError::Image(_))),
                 "{other}"
             );
         }

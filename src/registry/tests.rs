@@ -38,14 +38,14 @@ fn answer(status: u16, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
 }
 
-async fn found(image: String) -> (Found, Vec<String>) {
+async fn found(image: String) -> (RegistryImage, Vec<String>) {
     let mut registries = Registries::new().unwrap();
     let mut answers = registries.ask(BTreeSet::from([image])).await;
     (answers.pop().unwrap().1, registries.notes())
 }
 
-fn is_there() -> Found {
-    Found::Builds(vec![Build::new(26100)])
+fn is_there() -> RegistryImage {
+    RegistryImage::Builds(vec![Build::new(26100)])
 }
 
 #[tokio::test]
@@ -126,12 +126,12 @@ async fn what_a_registry_does_not_say_is_not_known_and_noted() {
     ];
     for (repository, why) in cases {
         let (found, notes) = found(format!("127.0.0.1:{port}/{repository}:1")).await;
-        assert_eq!(found, Found::Unknown(why.to_owned()), "{repository}");
+        assert_eq!(found, RegistryImage::Unknown(why.to_owned()), "{repository}");
         let note = format!("127.0.0.1:{port}: {why} (1 image); these are not verified");
         assert_eq!(notes, [note]);
     }
     let (missing, notes) = found(format!("127.0.0.1:{port}/missing:1")).await;
-    assert_eq!((missing, notes), (Found::Missing, vec![]));
+    assert_eq!((missing, notes), (RegistryImage::Missing, vec![]));
     assert_eq!(
         heads
             .lock()
@@ -170,11 +170,12 @@ async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let mut registries =
-        Registries::by(Client::by(|_| Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) })).unwrap());
+    let mut registries = Registries::by(
+        RegistryClient::by(|_| Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) })).unwrap(),
+    );
     let image = format!("registry.example:{port}/app:1");
     let answers = registries.ask(BTreeSet::from([image])).await;
-    let Found::Unknown(why) = &answers[0].1 else {
+    let RegistryImage::Unknown(why) = &answers[0].1 else {
         panic!("{answers:?}");
     };
     assert!(
@@ -212,6 +213,6 @@ async fn all_registries_together_have_a_time() {
     let again = registries
         .ask(BTreeSet::from(["127.0.0.1:1/app:2".to_owned()]))
         .await;
-    assert!(matches!(&again[0].1, Found::Unknown(_)));
+    assert!(matches!(&again[0].1, RegistryImage::Unknown(_)));
     assert!(start.elapsed() < Duration::from_secs(5));
 }

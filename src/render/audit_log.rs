@@ -4,4 +4,4 @@ mod json;
 mod text;
 
 pub use self::json::{SCHEMA, json};
-pub use self::text::{By, Shown, text};
+pub use self::text::{AuditGroupBy, AuditLogView, text};

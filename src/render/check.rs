@@ -10,7 +10,7 @@ pub use self::gitlab::check_gitlab;
 pub use self::junit::check_junit;
 pub use self::sarif::check_sarif;
 
-use super::json::{Found, Subject};
+use super::json::{JsonFinding, JsonObject};
 use crate::engine::Decision;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
@@ -23,7 +23,7 @@ enum Level {
     Note,
 }
 
-impl Subject {
+impl JsonObject {
     /// The object as a person names it: `Deployment shop/web`.
     fn title(&self) -> String {
         match self.namespace.as_deref() {
@@ -38,12 +38,12 @@ impl Subject {
     }
 
     /// The findings that neither an edit resolves nor an exemption covers.
-    fn open(&self) -> impl Iterator<Item = &Found> {
+    fn open(&self) -> impl Iterator<Item = &JsonFinding> {
         self.findings.iter().filter(|found| found.resolved_by.is_none())
     }
 
     /// An error is what denies. What admission only records keeps its severity, one step lower.
-    fn level(&self, found: &Found) -> Level {
+    fn level(&self, found: &JsonFinding) -> Level {
         match (found.action, found.severity) {
             (Action::Deny, _) if self.not_admitted.is_none() => Level::Error,
             (Action::Warn, _) | (_, Severity::Error) => Level::Warning,
@@ -52,14 +52,14 @@ impl Subject {
     }
 
     /// What identifies a finding while lines and the order of containers change.
-    fn fingerprint(&self, found: &Found) -> String {
+    fn fingerprint(&self, found: &JsonFinding) -> String {
         let namespace = self.namespace.as_deref().unwrap_or_default();
         let (kind, name) = (self.kind, &self.name);
         format!("{}:{namespace}/{kind}/{name}:{}", found.id, found.named_path)
     }
 }
 
-impl Found {
+impl JsonFinding {
     /// `spec.containers[web].securityContext.runAsUser: Windows has no user IDs; remove it`.
     fn sentence(&self) -> String {
         format!("{}: {}; {}", self.named_path, self.message, self.remedy)

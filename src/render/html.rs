@@ -19,9 +19,9 @@ use jiff::tz::TimeZone;
 use self::findings::Crosstab;
 use self::matrix::Matrix;
 use self::timeline::Timeline;
-use self::workloads::{Choices, Workload, worst_first};
+use self::workloads::{Choices, WorkloadCard, worst_first};
 use crate::model::text::one_line;
-use crate::scan::report::Report;
+use crate::scan::report::ScanReport;
 
 /// Draws bars from tables.
 const CHARTS: &str = include_str!("html/assets/charts.css-1.2.0/charts.min.css");
@@ -37,20 +37,20 @@ const THEME: &str = include_str!("html/assets/theme.js");
 /// The whole page. The template escapes every value that it is not told to leave alone.
 #[derive(Template)]
 #[template(path = "page.html")]
-struct Page<'r> {
+struct HtmlPage<'r> {
     security: String,
     style: String,
     theme: String,
     script: String,
     version: &'static str,
-    report: &'r Report,
+    report: &'r ScanReport,
     made: String,
     today: Date,
     timeline: Timeline,
     matrix: Matrix,
     crosstab: Crosstab<'r>,
     choices: Choices<'r>,
-    workloads: Vec<Workload<'r>>,
+    workloads: Vec<WorkloadCard<'r>>,
     plan: Option<&'r PlanSection>,
 }
 
@@ -58,7 +58,7 @@ struct Page<'r> {
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn page(report: &Report, plan: Option<&PlanSection>, out: &mut dyn Write) -> io::Result<()> {
+pub fn page(report: &ScanReport, plan: Option<&PlanSection>, out: &mut dyn Write) -> io::Result<()> {
     let today = report.at.to_zoned(TimeZone::UTC).date();
     let timeline = Timeline::of(report, today);
     let style = [CHARTS, STYLE, &timeline.style(), &plan::style(plan)]
@@ -66,7 +66,7 @@ pub fn page(report: &Report, plan: Option<&PlanSection>, out: &mut dyn Write) ->
         .join("\n");
     let theme = plain(THEME);
     let script = [TABLESORT, SCRIPT].map(plain).join("\n");
-    let page = Page {
+    let page = HtmlPage {
         security: security::policy(&style, &[&theme, &script]),
         style,
         theme,
@@ -82,7 +82,7 @@ pub fn page(report: &Report, plan: Option<&PlanSection>, out: &mut dyn Write) ->
         workloads: worst_first(report),
         plan,
     };
-    let mut lines = Lines { out, failed: None };
+    let mut lines = HtmlLines { out, failed: None };
     match (page.render_into(&mut lines), lines.failed) {
         (_, Some(failed)) => Err(failed),
         (Err(error), None) => Err(io::Error::other(error)),
@@ -96,12 +96,12 @@ fn plain(asset: &str) -> String {
 }
 
 /// Writes text line by line, and nothing in it that turns the direction of writing or that has no width.
-struct Lines<'w> {
+struct HtmlLines<'w> {
     out: &'w mut dyn Write,
     failed: Option<io::Error>,
 }
 
-impl fmt::Write for Lines<'_> {
+impl fmt::Write for HtmlLines<'_> {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         for line in piece.split_inclusive('\n') {
             let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));

@@ -7,8 +7,8 @@ use json_patch::Patch;
 use serde::Serialize;
 
 use super::plain::write_json;
-use super::{Summary, Unjudged};
-use crate::check::{Checked, Choice, Places, Unreadable};
+use super::{CheckSummary, NotEvaluated};
+use crate::check::{Checked, FieldPositions, PolicyChoice, UnreadableInput};
 use crate::engine::Decision;
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
@@ -22,13 +22,13 @@ pub const SCHEMA: &str = "transom.dev/check/v1";
 /// Collects objects and writes them as one JSON document at the end.
 #[derive(Default)]
 pub struct Json {
-    pub(super) summary: Summary,
-    pub(super) subjects: Vec<Subject>,
+    pub(super) summary: CheckSummary,
+    pub(super) subjects: Vec<JsonObject>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Subject {
+pub(super) struct JsonObject {
     pub(super) source: String,
     pub(super) line: usize,
     api_version: String,
@@ -37,18 +37,18 @@ pub(super) struct Subject {
     pub(super) name: String,
     owner: Option<String>,
     verdict: Option<&'static str>,
-    evidence: Vec<Evidence>,
+    evidence: Vec<JsonEvidence>,
     pub(super) decision: &'static str,
     pub(super) not_admitted: Option<String>,
-    policy: Policy,
-    pub(super) findings: Vec<Found>,
+    policy: JsonPolicy,
+    pub(super) findings: Vec<JsonFinding>,
     pub(super) exempted: Vec<Exempted>,
     patch: Patch,
 }
 
 /// The policy that counted.
 #[derive(Serialize)]
-struct Policy {
+struct JsonPolicy {
     name: String,
     validation: Action,
     placement: PlacementMode,
@@ -56,7 +56,7 @@ struct Policy {
 }
 
 #[derive(Serialize)]
-struct Evidence {
+struct JsonEvidence {
     path: String,
     value: String,
     kind: EvidenceKind,
@@ -64,7 +64,7 @@ struct Evidence {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Found {
+pub(super) struct JsonFinding {
     pub(super) id: &'static str,
     pub(super) rule: &'static str,
     pub(super) severity: Severity,
@@ -85,23 +85,23 @@ pub(super) struct Found {
 #[derive(Serialize)]
 pub(super) struct Exempted {
     #[serde(flatten)]
-    pub(super) finding: Found,
+    pub(super) finding: JsonFinding,
     pub(super) exemption: String,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report<'r> {
+struct JsonReport<'r> {
     schema: &'static str,
-    summary: Summary,
-    subjects: &'r [Subject],
+    summary: CheckSummary,
+    subjects: &'r [JsonObject],
     skipped: &'r BTreeMap<String, usize>,
     passed_over: &'r [String],
-    errors: Vec<Error<'r>>,
+    errors: Vec<JsonError<'r>>,
 }
 
 #[derive(Serialize)]
-struct Error<'r> {
+struct JsonError<'r> {
     source: &'r str,
     line: usize,
     message: &'r str,
@@ -111,9 +111,9 @@ impl Json {
     /// Takes one object in.
     pub fn add(&mut self, checked: &Checked<'_>) {
         self.summary.count(checked);
-        let inspection = &checked.inspection;
+        let evaluation = &checked.evaluation;
         let mut places = checked.places();
-        self.subjects.push(Subject {
+        self.subjects.push(JsonObject {
             source: checked.source.to_owned(),
             line: checked.document.start().line,
             api_version: checked.api_version.clone(),
@@ -124,9 +124,9 @@ impl Json {
             verdict: checked
                 .kind
                 .has_pod()
-                .then(|| inspection.inference.verdict.as_str()),
-            evidence: (inspection.inference.evidence.iter())
-                .map(|e| Evidence {
+                .then(|| evaluation.inference.verdict.as_str()),
+            evidence: (evaluation.inference.evidence.iter())
+                .map(|e| JsonEvidence {
                     path: e.path.to_string(),
                     value: e.value.clone(),
                     kind: e.kind,
@@ -134,16 +134,16 @@ impl Json {
                 .collect(),
             decision: match checked.not_admitted {
                 Some(_) => Decision::Skip,
-                None => inspection.decision(),
+                None => evaluation.decision(),
             }
             .as_str(),
             not_admitted: checked.not_admitted.clone(),
             policy: policy(&checked.choice),
-            findings: (inspection.findings.iter().zip(&checked.because))
+            findings: (evaluation.findings.iter().zip(&checked.because))
                 .map(|(finding, because)| found(&mut places, finding, because.clone()))
                 .collect(),
             exempted: exempted(&mut places, checked),
-            patch: to_json_patch(&inspection.edits),
+            patch: to_json_patch(&evaluation.edits),
         });
     }
 
@@ -151,13 +151,13 @@ impl Json {
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn write(&self, errors: &[Unreadable], unjudged: &Unjudged, out: &mut dyn Write) -> io::Result<()> {
-        let errors = errors.iter().map(|e| Error {
+    pub fn write(&self, errors: &[UnreadableInput], unjudged: &NotEvaluated, out: &mut dyn Write) -> io::Result<()> {
+        let errors = errors.iter().map(|e| JsonError {
             source: &e.source,
             line: e.line,
             message: &e.message,
         });
-        let report = Report {
+        let report = JsonReport {
             schema: SCHEMA,
             summary: self.summary,
             subjects: &self.subjects,
@@ -169,13 +169,13 @@ impl Json {
     }
 
     /// What the objects add up to.
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> CheckSummary {
         self.summary
     }
 }
 
-fn policy(choice: &Choice) -> Policy {
-    Policy {
+fn policy(choice: &PolicyChoice) -> JsonPolicy {
+    JsonPolicy {
         name: choice.policy.clone(),
         validation: choice.validation,
         placement: choice.placement,
@@ -183,9 +183,9 @@ fn policy(choice: &Choice) -> Policy {
     }
 }
 
-fn exempted(places: &mut Places<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
+fn exempted(places: &mut FieldPositions<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
     let mut all = Vec::new();
-    for (note, findings) in &checked.inspection.exempted {
+    for (note, findings) in &checked.evaluation.exempted {
         all.extend(findings.iter().map(|finding| Exempted {
             finding: found(places, finding, None),
             exemption: note.clone(),
@@ -194,9 +194,9 @@ fn exempted(places: &mut Places<'_>, checked: &Checked<'_>) -> Vec<Exempted> {
     all
 }
 
-fn found(places: &mut Places<'_>, finding: &Finding, because: Option<String>) -> Found {
+fn found(places: &mut FieldPositions<'_>, finding: &Finding, because: Option<String>) -> JsonFinding {
     let position = places.of(&finding.path);
-    Found {
+    JsonFinding {
         id: finding.rule.id,
         rule: finding.rule.name,
         severity: finding.severity,

@@ -4,13 +4,15 @@ use std::io::{self, Write};
 
 use super::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
 use crate::model::text::{list, one_line};
-use crate::plan::{Amount, Class, Plan, Room, Statement, Step, Target, WorkloadPlan};
+use crate::plan::{
+    DrainStep, NodeCapacity, PlanFinding, ResourceList, TargetBuild, UpgradeClass, UpgradePlan, WorkloadPlan,
+};
 
 /// Writes a plan: workloads by class, the worst first; the order of pools; room; what is not known.
 ///
 /// # Errors
 /// When the output cannot be written.
-pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     let has_nodes = plan.capacity.iter().any(|room| room.before.nodes > 0);
     if plan.workloads.is_empty() && !has_nodes {
         return writeln!(
@@ -25,7 +27,7 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(out, "to {}, from {from}", plan.to)?;
     writeln!(out, "assumed placement: {}", plan.placement)?;
-    for class in Class::ALL.into_iter().rev() {
+    for class in UpgradeClass::ALL.into_iter().rev() {
         let of_class: Vec<&WorkloadPlan> = plan.workloads.iter().filter(|it| it.class == class).collect();
         if !of_class.is_empty() {
             writeln!(out, "\n{} ({})", title(class), of_class.len())?;
@@ -40,7 +42,7 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "note: {note}")?;
     }
     let summary = &plan.summary;
-    let classes = Class::ALL.into_iter().filter_map(|class| {
+    let classes = UpgradeClass::ALL.into_iter().filter_map(|class| {
         let count = summary.by_class.get(class.as_str()).copied().unwrap_or_default();
         (count > 0).then(|| format!("{count} {}", short(class, count)))
     });
@@ -60,7 +62,7 @@ pub fn plan_text(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// How many workloads can move; the same sentence wherever a plan is shown.
-pub fn can_move(plan: &Plan) -> String {
+pub fn can_move(plan: &UpgradePlan) -> String {
     let summary = &plan.summary;
     format!(
         "{} of {} on the pools that go can move as they are",
@@ -69,10 +71,11 @@ pub fn can_move(plan: &Plan) -> String {
 }
 
 /// A plan as the page of a scan shows it.
-pub fn plan_section(plan: &Plan) -> PlanSection {
-    let build = |build: Option<Target>| build.map_or_else(|| "unknown build".to_owned(), |it| it.to_string());
-    let counted = |class: Class| plan.summary.by_class.get(class.as_str()).copied();
-    let classes = Class::ALL.into_iter().filter_map(|class| {
+pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
+    let build =
+        |build: Option<TargetBuild>| build.map_or_else(|| "unknown build".to_owned(), |it| it.to_string());
+    let counted = |class: UpgradeClass| plan.summary.by_class.get(class.as_str()).copied();
+    let classes = UpgradeClass::ALL.into_iter().filter_map(|class| {
         Some(PlanClass {
             name: class.to_string(),
             meaning: title(class).to_owned(),
@@ -109,7 +112,7 @@ pub fn plan_section(plan: &Plan) -> PlanSection {
 }
 
 /// A statement with what it rests on and what to do.
-fn in_one_line(statement: &Statement) -> String {
+fn in_one_line(statement: &PlanFinding) -> String {
     let mut line = format!(
         "{}: {} [{}]",
         statement.path, statement.message, statement.because.name
@@ -122,7 +125,7 @@ fn in_one_line(statement: &Statement) -> String {
 }
 
 /// What is to be known of a pool before it is drained.
-fn note_of(step: &Step) -> String {
+fn note_of(step: &DrainStep) -> String {
     if !step.held_by.is_empty() {
         let held: Vec<String> = step.held_by.iter().map(|held| held.workload.clone()).collect();
         return format!("held by {}", list(&held, 12));
@@ -138,27 +141,27 @@ fn needs(count: u64) -> String {
     format!("needs {count} new node{s} before it")
 }
 
-fn title(class: Class) -> &'static str {
+fn title(class: UpgradeClass) -> &'static str {
     match class {
-        Class::Unchanged => "runs unchanged",
-        Class::HyperVOnly => "only by Hyper-V isolation",
-        Class::Unknown => "not known",
-        Class::NewImage => "needs a new image",
-        Class::Pinned => "pinned to other nodes",
-        Class::Blocked => "blocked",
+        UpgradeClass::Unchanged => "runs unchanged",
+        UpgradeClass::HyperVOnly => "only by Hyper-V isolation",
+        UpgradeClass::Unknown => "not known",
+        UpgradeClass::NewImage => "needs a new image",
+        UpgradeClass::Pinned => "pinned to other nodes",
+        UpgradeClass::Blocked => "blocked",
     }
 }
 
-fn short(class: Class, count: usize) -> &'static str {
+fn short(class: UpgradeClass, count: usize) -> &'static str {
     match class {
-        Class::Unchanged if count == 1 => "runs unchanged",
-        Class::Unchanged => "run unchanged",
-        Class::HyperVOnly => "only by Hyper-V isolation",
-        Class::Unknown => "not known",
-        Class::NewImage if count == 1 => "needs a new image",
-        Class::NewImage => "need a new image",
-        Class::Pinned => "pinned",
-        Class::Blocked => "blocked",
+        UpgradeClass::Unchanged if count == 1 => "runs unchanged",
+        UpgradeClass::Unchanged => "run unchanged",
+        UpgradeClass::HyperVOnly => "only by Hyper-V isolation",
+        UpgradeClass::Unknown => "not known",
+        UpgradeClass::NewImage if count == 1 => "needs a new image",
+        UpgradeClass::NewImage => "need a new image",
+        UpgradeClass::Pinned => "pinned",
+        UpgradeClass::Blocked => "blocked",
     }
 }
 
@@ -192,7 +195,7 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
     );
     writeln!(out, "  {}", one_line(&line))?;
     // What blocks first.
-    let (holding, others): (Vec<&Statement>, Vec<&Statement>) =
+    let (holding, others): (Vec<&PlanFinding>, Vec<&PlanFinding>) =
         workload.statements.iter().partition(|statement| statement.holds);
     for statement in holding.into_iter().chain(others) {
         write_statement(statement, out)?;
@@ -200,7 +203,7 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-fn write_statement(statement: &Statement, out: &mut dyn Write) -> io::Result<()> {
+fn write_statement(statement: &PlanFinding, out: &mut dyn Write) -> io::Result<()> {
     let by = statement.by.filter(|_| statement.holds);
     let by = by.map_or_else(String::new, |by| format!("by {by}: "));
     let line = format!(
@@ -214,12 +217,12 @@ fn write_statement(statement: &Statement, out: &mut dyn Write) -> io::Result<()>
     }
 }
 
-fn write_order(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     if plan.order.is_empty() {
         return Ok(());
     }
     writeln!(out, "\npools, in the order in which they can be drained")?;
-    for Step {
+    for DrainStep {
         step,
         pool,
         build,
@@ -253,12 +256,13 @@ fn write_order(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_capacity(plan: &Plan, out: &mut dyn Write) -> io::Result<()> {
+fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nroom by build: asked for / offered")?;
     for room in &plan.capacity {
-        let build = room
-            .build
-            .map_or_else(|| "unknown build".to_owned(), |build: Target| build.to_string());
+        let build = room.build.map_or_else(
+            || "unknown build".to_owned(),
+            |build: TargetBuild| build.to_string(),
+        );
         writeln!(out, "  {build}")?;
         writeln!(out, "    before: {}", room_of(&room.before))?;
         let is_open = plan.needed.nodes.is_none() && room.build == Some(plan.to);
@@ -302,7 +306,7 @@ fn nodes_of(count: u64) -> String {
     }
 }
 
-fn room_of(room: &Room) -> String {
+fn room_of(room: &NodeCapacity) -> String {
     let (asked, offered) = (room.requested, room.allocatable);
     let offers = |of: u64, shown: fn(u64) -> String| match (of, room.nodes) {
         (0, 1..) => "not known".to_owned(),
@@ -320,7 +324,7 @@ fn room_of(room: &Room) -> String {
     )
 }
 
-fn shown(amount: Amount) -> String {
+fn shown(amount: ResourceList) -> String {
     let pods = if amount.pods == 1 {
         "1 pod".to_owned()
     } else {

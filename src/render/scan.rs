@@ -6,14 +6,14 @@ mod text;
 use std::io::{self, Write};
 
 pub use self::sarif::scan_sarif;
-pub use self::text::{Shown, scan_text};
+pub use self::text::{ScanView, scan_text};
 use super::plain::write_json;
-use crate::scan::report::Report;
+use crate::scan::report::ScanReport;
 
 /// The report as JSON, on several lines.
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn scan_json(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub fn scan_json(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
     write_json(report, out)
 }

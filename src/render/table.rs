@@ -6,29 +6,29 @@ use crate::model::text::{cut_middle, wrap};
 
 /// Rows of cells.
 #[derive(Default)]
-pub struct Table {
-    rows: Vec<Row>,
-    /// The columns whose cells may be cut so that a row fits [`Table::WIDTH`].
+pub struct TextTable {
+    rows: Vec<TableRow>,
+    /// The columns whose cells may be cut so that a row fits [`TextTable::WIDTH`].
     cut: Vec<usize>,
 }
 
 #[derive(Default)]
-struct Row {
+struct TableRow {
     cells: Vec<String>,
     /// What follows below the row; empty for nothing.
     details: String,
 }
 
-impl Table {
-    /// The columns of a terminal that a table with [`Table::cutting`] and all details fit into.
+impl TextTable {
+    /// The columns of a terminal that a table with [`TextTable::cutting`] and all details fit into.
     pub const WIDTH: usize = 120;
     /// No cell is cut to less.
     const NARROWEST: usize = 12;
 
     /// A table with these headings.
     pub fn new(headings: Vec<String>) -> Self {
-        Table {
-            rows: vec![Row {
+        TextTable {
+            rows: vec![TableRow {
                 cells: headings,
                 details: String::new(),
             }],
@@ -37,9 +37,9 @@ impl Table {
     }
 
     /// The same table, with long cells of these columns cut in the middle where a row would be wider than
-    /// [`Table::WIDTH`].
+    /// [`TextTable::WIDTH`].
     pub fn cutting(self, columns: &[usize]) -> Self {
-        Table {
+        TextTable {
             cut: columns.to_vec(),
             ..self
         }
@@ -52,7 +52,7 @@ impl Table {
 
     /// Adds a row, and a text that follows below it, wrapped and indented.
     pub fn row_with_details(&mut self, cells: Vec<String>, details: &str) {
-        self.rows.push(Row {
+        self.rows.push(TableRow {
             cells,
             details: details.to_owned(),
         });

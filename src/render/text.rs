@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
-use super::{Summary, Unjudged};
-use crate::check::{Checked, Choice, Text, Unreadable};
+use super::{CheckSummary, NotEvaluated};
+use crate::check::{Checked, PolicyChoice, SourceLines, UnreadableInput};
 use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::os::Verdict;
@@ -29,12 +29,12 @@ const PASSED_OVER: usize = 5;
 /// Writes findings as they come, and a summary at the end.
 pub struct TextReport<W> {
     out: W,
-    summary: Summary,
+    summary: CheckSummary,
     severities: [usize; 3],
     resolved: usize,
     hidden: usize,
     /// The policies that counted, for how many objects with pods.
-    choices: BTreeMap<Choice, usize>,
+    choices: BTreeMap<PolicyChoice, usize>,
     /// Whether advice that neither denies nor warns is counted and not shown.
     quiet_advice: bool,
     /// What would be denied, by top owner: the object with its rules.
@@ -44,7 +44,7 @@ pub struct TextReport<W> {
 }
 
 /// One finding as it is shown.
-struct Shown<'f> {
+struct ShownFinding<'f> {
     finding: &'f Finding,
     /// What comes of it, in a word or two.
     effect: &'f str,
@@ -57,7 +57,7 @@ impl<W: Write> TextReport<W> {
     pub fn new(out: W, advice: bool) -> Self {
         TextReport {
             out,
-            summary: Summary::default(),
+            summary: CheckSummary::default(),
             severities: [0; 3],
             resolved: 0,
             hidden: 0,
@@ -78,8 +78,8 @@ impl<W: Write> TextReport<W> {
             *self.choices.entry(checked.choice.clone()).or_default() += 1;
         }
         let mut places = checked.places();
-        let inspection = &checked.inspection;
-        for (finding, because) in inspection.findings.iter().zip(&checked.because) {
+        let evaluation = &checked.evaluation;
+        for (finding, because) in evaluation.findings.iter().zip(&checked.because) {
             self.severities[finding.severity as usize] += 1;
             self.resolved += usize::from(!finding.is_open());
             let is_mild = !finding.is_open() || finding.action < Action::Warn;
@@ -95,21 +95,21 @@ impl<W: Write> TextReport<W> {
             };
             let is_new = |note: &String| self.noted.insert((checked.namespace.clone(), note.clone()));
             let notes = note.into_iter().filter(is_new).collect();
-            let shown = Shown {
+            let shown = ShownFinding {
                 finding,
                 effect,
                 notes,
             };
             self.finding(checked, &shown, places.of(&finding.path))?;
         }
-        for (note, findings) in &inspection.exempted {
+        for (note, findings) in &evaluation.exempted {
             for finding in findings {
                 if finding.severity == Severity::Advice && self.quiet_advice {
                     continue;
                 }
                 let notes = vec![format!("an exemption lifts this: {note}")];
                 let effect = "exempted";
-                let shown = Shown {
+                let shown = ShownFinding {
                     finding,
                     effect,
                     notes,
@@ -126,8 +126,8 @@ impl<W: Write> TextReport<W> {
         let has_errors = |mut findings: Box<dyn Iterator<Item = &Finding> + '_>| {
             findings.any(|finding| finding.severity == Severity::Error)
         };
-        let inspection = &checked.inspection;
-        if inspection.decision() == Decision::Deny {
+        let evaluation = &checked.evaluation;
+        if evaluation.decision() == Decision::Deny {
             let owner = match &checked.owner {
                 Some(owner) if checked.namespace.is_empty() => one_line(owner).into_owned(),
                 Some(owner) => {
@@ -136,17 +136,17 @@ impl<W: Write> TextReport<W> {
                 }
                 None => format!("{kind} {name}"),
             };
-            let rules = inspection.open().filter(|finding| finding.action == Action::Deny);
+            let rules = evaluation.open().filter(|finding| finding.action == Action::Deny);
             let denied = self.denied.entry(owner).or_default();
             denied.extend(rules.map(|finding| finding.rule.name));
             writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")
         } else if let Some(why) = &checked.not_admitted
-            && has_errors(Box::new(inspection.open()))
+            && has_errors(Box::new(evaluation.open()))
         {
             let why = one_line(why);
             writeln!(self.out, "{BOLD}{kind} {name} would pass{BOLD:#}: {why}\n")
         } else if let Some(owner) = &checked.owner
-            && has_errors(Box::new(inspection.of_the_owner()))
+            && has_errors(Box::new(evaluation.of_the_owner()))
         {
             let owner = one_line(owner);
             writeln!(
@@ -158,8 +158,13 @@ impl<W: Write> TextReport<W> {
         }
     }
 
-    fn finding(&mut self, checked: &Checked<'_>, shown: &Shown<'_>, position: Position) -> io::Result<()> {
-        let Shown {
+    fn finding(
+        &mut self,
+        checked: &Checked<'_>,
+        shown: &ShownFinding<'_>,
+        position: Position,
+    ) -> io::Result<()> {
+        let ShownFinding {
             finding,
             effect,
             notes,
@@ -218,7 +223,11 @@ impl<W: Write> TextReport<W> {
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn finish(&mut self, errors: &[Unreadable], unjudged: &Unjudged) -> io::Result<Summary> {
+    pub fn finish(
+        &mut self,
+        errors: &[UnreadableInput],
+        unjudged: &NotEvaluated,
+    ) -> io::Result<CheckSummary> {
         let red = AnsiColor::Red.on_default().bold();
         for error in errors {
             let at = if error.line == 0 {
@@ -231,7 +240,7 @@ impl<W: Write> TextReport<W> {
         }
         self.totals()?;
         self.policies()?;
-        let Unjudged { skipped, passed_over } = unjudged;
+        let NotEvaluated { skipped, passed_over } = unjudged;
         if !skipped.is_empty() {
             let all: usize = skipped.values().sum();
             let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
@@ -267,7 +276,7 @@ impl<W: Write> TextReport<W> {
     }
 
     fn totals(&mut self) -> io::Result<()> {
-        let Summary {
+        let CheckSummary {
             subjects,
             windows,
             denied,
@@ -309,7 +318,7 @@ impl<W: Write> TextReport<W> {
     fn policies(&mut self) -> io::Result<()> {
         let alone = self.choices.len() == 1;
         for (choice, objects) in &self.choices {
-            let Choice {
+            let PolicyChoice {
                 policy,
                 validation,
                 placement,
@@ -336,7 +345,7 @@ fn title(checked: &Checked<'_>) -> String {
     } else {
         &checked.name
     };
-    let conflicting = checked.inspection.inference.verdict == Verdict::Conflicting;
+    let conflicting = checked.evaluation.inference.verdict == Verdict::Conflicting;
     let suffix = if conflicting { ", Windows or Linux" } else { "" };
     let title = if checked.namespace.is_empty() {
         format!("{name}{suffix}")
@@ -365,7 +374,7 @@ pub(super) fn count(n: usize, what: &str) -> String {
 }
 
 /// The part of a line around a position, without control characters, and where the position is in it.
-fn window(text: &Text, position: Position) -> Option<(String, usize)> {
+fn window(text: &SourceLines, position: Position) -> Option<(String, usize)> {
     let at = position.column.saturating_sub(1);
     let line = text.excerpt(position.line, 0, WIDTH + 1)?;
     if line.chars().nth(WIDTH).is_none() {
@@ -387,13 +396,13 @@ mod tests {
 
     use jiff::civil::date;
 
-    use super::{Text, TextReport, Unjudged, window};
-    use crate::check::{Input, Manifests};
-    use crate::engine::effective::PolicySet;
+    use super::{NotEvaluated, SourceLines, TextReport, window};
+    use crate::check::{CheckInput, Manifests};
+    use crate::engine::policy_set::PolicySet;
     use crate::manifest::Position;
     use crate::model::facts::Facts;
+    use crate::model::object::ReviewStage;
     use crate::model::policy::Policy;
-    use crate::model::subject::Stage;
 
     #[test]
     fn the_report_says_what_is_left_to_an_owner_and_what_was_skipped() {
@@ -404,7 +413,7 @@ mod tests {
              kind: Deployment, name: web, controller: true}}]}}, spec: {spec}}}\n---\n\
              {{apiVersion: argoproj.io/v1alpha1, kind: Rollout, spec: {spec}}}\n"
         );
-        let manifests = Manifests::parse(vec![Input {
+        let manifests = Manifests::parse(vec![CheckInput {
             source: "-".to_owned(),
             bytes: text.into_bytes(),
         }]);
@@ -412,10 +421,10 @@ mod tests {
         let policies = PolicySet::new(Vec::new(), Policy::standalone());
         let mut out = Vec::new();
         let mut report = TextReport::new(&mut out, false);
-        let errors = manifests.check(&facts, &policies, Stage::Written, |checked| {
+        let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
             report.add(&checked).unwrap();
         });
-        report.finish(&errors, &Unjudged::of(&manifests)).unwrap();
+        report.finish(&errors, &NotEvaluated::of(&manifests)).unwrap();
         let printed = anstream::adapter::strip_bytes(&out).into_vec();
         let printed = String::from_utf8(printed).unwrap();
         for line in [
@@ -429,7 +438,7 @@ mod tests {
 
     #[test]
     fn findings_on_one_long_line_cost_no_count_of_the_line_each() {
-        let text = Text::new("{\"key\": 1}".repeat(2_000_000).into());
+        let text = SourceLines::new("{\"key\": 1}".repeat(2_000_000).into());
         let start = Instant::now();
         for finding in 0..2_000 {
             let position = Position {
@@ -446,8 +455,9 @@ mod tests {
 
     #[test]
     fn a_long_line_is_shown_around_the_field() {
-        let at =
-            |text: &str, line, column| window(&Text::new(text.into()), Position { line, column }).unwrap();
+        let at = |text: &str, line, column| {
+            window(&SourceLines::new(text.into()), Position { line, column }).unwrap()
+        };
         // Marks inside a line are every 4,096 bytes, and characters of several bytes lie across them.
         for before in ["a".repeat(1000), "aé\u{10000}".repeat(5000), "é".repeat(2048)] {
             let column = before.chars().count() + 1;
@@ -457,7 +467,7 @@ mod tests {
             assert_eq!(shown.chars().count(), 122);
             assert_eq!(at(&text, 1, 1), ("first".to_owned(), 0));
             assert_eq!(at(&text, 3, 2), ("last".to_owned(), 1));
-            let whole = Text::new(text.clone().into());
+            let whole = SourceLines::new(text.clone().into());
             let line = text.lines().nth(1).unwrap();
             for skip in [0, 1, 4095, 4096, 4097, 8191, 12_000, 1_000_000] {
                 let expected: String = line.chars().skip(skip).take(7).collect();

@@ -1,26 +1,26 @@
 //! What a check reads: the object, its pod as it is looked at now, the verdict, the facts and the policy.
 
-use crate::model::build::{Build, Isolation};
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
-use crate::model::field::Str;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::image::{ImageRef, build_hint};
+use crate::model::json_types::Str;
 use crate::model::node::{BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABELS, build_of_sku};
 use crate::model::node_affinity::holds;
-use crate::model::object::Meta;
+use crate::model::object::{Object, Template};
 use crate::model::os::Inference;
+use crate::model::os_selectors::is_build_label;
 use crate::model::path::Path;
 use crate::model::pod::{Container, ContainerList, Expression, PodSpec, REQUIRED_TERMS, Volume};
 use crate::model::policy::Policy;
-use crate::model::selection::is_build_label;
-use crate::model::subject::{Subject, Template};
+use crate::model::resources::Meta;
 use crate::model::workload::Kind;
 
 /// What a check on any object reads.
 #[derive(Clone, Copy)]
 pub struct Cx<'c> {
     /// The object.
-    pub subject: &'c Subject<'c>,
+    pub subject: &'c Object<'c>,
     /// Its pod as it is looked at now: as written, or with admission's edits; `None` for kinds without one.
     pub template: Option<&'c Template<'c>>,
     /// The verdict and the evidence for it.
@@ -32,7 +32,7 @@ pub struct Cx<'c> {
     /// The images of the pod's containers, in the order of [`PodSpec::visit_containers`]: read once for all rules.
     pub images: &'c [Option<Image<'c>>],
     /// Which fields the pod has, as it is looked at now.
-    fields: Fields,
+    fields: FieldSet,
 }
 
 /// What there is to know of a container's image.
@@ -70,7 +70,7 @@ impl<'c> Image<'c> {
 impl<'c> Cx<'c> {
     /// An object as it stands.
     pub fn new(
-        subject: &'c Subject<'c>,
+        subject: &'c Object<'c>,
         inference: &'c Inference,
         facts: &'c Facts,
         policy: &'c Policy,
@@ -84,7 +84,7 @@ impl<'c> Cx<'c> {
             facts,
             policy,
             images,
-            fields: template.map_or(Fields::ALL, Fields::of),
+            fields: template.map_or(FieldSet::ALL, FieldSet::of),
         }
     }
 
@@ -93,7 +93,7 @@ impl<'c> Cx<'c> {
     pub fn with_template(&self, template: &'c Template<'c>) -> Self {
         Cx {
             template: Some(template),
-            fields: Fields::of(template),
+            fields: FieldSet::of(template),
             ..*self
         }
     }
@@ -102,7 +102,7 @@ impl<'c> Cx<'c> {
     #[must_use]
     pub fn with_every_field(&self) -> Self {
         Cx {
-            fields: Fields::ALL,
+            fields: FieldSet::ALL,
             ..*self
         }
     }
@@ -118,7 +118,7 @@ impl<'c> Cx<'c> {
     }
 
     /// Whether the pod has one of these fields; of an object without a pod nothing is known.
-    pub fn has_any(&self, fields: Fields) -> bool {
+    pub fn has_any(&self, fields: FieldSet) -> bool {
         self.fields.any_of(fields)
     }
 
@@ -246,12 +246,12 @@ impl<'c> PodCx<'c> {
     }
 
     /// How the pod's containers are kept apart from the host.
-    pub fn isolation(&self) -> Isolation {
+    pub fn isolation(&self) -> ContainerIsolation {
         if self.spec.has_host_process() {
-            Isolation::HostProcess
+            ContainerIsolation::HostProcess
         } else {
             self.runtime_class()
-                .map_or(Isolation::Process, RuntimeClassFacts::isolation)
+                .map_or(ContainerIsolation::Process, RuntimeClassFacts::isolation)
         }
     }
 
@@ -376,7 +376,7 @@ impl<'c> PodCx<'c> {
 /// A container and where it stands.
 #[derive(Clone, Copy)]
 pub struct ContainerAt<'c> {
-    subject: &'c Subject<'c>,
+    subject: &'c Object<'c>,
     /// Which one it is among all containers of the pod.
     order: usize,
     /// The list that it is in.
@@ -426,7 +426,7 @@ impl ContainerAt<'_> {
 /// An expression of the required node affinity and where it stands.
 #[derive(Clone, Copy)]
 pub struct ExpressionAt<'c> {
-    subject: &'c Subject<'c>,
+    subject: &'c Object<'c>,
     term: usize,
     index: usize,
     expression: &'c Expression<'c>,
@@ -451,7 +451,7 @@ impl ExpressionAt<'_> {
 /// A volume and where it stands.
 #[derive(Clone, Copy)]
 pub struct VolumeAt<'c> {
-    subject: &'c Subject<'c>,
+    subject: &'c Object<'c>,
     /// Its index.
     pub index: usize,
     /// The volume.

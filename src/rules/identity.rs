@@ -6,9 +6,9 @@ mod user;
 
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Rule};
-use crate::model::build::Isolation;
+use crate::model::build::ContainerIsolation;
 use crate::model::edit::Edit;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
 use crate::model::pod::{HostPath, WindowsOptions};
 use crate::model::severity::{Class, Severity};
@@ -96,7 +96,7 @@ static HOST_PROCESS_REQUIRES_HOST_NETWORK: Rule = Rule {
         "securityContext: {windowsOptions: {hostProcess: false}}",
         "# --kubernetes-version 1.21\nsecurityContext: {windowsOptions: {hostProcess: true}}",
     ],
-    needs: Fields::HOST_PROCESS,
+    needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         if !cx.spec.host_network.0 && cx.spec.has_host_process() {
             let finding = out.report(cx.at(&["hostNetwork"]));
@@ -127,7 +127,7 @@ static HOST_PROCESS_ALL_CONTAINERS: Rule = Rule {
         "hostNetwork: true\ninitContainers: [{name: init, image: app}]\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         "containers: [{name: a, image: a}, {name: b, image: b, securityContext: {windowsOptions: {hostProcess: false}}}]",
     ],
-    needs: Fields::HOST_PROCESS,
+    needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         if !cx.spec.has_host_process() {
             return;
@@ -165,7 +165,7 @@ static HOST_PROCESS_POD_CONTAINER_MISMATCH: Rule = Rule {
          containers: [{name: app, image: app, securityContext: {windowsOptions: {hostProcess: true}}}]",
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
     ],
-    needs: Fields::HOST_PROCESS,
+    needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         let Some(of_pod) = cx.spec.windows_options().and_then(|options| options.host_process) else {
             return;
@@ -209,7 +209,7 @@ static HOST_PROCESS_RUN_AS_NON_ROOT: Rule = Rule {
          securityContext: {runAsNonRoot: true, windowsOptions: {hostProcess: true}}\n\
          containers: [{name: agent, image: agent, securityContext: {runAsNonRoot: false}}]",
     ],
-    needs: Fields::HOST_PROCESS,
+    needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         let mut inherited = false;
         for container in cx
@@ -268,7 +268,7 @@ static HOST_PROCESS_USER: Rule = Rule {
          containers: [{name: agent, image: agent}]",
         "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true, runAsUserName: 'NT AUTHORITY\\Local service'}}}]",
     ],
-    needs: Fields::HOST_PROCESS,
+    needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         let mut inherited = false;
         for container in cx
@@ -338,7 +338,7 @@ securityContext: {windowsOptions: {hostProcess: true}}
 volumes: [{name: csi, hostPath: {path: 'C:\csi', type: DirectoryOrCreate}}]
 containers: [{name: agent, image: agent, volumeMounts: [{name: csi, mountPath: 'C:\csi'}]}]",
     ],
-    needs: Fields::HOST_PROCESS,
+    needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         let is_endpoint = |path: &HostPath<'_>| is_named_pipe(&path.path) || is_unix_socket(&path.path);
         let mut endpoints: Vec<&str> = (cx.volumes())
@@ -385,10 +385,10 @@ static HOST_PROCESS_HYPERV: Rule = Rule {
          ---\n\
          {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: isolated}, handler: runhcs-wcow-hypervisor}",
     ],
-    needs: Fields::HOST_PROCESS,
+    needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         let Some(class) = cx.runtime_class() else { return };
-        if class.isolation() == Isolation::HyperV && cx.spec.has_host_process() {
+        if class.isolation() == ContainerIsolation::HyperV && cx.spec.has_host_process() {
             out.report(cx.at(&["runtimeClassName"]));
         }
     }),
@@ -420,7 +420,7 @@ static HOST_PROCESS_VERSION: Rule = Rule {
          ---\n\
          {apiVersion: v1, kind: Node, metadata: {name: new}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://1.10.0'}}}",
     ],
-    needs: Fields::HOST_PROCESS,
+    needs: FieldSet::HOST_PROCESS,
     check: Check::Pod(|cx, out| {
         let old_cluster = cx.facts.kubernetes < 22;
         let newest = || cx.hosts().filter_map(|host| host.containerd).max();

@@ -6,8 +6,8 @@ mod linux;
 
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Rule};
-use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
-use crate::model::fields::Fields;
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
+use crate::model::field_set::FieldSet;
 use crate::model::image::{ImageRef, OsHint, end_of_support, os_hint};
 use crate::model::severity::{Class, Severity};
 
@@ -88,7 +88,7 @@ fn named(build: Build) -> String {
 
 /// The tag by which Microsoft publishes the newest base image that runs on a host. Nano Server of 2016 and 2019 goes by
 /// other names than Server Core.
-fn tag_for(host: Build, isolation: Isolation, nano_server: bool) -> Option<&'static str> {
+fn tag_for(host: Build, isolation: ContainerIsolation, nano_server: bool) -> Option<&'static str> {
     let runs = |build| compatibility(build, host, isolation) == Compatibility::Runs;
     let release = RELEASES
         .iter()
@@ -105,7 +105,7 @@ fn tag_for(host: Build, isolation: Isolation, nano_server: bool) -> Option<&'sta
 fn proposed_tag(cx: &PodCx<'_>, nano_server: bool) -> &'static str {
     let oldest = cx.targets().first().copied();
     oldest
-        .and_then(|host| tag_for(host, Isolation::Process, nano_server))
+        .and_then(|host| tag_for(host, ContainerIsolation::Process, nano_server))
         .unwrap_or("ltsc2022")
 }
 
@@ -138,7 +138,7 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
         "containers: [{name: app, image: 'https://not.an.image'}]",
         "containers: [{name: app}]",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx).filter(|imaged| imaged.image.is_untagged_or_latest()) {
             let finding = out.report(imaged.container.at(&["image"]));
@@ -195,7 +195,7 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]",
         "containers: [{name: app, image: 'registry.example.com/dotnet/aspnet:8.0'}]",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         let is_linux_only = |image: &ImageRef<'_>| {
             image.repository.starts_with("dotnet/") && os_hint(image) == OsHint::DotnetLinuxOnly
@@ -267,7 +267,7 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
         "containers: [{name: app, image: 'registry.example.com/app:1.0'}]",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
     ],
-    needs: Fields::IMAGE.or(Fields::RUN_AS_USER_NAME),
+    needs: FieldSet::IMAGE.or(FieldSet::RUN_AS_USER_NAME),
     check: Check::Pod(|cx, out| {
         const FIELD: [&str; 3] = ["securityContext", "windowsOptions", "runAsUserName"];
         let mut inherited = false;
@@ -330,7 +330,7 @@ static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
         "containers: [{name: app, image: 'microsoft/azure-cli:2.0'}]",
         "containers: [{name: app, image: 'registry.example.com/iis:1.0'}]",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
             let Some(moved) = imaged.image.mcr_equivalent() else {
@@ -377,7 +377,7 @@ static IMAGE_EOL_BUILD: Rule = Rule {
         "containers: [{name: app, image: 'registry.example.com/app:20H2'}]",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:20H2'}]}",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
             let Some((build, _)) = imaged.build else {

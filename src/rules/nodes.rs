@@ -1,17 +1,17 @@
 //! Nodes and RuntimeClasses: Windows nodes that pods will not find, or that will not carry them.
 
 mod classes;
-mod upkeep;
+mod lifecycle;
 
 use super::context::Cx;
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, supported_on};
-use crate::model::field::{Map, Quantity};
+use crate::model::json_types::{Map, Quantity};
 use crate::model::node::{BUILD_LABEL, Host, Taint, major_minor};
-use crate::model::object::Node;
+use crate::model::object::Body;
 use crate::model::path::Path;
+use crate::model::resources::Node;
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Body;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 
@@ -23,10 +23,10 @@ pub static RULES: &[&Rule] = &[
     &NODE_MISSING_TAINT,
     &NODE_MEMORY_RESERVATION,
     &classes::RUNTIME_CLASS_DOCKER_HANDLER,
-    &upkeep::NODE_EOL_BUILD,
-    &upkeep::NODE_KUBELET_SKEW,
-    &upkeep::NODE_CPU_RESERVATION,
-    &upkeep::NODE_CONTAINERD_VERSION,
+    &lifecycle::NODE_EOL_BUILD,
+    &lifecycle::NODE_KUBELET_SKEW,
+    &lifecycle::NODE_CPU_RESERVATION,
+    &lifecycle::NODE_CONTAINERD_VERSION,
     &classes::RUNTIME_CLASS_WITHOUT_SCHEDULING,
 ];
 

@@ -1,18 +1,18 @@
 //! The operating system itself: what the author says of it, and signs that contradict each other.
 
 use super::context::PodCx;
-use super::rule::{Check, Out, Rule};
+use super::rule::{Check, Reporter, Rule};
 use crate::model::facts::SCC_ANNOTATION;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
+use crate::model::object::Body;
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
-use crate::model::path::Path;
-use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
-use crate::model::selection::{
+use crate::model::os_selectors::{
     TermOs, is_build_label, is_os_label, os_of_expression, os_of_label, os_of_term, os_of_terms,
 };
+use crate::model::path::Path;
+use crate::model::pod::{Expression, NodeSelectorTerm, REQUIRED_TERMS, WindowsOptions};
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Body;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 
@@ -34,7 +34,7 @@ const VALIDATION: &str = "kubernetes: pkg/apis/core/validation/validation.go";
 
 /// What holds the pod to nodes of an operating system.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Selects {
+pub(crate) enum OsSelection {
     /// Nothing.
     Nothing,
     /// A build label or a pool label that only Windows nodes have.
@@ -44,7 +44,7 @@ pub(crate) enum Selects {
 }
 
 /// What holds the pod to Windows nodes, by its own selectors or by its RuntimeClass.
-pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selects {
+pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> OsSelection {
     let class = cx.runtime_class().filter(|_| with_runtime_class);
     let own = cx
         .spec
@@ -55,13 +55,13 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
         .into_iter()
         .flat_map(|class| &class.node_selector)
         .map(|(k, v)| (k.as_str(), v.as_str()));
-    let mut best = Selects::Nothing;
+    let mut best = OsSelection::Nothing;
     for (key, value) in own.chain(of_class) {
         if os_of_label(key, value, &cx.facts.pool_labels) == Some(Os::Windows) {
             if is_os_label(key) {
-                return Selects::ByOs;
+                return OsSelection::ByOs;
             }
-            best = Selects::ByPool;
+            best = OsSelection::ByPool;
         }
     }
     let terms = cx.spec.required_terms();
@@ -74,11 +74,11 @@ pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> Selec
             || term.match_expressions.iter().any(by_label)
     };
     if is_windows && terms.iter().all(is_by_label) {
-        Selects::ByOs
-    } else if is_windows || best == Selects::ByPool {
-        Selects::ByPool
+        OsSelection::ByOs
+    } else if is_windows || best == OsSelection::ByPool {
+        OsSelection::ByPool
     } else {
-        Selects::Nothing
+        OsSelection::Nothing
     }
 }
 
@@ -105,7 +105,7 @@ static OS_NAME_MISSING: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {openshift.io/scc: restricted-v2}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
     good: &["os: {name: windows}"],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
         // Placement comes after the constraints of OpenShift, which may refuse the pods before it: what a template says
@@ -150,7 +150,7 @@ static OS_NAME_INVALID: Rule = Rule {
     ],
     bad: &["os: {name: Windows}", "os: {name: freebsd}", "os: {name: ''}"],
     good: &["os: {name: windows}"],
-    needs: Fields::OS,
+    needs: FieldSet::OS,
     check: Check::Pod(|cx, out| {
         if let Some(os) = &cx.spec.os {
             let name = os.name.as_deref().unwrap_or_default();
@@ -191,7 +191,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
         "{}",
         "{nodeSelector: null, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         // A value that no node carries is another rule's.
@@ -200,13 +200,13 @@ static MISSING_OS_SELECTOR: Rule = Rule {
             return;
         }
         match selects_windows(cx, true) {
-            Selects::ByOs => {}
-            Selects::ByPool => {
+            OsSelection::ByOs => {}
+            OsSelection::ByPool => {
                 out.report(cx.at(&["nodeSelector"]))
                     .severity(Severity::Advice)
                     .says("the pod is held to Windows nodes by another label only");
             }
-            Selects::Nothing => {
+            OsSelection::Nothing => {
                 out.report(cx.at(&["nodeSelector"]));
             }
         }
@@ -231,7 +231,7 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         "nodeSelector: {kubernetes.io/os: windows}",
         "nodeSelector: {kubernetes.io/os: windows, os: Windows}",
     ],
-    needs: Fields::SELECTS_OS,
+    needs: FieldSet::SELECTS_OS,
     check: Check::Pod(|cx, out| {
         let is_wrong = |value: &str| ![Os::Windows, Os::Linux].iter().any(|os| os.label() == value);
         for (key, value) in &cx.spec.node_selector {
@@ -275,7 +275,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
         "{}",
         "{os: {name: linux}, nodeSelector: {kubernetes.io/os: linux}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         let evidence = &cx.inference.evidence;
         let Some(first) = evidence.first() else { return };
@@ -328,7 +328,7 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::OS_LABEL,
+    needs: FieldSet::OS_LABEL,
     check: Check::Pod(|cx, out| {
         let is_for = match cx.inference.verdict {
             Verdict::Linux => Os::Linux,
@@ -367,7 +367,7 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
         "{}",
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runc, scheduling: {nodeSelector: {beta.kubernetes.io/os: linux}}}",
     ],
-    needs: Fields::SELECTS_BETA,
+    needs: FieldSet::SELECTS_BETA,
     check: Check::PodAnd(&[Kind::RuntimeClass, Kind::PersistentVolume], |cx, out| {
         if let Some(pod) = cx.pod() {
             beta_labels_of_pod(&pod, out);
@@ -406,7 +406,7 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
     ..Rule::BASE
 };
 
-fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Out<'_>) {
+fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
     for (key, _) in &cx.spec.node_selector {
         if is_beta(key) {
             out.report(cx.at(&["nodeSelector"]).key(key));
@@ -449,7 +449,7 @@ fn beta_labels_of_terms(
     terms: &[NodeSelectorTerm<'_>],
     counts: impl Fn(&str, Option<Os>) -> bool,
     base: &Path,
-    out: &mut Out<'_>,
+    out: &mut Reporter<'_>,
 ) {
     for (t, term) in terms.iter().enumerate() {
         for (e, expression) in term.match_expressions.iter().enumerate() {
@@ -491,7 +491,7 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
         "{os: {name: linux}, nodeSelector: null, containers: [{name: app, image: app}]}",
         "{os: null, nodeSelector: {kubernetes.io/os: linux}}",
     ],
-    needs: Fields::WINDOWS_OPTIONS,
+    needs: FieldSet::WINDOWS_OPTIONS,
     check: Check::Pod(|cx, out| {
         const OPTIONS: &[&str] = &["securityContext", "windowsOptions"];
         if cx.spec.os_name() != Some(Os::Linux.label()) {

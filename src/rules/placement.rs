@@ -4,16 +4,16 @@ pub mod reach;
 
 use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
 use super::context::PodCx;
-use super::os::{Selects, selects_windows, speaks_of_os};
+use super::os::{OsSelection, selects_windows, speaks_of_os};
 use super::rule::{Check, Rule};
-use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
-use crate::model::fields::Fields;
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
+use crate::model::field_set::FieldSet;
 use crate::model::image::ImageRef;
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, Taint};
 use crate::model::node_affinity::Match;
 use crate::model::os::{EvidenceKind, Verdict};
+use crate::model::os_selectors::is_build_label;
 use crate::model::policy::LinuxPods;
-use crate::model::selection::is_build_label;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
@@ -90,7 +90,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, tolerations: [{key: os, operator: Exists}], containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}, {key: tenant, value: windows-team, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         if cx.spec.is_bound() {
             return;
@@ -142,7 +142,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: b}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         if is_placed || cx.subject.kind == Kind::DaemonSet {
@@ -241,7 +241,7 @@ fn require(builds: &[Build]) -> String {
 
 /// A build that the pod selects among others, that some known node has, and that cannot run one of its images.
 fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
-    if cx.isolation() == Isolation::HostProcess {
+    if cx.isolation() == ContainerIsolation::HostProcess {
         return None;
     }
     let (named, any_other) = cx.named_builds();
@@ -280,7 +280,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
         "nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: node.kubernetes.io/windows-build, operator: Exists}]}]}}}",
     ],
-    needs: Fields::SELECTS_BUILD,
+    needs: FieldSet::SELECTS_BUILD,
     check: Check::Pod(|cx, out| {
         for (key, value) in &cx.spec.node_selector {
             if is_build_label(key) && Build::parse_label(value).is_none() {
@@ -328,7 +328,7 @@ static WINDOWS_ARCH: Rule = Rule {
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: In, values: [arm64, amd64]}]}]}}}",
         "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/arch, operator: NotIn, values: [arm64]}]}]}}}",
     ],
-    needs: Fields::SELECTS_ARCH,
+    needs: FieldSet::SELECTS_ARCH,
     check: Check::Pod(|cx, out| {
         for label in [ARCH_LABEL, BETA_ARCH_LABEL] {
             if cx
@@ -375,7 +375,7 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
     good: &[
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2019}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.17763}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {runtimeClassName: windows-2019, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::RUNTIME_CLASS,
+    needs: FieldSet::RUNTIME_CLASS,
     check: Check::Pod(|cx, out| {
         let Some(class) = cx.runtime_class() else { return };
         for (key, value) in &cx.spec.node_selector {
@@ -415,12 +415,12 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.azure.com/os-sku: Windows2022}, containers: [{name: app, image: app}]}}}}",
         "os: {name: windows}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.subject.kind != Kind::DaemonSet || selects_windows(cx, false) != Selects::Nothing {
+        if cx.subject.kind != Kind::DaemonSet || selects_windows(cx, false) != OsSelection::Nothing {
             return;
         }
-        let by_class = selects_windows(cx, true) != Selects::Nothing;
+        let by_class = selects_windows(cx, true) != OsSelection::Nothing;
         let guessed = cx.inference.evidence.iter().all(|sign| {
             let microsoft =
                 ImageRef::parse(&sign.value).is_ok_and(|image| image.is_windows_only_repository());
@@ -455,13 +455,13 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         if cx.subject.kind != Kind::DaemonSet {
             return;
         }
         let isolation = cx.isolation();
-        if isolation == Isolation::HostProcess {
+        if isolation == ContainerIsolation::HostProcess {
             return;
         }
         let reached = reach::matched(cx);
@@ -509,7 +509,7 @@ static HYPERV_ANNOTATION: Rule = Rule {
     good: &[
         "# --kubernetes-version 1.20\n{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {experimental.windows.kubernetes.io/isolation-type: hyperv}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::ANNOTATIONS,
+    needs: FieldSet::ANNOTATIONS,
     check: Check::Pod(|cx, out| {
         const ANNOTATION: &str = "experimental.windows.kubernetes.io/isolation-type";
         if cx.meta.annotations.get(ANNOTATION).is_some() {
@@ -542,7 +542,7 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
         "# --linux-pods Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: app, image: app}]}}",
         "# --linux-pods Warn\n{apiVersion: v1, kind: Node, metadata: {name: w}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         if cx.policy.linux_pods == LinuxPods::Disabled {
             return;
@@ -584,7 +584,7 @@ static SPREAD_OVER_WINDOWS_NODES: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: w, labels: {kubernetes.io/os: windows, zone: a}}, status: {nodeInfo: {operatingSystem: windows}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, topologySpreadConstraints: [{maxSkew: 1, minDomains: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], containers: [{name: app, image: app}]}}",
         "{topologySpreadConstraints: [{maxSkew: 1, minDomains: 2, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}], containers: [{name: app, image: app}]}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         if cx.subject.kind == Kind::DaemonSet || cx.subject.is_daemonset_pod() || cx.spec.is_bound() {
             return;

@@ -4,10 +4,10 @@
 mod command;
 mod container;
 mod injection;
-mod old;
+mod version_gates;
 
 use super::rule::{Check, Rule};
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::severity::{Class, Severity};
 
 /// Rules TSM401 and up.
@@ -24,15 +24,15 @@ pub static RULES: &[&Rule] = &[
     &container::RESOURCE_CLAIMS,
     &container::REQUESTS_NOT_EQUAL_LIMITS,
     &container::RESOURCE_LIMITS_MISSING,
-    &old::RESOURCES_OLD_VERSION,
-    &old::MULTI_CONTAINER_OLD_BUILD,
+    &version_gates::RESOURCES_OLD_VERSION,
+    &version_gates::MULTI_CONTAINER_OLD_BUILD,
     &container::STOP_SIGNAL,
-    &old::ENV_COLON,
+    &version_gates::ENV_COLON,
     &command::UNIX_COMMAND,
-    &old::TERMINATION_GRACE_PERIOD,
-    &old::TERMINATION_MESSAGE_PATH,
-    &old::STATEFUL_SET_OLD_VERSION,
-    &old::HPA_OLD_VERSION,
+    &version_gates::TERMINATION_GRACE_PERIOD,
+    &version_gates::TERMINATION_MESSAGE_PATH,
+    &version_gates::STATEFUL_SET_OLD_VERSION,
+    &version_gates::HPA_OLD_VERSION,
     &injection::LINUX_SIDECAR_INJECTION,
 ];
 
@@ -64,7 +64,7 @@ static HOST_PID: Rule = Rule {
     see: &[INTRO_POD, HOST_PROCESS, SOURCE],
     bad: &["hostPID: true"],
     good: &["hostPID: false", "hostPID: null"],
-    needs: Fields::HOST_PID,
+    needs: FieldSet::HOST_PID,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_pid.0 {
             out.report(cx.at(&["hostPID"])).removable();
@@ -85,7 +85,7 @@ static HOST_IPC: Rule = Rule {
     see: &[INTRO_POD, SOURCE],
     bad: &["hostIPC: true"],
     good: &["hostIPC: false", "hostIPC: null"],
-    needs: Fields::HOST_IPC,
+    needs: FieldSet::HOST_IPC,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_ipc.0 {
             out.report(cx.at(&["hostIPC"])).removable();
@@ -109,7 +109,7 @@ static HOST_USERS: Rule = Rule {
     ],
     bad: &["hostUsers: false", "hostUsers: true"],
     good: &["hostUsers: null", "# --kubernetes-version 1.24\nhostUsers: false"],
-    needs: Fields::HOST_USERS,
+    needs: FieldSet::HOST_USERS,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_users.0 {
             out.report(cx.at(&["hostUsers"])).removable();
@@ -128,7 +128,7 @@ static SHARE_PROCESS_NAMESPACE: Rule = Rule {
     see: &[INTRO_POD, SOURCE],
     bad: &["shareProcessNamespace: true", "shareProcessNamespace: false"],
     good: &["shareProcessNamespace: null"],
-    needs: Fields::SHARE_PROCESS_NAMESPACE,
+    needs: FieldSet::SHARE_PROCESS_NAMESPACE,
     check: Check::Pod(|cx, out| {
         if cx.spec.share_process_namespace.0 {
             out.report(cx.at(&["shareProcessNamespace"])).removable();
@@ -161,7 +161,7 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
         "resources: null",
         "# --kubernetes-version 1.31\nresources: {limits: {memory: 1Gi}}",
     ],
-    needs: Fields::POD_RESOURCES,
+    needs: FieldSet::POD_RESOURCES,
     check: Check::Pod(|cx, out| {
         if cx.spec.resources.0 {
             let finding = out.report(cx.at(&["resources"]));
@@ -200,7 +200,7 @@ static HOST_NETWORK: Rule = Rule {
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}",
         "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}]",
     ],
-    needs: Fields::HOST_NETWORK,
+    needs: FieldSet::HOST_NETWORK,
     check: Check::Pod(|cx, out| {
         if cx.spec.host_network.0 && !cx.spec.has_host_process() {
             out.report(cx.at(&["hostNetwork"])).removable();
@@ -228,7 +228,7 @@ static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
         "dnsPolicy: Default",
         "hostNetwork: true\ndnsPolicy: ClusterFirstWithHostNet\nsecurityContext: {windowsOptions: {hostProcess: true}}",
     ],
-    needs: Fields::DNS_WITH_HOST_NETWORK,
+    needs: FieldSet::DNS_WITH_HOST_NETWORK,
     check: Check::Pod(|cx, out| {
         if cx.spec.dns_policy.as_deref() == Some("ClusterFirstWithHostNet") && !cx.spec.has_host_process() {
             let finding = out.report(cx.at(&["dnsPolicy"]));
@@ -260,7 +260,7 @@ static DNS_SEARCH_LIST: Rule = Rule {
         "dnsConfig: {nameservers: [192.0.2.1], options: [{name: edns0}]}",
         "hostNetwork: true\nsecurityContext: {windowsOptions: {hostProcess: true}}\ndnsConfig: {options: [{name: ndots, value: '2'}]}",
     ],
-    needs: Fields::DNS_CONFIG,
+    needs: FieldSet::DNS_CONFIG,
     check: Check::Pod(|cx, out| {
         let Some(config) = cx.spec.dns_config.as_ref() else {
             return;

@@ -9,12 +9,12 @@ use serde::Serialize;
 use super::context::{Cx, PodCx};
 use crate::model::edit::Edit;
 use crate::model::facts::Runtime;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
+use crate::model::object::ReviewStage;
 use crate::model::os::Verdict;
 use crate::model::path::Path;
 use crate::model::policy::{Action, RulesVersion};
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Stage;
 use crate::model::text::{cut, is_one_line, one_line};
 use crate::model::workload::Kind;
 
@@ -62,9 +62,9 @@ pub struct Rule {
     pub remedy: &'static str,
     /// Where it is written: documentation and source.
     pub see: &'static [&'static str],
-    /// The fields of which a pod has to have one, or the rule has nothing to say and is not called; [`Fields::ALWAYS`]
+    /// The fields of which a pod has to have one, or the rule has nothing to say and is not called; [`FieldSet::ALWAYS`]
     /// where it speaks of what is absent. Of an object without a pod nothing is asked.
-    pub needs: Fields,
+    pub needs: FieldSet,
     /// Examples in which the rule fires.
     pub bad: &'static [&'static str],
     /// Examples in which it is silent.
@@ -76,11 +76,11 @@ pub struct Rule {
 /// What a rule looks at.
 pub enum Check {
     /// A pod, or the template of one.
-    Pod(fn(&PodCx<'_>, &mut Out<'_>)),
+    Pod(fn(&PodCx<'_>, &mut Reporter<'_>)),
     /// Every object with a pod, and objects of these kinds.
-    PodAnd(&'static [Kind], fn(&Cx<'_>, &mut Out<'_>)),
+    PodAnd(&'static [Kind], fn(&Cx<'_>, &mut Reporter<'_>)),
     /// Objects of these kinds only.
-    Object(&'static [Kind], fn(&Cx<'_>, &mut Out<'_>)),
+    Object(&'static [Kind], fn(&Cx<'_>, &mut Reporter<'_>)),
 }
 
 /// The Windows builds that a rule applies to.
@@ -119,14 +119,14 @@ impl Rule {
         docs: "",
         remedy: "",
         see: &[],
-        needs: Fields::ALWAYS,
+        needs: FieldSet::ALWAYS,
         bad: &[],
         good: &[],
         check: Check::Object(&[], |_, _| {}),
     };
 
     /// Whether the rule looks at objects of this kind.
-    pub fn looks_at(&self, kind: Kind) -> bool {
+    pub fn applies_to(&self, kind: Kind) -> bool {
         match self.check {
             Check::Pod(_) => kind.has_pod(),
             Check::PodAnd(kinds, _) => kind.has_pod() || kinds.contains(&kind),
@@ -140,7 +140,7 @@ impl Rule {
     }
 
     /// The same; `weigh` decides which of the findings that are too many to keep counts most ([`MOST_OF_A_RULE`]).
-    pub fn run_weighed(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &Weigh<'_>) {
+    pub fn run_weighed(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &ActionOf<'_>) {
         if !cx.policy.is_off(self.id) {
             self.report_to(cx, findings, weigh);
         }
@@ -151,11 +151,11 @@ impl Rule {
         self.report_to(cx, findings, &BY_SEVERITY);
     }
 
-    fn report_to(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &Weigh<'_>) {
+    fn report_to(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &ActionOf<'_>) {
         if !self.applies(cx) {
             return;
         }
-        let mut out = Out {
+        let mut out = Reporter {
             rule: self,
             first: findings.len(),
             findings,
@@ -176,10 +176,10 @@ impl Rule {
 
     fn applies(&self, cx: &Cx<'_>) -> bool {
         cx.has_any(self.needs)
-            && self.looks_at(cx.subject.kind)
+            && self.applies_to(cx.subject.kind)
             && self.kubernetes.contains(&cx.facts.kubernetes)
             && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
-            && (!self.stored_only || cx.subject.stage == Stage::Stored)
+            && (!self.stored_only || cx.subject.stage == ReviewStage::Stored)
             && (!cx.subject.kind.has_pod() || self.is_for(cx))
             && match self.builds {
                 Builds::Any => true,
@@ -191,7 +191,7 @@ impl Rule {
 /// What is asked before a rule is called, in few bytes: it lets in at least what [`Rule::run`] does.
 #[derive(Clone, Copy)]
 pub(super) struct Gate {
-    needs: Fields,
+    needs: FieldSet,
     /// Kinds of objects, and verdicts of those with a pod: one bit for each.
     kinds: u32,
     verdicts: u32,
@@ -201,7 +201,7 @@ pub(super) struct Gate {
 impl Gate {
     /// A gate that lets nothing in.
     pub(super) const SHUT: Gate = Gate {
-        needs: Fields::ALWAYS,
+        needs: FieldSet::ALWAYS,
         kinds: 0,
         verdicts: 0,
         runtime: None,
@@ -278,18 +278,18 @@ impl PartialEq for Rule {
 }
 
 /// What a finding would do to the object; `None` where an exemption lifts it.
-pub type Weigh<'w> = dyn Fn(&Finding) -> Option<Action> + 'w;
+pub type ActionOf<'w> = dyn Fn(&Finding) -> Option<Action> + 'w;
 
 /// Without a policy the severity decides.
 const BY_SEVERITY: fn(&Finding) -> Option<Action> = |finding| Some(Action::of_severity(finding.severity));
 
 /// Where a check reports to.
-pub struct Out<'o> {
+pub struct Reporter<'o> {
     rule: &'static Rule,
     findings: &'o mut Vec<Finding>,
     /// The index of the first finding of this rule.
     first: usize,
-    weigh: &'o Weigh<'o>,
+    weigh: &'o ActionOf<'o>,
     /// The finding that was reported last, where it is one too many: its check may still change it.
     last: Option<Finding>,
     /// The one among the findings that are too many that counts most, with what it would do.
@@ -301,7 +301,7 @@ pub struct Out<'o> {
 /// a rule that denies still denies; the others are in its [`Finding::beyond`], by which an update is compared.
 pub const MOST_OF_A_RULE: usize = 200;
 
-impl Out<'_> {
+impl Reporter<'_> {
     /// Reports the rule at a place, in its own words; the finding that comes back can be made more precise.
     pub fn report(&mut self, path: Path) -> &mut Finding {
         let finding = Finding::new(self.rule, path);
@@ -351,7 +351,7 @@ impl Out<'_> {
     }
 }
 
-impl Out<'_> {
+impl Reporter<'_> {
     /// How many findings there are so far.
     pub fn reported(&self) -> usize {
         self.findings.len()
@@ -395,7 +395,7 @@ pub struct Finding {
     /// What the finding does: set by the engine from the policy; `Off` until then.
     pub action: Action,
     /// What it would do if `validation` were Deny.
-    pub wanted: Action,
+    pub enforced_action: Action,
     /// The findings of the same rule that are too many to keep, this one among them: what they are
     /// ([`Finding::identity_hash`]), how bad, and what each would do. Empty for all others.
     pub beyond: Vec<(u64, Severity, Action)>,
@@ -414,7 +414,7 @@ impl Finding {
             edit: None,
             resolved_by: None,
             action: Action::Disabled,
-            wanted: Action::Disabled,
+            enforced_action: Action::Disabled,
             beyond: Vec::new(),
         }
     }
@@ -469,7 +469,7 @@ impl Finding {
     }
 
     /// Whether the field may be removed: an ignored one, and one at which only some kubelets hang.
-    pub fn is_repairable(&self) -> bool {
+    pub fn is_removable(&self) -> bool {
         self.is_ignored_field() || (self.rule.removable && self.class == Class::Run)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::node::Taint;
-use crate::model::node_affinity::{self, Match, NodeLabels};
+use crate::model::node_affinity::{self, KnownNodeLabels, Match};
 use crate::model::pod::{PodSpec, Toleration};
 use crate::model::policy::Policy;
 
@@ -44,7 +44,7 @@ impl<'c> Constraints<'c> {
     }
 
     /// Whether a node satisfies the nodeSelector, the RuntimeClass and the required node affinity.
-    pub fn matches(&self, node: &impl NodeLabels) -> Match {
+    pub fn matches(&self, node: &impl KnownNodeLabels) -> Match {
         let own = node_affinity::matches(self.spec, node);
         let of_class = self.class.iter().flat_map(|class| &class.node_selector);
         of_class.fold(own, |least, (key, value)| {

@@ -1,10 +1,10 @@
 //! Linux security context fields: what the API server forbids on Windows pods and what Windows ignores.
 
 use super::context::{ContainerAt, PodCx};
-use super::rule::{Check, Out, Rule};
+use super::rule::{Check, Reporter, Rule};
 use crate::model::facts::SCC_ANNOTATION;
-use crate::model::field::Present;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
+use crate::model::json_types::IsPresent;
 use crate::model::os::Os;
 use crate::model::pod::{PodSecurityContext, SecurityContext};
 use crate::model::severity::{Class, Severity};
@@ -51,9 +51,9 @@ const FORBIDDEN: Rule = Rule {
 /// Reports a field of the pod's security context.
 fn of_pod(
     cx: &PodCx<'_>,
-    out: &mut Out<'_>,
+    out: &mut Reporter<'_>,
     field: &'static str,
-    get: fn(&PodSecurityContext<'_>) -> Present,
+    get: fn(&PodSecurityContext<'_>) -> IsPresent,
 ) {
     if cx
         .spec
@@ -68,9 +68,9 @@ fn of_pod(
 /// Reports a field of every container's security context.
 fn of_containers(
     cx: &PodCx<'_>,
-    out: &mut Out<'_>,
+    out: &mut Reporter<'_>,
     field: &'static str,
-    get: fn(&SecurityContext<'_>) -> Present,
+    get: fn(&SecurityContext<'_>) -> IsPresent,
 ) {
     for container in cx.containers() {
         if container
@@ -97,7 +97,7 @@ static APP_ARMOR_PROFILE: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {appArmorProfile: {type: Unconfined}}}]",
     ],
     good: &["securityContext: {appArmorProfile: null}"],
-    needs: Fields::APP_ARMOR_PROFILE,
+    needs: FieldSet::APP_ARMOR_PROFILE,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "appArmorProfile", |context| context.app_armor_profile);
         of_containers(cx, out, "appArmorProfile", |context| context.app_armor_profile);
@@ -118,7 +118,7 @@ static SELINUX_OPTIONS: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {seLinuxOptions: {}}}]",
     ],
     good: &["securityContext: {}"],
-    needs: Fields::SE_LINUX_OPTIONS,
+    needs: FieldSet::SE_LINUX_OPTIONS,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "seLinuxOptions", |context| context.se_linux_options);
         of_containers(cx, out, "seLinuxOptions", |context| context.se_linux_options);
@@ -139,7 +139,7 @@ static SECCOMP_PROFILE: Rule = Rule {
         "initContainers: [{name: init, image: app, securityContext: {seccompProfile: {type: RuntimeDefault}}}]",
     ],
     good: &["securityContext: {runAsNonRoot: true}"],
-    needs: Fields::SECCOMP_PROFILE,
+    needs: FieldSet::SECCOMP_PROFILE,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "seccompProfile", |context| context.seccomp_profile);
         of_containers(cx, out, "seccompProfile", |context| context.seccomp_profile);
@@ -194,7 +194,7 @@ static RUN_AS_USER: Rule = Rule {
         "ephemeralContainers: [{name: debugger, image: app, securityContext: {runAsUser: 0}}]",
     ],
     good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
-    needs: Fields::RUN_AS_USER,
+    needs: FieldSet::RUN_AS_USER,
     check: Check::Pod(|cx, out| {
         let first = out.reported();
         of_pod(cx, out, "runAsUser", |context| context.run_as_user);
@@ -222,7 +222,7 @@ static RUN_AS_GROUP: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {runAsGroup: 0}}]",
     ],
     good: &["securityContext: {windowsOptions: {runAsUserName: ContainerUser}}"],
-    needs: Fields::RUN_AS_GROUP,
+    needs: FieldSet::RUN_AS_GROUP,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "runAsGroup", |context| context.run_as_group);
         of_containers(cx, out, "runAsGroup", |context| context.run_as_group);
@@ -243,7 +243,7 @@ static SUPPLEMENTAL_GROUPS: Rule = Rule {
         "securityContext: {supplementalGroups: []}",
     ],
     good: &["securityContext: {supplementalGroups: null}"],
-    needs: Fields::SUPPLEMENTAL_GROUPS,
+    needs: FieldSet::SUPPLEMENTAL_GROUPS,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "supplementalGroups", |context| {
             context.supplemental_groups
@@ -266,7 +266,7 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
         "securityContext: {supplementalGroupsPolicy: Merge}",
     ],
     good: &["securityContext: {supplementalGroupsPolicy: null}"],
-    needs: Fields::SUPPLEMENTAL_GROUPS_POLICY,
+    needs: FieldSet::SUPPLEMENTAL_GROUPS_POLICY,
     check: Check::Pod(|cx, out| {
         let policy = cx
             .spec
@@ -297,7 +297,7 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     see: &[SOURCE],
     bad: &["securityContext: {seLinuxChangePolicy: MountOption}"],
     good: &["securityContext: {}"],
-    needs: Fields::SE_LINUX_CHANGE_POLICY,
+    needs: FieldSet::SE_LINUX_CHANGE_POLICY,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "seLinuxChangePolicy", |context| {
             context.se_linux_change_policy
@@ -319,7 +319,7 @@ static FS_GROUP: Rule = Rule {
         "securityContext: {fsGroup: 0}",
     ],
     good: &["securityContext: {fsGroup: null}"],
-    needs: Fields::FS_GROUP,
+    needs: FieldSet::FS_GROUP,
     check: Check::Pod(|cx, out| of_pod(cx, out, "fsGroup", |context| context.fs_group)),
     ..FORBIDDEN
 };
@@ -333,7 +333,7 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     see: &[POD_INTRO, SOURCE],
     bad: &["securityContext: {fsGroupChangePolicy: OnRootMismatch}"],
     good: &["securityContext: {}"],
-    needs: Fields::FS_GROUP_CHANGE_POLICY,
+    needs: FieldSet::FS_GROUP_CHANGE_POLICY,
     check: Check::Pod(|cx, out| {
         of_pod(cx, out, "fsGroupChangePolicy", |context| {
             context.fs_group_change_policy
@@ -357,7 +357,7 @@ static SYSCTLS: Rule = Rule {
     ],
     bad: &["securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]}"],
     good: &["securityContext: {sysctls: []}"],
-    needs: Fields::SYSCTLS,
+    needs: FieldSet::SYSCTLS,
     check: Check::Pod(|cx, out| {
         if cx
             .spec
@@ -389,7 +389,7 @@ static CAPABILITIES: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {capabilities: {}}}]",
     ],
     good: &["containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]"],
-    needs: Fields::CAPABILITIES,
+    needs: FieldSet::CAPABILITIES,
     check: Check::Pod(|cx, out| of_containers(cx, out, "capabilities", |context| context.capabilities)),
     ..FORBIDDEN
 };
@@ -413,7 +413,7 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     good: &[
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', readOnly: true}]}]",
     ],
-    needs: Fields::READ_ONLY_ROOT_FILESYSTEM,
+    needs: FieldSet::READ_ONLY_ROOT_FILESYSTEM,
     check: Check::Pod(|cx, out| {
         of_containers(cx, out, "readOnlyRootFilesystem", |context| {
             context.read_only_root_filesystem
@@ -439,7 +439,7 @@ static PRIVILEGED: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {privileged: false}}]",
     ],
     good: &["containers: [{name: app, image: app, securityContext: {privileged: null}}]"],
-    needs: Fields::PRIVILEGED,
+    needs: FieldSet::PRIVILEGED,
     check: Check::Pod(|cx, out| of_containers(cx, out, "privileged", |context| context.privileged)),
     ..FORBIDDEN
 };
@@ -455,7 +455,7 @@ static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     see: &[INTRO, SOURCE],
     bad: &["containers: [{name: app, image: app, securityContext: {allowPrivilegeEscalation: false}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
-    needs: Fields::ALLOW_PRIVILEGE_ESCALATION,
+    needs: FieldSet::ALLOW_PRIVILEGE_ESCALATION,
     check: Check::Pod(|cx, out| {
         of_containers(cx, out, "allowPrivilegeEscalation", |context| {
             context.allow_privilege_escalation
@@ -473,7 +473,7 @@ static PROC_MOUNT: Rule = Rule {
     see: &[INTRO, SOURCE],
     bad: &["containers: [{name: app, image: app, securityContext: {procMount: Default}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
-    needs: Fields::PROC_MOUNT,
+    needs: FieldSet::PROC_MOUNT,
     check: Check::Pod(|cx, out| of_containers(cx, out, "procMount", |context| context.proc_mount)),
     ..FORBIDDEN
 };
@@ -493,7 +493,7 @@ static LINUX_SECURITY_ANNOTATION: Rule = Rule {
     good: &[
         "{kind: Pod, apiVersion: v1, metadata: {name: a, annotations: {example.com/seccomp: x}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::ANNOTATIONS,
+    needs: FieldSet::ANNOTATIONS,
     check: Check::Pod(|cx, out| {
         const PREFIXES: [&str; 3] = [
             "container.apparmor.security.beta.kubernetes.io/",

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use super::context::Cx;
 use super::rule::{Builds, Check, Rule};
 use crate::model::build::Build;
-use crate::model::fields::Fields;
-use crate::model::object::Service;
+use crate::model::field_set::FieldSet;
+use crate::model::object::Body;
 use crate::model::path::Path;
+use crate::model::resources::Service;
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Body;
 use crate::model::workload::Kind;
 
 /// Rules TSM801 and up.
@@ -370,7 +370,7 @@ static SERVICE_SCTP: Rule = Rule {
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: other, labels: {app: web}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
         "containers: [{name: app, image: app, ports: [{containerPort: 80, protocol: TCP}, {containerPort: 53, protocol: UDP}]}]",
     ],
-    needs: Fields::PORTS,
+    needs: FieldSet::PORTS,
     check: Check::PodAnd(&[Kind::Service], |cx, out| {
         for container in cx.pod().iter().flat_map(super::context::PodCx::containers) {
             for (index, port) in container.container.ports.iter().enumerate() {

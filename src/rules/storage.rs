@@ -3,12 +3,12 @@
 mod drivers;
 
 use super::context::{Cx, PodCx};
-use super::rule::{Check, Out, Rule};
-use crate::model::fields::Fields;
-use crate::model::object::Meta;
+use super::rule::{Check, Reporter, Rule};
+use crate::model::field_set::FieldSet;
+use crate::model::object::Body;
 use crate::model::path::Path;
 use crate::model::pod::ClaimSpec;
-use crate::model::subject::Body;
+use crate::model::resources::Meta;
 use crate::model::workload::Kind;
 
 /// Rules TSM851 and up.
@@ -75,7 +75,7 @@ spec:
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db, namespace: shop}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: v, persistentVolumeClaim: {claimName: data}}, {name: w, ephemeral: {volumeClaimTemplate: {spec: {volumeMode: Filesystem}}}}]}}",
     ],
-    needs: Fields::CLAIMS,
+    needs: FieldSet::CLAIMS,
     check: Check::PodAnd(&[Kind::PersistentVolumeClaim, Kind::PersistentVolume], |cx, out| {
         let mode = || Path::of(&["spec", "volumeMode"]);
         match &cx.subject.body {
@@ -102,7 +102,7 @@ fn is_block(claim: &ClaimSpec<'_>) -> bool {
     claim.volume_mode.as_deref() == Some("Block")
 }
 
-fn block_claims_of_pod(cx: &Cx<'_>, out: &mut Out<'_>) {
+fn block_claims_of_pod(cx: &Cx<'_>, out: &mut Reporter<'_>) {
     let templates = cx
         .template
         .iter()

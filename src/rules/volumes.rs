@@ -1,17 +1,17 @@
 //! Volumes and paths: what Windows cannot mount, and paths that do not mean on Windows what they say.
 
 mod mounts;
+mod named_pipes;
 mod paths;
-mod pipes;
 mod sources;
 
 use super::context::{ContainerAt, Cx, PodCx};
 use super::rule::Rule;
-use crate::model::object::Volume;
+use crate::model::object::Body;
 use crate::model::os::Os;
+use crate::model::os_selectors::os_of_terms;
 use crate::model::pod::VolumeMount;
-use crate::model::selection::os_of_terms;
-use crate::model::subject::Body;
+use crate::model::resources::PersistentVolume;
 
 /// Rules TSM501 and up.
 pub static RULES: &[&Rule] = &[
@@ -34,7 +34,7 @@ pub static RULES: &[&Rule] = &[
     &paths::MOUNT_PATH_CASE_COLLISION,
     &mounts::MOUNT_PROPAGATION,
     &sources::SECRET_VOLUME_OLD_BUILD,
-    &pipes::DOCKER_PIPE,
+    &named_pipes::DOCKER_PIPE,
 ];
 
 const STORAGE: &str = "https://kubernetes.io/docs/concepts/storage/windows-storage/";
@@ -57,7 +57,7 @@ fn mounts<'c>(
 }
 
 /// A PersistentVolume that is for Windows: its node affinity leaves nothing else, or a Windows workload uses its claim.
-pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c Volume<'c>> {
+pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c PersistentVolume<'c>> {
     let Body::Volume(volume) = &cx.subject.body else {
         return None;
     };

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::report::Node;
+use super::report::NodeReport;
 use crate::cluster::node::NodeView;
-use crate::cluster::pools::pool_of;
+use crate::cluster::pool_history::pool_of;
 use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
 use crate::model::node::{Host, NodeSigns as _, Taint};
 
 /// The Windows nodes of a view by name, then the pools that have none now: those that were seen before, and those that
 /// policies declare.
-pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Node> {
+pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeReport> {
     let windows = view.values().filter(|node| node.is_windows());
     let windows = windows.map(|node| {
         let pool = pool_of(&node.labels).map(|(_, pool)| pool.to_owned());
@@ -40,9 +40,9 @@ fn row(
     taints: &[Taint],
     container_runtime: String,
     is_at_zero: bool,
-) -> Node {
+) -> NodeReport {
     let release = build.and_then(Build::release);
-    Node {
+    NodeReport {
         name: name.to_owned(),
         pool,
         build: build.map(|build| build.to_string()),

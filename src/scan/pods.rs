@@ -8,25 +8,25 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use self::status::{Around, Said};
-use super::report::{PodTrouble, Wrong};
-use super::world::World;
+use self::status::{KubeletMessages, PodRecord};
+use super::context::EvalContext;
+use super::report::{PodProblem, PodTrouble};
 use crate::cluster::node::NodeView;
-use crate::engine::infer;
-use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::engine::infer_os;
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _};
+use crate::model::object::Object;
 use crate::model::os::{Inference, Verdict};
 use crate::model::pod::PodSpec;
 use crate::model::policy::Policy;
-use crate::model::subject::Subject;
 use crate::rules::Image;
 
 /// What there is for pods to run on.
-pub struct Ground<'g> {
+pub struct PodContext<'g> {
     /// What stored objects are judged by.
-    pub world: &'g World<'g>,
+    pub world: &'g EvalContext<'g>,
     /// The nodes of the view, by name: every Windows node is among them. `None` where nodes could not be read; then nothing
     /// is said of where pods are.
     pub nodes: Option<&'g BTreeMap<String, Arc<NodeView>>>,
@@ -42,32 +42,32 @@ pub struct Ground<'g> {
 /// build is reported if the kubelet says the same; a repository with Windows images only is enough. `owner` is the pod's top owner, as in `Deployment web`, where that is known;
 /// else its controller counts.
 pub fn trouble(
-    subject: &Subject<'_>,
+    subject: &Object<'_>,
     json: &str,
     owner: Option<&str>,
-    ground: &Ground<'_>,
+    ground: &PodContext<'_>,
     now: Timestamp,
 ) -> Option<PodTrouble> {
     let spec = subject.pod()?;
     if subject.meta.deletion_timestamp.0 || ground.world.facts.is_stored_mirror(subject) {
         return None;
     }
-    let around: Around = serde_json::from_str(json).unwrap_or_default();
+    let around: PodRecord = serde_json::from_str(json).unwrap_or_default();
     if around.is_ready() || around.has_ended() {
         return None;
     }
     let policy = ground.world.policy_in(&subject.namespace);
     let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
-    let pod = Pod {
+    let pod = ScannedPod {
         subject,
         spec,
         owner: owner.map(str::to_owned).or_else(controller),
-        inference: infer(subject, ground.world.facts, &policy),
+        inference: infer_os(subject, ground.world.facts, &policy),
         policy: &policy,
         ground,
     };
     let (wrong, message, remedy) = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
-        Some(node) => pod.misplaced(node, around.said())?,
+        Some(node) => pod.misplaced(node, around.kubelet_messages())?,
         None if around.waits_for_a_node(now) => pod.waits()?,
         None => return None,
     };
@@ -99,20 +99,20 @@ pub fn image_for_windows<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
 }
 
 /// What is wrong, in words, and what to do.
-type Told = (Wrong, String, String);
+type TroubleText = (PodProblem, String, String);
 
 /// One pod and what is known around it.
-struct Pod<'p> {
-    subject: &'p Subject<'p>,
+struct ScannedPod<'p> {
+    subject: &'p Object<'p>,
     spec: &'p PodSpec<'p>,
     /// Its top owner, as in `Deployment web`.
     owner: Option<String>,
     inference: Inference,
     policy: &'p Policy,
-    ground: &'p Ground<'p>,
+    ground: &'p PodContext<'p>,
 }
 
-impl Pod<'_> {
+impl ScannedPod<'_> {
     fn is_for(&self, verdict: Verdict) -> bool {
         self.inference.verdict == verdict
     }
@@ -141,37 +141,40 @@ impl Pod<'_> {
         (images.iter().flatten()).any(|image| image.reference.is_windows_only_repository())
     }
 
-    fn misplaced(&self, node: &str, said: Said) -> Option<Told> {
+    fn misplaced(&self, node: &str, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let nodes = self.ground.nodes?;
         let windows = nodes.get(node).filter(|view| view.is_windows());
         match windows {
-            Some(view) => self.on_windows(view, said),
-            None if (self.ground.is_other)(node) => self.on_another(node, said),
+            Some(view) => self.on_windows(view, kubelet_messages),
+            None if (self.ground.is_other)(node) => self.on_another(node, kubelet_messages),
             None => None,
         }
     }
 
     /// A pod on a node that is not for Windows.
-    fn on_another(&self, node: &str, said: Said) -> Option<Told> {
-        let is_sure = || self.is_certain() || self.has_windows_only_image() || said.is_wrong_platform();
+    fn on_another(&self, node: &str, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
+        let is_sure =
+            || self.is_certain() || self.has_windows_only_image() || kubelet_messages.is_wrong_platform();
         if !self.is_for(Verdict::Windows) || !is_sure() {
             return None;
         }
-        let remedy = self.anew("select kubernetes.io/os: windows");
+        let remedy = self.recreate_advice("select kubernetes.io/os: windows");
         Some((
-            Wrong::OperatingSystem,
+            PodProblem::OperatingSystem,
             format!("a Windows pod on {node}, which is no Windows node"),
             remedy,
         ))
     }
 
-    fn on_windows(&self, node: &NodeView, said: Said) -> Option<Told> {
+    fn on_windows(&self, node: &NodeView, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let name = &node.name;
-        let of_linux = self.is_for(Verdict::Linux) && (self.is_certain() || said.is_wrong_platform());
+        let of_linux =
+            self.is_for(Verdict::Linux) && (self.is_certain() || kubelet_messages.is_wrong_platform());
         // A pod of which nothing is known may be for Windows: an agent for every operating system mostly is.
         // Not one whose image is for Windows by its name: there is none for the build of this node.
         let of_another_build = self.is_for(Verdict::Unknown) && image_for_windows(self.spec).is_some();
-        let of_none = self.is_for(Verdict::Unknown) && !of_another_build && said.is_wrong_platform();
+        let of_none =
+            self.is_for(Verdict::Unknown) && !of_another_build && kubelet_messages.is_wrong_platform();
         if of_linux || of_none {
             let message = if of_linux {
                 format!("a Linux pod on {name}, which is a Windows node")
@@ -180,22 +183,22 @@ impl Pod<'_> {
                     "on {name}, a Windows node, where its image does not run; it selects no operating system"
                 )
             };
-            let remedy = self.anew("select kubernetes.io/os: linux");
-            return Some((Wrong::OperatingSystem, message, remedy));
+            let remedy = self.recreate_advice("select kubernetes.io/os: linux");
+            return Some((PodProblem::OperatingSystem, message, remedy));
         }
         if of_another_build {
-            return self.wrong_build(node, said);
+            return self.wrong_build(node, kubelet_messages);
         }
         if self.is_for(Verdict::Linux) || self.is_for(Verdict::Unknown) {
             return None;
         }
         self.without_class(Some(node))
-            .or_else(|| self.wrong_build(node, said))
+            .or_else(|| self.wrong_build(node, kubelet_messages))
     }
 
     /// A pod whose RuntimeClass is gone, or whose node does not have its handler.
-    fn without_class(&self, node: Option<&NodeView>) -> Option<Told> {
-        let told = |message, remedy: String| Some((Wrong::WaitsForRuntimeClass, message, remedy));
+    fn without_class(&self, node: Option<&NodeView>) -> Option<TroubleText> {
+        let told = |message, remedy: String| Some((PodProblem::WaitsForRuntimeClass, message, remedy));
         let (name, class) = match self.class() {
             Err(name) => {
                 let remedy = format!("create the RuntimeClass {name} again, or name another one");
@@ -223,19 +226,19 @@ impl Pod<'_> {
         )
     }
 
-    fn isolation(&self) -> Isolation {
+    fn isolation(&self) -> ContainerIsolation {
         if self.spec.has_host_process() {
-            return Isolation::HostProcess;
+            return ContainerIsolation::HostProcess;
         }
         let class = self.class().ok().flatten();
-        class.map_or(Isolation::Process, |(_, class)| class.isolation())
+        class.map_or(ContainerIsolation::Process, |(_, class)| class.isolation())
     }
 
-    fn wrong_build(&self, node: &NodeView, said: Said) -> Option<Told> {
+    fn wrong_build(&self, node: &NodeView, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let isolation = self.isolation();
         // A RuntimeClass that is not known may isolate with Hyper-V, which older images run with.
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
-        if isolation == Isolation::HostProcess {
+        if isolation == ContainerIsolation::HostProcess {
             return None;
         }
         let host = node.build();
@@ -243,7 +246,9 @@ impl Pod<'_> {
         let unfit = images.iter().flatten().find_map(|image| {
             let (build, is_certain) = image.build?;
             let fails = compatibility(build, host?, isolation) == Compatibility::Fails;
-            let is_told = is_certain && !in_doubt || said.is_wrong_build() || said.is_wrong_platform();
+            let is_told = is_certain && !in_doubt
+                || kubelet_messages.is_wrong_build()
+                || kubelet_messages.is_wrong_platform();
             (fails && is_told).then_some((image.text, build))
         });
         let of_node = match (host, host.and_then(Build::release)) {
@@ -259,28 +264,28 @@ impl Pod<'_> {
                 let select = format!("require {BUILD_LABEL} to be {}", runs.join(" or "));
                 (
                     format!("its image {image} is for {build}, which {of_node} does not run"),
-                    self.anew(&if runs.is_empty() {
+                    self.recreate_advice(&if runs.is_empty() {
                         "use an image for a build that there are nodes of".to_owned()
                     } else {
                         select
                     }),
                 )
             }
-            None if said.is_wrong_build() => (
+            None if kubelet_messages.is_wrong_build() => (
                 format!(
                     "an image of it is for another Windows build than that of {of_node}: so its kubelet says"
                 ),
-                self.anew(&format!(
+                self.recreate_advice(&format!(
                     "use an image for that build, or select the image's with {BUILD_LABEL}"
                 )),
             ),
             None => return None,
         };
-        Some((Wrong::Build, message, remedy))
+        Some((PodProblem::Build, message, remedy))
     }
 
     /// What to write, and where: a pod cannot be changed, and its owner makes it anew.
-    fn anew(&self, what: &str) -> String {
+    fn recreate_advice(&self, what: &str) -> String {
         match &self.owner {
             Some(owner) => format!("let the template of the {owner} {what}"),
             None => format!("delete the pod, and create it again; let it {what}"),

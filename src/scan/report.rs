@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use serde::Serialize;
 
-use super::judged::{Fate, Judged, Outcome};
-use crate::model::named::named;
+use super::result::{FindingOutcome, OwnerOutcome, OwnerResult};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
+use crate::model::string_enum::string_enum;
 
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/scan/v1";
@@ -17,33 +17,33 @@ pub const SCHEMA: &str = "transom.dev/scan/v1";
 /// A whole scan.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Report {
+pub struct ScanReport {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// When it was made.
     pub at: Timestamp,
     /// Which cluster, and how much of it was read.
-    pub cluster: Cluster,
+    pub cluster: ScannedCluster,
     /// The words of the policies that counted instead of those that are stored, as in `validation=Deny`; empty: none.
     pub judged_as: Vec<String>,
     /// What it all adds up to.
-    pub summary: Summary,
+    pub summary: ScanSummary,
     /// The Windows nodes, by name.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<NodeReport>,
     /// The namespaces that hold an object of which there is something to say, by name.
-    pub namespaces: Vec<Namespace>,
+    pub namespaces: Vec<NamespaceReport>,
     /// The top owners of which there is something to say, and every one for Windows: by namespace, kind, name.
-    pub owners: Vec<Judged>,
+    pub owners: Vec<OwnerResult>,
     /// The pods on a wrong node, and those that wait for one: by namespace, name.
     pub pods: Vec<PodTrouble>,
     /// What could not be read or judged.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<ScanGap>,
 }
 
 /// The cluster that was scanned.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Default)]
 #[serde(rename_all = "camelCase")]
-pub struct Cluster {
+pub struct ScannedCluster {
     /// Its name in the kubeconfig, or the address of its API server.
     pub name: String,
     /// Its release, as in `1.36`.
@@ -59,7 +59,7 @@ pub struct Cluster {
 /// Counts of a scan.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Default)]
 #[serde(rename_all = "camelCase")]
-pub struct Summary {
+pub struct ScanSummary {
     /// Objects that were read: owners, and what they own.
     pub objects: usize,
     /// Top owners that were judged.
@@ -79,7 +79,7 @@ pub struct Summary {
     /// Those that admission is not asked about, and of which there is something to say.
     pub not_asked: usize,
     /// Findings by what becomes of them.
-    pub findings: BTreeMap<Fate, usize>,
+    pub findings: BTreeMap<FindingOutcome, usize>,
     /// Findings that nothing mends, lifts or passes by, by severity.
     #[serde(skip)]
     pub open: [usize; Severity::ALL.len()],
@@ -91,22 +91,30 @@ pub struct Summary {
     pub unreadable: usize,
 }
 
-impl Summary {
+impl ScanSummary {
     /// Counts one top owner.
-    pub fn count(&mut self, judged: &Judged) {
+    pub fn count(&mut self, judged: &OwnerResult) {
         self.owners += 1;
         self.windows += usize::from(judged.verdict == Verdict::Windows);
-        self.denied += usize::from(judged.outcome == Outcome::Denied);
+        self.denied += usize::from(judged.outcome == OwnerOutcome::Denied);
         self.would_be_denied += usize::from(judged.findings.iter().any(|found| found.would_deny));
-        self.changed += usize::from(judged.outcome == Outcome::Changed);
-        let would_change = judged.outcome == Outcome::Changed || !judged.would_change.is_empty();
+        self.changed += usize::from(judged.outcome == OwnerOutcome::Changed);
+        let would_change = judged.outcome == OwnerOutcome::Changed || !judged.would_change.is_empty();
         self.would_be_changed += usize::from(would_change);
-        let is_warned = || judged.findings.iter().any(|found| found.fate == Fate::Warned);
-        self.warned += usize::from(judged.outcome == Outcome::Passes && is_warned());
-        self.not_asked += usize::from(judged.outcome == Outcome::NotAsked && !judged.is_clean());
+        let is_warned = || {
+            judged
+                .findings
+                .iter()
+                .any(|found| found.fate == FindingOutcome::Warned)
+        };
+        self.warned += usize::from(judged.outcome == OwnerOutcome::Passes && is_warned());
+        self.not_asked += usize::from(judged.outcome == OwnerOutcome::NotAsked && !judged.is_clean());
         for found in &judged.findings {
             *self.findings.entry(found.fate).or_default() += 1;
-            if matches!(found.fate, Fate::Denied | Fate::Warned | Fate::Noted) {
+            if matches!(
+                found.fate,
+                FindingOutcome::Denied | FindingOutcome::Warned | FindingOutcome::Noted
+            ) {
                 self.open[found.severity as usize] += 1;
             }
         }
@@ -116,7 +124,7 @@ impl Summary {
 /// One Windows node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Node {
+pub struct NodeReport {
     /// Its name.
     pub name: String,
     /// Its pool, as a platform's label names it.
@@ -145,7 +153,7 @@ pub struct Node {
 /// One namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Namespace {
+pub struct NamespaceReport {
     /// Its name.
     pub name: String,
     /// The policy that counts in it.
@@ -159,11 +167,11 @@ pub struct Namespace {
     pub not_asked: Option<String>,
 }
 
-named! {
+string_enum! {
     /// What is wrong with where a pod is.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]
-    pub enum Wrong {
+    pub enum PodProblem {
         /// It is on a node of another operating system.
         OperatingSystem = "operating-system",
         /// It is on a Windows node whose build does not run its image.
@@ -181,10 +189,10 @@ named! {
     }
 }
 
-impl Wrong {
+impl PodProblem {
     /// Whether the pod is on a node, and should be on another one.
     pub fn is_misplaced(self) -> bool {
-        matches!(self, Wrong::OperatingSystem | Wrong::Build)
+        matches!(self, PodProblem::OperatingSystem | PodProblem::Build)
     }
 }
 
@@ -203,7 +211,7 @@ pub struct PodTrouble {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub wrong: PodProblem,
     /// What is wrong, in words: lower case, no full stop.
     pub message: String,
     /// What to do: lower case, no full stop.
@@ -216,7 +224,7 @@ pub struct PodTrouble {
 /// Something that could not be read or judged. The rest of the report is whole without it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Gap {
+pub struct ScanGap {
     /// What, as in `jobs` or `Deployment shop/web`.
     pub what: String,
     /// Why.

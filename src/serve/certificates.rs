@@ -23,7 +23,7 @@ pub struct CertificateArgs {
         value_name = "MODE",
         default_value = "self-managed"
     )]
-    certificates: Mode,
+    certificates: CertificateModeArg,
     /// With --certificates provided, CA certificates in PEM that the leader publishes as the caBundle of both webhook
     /// configurations; without it, that is left to you
     #[arg(long, env = "TRANSOM_CA_BUNDLE", value_name = "FILE")]
@@ -35,11 +35,11 @@ pub struct CertificateArgs {
     /// The address by which the API server finds a Transom that runs beside its cluster; a self-managed certificate is
     /// for its host too, and any other one must be. Register it with transom generate webhooks --url
     #[arg(long, env = "TRANSOM_WEBHOOK_URL", value_name = "https://HOST:PORT", value_parser = host)]
-    webhook_url: Option<Host>,
+    webhook_url: Option<UrlHost>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Mode {
+enum CertificateModeArg {
     SelfManaged,
     CertManager,
     Provided,
@@ -47,7 +47,7 @@ enum Mode {
 
 /// The host of a URL, without brackets.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Host(String);
+struct UrlHost(String);
 
 impl CertificateArgs {
     /// The mode, with the files that it needs.
@@ -56,15 +56,15 @@ impl CertificateArgs {
     /// When the files and the mode do not go together; it says what to write.
     pub fn mode(&self, source: &CertificateSource) -> anyhow::Result<CertificateMode> {
         match (self.certificates, source) {
-            (Mode::SelfManaged, CertificateSource::Files(_)) => bail!(
+            (CertificateModeArg::SelfManaged, CertificateSource::Files(_)) => bail!(
                 "--tls-cert and --tls-key are for --certificates provided or cert-manager; say which, or leave them out"
             ),
-            (Mode::SelfManaged, _) if self.ca_bundle.is_some() => {
+            (CertificateModeArg::SelfManaged, _) if self.ca_bundle.is_some() => {
                 bail!(
                     "--ca-bundle is for --certificates provided; a self-managed certificate brings its own CA"
                 )
             }
-            (Mode::CertManager, _) if self.ca_bundle.is_some() => {
+            (CertificateModeArg::CertManager, _) if self.ca_bundle.is_some() => {
                 bail!(
                     "--ca-bundle is for --certificates provided; with cert-manager its CA injector writes the caBundle: \
                      leave it out"
@@ -79,15 +79,17 @@ impl CertificateArgs {
                 "--write-ca is for --standalone; in a cluster the leader publishes the CA in the webhook configurations: \
                  leave it out"
             ),
-            (Mode::SelfManaged, _) => Ok(CertificateMode::SelfManaged),
-            (Mode::CertManager, CertificateSource::Files(files)) => {
+            (CertificateModeArg::SelfManaged, _) => Ok(CertificateMode::SelfManaged),
+            (CertificateModeArg::CertManager, CertificateSource::Files(files)) => {
                 Ok(CertificateMode::CertManager(files.clone()))
             }
-            (Mode::Provided, CertificateSource::Files(files)) => Ok(CertificateMode::Provided {
-                files: files.clone(),
-                ca_bundle: self.ca_bundle.clone(),
-            }),
-            (Mode::CertManager | Mode::Provided, _) => {
+            (CertificateModeArg::Provided, CertificateSource::Files(files)) => {
+                Ok(CertificateMode::Provided {
+                    files: files.clone(),
+                    ca_bundle: self.ca_bundle.clone(),
+                })
+            }
+            (CertificateModeArg::CertManager | CertificateModeArg::Provided, _) => {
                 bail!("--certificates cert-manager and provided need the files: add --tls-cert and --tls-key")
             }
         }
@@ -105,11 +107,11 @@ impl CertificateArgs {
         let mut names = vec![format!("{service}.{namespace}.svc")];
         // What is issued here has its other names too. A certificate that you bring needs only what is dialled:
         // Transom is not ready while one of these is missing.
-        if self.certificates == Mode::SelfManaged {
+        if self.certificates == CertificateModeArg::SelfManaged {
             names.push(format!("{service}.{namespace}.svc.cluster.local"));
             names.push(format!("{service}.{namespace}"));
         }
-        names.extend(self.webhook_url.iter().map(|Host(host)| host.clone()));
+        names.extend(self.webhook_url.iter().map(|UrlHost(host)| host.clone()));
         if let CertificateSource::SelfSigned { names: more, .. } = source {
             names.extend(more.iter().cloned());
         }
@@ -123,7 +125,7 @@ impl CertificateArgs {
     }
 }
 
-fn host(text: &str) -> Result<Host, String> {
+fn host(text: &str) -> Result<UrlHost, String> {
     let wrong = || format!("\"{text}\" is no such address; write it as in https://192.0.2.7:8443");
     let rest = text.strip_prefix("https://").ok_or_else(wrong)?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -134,7 +136,7 @@ fn host(text: &str) -> Result<Host, String> {
     if host.is_empty() || authority.contains('@') {
         return Err(wrong());
     }
-    Ok(Host(host.to_owned()))
+    Ok(UrlHost(host.to_owned()))
 }
 
 #[cfg(test)]
@@ -180,7 +182,7 @@ mod tests {
             ("https://laptop.example.com", "laptop.example.com"),
             ("https://[2001:db8::1]:8443/", "2001:db8::1"),
         ] {
-            assert_eq!(host(url), Ok(Host(expected.to_owned())));
+            assert_eq!(host(url), Ok(UrlHost(expected.to_owned())));
         }
         for wrong in [
             "http://a:1",

@@ -13,18 +13,18 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::certificates::CertificateArgs;
-use super::gauges::Gauges;
-use super::reviewer::Reviewer;
+use super::cluster_metrics::ClusterMetrics;
+use super::review_handler::Reviewer;
 use crate::certs;
 use crate::cluster::client::{ConnectArgs, NamesArgs, NoCluster};
 use crate::cluster::facts;
-use crate::cluster::freshness::Freshness;
 use crate::cluster::lease::{self, Leadership};
-use crate::cluster::snapshot::{Latest, Reporting, Snapshot, Snapshots};
-use crate::cluster::watches::{self, Views};
+use crate::cluster::snapshot::{ReportingState, Snapshot, SnapshotBuilder, SnapshotReceiver};
+use crate::cluster::watch_staleness::WatchStaleness;
+use crate::cluster::watches::{self, CacheReceiver};
 use crate::controller::conditions::REPORTER;
-use crate::controller::probe::{self, Arrival};
-use crate::controller::{keep_revisions, node_policies, pod_policies, remember_pools, reports};
+use crate::controller::webhook_probe::{self, ProbeResult};
+use crate::controller::{keep_revisions, node_policies, pod_policies, pool_history, reports};
 use crate::model::facts::Facts;
 use crate::process::day_of;
 use crate::process::metrics::Reconciles;
@@ -32,7 +32,7 @@ use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
 use crate::registration::{self, configurations::Configurations};
 use crate::tls::source::CertificateSource;
-use crate::webhook::{self, Config, Listening, Server};
+use crate::webhook::{self, Listening, Server, WebhookConfig};
 
 /// Which cluster, and by which names Transom is known there.
 #[derive(Args, Clone, Debug)]
@@ -85,7 +85,7 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 pub async fn run(
     args: InClusterArgs,
     base: Facts,
-    mut config: Config,
+    mut config: WebhookConfig,
     behind: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
@@ -105,22 +105,22 @@ pub async fn run(
 
     let (end, ended) = watch::channel(false);
     let mut election = Tasks::default();
-    let leadership = stand_for_election(&mut election, &client, &namespace, &args, ended);
+    let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::named_namespaces(args.exclude_namespace).chain([namespace.clone()]);
-    let snapshots = Snapshots::new(base, excluded);
+    let snapshots = SnapshotBuilder::new(base, excluded);
     let (tell_registered, registered) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
-    let gauges = Gauges::new(&config.metrics);
+    let gauges = ClusterMetrics::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
-    let freshness = Freshness::new(&config.metrics);
+    let freshness = WatchStaleness::new(&config.metrics);
     tasks.spawn("freshness", freshness.clone().tell());
     let (tell_arrival, arrival) = watch::channel(None);
     let (tell_reporting, reporting) = watch::channel(if args.reports {
-        Reporting::Unknown
+        ReportingState::Unknown
     } else {
-        Reporting::Off
+        ReportingState::Off
     });
-    let following = Following {
+    let following = SnapshotTask {
         snapshots,
         registered,
         arrival,
@@ -140,18 +140,18 @@ pub async fn run(
         &reconciles,
     );
     if args.reports {
-        let gauges = reports::Gauges::default();
+        let gauges = reports::StoredFindingMetrics::default();
         let collector = Box::new(gauges.clone());
         config
             .metrics
             .register(|registry| registry.register_collector(collector));
-        let context = reports::Context {
+        let context = reports::ReportContext {
             client: client.clone(),
             leadership: leadership.clone(),
             latest: latest.clone(),
             gauges,
             reporting: tell_reporting,
-            settings: reports::Settings::default(),
+            settings: reports::ReportSettings::default(),
             reconcile: reconciles.of("reports"),
         };
         tasks.spawn("reports", reports::run(context));
@@ -160,7 +160,7 @@ pub async fn run(
         let (probed, latest, leadership) = (args.probe_namespace.clone(), latest.clone(), leadership.clone());
         tasks.spawn(
             "probe",
-            probe::run(client.clone(), probed, latest, leadership, tell_arrival),
+            webhook_probe::run(client.clone(), probed, latest, leadership, tell_arrival),
         );
     }
 
@@ -181,7 +181,7 @@ pub async fn run(
         reconcile: reconciles.of("certificates"),
         registered: tell_registered,
     };
-    tasks.spawn_saying("certificates", certificates.run());
+    tasks.spawn_reporting("certificates", certificates.run());
 
     let server = Server::on(listening, config).await?;
     let reviewer = Arc::new(Reviewer::watching(latest));
@@ -194,7 +194,7 @@ pub async fn run(
 }
 
 /// Takes part in the election of the leader until `ended` is true.
-fn stand_for_election(
+fn run_for_election(
     election: &mut Tasks,
     client: &Client,
     namespace: &str,
@@ -220,23 +220,23 @@ fn stand_for_election(
 }
 
 /// What it takes to make a snapshot of each view of the cluster.
-struct Following {
-    snapshots: Snapshots,
+struct SnapshotTask {
+    snapshots: SnapshotBuilder,
     registered: watch::Receiver<Option<Arc<Configurations>>>,
-    arrival: watch::Receiver<Option<Arc<Arrival>>>,
-    reporting: watch::Receiver<Reporting>,
-    gauges: Gauges,
+    arrival: watch::Receiver<Option<Arc<ProbeResult>>>,
+    reporting: watch::Receiver<ReportingState>,
+    gauges: ClusterMetrics,
     readiness: Readiness,
-    freshness: Freshness,
+    freshness: WatchStaleness,
 }
 
-impl Following {
+impl SnapshotTask {
     /// Watches the cluster, and follows what the watches show.
-    fn start(self, tasks: &mut Tasks, client: &Client, namespace: &str) -> Latest {
+    fn start(self, tasks: &mut Tasks, client: &Client, namespace: &str) -> SnapshotReceiver {
         let (publish, views) = watch::channel(None);
         let (client, namespace, readiness) = (client.clone(), namespace.to_owned(), self.readiness.clone());
         let freshness = self.freshness.clone();
-        tasks.spawn_saying("watches", async move {
+        tasks.spawn_reporting("watches", async move {
             watches::run(client, &namespace, readiness, &freshness, publish).await
         });
         // Until the first view reviews are judged by the built-in policy, which changes and denies nothing.
@@ -248,7 +248,7 @@ impl Following {
 
     /// Makes a snapshot of every view, of every change of what is registered, of every day, and of the time from which on
     /// another node is settled.
-    async fn run(mut self, mut views: Views, show: watch::Sender<Arc<Snapshot>>) {
+    async fn run(mut self, mut views: CacheReceiver, show: watch::Sender<Arc<Snapshot>>) {
         /// How often the clock is read.
         const LOOK: Duration = Duration::from_secs(30);
         let mut starts = true;
@@ -264,7 +264,7 @@ impl Following {
                 let began = Instant::now();
                 let mut snapshot = self.snapshots.take(&view, registered, now);
                 change_at = facts::change_at(&view, now);
-                let trouble = arrival.as_deref().and_then(Arrival::trouble);
+                let trouble = arrival.as_deref().and_then(ProbeResult::trouble);
                 snapshot.unreached = trouble.map(Arc::from);
                 snapshot.reporting = reporting;
                 let snapshot = Arc::new(snapshot);
@@ -303,7 +303,7 @@ fn rest_after(took: Duration) -> Duration {
     took.saturating_mul(4).min(MOST)
 }
 
-impl Following {
+impl SnapshotTask {
     /// Whether this replica would enforce less than another one does. It is then not ready, so that a rollout stops and the
     /// other one stays. It ends when that one leads no more: the next leader says in the status what counts.
     fn lacks_a_policy(&self, snapshot: &Snapshot) -> bool {
@@ -328,7 +328,7 @@ fn start_controllers(
     client: &Client,
     namespace: String,
     leadership: &Leadership,
-    latest: &Latest,
+    latest: &SnapshotReceiver,
     reconciles: &Reconciles,
 ) {
     let recorder = || {
@@ -346,7 +346,7 @@ fn start_controllers(
         reconciles.of("policy_revisions"),
     );
     tasks.spawn("revisions of policies", keeping);
-    let remembering = remember_pools::run(
+    let remembering = pool_history::run(
         client.clone(),
         namespace,
         latest.clone(),
@@ -362,15 +362,15 @@ fn start_controllers(
         reconciles.of("pod_policies"),
     );
     tasks.spawn("pod policies", statuses);
-    let context = node_policies::Context {
+    let context = node_policies::NodeControllerContext {
         client: client.clone(),
         leadership: leadership.clone(),
         recorder: recorder(),
-        settings: node_policies::Settings::default(),
+        settings: node_policies::NodeControllerSettings::default(),
         reconcile: reconciles.of("node_policies"),
     };
     let latest = latest.clone();
-    tasks.spawn_saying("node policies", async move {
+    tasks.spawn_reporting("node policies", async move {
         match node_policies::run(context, latest).await {
             Ok(()) => "it has nothing to do".to_owned(),
             Err(ended) => ended.to_string(),
@@ -381,7 +381,7 @@ fn start_controllers(
 /// Serves until the server has drained. A background task that ends before that ends the process: its work would
 /// not be done any more, without a sign.
 async fn outlive(
-    server: impl Future<Output = Result<(), webhook::Error>>,
+    server: impl Future<Output = Result<(), webhook::ServerError>>,
     tasks: &mut Tasks,
     election: &mut Tasks,
 ) -> anyhow::Result<()> {

@@ -7,30 +7,30 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::sync::watch;
 
-use super::reviewer::Reviewer;
+use super::review_handler::Reviewer;
 use crate::check::Manifests;
 use crate::check::files::{policies, read};
 use crate::cluster::snapshot::Snapshot;
 use crate::model::facts::Facts;
+use crate::model::object::ReviewStage;
 use crate::model::policy::Policy;
-use crate::model::subject::Stage;
 use crate::process::files::{self, Accept};
 use crate::process::metrics::Metrics;
 use crate::process::today;
-use crate::webhook::{Config, Server};
+use crate::webhook::{Server, WebhookConfig};
 
 /// How often files are looked at for new content.
 const POLL: Duration = Duration::from_secs(2);
 
 /// The files that snapshots come from.
-pub struct Files {
+pub struct StandaloneFiles {
     pub policy: Option<PathBuf>,
     pub facts: Vec<PathBuf>,
     /// What the arguments say of the cluster.
     pub base: Facts,
 }
 
-impl Files {
+impl StandaloneFiles {
     fn load(&self) -> anyhow::Result<Snapshot> {
         self.check_types()?;
         let policies = policies(self.policy.as_deref(), Policy::standalone())?;
@@ -51,7 +51,7 @@ impl Files {
             );
         }
         manifests.learn(&mut facts, &policies);
-        let unreadable = manifests.check(&facts, &policies, Stage::Written, |_| {});
+        let unreadable = manifests.check(&facts, &policies, ReviewStage::Written, |_| {});
         if let Some(error) = unreadable.first() {
             bail!(
                 "cannot read the facts (--facts): {}:{}: {}",
@@ -98,7 +98,11 @@ impl Files {
 }
 
 /// Serves by files, until `shutdown` and the draining after it.
-pub async fn run(files: Files, config: Config, shutdown: impl Future<Output = ()>) -> anyhow::Result<()> {
+pub async fn run(
+    files: StandaloneFiles,
+    config: WebhookConfig,
+    shutdown: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
     let (show, latest) = watch::channel(Arc::new(files.load()?));
     let metrics = config.metrics.clone();
     let server = Server::bind(config).await?;
@@ -112,7 +116,7 @@ pub async fn run(files: Files, config: Config, shutdown: impl Future<Output = ()
 }
 
 /// Shows a new snapshot when a file or the day changes; files that cannot be used leave the old one.
-async fn follow(files: Files, show: watch::Sender<Arc<Snapshot>>, metrics: Metrics) {
+async fn follow(files: StandaloneFiles, show: watch::Sender<Arc<Snapshot>>, metrics: Metrics) {
     let files = Arc::new(files);
     let mut content = files.content();
     let mut day = today();

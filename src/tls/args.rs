@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::process::values::positive;
+use crate::process::arg_parsers::positive;
 
 /// What the server shows its clients: a certificate from files, or one that it issues to itself.
 #[derive(Args, Clone, Debug)]

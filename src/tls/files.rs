@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::cert_resolver::ServingCert;
 use super::identity::{CertificateError, Identity, IdentityError};
-use super::serving::ServingCert;
 use crate::process::files;
 use crate::process::metrics::Metrics;
 
@@ -25,7 +25,7 @@ pub struct CertificateFiles {
 
 /// What stands in the two files, or why that cannot be known.
 #[derive(Clone, PartialEq, Eq)]
-struct Content {
+struct FilesContent {
     certificate: Result<Vec<u8>, String>,
     key: Result<Vec<u8>, String>,
 }
@@ -36,15 +36,15 @@ impl CertificateFiles {
         self.identity(&self.read().await)
     }
 
-    async fn read(&self) -> Content {
+    async fn read(&self) -> FilesContent {
         let text = |read: io::Result<Vec<u8>>| read.map_err(|error| error.to_string());
-        Content {
+        FilesContent {
             certificate: text(files::read_async(&self.certificate, files::CERTIFICATE_BYTES).await),
             key: text(files::read_async(&self.key, files::CERTIFICATE_BYTES).await),
         }
     }
 
-    fn identity(&self, content: &Content) -> Result<Identity, CertificateError> {
+    fn identity(&self, content: &FilesContent) -> Result<Identity, CertificateError> {
         let bad_certificate = |why: &str| CertificateError::Certificate {
             path: self.certificate.clone(),
             why: why.to_owned(),

@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use rcgen::{CertifiedIssuer, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
+use super::cert_resolver::ServingCert;
 use super::identity::{CertificateError, Identity};
 use super::issue;
-use super::serving::ServingCert;
 use crate::process::metrics::Metrics;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::args::TlsArgs;
+use super::cert_resolver::ServingCert;
 use super::files::CertificateFiles;
-use super::serving::ServingCert;
 
 /// Where the certificate comes from.
 #[derive(Clone, Debug)]

@@ -12,8 +12,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-use super::connection::{self, Stage};
-use super::crowd::Crowd;
+use super::connection::{self, ServerStage};
+use super::eviction::ConnectionSet;
 use super::limits::Limits;
 
 /// What every connection of a listener gets.
@@ -22,15 +22,15 @@ pub(super) struct Listener {
     pub(super) router: Router,
     pub(super) limits: Arc<Limits>,
     pub(super) connections: Arc<Semaphore>,
-    pub(super) crowd: Crowd,
+    pub(super) connection_set: ConnectionSet,
     pub(super) open: Gauge,
     pub(super) evicted: Counter,
 }
 
 /// Accepts connections, each into a task of its own, until the server drains.
-pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::Receiver<Stage>) {
+pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::Receiver<ServerStage>) {
     let mut stage = stages.clone();
-    let mut failures = Failures::default();
+    let mut failures = AcceptFailures::default();
     loop {
         let next = async {
             let (stream, peer) = tcp.accept().await?;
@@ -38,24 +38,24 @@ pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::
         };
         let next = tokio::select! {
             biased;
-            _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
+            _ = stage.wait_for(|stage| *stage >= ServerStage::Draining) => return,
             next = next => next,
         };
         match next {
             Ok((stream, peer, Some(permit))) => {
-                failures.pause = Pause::default();
+                failures.pause = AcceptBackoff::default();
                 listener.serve(stream, peer, permit, stages.clone());
             }
             // The semaphore is never closed.
             Ok((_, _, None)) => return,
             Err(error) if is_of_one_client(&error) => {}
             Err(error) => {
-                let wait = failures.tell(&error, Instant::now());
+                let wait = failures.report(&error, Instant::now());
                 // A connection that goes gives its descriptor back.
                 listener.evict();
                 tokio::select! {
                     () = sleep(wait) => {}
-                    _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
+                    _ = stage.wait_for(|stage| *stage >= ServerStage::Draining) => return,
                 }
             }
         }
@@ -74,7 +74,7 @@ impl Listener {
     }
 
     fn evict(&self) {
-        if self.crowd.make_room() {
+        if self.connection_set.make_room() {
             self.evicted.inc();
         }
     }
@@ -85,10 +85,10 @@ impl Listener {
         stream: TcpStream,
         peer: SocketAddr,
         permit: OwnedSemaphorePermit,
-        stages: watch::Receiver<Stage>,
+        stages: watch::Receiver<ServerStage>,
     ) {
-        let open = Open::new(self.open.clone());
-        let place = self.crowd.enter(peer.ip());
+        let open = OpenConnection::new(self.open.clone());
+        let place = self.connection_set.enter(peer.ip());
         let (tls, router, limits) = (self.tls.clone(), self.router.clone(), Arc::clone(&self.limits));
         tokio::spawn(async move {
             tokio::select! {
@@ -111,14 +111,14 @@ fn is_of_one_client(error: &std::io::Error) -> bool {
 
 /// Failures to accept: how long to wait after each, and when the log was last told.
 #[derive(Default)]
-struct Failures {
-    pause: Pause,
+struct AcceptFailures {
+    pause: AcceptBackoff,
     told: Option<Instant>,
 }
 
-impl Failures {
+impl AcceptFailures {
     /// How long to wait after one more. One line a minute tells it: the client that causes it may go on.
-    fn tell(&mut self, error: &std::io::Error, now: Instant) -> Duration {
+    fn report(&mut self, error: &std::io::Error, now: Instant) -> Duration {
         let wait = self.pause.next();
         let is_news = (self.told).is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
         if is_news {
@@ -133,9 +133,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Longer and longer waits while accepting fails, as it does when there are no file descriptors left.
 #[derive(Default)]
-struct Pause(u32);
+struct AcceptBackoff(u32);
 
-impl Pause {
+impl AcceptBackoff {
     fn next(&mut self) -> Duration {
         self.0 = (self.0 + 1).min(6);
         Duration::from_millis(25 << self.0).min(Duration::from_secs(1))
@@ -143,16 +143,16 @@ impl Pause {
 }
 
 /// Counts an open connection until dropped, also by a panic.
-struct Open(Gauge);
+struct OpenConnection(Gauge);
 
-impl Open {
+impl OpenConnection {
     fn new(gauge: Gauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -164,17 +164,17 @@ mod tests {
 
     #[test]
     fn waits_grow_to_a_second_and_no_further() {
-        let mut pause = Pause::default();
+        let mut pause = AcceptBackoff::default();
         let waits: Vec<_> = (0..8).map(|_| pause.next().as_millis()).collect();
         assert_eq!(waits, [50, 100, 200, 400, 800, 1000, 1000, 1000]);
     }
 
     #[test]
     fn failures_are_told_once_a_minute() {
-        let (mut failures, start) = (Failures::default(), Instant::now());
+        let (mut failures, start) = (AcceptFailures::default(), Instant::now());
         let error = std::io::Error::other("too many open files");
         let mut told_at = |second: u64| {
-            failures.tell(&error, start + Duration::from_secs(second));
+            failures.report(&error, start + Duration::from_secs(second));
             failures
                 .told
                 .map(|told| told.saturating_duration_since(start).as_secs())

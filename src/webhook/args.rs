@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args;
 
 use super::limits::{CONNECTION_BYTES, LEAST_IN_FLIGHT, Limits, MEMORY_SHARE, OTHER_DESCRIPTORS};
-use crate::process::room::Room;
-use crate::process::values::{bytes, count, duration, positive};
+use crate::process::arg_parsers::{bytes, count, duration, positive};
+use crate::process::resource_limits::ResourceLimits;
 
 /// Where the server listens.
 #[derive(Args, Clone, Debug)]
@@ -96,7 +96,7 @@ pub struct LimitArgs {
 
 impl LimitArgs {
     /// The limits that were asked for, as far as there is room for them.
-    pub fn within(self, room: Room) -> Limits {
+    pub fn within(self, room: ResourceLimits) -> Limits {
         let LimitArgs {
             max_concurrent,
             max_bytes_in_flight,
@@ -122,7 +122,7 @@ impl LimitArgs {
 }
 
 /// How many connections there is room for.
-fn connections(asked: Option<usize>, room: Room) -> u32 {
+fn connections(asked: Option<usize>, room: ResourceLimits) -> u32 {
     /// Fewer are of no use, wherever it runs.
     const LEAST: u32 = 16;
     let fit = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     fn connections_fit_into_memory_and_descriptors() {
-        let room = |descriptors: u64, memory: u64| Room {
+        let room = |descriptors: u64, memory: u64| ResourceLimits {
             descriptors: Some(descriptors),
             memory: Some(memory << 20),
         };
-        assert_eq!(connections(None, Room::default()), 4_096);
+        assert_eq!(connections(None, ResourceLimits::default()), 4_096);
         assert_eq!(connections(None, room(65_536, 256)), 1_024);
         assert_eq!(connections(None, room(65_536, 8_192)), 4_096);
         assert_eq!(connections(None, room(1_024, 256)), 704);

@@ -4,8 +4,8 @@ use http_body_util::BodyExt;
 use hyper::body::{Body, Buf, Bytes};
 use tokio::time::{Instant, timeout_at};
 
-use super::limits::{FIRST, Shed};
-use super::shares::Share;
+use super::inflight::InflightPermit;
+use super::limits::{FIRST, RejectReason};
 
 /// What is read and thrown away of a body that is not wanted. An answer is lost to the client when the connection is
 /// closed on bytes that it still sends; reading them costs no memory. No API server sends more: a request of 3 MiB and a
@@ -14,15 +14,15 @@ const DISCARD_AT_MOST: usize = 64 << 20;
 
 /// Why there is no body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Unread {
-    Shed(Shed),
+pub(super) enum BodyError {
+    Shed(RejectReason),
     /// The client went away, or what it sent is no HTTP.
     Broken,
 }
 
 /// What was kept of a body.
 #[derive(Debug)]
-pub(super) enum Kept {
+pub(super) enum ReceivedBody {
     Whole(Bytes),
     /// The first bytes of a body that is too large, whose rest is still to be read.
     Head(Bytes),
@@ -32,7 +32,11 @@ pub(super) enum Kept {
 ///
 /// A body that arrives in one frame is used as it came. The first bytes of any other count as they come; for more there
 /// must be room for all of it, so that no two bodies wait for each other in the middle.
-pub(super) async fn collect<B>(body: &mut B, share: &Share, max: usize) -> Result<Kept, Unread>
+pub(super) async fn collect<B>(
+    body: &mut B,
+    share: &InflightPermit,
+    max: usize,
+) -> Result<ReceivedBody, BodyError>
 where
     B: Body + Unpin,
 {
@@ -46,16 +50,19 @@ where
     let mut room: Vec<u8> = Vec::new();
     while !body.is_end_stream() {
         let Some(frame) = body.frame().await else { break };
-        let Ok(mut data) = frame.map_err(|_| Unread::Broken)?.into_data() else {
+        let Ok(mut data) = frame.map_err(|_| BodyError::Broken)?.into_data() else {
             continue;
         };
         let total = first.len() + room.len() + data.remaining();
         if total > most {
-            share.keep_head(FIRST).await.map_err(Unread::Shed)?;
-            return Ok(Kept::Head(head(&[first.as_ref(), room.as_slice()], &mut data)));
+            share.keep_head(FIRST).await.map_err(BodyError::Shed)?;
+            return Ok(ReceivedBody::Head(head(
+                &[first.as_ref(), room.as_slice()],
+                &mut data,
+            )));
         }
         if total == data.remaining() && total <= FIRST {
-            share.grow_to(total).await.map_err(Unread::Shed)?;
+            share.grow_to(total).await.map_err(BodyError::Shed)?;
             first = data.copy_to_bytes(total);
             continue;
         }
@@ -63,11 +70,11 @@ where
             let whole = declared.unwrap_or(max);
             let capacity = if total > FIRST {
                 let whole = whole.max(total);
-                share.take_whole(whole).await.map_err(Unread::Shed)?;
+                share.take_whole(whole).await.map_err(BodyError::Shed)?;
                 whole
             } else {
                 let part = whole.clamp(total, FIRST);
-                share.grow_to(part).await.map_err(Unread::Shed)?;
+                share.grow_to(part).await.map_err(BodyError::Shed)?;
                 part
             };
             room.reserve_exact(capacity - room.len());
@@ -77,7 +84,7 @@ where
         append(&mut room, &mut data);
         share.received(room.len());
     }
-    Ok(Kept::Whole(if room.is_empty() {
+    Ok(ReceivedBody::Whole(if room.is_empty() {
         first
     } else {
         Bytes::from(room)
@@ -115,7 +122,7 @@ pub(super) fn declared<B: Body>(body: &B) -> Option<usize> {
 
 /// Throws away the rest of a body beside its answer, so that the client gets to read the answer and the connection
 /// can be used again; gives up at `deadline`, or when `share` is needed for others.
-pub(super) fn discard<B>(mut body: B, share: Share, deadline: Instant)
+pub(super) fn discard<B>(mut body: B, share: InflightPermit, deadline: Instant)
 where
     B: Body + Unpin + Send + 'static,
     B::Data: Send,

@@ -23,13 +23,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::io::InspectReader;
 use tower::Service as _;
 
-use super::activity::{Activity, Busy};
-use super::crowd::Place;
+use super::connection_stats::{ConnectionStats, RequestGuard};
+use super::eviction::ConnectionGuard;
 use super::limits::{Limits, MAX_HEAD, STREAM_WINDOW};
 
 /// How far the server is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Stage {
+pub(super) enum ServerStage {
     Serving,
     /// Serve on, but ask clients to go elsewhere with their next request: a connection that is closed under a client who
     /// is just sending fails that request, and API servers do not send a review again.
@@ -46,8 +46,8 @@ pub(super) async fn run(
     tls: Option<TlsAcceptor>,
     router: Router,
     limits: Arc<Limits>,
-    place: &Place,
-    mut stage: watch::Receiver<Stage>,
+    place: &ConnectionGuard,
+    mut stage: watch::Receiver<ServerStage>,
 ) {
     // Without it the kernel holds back the last segment of an answer until the one before is acknowledged.
     if tcp.set_nodelay(true).is_err() {
@@ -59,7 +59,7 @@ pub(super) async fn run(
     };
     let accepted = tokio::select! {
         accepted = timeout(limits.handshake_timeout, tls.accept(tcp)) => accepted,
-        _ = stage.wait_for(|stage| *stage >= Stage::Draining) => return,
+        _ = stage.wait_for(|stage| *stage >= ServerStage::Draining) => return,
     };
     match accepted {
         Ok(Ok(stream)) => {
@@ -81,13 +81,13 @@ async fn speak<IO>(
     is_http2: bool,
     router: Router,
     limits: &Limits,
-    place: &Place,
-    stage: watch::Receiver<Stage>,
+    place: &ConnectionGuard,
+    stage: watch::Receiver<ServerStage>,
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let activity = Arc::clone(&place.activity);
-    if *stage.borrow() != Stage::Serving {
+    if *stage.borrow() != ServerStage::Serving {
         activity.leaving.store(true, Relaxed);
     }
     let seen = Arc::clone(&activity);
@@ -96,12 +96,12 @@ async fn speak<IO>(
             seen.head_begun.store(true, Relaxed);
         }
     }));
-    let clock = Clock::new(Arc::clone(&activity), limits, is_http2);
+    let clock = ConnectionClock::new(Arc::clone(&activity), limits, is_http2);
     let client = place.client.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(client.clone());
         // A request is in flight until it is answered, and as long as its body is kept.
-        let busy = Busy::new(&activity);
+        let busy = RequestGuard::new(&activity);
         let with_body = busy.clone();
         let request = request.map(|body| {
             body.map_err(move |error| {
@@ -147,7 +147,7 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // hyper's own timeout also ends idle connections, and sets a timer for every request: see `Clock`.
+        // hyper's own timeout also ends idle connections, and sets a timer for every request: see `ConnectionClock`.
         .header_read_timeout(None)
         .max_headers(64)
         // Of heads, and of what is read of a body at once.
@@ -160,12 +160,12 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
 }
 
 /// Polls a connection to its end.
-async fn drive<C>(connection: C, mut clock: Clock, mut stage: watch::Receiver<Stage>)
+async fn drive<C>(connection: C, mut clock: ConnectionClock, mut stage: watch::Receiver<ServerStage>)
 where
     C: GracefulConnection<Error: std::fmt::Display>,
 {
     let mut connection = pin!(connection);
-    let mut known = Stage::Serving;
+    let mut known = ServerStage::Serving;
     let mut shut_at = None;
     loop {
         tokio::select! {
@@ -177,26 +177,26 @@ where
                 return;
             }
             reached = stage.wait_for(|stage| *stage > known) => match reached.map(|stage| *stage) {
-                Ok(Stage::Leaving) => {
-                    known = Stage::Leaving;
+                Ok(ServerStage::Leaving) => {
+                    known = ServerStage::Leaving;
                     clock.activity.leaving.store(true, Relaxed);
                 }
-                Ok(Stage::Draining) => {
-                    known = Stage::Draining;
+                Ok(ServerStage::Draining) => {
+                    known = ServerStage::Draining;
                     connection.as_mut().graceful_shutdown();
                 }
                 // A server that is gone is over too.
                 _ => return,
             },
             pace = clock.tick() => match (pace, shut_at) {
-                (Pace::Stalled, _) => return,
-                (Pace::Idle, None) => {
+                (ConnectionState::Stalled, _) => return,
+                (ConnectionState::Idle, None) => {
                     shut_at = Some(Instant::now());
                     connection.as_mut().graceful_shutdown();
                 }
                 // Asked to close, idle, and still open: it does not read what it was sent.
-                (Pace::Idle, Some(at)) if at.elapsed() > clock.header_timeout => return,
-                (Pace::Fine, _) | (Pace::Idle, Some(_)) => {}
+                (ConnectionState::Idle, Some(at)) if at.elapsed() > clock.header_timeout => return,
+                (ConnectionState::Fine, _) | (ConnectionState::Idle, Some(_)) => {}
             },
         }
     }
@@ -204,7 +204,7 @@ where
 
 /// How a connection does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Pace {
+enum ConnectionState {
     Fine,
     /// The head of a request takes too long.
     Stalled,
@@ -213,8 +213,8 @@ enum Pace {
 }
 
 /// Looks at a connection now and then, so that no request has to set a timer.
-struct Clock {
-    activity: Arc<Activity>,
+struct ConnectionClock {
+    activity: Arc<ConnectionStats>,
     ticks: tokio::time::Interval,
     header_timeout: Duration,
     idle_timeout: Duration,
@@ -224,8 +224,8 @@ struct Clock {
     head_since: Option<Instant>,
 }
 
-impl Clock {
-    fn new(activity: Arc<Activity>, limits: &Limits, is_http2: bool) -> Self {
+impl ConnectionClock {
+    fn new(activity: Arc<ConnectionStats>, limits: &Limits, is_http2: bool) -> Self {
         let mut ticks = interval((limits.header_timeout / 4).max(Duration::from_millis(10)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -240,38 +240,38 @@ impl Clock {
         }
     }
 
-    async fn tick(&mut self) -> Pace {
+    async fn tick(&mut self) -> ConnectionState {
         self.ticks.tick().await;
-        self.look(Instant::now())
+        self.check(Instant::now())
     }
 
-    fn look(&mut self, now: Instant) -> Pace {
+    fn check(&mut self, now: Instant) -> ConnectionState {
         let requests = self.activity.requests.load(Relaxed);
         if self.activity.in_flight.load(Relaxed) > 0 || requests != self.requests {
             self.requests = requests;
             self.quiet_since = now;
             self.head_since = None;
-            return Pace::Fine;
+            return ConnectionState::Fine;
         }
         let quiet = now.saturating_duration_since(self.quiet_since);
         if requests == 0 {
             return if quiet >= self.header_timeout {
-                Pace::Stalled
+                ConnectionState::Stalled
             } else {
-                Pace::Fine
+                ConnectionState::Fine
             };
         }
         // HTTP/2 sends frames of its own while it is idle: bytes say nothing about a head.
         if !self.is_http2 && self.activity.head_begun.load(Relaxed) {
             let since = *self.head_since.get_or_insert(now);
             if now.saturating_duration_since(since) >= self.header_timeout {
-                return Pace::Stalled;
+                return ConnectionState::Stalled;
             }
         }
         if quiet >= self.idle_timeout {
-            Pace::Idle
+            ConnectionState::Idle
         } else {
-            Pace::Fine
+            ConnectionState::Fine
         }
     }
 }

@@ -103,7 +103,7 @@ impl Limits {
 
 /// Why a request is refused: there was no room for as long as it could wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Shed {
+pub(super) enum RejectReason {
     /// As many reviews as may be are in flight.
     Requests,
     /// As many bytes as may be are in flight.

@@ -10,10 +10,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 
-use super::Reply;
-use super::limits::Shed;
-use super::shares::Gauges;
-use crate::admission::{Phase, Record, ReviewLabels};
+use super::ReviewResponse;
+use super::inflight::InflightGauges;
+use super::limits::RejectReason;
+use crate::admission::{AuditRecord, Phase, ReviewLabels};
 use crate::process::metrics::Metrics;
 
 /// From 10 µs, a small pod, to beyond the 2 s for which the API server waits.
@@ -23,23 +23,23 @@ const BUCKETS: [f64; 19] = [
 ];
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct WebhookType {
+struct WebhookTypeLabels {
     r#type: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Finding {
+struct FindingLabels {
     rule: &'static str,
     r#type: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Reason {
+struct ReasonLabels {
     reason: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct TooLarge {
+struct TooLargeLabels {
     r#type: &'static str,
     decision: &'static str,
 }
@@ -90,8 +90,8 @@ impl<L: Clone + Eq + Hash> Counters<L> {
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics {
     reviews: Counters<ReviewLabels>,
-    findings: Counters<Finding>,
-    too_large: Counters<TooLarge>,
+    findings: Counters<FindingLabels>,
+    too_large: Counters<TooLargeLabels>,
     mutating: Histogram,
     validating: Histogram,
     panics: Counter,
@@ -100,16 +100,17 @@ pub(super) struct ReviewMetrics {
     rejected_open: Counter,
     rejected_share: Counter,
     rejected_large: Counter,
-    pub(super) in_flight: Gauges,
+    pub(super) in_flight: InflightGauges,
 }
 
 impl ReviewMetrics {
     /// All at zero, registered in `metrics`.
     pub(super) fn new(metrics: &Metrics) -> Self {
-        let rejected = Family::<Reason, Counter>::default();
-        let durations = Family::<WebhookType, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
+        let rejected = Family::<ReasonLabels, Counter>::default();
+        let durations =
+            Family::<WebhookTypeLabels, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
         let duration = |phase: Phase| {
-            durations.get_or_create_owned(&WebhookType {
+            durations.get_or_create_owned(&WebhookTypeLabels {
                 r#type: phase.as_str(),
             })
         };
@@ -120,12 +121,12 @@ impl ReviewMetrics {
             mutating: duration(Phase::Mutate),
             validating: duration(Phase::Validate),
             panics: Counter::default(),
-            rejected_requests: rejected.get_or_create_owned(&Reason { reason: "requests" }),
-            rejected_bytes: rejected.get_or_create_owned(&Reason { reason: "bytes" }),
-            rejected_open: rejected.get_or_create_owned(&Reason { reason: "open" }),
-            rejected_share: rejected.get_or_create_owned(&Reason { reason: "share" }),
-            rejected_large: rejected.get_or_create_owned(&Reason { reason: "large" }),
-            in_flight: Gauges::default(),
+            rejected_requests: rejected.get_or_create_owned(&ReasonLabels { reason: "requests" }),
+            rejected_bytes: rejected.get_or_create_owned(&ReasonLabels { reason: "bytes" }),
+            rejected_open: rejected.get_or_create_owned(&ReasonLabels { reason: "open" }),
+            rejected_share: rejected.get_or_create_owned(&ReasonLabels { reason: "share" }),
+            rejected_large: rejected.get_or_create_owned(&ReasonLabels { reason: "large" }),
+            in_flight: InflightGauges::default(),
         };
         metrics.register(|registry| {
             registry.register(
@@ -177,7 +178,7 @@ impl ReviewMetrics {
         new
     }
 
-    pub(super) fn reviewed(&self, phase: Phase, reply: &Reply, took: Duration) {
+    pub(super) fn reviewed(&self, phase: Phase, reply: &ReviewResponse, took: Duration) {
         let duration = match phase {
             Phase::Mutate => &self.mutating,
             Phase::Validate => &self.validating,
@@ -187,14 +188,14 @@ impl ReviewMetrics {
         self.reviews.inc(&record.labels);
         for &rule in &record.rules {
             let r#type = record.labels.r#type;
-            self.findings.inc(&Finding { rule, r#type });
+            self.findings.inc(&FindingLabels { rule, r#type });
         }
     }
 
     /// A review was answered from its head.
-    pub(super) fn too_large(&self, reply: &Reply) {
-        if let Some(Record { labels, .. }) = &reply.record {
-            self.too_large.inc(&TooLarge {
+    pub(super) fn too_large(&self, reply: &ReviewResponse) {
+        if let Some(AuditRecord { labels, .. }) = &reply.record {
+            self.too_large.inc(&TooLargeLabels {
                 r#type: labels.r#type,
                 decision: labels.decision,
             });
@@ -205,13 +206,13 @@ impl ReviewMetrics {
         self.panics.inc();
     }
 
-    pub(super) fn shed(&self, shed: Shed) {
+    pub(super) fn shed(&self, shed: RejectReason) {
         match shed {
-            Shed::Requests => self.rejected_requests.inc(),
-            Shed::Bytes => self.rejected_bytes.inc(),
-            Shed::Open => self.rejected_open.inc(),
-            Shed::Share => self.rejected_share.inc(),
-            Shed::Large => self.rejected_large.inc(),
+            RejectReason::Requests => self.rejected_requests.inc(),
+            RejectReason::Bytes => self.rejected_bytes.inc(),
+            RejectReason::Open => self.rejected_open.inc(),
+            RejectReason::Share => self.rejected_share.inc(),
+            RejectReason::Large => self.rejected_large.inc(),
         };
     }
 }
@@ -233,13 +234,13 @@ mod tests {
             decision: "patch",
             dry_run: false,
         };
-        let reply = Reply {
+        let reply = ReviewResponse {
             status: StatusCode::OK,
             body: Vec::new(),
-            record: Some(Record {
+            record: Some(AuditRecord {
                 labels,
                 rules: vec!["a-rule"],
-                ..Record::default()
+                ..AuditRecord::default()
             }),
         };
         reviews.reviewed(Phase::Mutate, &reply, Duration::from_micros(20));
@@ -248,7 +249,7 @@ mod tests {
             .reviewed(Phase::Mutate, &reply, Duration::from_micros(20));
         reviews.too_large(&reply);
         metrics.policy_reloaded(true);
-        reviews.shed(Shed::Bytes);
+        reviews.shed(RejectReason::Bytes);
         let text = metrics.expose();
         for line in [
             "transom_reviews_total{type=\"mutating\",operation=\"CREATE\",kind=\"Pod\",decision=\"patch\",dry_run=\"false\"} 2",

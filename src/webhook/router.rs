@@ -14,29 +14,29 @@ use hyper::StatusCode;
 use hyper::body::Bytes;
 use hyper::header::CONTENT_TYPE;
 
-use super::intake::{refused, take_in};
+use super::inflight::InflightPermit;
 use super::limits::Limits;
-use super::refusal::Refusal;
-use super::reviews::{Endpoint, Reviews, Taken};
-use super::shares::Share;
+use super::read_request::{read_request, refused};
+use super::rejection::Rejection;
+use super::review_service::{ReceivedRequest, ReviewEndpoint, ReviewService};
 use super::span::ReviewSpan;
-use super::{Phase, Reply, Review};
-use crate::admission::Record;
+use super::{Phase, ReviewHandler, ReviewResponse};
+use crate::admission::AuditRecord;
 use crate::model::text::cut;
 use crate::process::metrics::Metrics;
 use crate::process::traces::Tracer;
 
 /// A router that asks `reviewer`, counts in `metrics` and traces by `tracer`.
 pub(super) fn router(
-    reviewer: Arc<dyn Review>,
+    reviewer: Arc<dyn ReviewHandler>,
     limits: &Limits,
     metrics: &Metrics,
     tracer: Option<Tracer>,
 ) -> Router {
-    let reviews = Arc::new(Reviews::new(reviewer, limits, metrics));
+    let reviews = Arc::new(ReviewService::new(reviewer, limits, metrics));
     let with_sign = |phase| {
         endpoint(
-            Endpoint {
+            ReviewEndpoint {
                 phase,
                 has_sign: true,
             },
@@ -45,7 +45,7 @@ pub(super) fn router(
     };
     let without_sign = |phase| {
         endpoint(
-            Endpoint {
+            ReviewEndpoint {
                 phase,
                 has_sign: false,
             },
@@ -58,9 +58,11 @@ pub(super) fn router(
         // Of the entries that select objects without a sign of Windows too: a review that is too large passes here.
         .route("/mutate/no-sign", without_sign(Phase::Mutate))
         .route("/validate/no-sign", without_sign(Phase::Validate))
-        .fallback(async |State(reviews): State<Arc<Reviews>>, request: Request| {
-            refused(request, &reviews, NO_SUCH_PATH)
-        })
+        .fallback(
+            async |State(reviews): State<Arc<ReviewService>>, request: Request| {
+                refused(request, &reviews, NO_SUCH_PATH)
+            },
+        )
         .with_state(reviews);
     match tracer {
         Some(tracer) => router.layer(from_fn_with_state(tracer, trace)),
@@ -68,47 +70,54 @@ pub(super) fn router(
     }
 }
 
-const NO_SUCH_PATH: Refusal = Refusal::new(
+const NO_SUCH_PATH: Rejection = Rejection::new(
     StatusCode::NOT_FOUND,
     "POST an AdmissionReview to /mutate or /validate\n",
 );
-const NO_POST: Refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "POST an AdmissionReview\n");
-const PANICKED: Refusal = Refusal::new(
+const NO_POST: Rejection = Rejection::new(StatusCode::METHOD_NOT_ALLOWED, "POST an AdmissionReview\n");
+const PANICKED: Rejection = Rejection::new(
     StatusCode::INTERNAL_SERVER_ERROR,
     "the review panicked; see Transom's log\n",
 );
 
 /// One of the paths. axum clones what a handler holds for every request, and layers box it once more: this one holds two
 /// flags, and catches panics by itself.
-fn endpoint(endpoint: Endpoint, is_traced: bool) -> MethodRouter<Arc<Reviews>> {
-    let review = async move |State(reviews): State<Arc<Reviews>>, request: Request| {
+fn endpoint(endpoint: ReviewEndpoint, is_traced: bool) -> MethodRouter<Arc<ReviewService>> {
+    let review = async move |State(reviews): State<Arc<ReviewService>>, request: Request| {
         // A reviewer is a pure function of the body: after a panic there is no state of it left to distrust.
         let answered = AssertUnwindSafe(answered(endpoint, request, &reviews, is_traced)).catch_unwind();
         answered
             .await
             .unwrap_or_else(|panic| panicked(endpoint.phase, &*panic, &reviews))
     };
-    post(review).fallback(async |State(reviews): State<Arc<Reviews>>, request: Request| {
-        refused(request, &reviews, NO_POST)
-    })
+    post(review).fallback(
+        async |State(reviews): State<Arc<ReviewService>>, request: Request| {
+            refused(request, &reviews, NO_POST)
+        },
+    )
 }
 
 /// Takes a review in, has it judged, and answers it.
-async fn answered(endpoint: Endpoint, request: Request, reviews: &Arc<Reviews>, is_traced: bool) -> Response {
-    let taken = match take_in(request, reviews).await {
+async fn answered(
+    endpoint: ReviewEndpoint,
+    request: Request,
+    reviews: &Arc<ReviewService>,
+    is_traced: bool,
+) -> Response {
+    let taken = match read_request(request, reviews).await {
         Ok(taken) => Arc::new(taken),
         Err(refusal) => return refusal.into_response(),
     };
     let length = taken.bytes.len();
     let replied = match reviews.reply(endpoint, &taken).await {
-        Ok(reply) => weighed(reply, taken, reviews).await,
+        Ok(reply) => account(reply, taken, reviews).await,
         Err(refusal) => Err(refusal),
     };
     answer(replied, is_traced.then_some(length))
 }
 
 /// Says that a review panicked.
-fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &Reviews) -> Response {
+fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &ReviewService) -> Response {
     reviews.metrics.panicked();
     tracing::error!(
         panic = %cut(message(panic), 1024),
@@ -119,54 +128,58 @@ fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &Reviews) -> Respon
 }
 
 /// A reply whose bytes are part of what is in flight until the client has taken them.
-struct Weighed {
+struct AccountedResponse {
     status: StatusCode,
     body: Bytes,
-    record: Option<Record>,
+    record: Option<AuditRecord>,
 }
 
 /// The bytes of a reply, with their share.
-struct Held {
+struct AccountedBytes {
     bytes: Vec<u8>,
-    _share: Share,
+    _share: InflightPermit,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for AccountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
 /// Gives back what a review took, and takes what its reply needs.
-async fn weighed(reply: Reply, taken: Arc<Taken>, reviews: &Reviews) -> Result<Weighed, Refusal> {
-    let Reply { status, body, record } = reply;
+async fn account(
+    reply: ReviewResponse,
+    taken: Arc<ReceivedRequest>,
+    reviews: &ReviewService,
+) -> Result<AccountedResponse, Rejection> {
+    let ReviewResponse { status, body, record } = reply;
     // The thread of a large review has let go of it: it has answered.
     let body = match Arc::into_inner(taken) {
-        Some(Taken { bytes, share, .. }) => {
+        Some(ReceivedRequest { bytes, share, .. }) => {
             drop(bytes);
             let answered = share.answer(body.len()).await;
             answered.map_err(|shed| reviews.shed(shed))?;
-            Bytes::from_owner(Held {
+            Bytes::from_owner(AccountedBytes {
                 bytes: body,
                 _share: share,
             })
         }
         None => Bytes::from(body),
     };
-    Ok(Weighed { status, body, record })
+    Ok(AccountedResponse { status, body, record })
 }
 
 /// What a span says of a review; it goes along with the answer.
 #[derive(Clone)]
-struct Told {
+struct SpanFacts {
     bytes: usize,
-    record: Option<Record>,
+    record: Option<AuditRecord>,
 }
 
 /// The answer to a review of so many bytes, where a span wants to know.
-fn answer(replied: Result<Weighed, Refusal>, traced: Option<usize>) -> Response {
+fn answer(replied: Result<AccountedResponse, Rejection>, traced: Option<usize>) -> Response {
     let (mut response, record) = match replied {
-        Ok(Weighed { status, body, record }) => {
+        Ok(AccountedResponse { status, body, record }) => {
             let is_json = status == StatusCode::OK || body.first() == Some(&b'{');
             let content_type = if is_json {
                 "application/json"
@@ -181,7 +194,7 @@ fn answer(replied: Result<Weighed, Refusal>, traced: Option<usize>) -> Response 
         Err(refusal) => (refusal.into_response(), None),
     };
     if let Some(bytes) = traced {
-        response.extensions_mut().insert(Told { bytes, record });
+        response.extensions_mut().insert(SpanFacts { bytes, record });
     }
     response
 }
@@ -193,14 +206,14 @@ async fn trace(State(tracer): State<Tracer>, request: Request, next: Next) -> Re
     let mut response = next.run(Request::from_parts(head, body)).await;
     let status = response.status();
     let extensions = response.extensions_mut();
-    if let Some(Told { bytes, record }) = extensions.remove() {
+    if let Some(SpanFacts { bytes, record }) = extensions.remove() {
         span.read(bytes);
         if let Some(record) = record {
-            span.judged(&record);
+            span.set_review(&record);
         }
     }
     let error = match extensions.remove() {
-        Some(Refusal { text, .. }) => Some(text),
+        Some(Rejection { text, .. }) => Some(text),
         // What exactly was wrong is in the log: it may quote the body.
         None => (status != StatusCode::OK).then_some("the body is no AdmissionReview"),
     };

@@ -14,19 +14,19 @@ use tokio_rustls::TlsAcceptor;
 
 use super::accept::{Listener, accept};
 use super::args::ListenArgs;
-use super::connection::Stage;
-use super::crowd::Crowd;
+use super::connection::ServerStage;
+use super::eviction::ConnectionSet;
 use super::limits::{HEALTH_CONNECTIONS, Limits};
 use super::router::router;
-use super::{Error, Review, health};
+use super::{ReviewHandler, ServerError, health};
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
 use crate::process::traces::Tracer;
-use crate::tls::clients::{ClientCertificates, ClientVerifier};
+use crate::tls::cert_resolver::{self, ServingCert};
+use crate::tls::client_auth::{ClientCertificates, ClientVerifier};
 use crate::tls::files::CertificateFiles;
 use crate::tls::self_signed;
-use crate::tls::serving::{self, ServingCert};
 use crate::tls::source::CertificateSource;
 
 /// Connections that the kernel holds until they are accepted. The usual 128 overflow when a few hundred clients come at once;
@@ -35,7 +35,7 @@ const BACKLOG: u32 = 4_096;
 
 /// Everything that a server needs but the reviewer.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct WebhookConfig {
     /// Where to listen.
     pub listen: ListenArgs,
     /// How much to take on.
@@ -64,7 +64,7 @@ impl Listening {
     ///
     /// # Errors
     /// When one cannot be listened on; it names the flag.
-    pub fn bind(addresses: &ListenArgs) -> Result<Self, Error> {
+    pub fn bind(addresses: &ListenArgs) -> Result<Self, ServerError> {
         Ok(Listening {
             webhook: bind(addresses.listen, "--listen")?,
             health: bind(addresses.health_listen, "--health-listen")?,
@@ -81,7 +81,7 @@ pub struct Server {
     health_address: SocketAddr,
     tls: Arc<ServerConfig>,
     serving: Arc<ServingCert>,
-    keeper: Keeper,
+    keeper: CertificateKeeper,
     clients: Option<Arc<ClientVerifier>>,
     limits: Limits,
     metrics: Metrics,
@@ -90,13 +90,13 @@ pub struct Server {
 }
 
 /// Who replaces the certificate.
-enum Keeper {
+enum CertificateKeeper {
     SelfSigned(Box<self_signed::Authority>, Vec<String>),
     Files(CertificateFiles),
     Caller,
 }
 
-impl std::fmt::Debug for Keeper {
+impl std::fmt::Debug for CertificateKeeper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::SelfSigned(..) => "SelfSigned",
@@ -111,7 +111,7 @@ impl Server {
     ///
     /// # Errors
     /// When an address cannot be listened on, or when there is no certificate to serve; both name the flag.
-    pub async fn bind(config: Config) -> Result<Self, Error> {
+    pub async fn bind(config: WebhookConfig) -> Result<Self, ServerError> {
         let listening = Listening::bind(&config.listen)?;
         Self::on(listening, config).await
     }
@@ -120,12 +120,12 @@ impl Server {
     ///
     /// # Errors
     /// When there is no certificate to serve; it names the flag.
-    pub async fn on(listening: Listening, config: Config) -> Result<Self, Error> {
+    pub async fn on(listening: Listening, config: WebhookConfig) -> Result<Self, ServerError> {
         let Listening {
             webhook: (webhook, address),
             health: (health, health_address),
         } = listening;
-        let Config {
+        let WebhookConfig {
             listen: _,
             limits,
             certificate,
@@ -148,13 +148,16 @@ impl Server {
                 }
                 (
                     ServingCert::new(identity),
-                    Keeper::SelfSigned(Box::new(authority), names),
+                    CertificateKeeper::SelfSigned(Box::new(authority), names),
                 )
             }
-            CertificateSource::Files(files) => (ServingCert::new(files.load().await?), Keeper::Files(files)),
-            CertificateSource::Provided(serving) => (serving, Keeper::Caller),
+            CertificateSource::Files(files) => (
+                ServingCert::new(files.load().await?),
+                CertificateKeeper::Files(files),
+            ),
+            CertificateSource::Provided(serving) => (serving, CertificateKeeper::Caller),
         };
-        let tls = serving::server_config(Arc::clone(&serving), clients.clone())?;
+        let tls = cert_resolver::server_config(Arc::clone(&serving), clients.clone())?;
         metrics.certificate_expires(serving.not_after());
         Ok(Self {
             webhook,
@@ -185,8 +188,8 @@ impl Server {
     /// The CA that clients must trust, in PEM, when the server issued its own certificate.
     pub fn ca_pem(&self) -> Option<String> {
         match &self.keeper {
-            Keeper::SelfSigned(authority, _) => Some(authority.pem()),
-            Keeper::Files(_) | Keeper::Caller => None,
+            CertificateKeeper::SelfSigned(authority, _) => Some(authority.pem()),
+            CertificateKeeper::Files(_) | CertificateKeeper::Caller => None,
         }
     }
 
@@ -197,9 +200,9 @@ impl Server {
     /// When one of its tasks ends before it should.
     pub async fn serve(
         self,
-        reviewer: Arc<dyn Review>,
+        reviewer: Arc<dyn ReviewHandler>,
         shutdown: impl Future<Output = ()>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), ServerError> {
         let Limits {
             drain_delay,
             drain_timeout,
@@ -208,9 +211,9 @@ impl Server {
         } = self.limits;
         let (address, health_address, readiness) =
             (self.address, self.health_address, self.readiness.clone());
-        let stage = OverOnDrop(watch::channel(Stage::Serving).0);
+        let stage = StopOnDrop(watch::channel(ServerStage::Serving).0);
         // Its own: `/readyz` and `/metrics` answer until the last review is done.
-        let health_stage = OverOnDrop(watch::channel(Stage::Serving).0);
+        let health_stage = StopOnDrop(watch::channel(ServerStage::Serving).0);
         let connections = Arc::new(Semaphore::new(permits(max_connections)));
         let mut tasks = self.start(
             reviewer,
@@ -226,12 +229,12 @@ impl Server {
         }
         tracing::info!(delay = ?drain_delay, timeout = ?drain_timeout, "draining");
         readiness.hold("draining", "shutting down");
-        stage.0.send_replace(Stage::Leaving);
+        stage.0.send_replace(ServerStage::Leaving);
         tokio::select! {
             () = sleep(drain_delay) => {}
             ended = tasks.ended() => return Err(ended.into()),
         }
-        stage.0.send_replace(Stage::Draining);
+        stage.0.send_replace(ServerStage::Draining);
         // Every connection holds a permit: who gets them all is alone.
         if timeout(drain_timeout, connections.acquire_many(max_connections))
             .await
@@ -251,10 +254,10 @@ impl Server {
     /// Starts every task, the webhook's listener last: all else is there when the first review comes.
     fn start(
         self,
-        reviewer: Arc<dyn Review>,
+        reviewer: Arc<dyn ReviewHandler>,
         connections: &Arc<Semaphore>,
-        stages: watch::Receiver<Stage>,
-        health_stages: watch::Receiver<Stage>,
+        stages: watch::Receiver<ServerStage>,
+        health_stages: watch::Receiver<ServerStage>,
     ) -> Tasks {
         let Self {
             webhook,
@@ -277,24 +280,26 @@ impl Server {
             router: health::router(readiness.clone(), metrics.clone()),
             limits: Arc::new(limits.of_health()),
             connections: Arc::new(Semaphore::new(HEALTH_CONNECTIONS)),
-            crowd: Crowd::default(),
+            connection_set: ConnectionSet::default(),
             open: Gauge::default(),
             evicted: Counter::default(),
         };
         tasks.spawn("health listener", accept(plain, listener, health_stages));
         tasks.spawn(
             "certificate expiry",
-            serving::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
+            cert_resolver::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
         );
         match keeper {
-            Keeper::SelfSigned(authority, names) => {
+            CertificateKeeper::SelfSigned(authority, names) => {
                 tasks.spawn(
                     "certificate renewal",
                     self_signed::keep(*authority, names, serving, metrics.clone()),
                 );
             }
-            Keeper::Files(files) => tasks.spawn("certificate reload", files.keep(serving, metrics.clone())),
-            Keeper::Caller => {}
+            CertificateKeeper::Files(files) => {
+                tasks.spawn("certificate reload", files.keep(serving, metrics.clone()))
+            }
+            CertificateKeeper::Caller => {}
         }
         if let Some(clients) = clients {
             tasks.spawn("client CA reload", clients.keep());
@@ -302,7 +307,7 @@ impl Server {
         let (open, evicted) = connections_counted(&metrics);
         let listener = Listener {
             tls: Some(TlsAcceptor::from(tls)),
-            crowd: Crowd::default(),
+            connection_set: ConnectionSet::default(),
             open,
             evicted,
             router: router(reviewer, &limits, &metrics, tracer),
@@ -333,16 +338,16 @@ fn connections_counted(metrics: &Metrics) -> (Gauge, Counter) {
 }
 
 /// Ends what listens to the stage.
-struct OverOnDrop(watch::Sender<Stage>);
+struct StopOnDrop(watch::Sender<ServerStage>);
 
-impl Drop for OverOnDrop {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.send_replace(Stage::Over);
+        self.0.send_replace(ServerStage::Over);
     }
 }
 
-fn bind(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), Error> {
-    let listen = |source| Error::Listen {
+fn bind(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketAddr), ServerError> {
+    let listen = |source| ServerError::Listen {
         address,
         flag,
         source,

@@ -9,7 +9,7 @@ use opentelemetry::trace::{Span as _, Status};
 use opentelemetry::{Array, KeyValue, StringValue, Value};
 use opentelemetry_sdk::trace::Span;
 
-use crate::admission::{Phase, Record, ReviewLabels};
+use crate::admission::{AuditRecord, Phase, ReviewLabels};
 use crate::model::os::Verdict;
 use crate::model::text::cut;
 use crate::process::traces::Tracer;
@@ -42,9 +42,9 @@ impl ReviewSpan {
     }
 
     /// The review was judged: what the audit line says of it, but for who asked.
-    pub fn judged(&mut self, record: &Record) {
+    pub fn set_review(&mut self, record: &AuditRecord) {
         let Some(span) = &mut self.0 else { return };
-        let Record {
+        let AuditRecord {
             labels,
             uid,
             subresource,

@@ -5,7 +5,7 @@ mod attacks;
 mod certificates;
 mod clients;
 mod draining;
-mod shares;
+mod inflight;
 mod sockets;
 
 use std::convert::Infallible;
@@ -32,21 +32,21 @@ use super::*;
 use crate::admission::ReviewLabels;
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
+use crate::tls::cert_resolver::ServingCert;
 use crate::tls::files::CertificateFiles;
 use crate::tls::identity::Identity;
-use crate::tls::serving::ServingCert;
 use crate::tls::source::CertificateSource;
 
 /// A reviewer that answers with the length of the body, or of its head and what it is the head of, and panics at `panic`.
 struct Measure;
 
-impl Review for Measure {
-    fn review(&self, phase: Phase, sent: Sent<'_>) -> Reply {
-        let (Sent::Whole(body) | Sent::Head { head: body, .. }) = sent;
+impl ReviewHandler for Measure {
+    fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
+        let (ReviewBody::Whole(body) | ReviewBody::Head { head: body, .. }) = sent;
         assert!(!body.starts_with(b"panic"), "asked to panic");
         let head = match sent {
-            Sent::Whole(_) => String::new(),
-            Sent::Head { oversize, .. } => format!(
+            ReviewBody::Whole(_) => String::new(),
+            ReviewBody::Head { oversize, .. } => format!(
                 ",\"of\":{},\"has_sign\":{}",
                 oversize
                     .bytes
@@ -61,13 +61,13 @@ impl Review for Measure {
             decision: "allow",
             dry_run: false,
         };
-        Reply {
+        ReviewResponse {
             status: StatusCode::OK,
             body: format!("{{\"length\":{}{head}}}", body.len()).into_bytes(),
-            record: Some(Record {
+            record: Some(AuditRecord {
                 labels,
                 rules: vec!["a-rule"],
-                ..Record::default()
+                ..AuditRecord::default()
             }),
         }
     }
@@ -139,7 +139,7 @@ struct Running {
     ca: String,
     metrics: Metrics,
     stop: oneshot::Sender<()>,
-    ended: JoinHandle<Result<(), Error>>,
+    ended: JoinHandle<Result<(), ServerError>>,
 }
 
 fn self_signed() -> CertificateSource {
@@ -149,9 +149,9 @@ fn self_signed() -> CertificateSource {
     }
 }
 
-fn config(limits: Limits, certificate: CertificateSource) -> Config {
+fn config(limits: Limits, certificate: CertificateSource) -> WebhookConfig {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    Config {
+    WebhookConfig {
         listen: ListenArgs {
             listen: any,
             health_listen: any,
@@ -169,7 +169,7 @@ async fn start(limits: Limits, certificate: CertificateSource) -> Running {
     run(config(limits, certificate)).await
 }
 
-async fn run(config: Config) -> Running {
+async fn run(config: WebhookConfig) -> Running {
     let metrics = config.metrics.clone();
     let server = Server::bind(config).await.unwrap();
     let (stop, stopped) = oneshot::channel::<()>();

@@ -11,7 +11,7 @@ use transom::api;
 use transom::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
 };
-use transom::registration::{Endpoint, FailurePolicy, Options, mutating, validating};
+use transom::registration::{FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, validating};
 use transom::rules;
 
 /// A label of a pool that nobody has: where it stands in a condition, the chart puts the labels of an installation.
@@ -74,8 +74,8 @@ pub fn webhooks() -> Value {
 
 /// That of `/mutate` and both of `/validate`, with every entry, for pools with these labels.
 fn configurations(keys: &[&str]) -> [Value; 3] {
-    let open = Options {
-        endpoint: Endpoint::Service {
+    let open = RegistrationOptions {
+        endpoint: WebhookEndpoint::Service {
             name: "NAME".to_owned(),
             namespace: "NAMESPACE".to_owned(),
         },
@@ -83,9 +83,9 @@ fn configurations(keys: &[&str]) -> [Value; 3] {
         pool_labels: keys.iter().map(|key| PoolLabel::exact(key, VALUE)).collect(),
         linux_pods: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
-        ..Options::default()
+        ..RegistrationOptions::default()
     };
-    let closed = Options {
+    let closed = RegistrationOptions {
         validate_failure_policy: FailurePolicy::Fail,
         ..open.clone()
     };

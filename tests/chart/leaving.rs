@@ -145,13 +145,13 @@ fn nothing_is_removed_by_looking_or_by_no(world: &World) {
         "--kubeconfig",
         &world.kubeconfig,
     ];
-    let look = Command::new(TRANSOM)
+    let visit = Command::new(TRANSOM)
         .args(["uninstall", "--dry-run"])
         .args(arguments)
         .output()
         .unwrap();
-    let shown = String::from_utf8(look.stdout).unwrap();
-    assert!(look.status.success(), "{shown}");
+    let shown = String::from_utf8(visit.stdout).unwrap();
+    assert!(visit.status.success(), "{shown}");
     for line in [
         "will be removed:",
         "  ValidatingWebhookConfiguration zz-transom",

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use jiff::civil::date;
 use serde_json::{Value, json};
-use transom::cluster::around::{AnyNode, Around, Hooks, Scaled};
-use transom::cluster::node::{NodeView, StoredNode};
-use transom::cluster::snapshot::Snapshots;
-use transom::cluster::view::ClusterView;
+use transom::cluster::around::{AnyNode, ClusterEnvironment, NodeGroupResource, WebhookPresence};
+use transom::cluster::cache::ClusterCache;
+use transom::cluster::node::{NodeView, WatchedNode};
+use transom::cluster::snapshot::SnapshotBuilder;
 use transom::model::facts::Facts;
 use transom::model::node::Taint;
 use transom::model::workload::Kind;
-use transom::preflight::{Platform, Preflight, Sight, Workloads, facts};
+use transom::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, facts};
 
 use super::engine::engine;
 use super::generated;
@@ -19,7 +19,7 @@ use super::generated;
 /// A node of each system, one that makes more, a webhook, a class, a workload: something for every value.
 fn values_of(platform: &'static str) -> Value {
     let taint = json!({"key": "platform", "value": "windows", "effect": "NoSchedule"});
-    let stored: StoredNode = serde_json::from_value(json!({
+    let stored: WatchedNode = serde_json::from_value(json!({
         "metadata": {"name": "w1", "labels": {"kubernetes.io/os": "windows", "agentpool": "win1"}},
         "spec": {"taints": [taint]},
         "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": "10.0.20348.1"}}}))
@@ -36,7 +36,7 @@ fn values_of(platform: &'static str) -> Value {
         operating_system: os.into(),
         ..AnyNode::default()
     };
-    let view = ClusterView {
+    let view = ClusterCache {
         kubernetes: 36,
         nodes: [("w1".to_owned(), Arc::new(NodeView::from(stored)))].into(),
         runtime_classes: [(
@@ -50,49 +50,50 @@ fn values_of(platform: &'static str) -> Value {
             ),
         )]
         .into(),
-        ..ClusterView::default()
+        ..ClusterCache::default()
     };
-    let around = Around {
+    let around = ClusterEnvironment {
         version: "v1.36.2".into(),
         nodes: vec![
             any("w1", "windows", vec![Taint::no_schedule("platform", "windows")]),
             any("l1", "linux", vec![Taint::no_schedule("cattle.io/os", "linux")]),
         ],
-        hooks: vec![Hooks {
+        hooks: vec![WebhookPresence {
             is_mutating: true,
             name: "kyverno".into(),
             namespaces: ["kyverno".to_owned()].into(),
             sees_pods: true,
         }],
-        scaled: vec![Scaled {
+        scaled: vec![NodeGroupResource {
             source: "NodePool spot".into(),
             name: "spot".into(),
             labels: [("karpenter.sh/nodepool".to_owned(), "spot".to_owned())].into(),
             taints: vec![Taint::no_schedule("os", "windows")],
             is_windows: true,
-            ..Scaled::default()
+            ..NodeGroupResource::default()
         }],
-        ..Around::default()
+        ..ClusterEnvironment::default()
     };
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
-    let snapshot = Snapshots::new(Facts::new(36, date(2026, 1, 1)), []).take(&Arc::new(view), None, now);
+    let snapshot =
+        SnapshotBuilder::new(Facts::new(36, date(2026, 1, 1)), []).take(&Arc::new(view), None, now);
     let platform = Platform {
         name: platform,
         title: platform,
         told_by: Vec::new(),
     };
-    let sight = Sight {
+    let sight = ClusterInput {
         snapshot: &snapshot,
         around: &around,
         unread: &std::collections::BTreeSet::new(),
         platform: &platform,
     };
     let facts = facts(sight);
-    let mut workloads = Workloads::new(sight, &facts, &[]);
+    let mut workloads = WorkloadFindings::new(sight, &facts, &[]);
     let deployment = json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"template": {"spec": {
         "nodeSelector": {"agentpool": "win1"}, "hostPID": true,
         "containers": [{"name": "c", "image": "i"}]}}}});
-    workloads.look(Kind::Deployment, &deployment.to_string());
+    workloads.visit(Kind::Deployment, &deployment.to_string());
     let report = Preflight::new(
         sight,
         workloads,

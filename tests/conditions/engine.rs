@@ -5,11 +5,11 @@ use std::path::Path;
 
 use jiff::civil::date;
 use serde_json::{Value, json};
-use transom::engine::{Inspection, inspect};
+use transom::engine::{Evaluation, evaluate};
 use transom::model::facts::{Facts, RuntimeClassFacts};
+use transom::model::object::{Object, ReviewStage};
 use transom::model::os::Verdict;
 use transom::model::policy::Policy;
-use transom::model::subject::{Stage, Subject};
 use transom::model::workload::Kind;
 use transom::registration::names;
 use transom::rules::{catalogue, examples};
@@ -62,21 +62,21 @@ fn bundles() -> Vec<(String, Vec<Value>)> {
 struct Judged {
     label: String,
     sent: Sent,
-    inspection: Inspection,
+    evaluation: Evaluation,
 }
 
 /// Whether the engine would say anything of an object, or do anything with it.
-fn speaks(inspection: &Inspection) -> bool {
+fn speaks(evaluation: &Evaluation) -> bool {
     matches!(
-        inspection.inference.verdict,
+        evaluation.inference.verdict,
         Verdict::Windows | Verdict::Conflicting
-    ) || inspection.open().next().is_some()
-        || !inspection.edits.is_empty()
-        || !inspection.would_edit.is_empty()
+    ) || evaluation.open().next().is_some()
+        || !evaluation.edits.is_empty()
+        || !evaluation.would_edit.is_empty()
 }
 
 /// What is wrong with the calls that an object caused, if anything.
-fn wrong(inspection: &Inspection, answer: &Answer, calls: &[Call]) -> Option<&'static str> {
+fn wrong(evaluation: &Evaluation, answer: &Answer, calls: &[Call]) -> Option<&'static str> {
     let by = |phase: &str| {
         entries(calls)
             .into_iter()
@@ -89,9 +89,9 @@ fn wrong(inspection: &Inspection, answer: &Answer, calls: &[Call]) -> Option<&'s
         Some("a condition failed")
     } else if by("mutate") > 1 || by("validate") > 1 {
         Some("more than one call in a phase")
-    } else if closed(calls).contains(&names::CERTAIN_VALIDATE) && inspection.inference.is_weak() {
+    } else if closed(calls).contains(&names::CERTAIN_VALIDATE) && evaluation.inference.is_weak() {
         Some("certain without strong evidence")
-    } else if speaks(inspection) && calls.is_empty() && !earlier {
+    } else if speaks(evaluation) && calls.is_empty() && !earlier {
         Some("not called")
     } else {
         None
@@ -139,12 +139,12 @@ async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)
             }
         }
         let json = object.to_string();
-        let Ok(subject) = Subject::parse(kind, &json, Stage::Written) else {
+        let Ok(subject) = Object::parse(kind, &json, ReviewStage::Written) else {
             continue;
         };
         objects.push(Judged {
             label: label.clone(),
-            inspection: inspect(&subject, &facts, &Policy::standalone()),
+            evaluation: evaluate(&subject, &facts, &Policy::standalone()),
             sent: Sent {
                 kind,
                 namespace: PLAIN,
@@ -196,17 +196,17 @@ fn whatever_the_engine_speaks_of_is_let_through() {
         let Judged {
             label,
             sent,
-            inspection,
+            evaluation,
         } = judged;
-        if let Some(wrong) = wrong(inspection, answer, calls) {
+        if let Some(wrong) = wrong(evaluation, answer, calls) {
             mistakes.push(format!(
                 "{wrong}: {label}\n  {}\n  {:?}\n  {answer:?} {:?}",
                 sent.object,
-                inspection.inference,
+                evaluation.inference,
                 entries(calls)
             ));
         }
-        let verdict = inspection.inference.verdict;
+        let verdict = evaluation.inference.verdict;
         let part = match closed(calls).first() {
             Some(part) => part,
             None if calls.is_empty() => "none",
@@ -295,19 +295,19 @@ fn every_thrown_object_of_which_the_engine_speaks_is_asked_about() {
         let answers = RUNTIME.block_on(world.create_all(&sent));
         for (sent, (answer, calls)) in sent.iter().zip(&answers) {
             let json = sent.object.to_string();
-            let subject = Subject::parse(sent.kind, &json, Stage::Written).unwrap();
-            let inspection = inspect(&subject, &facts, &policy);
-            if let Some(wrong) = wrong(&inspection, answer, calls) {
+            let subject = Object::parse(sent.kind, &json, ReviewStage::Written).unwrap();
+            let evaluation = evaluate(&subject, &facts, &policy);
+            if let Some(wrong) = wrong(&evaluation, answer, calls) {
                 mistakes.push(format!(
                     "{wrong}: {json}\n  {:?}\n  {answer:?} {:?}",
-                    inspection.inference,
+                    evaluation.inference,
                     entries(calls)
                 ));
             }
-            called_in_vain += usize::from(!calls.is_empty() && !speaks(&inspection));
+            called_in_vain += usize::from(!calls.is_empty() && !speaks(&evaluation));
             let part = if calls.is_empty() { "not called" } else { "called" };
             *counts
-                .entry(format!("{} -> {part}", inspection.inference.verdict))
+                .entry(format!("{} -> {part}", evaluation.inference.verdict))
                 .or_default() += 1;
         }
     }

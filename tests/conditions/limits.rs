@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
-use transom::registration::{Endpoint, Options, names, validating};
+use transom::registration::{RegistrationOptions, WebhookEndpoint, names, validating};
 
 use crate::pods::Dice;
 use crate::world::{
@@ -141,11 +141,11 @@ fn no_text_of_any_length_makes_a_condition_fail() {
 #[test]
 fn a_condition_that_fails_is_seen() {
     let Some(world) = world() else { return };
-    let mut configuration = serde_json::to_value(validating(&Options {
+    let mut configuration = serde_json::to_value(validating(&RegistrationOptions {
         name: "broken".to_owned(),
-        endpoint: Endpoint::Url(world.recorder.url.clone()),
+        endpoint: WebhookEndpoint::Url(world.recorder.url.clone()),
         ca_bundle: Some(world.recorder.ca.clone()),
-        ..Options::default()
+        ..RegistrationOptions::default()
     }))
     .unwrap();
     let entry = configuration["webhooks"][0].take();

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use transom::model::node::PoolLabel;
 use transom::model::workload::Kind;
 use transom::registration::{
-    Endpoint, FailurePolicy, MOST_POOL_LABELS, Options, mutating, names, validating,
+    FailurePolicy, MOST_POOL_LABELS, RegistrationOptions, WebhookEndpoint, mutating, names, validating,
 };
 
 use crate::control_plane::{ControlPlane, programs_or_skip};
@@ -98,16 +98,16 @@ impl World {
             let namespace = json!({"metadata": {"name": name, "labels": {key: value}}});
             world.post("/api/v1/namespaces", &namespace, false).await.unwrap();
         }
-        let options = Options {
-            endpoint: Endpoint::Url(world.recorder.url.clone()),
+        let options = RegistrationOptions {
+            endpoint: WebhookEndpoint::Url(world.recorder.url.clone()),
             ca_bundle: Some(world.recorder.ca.clone()),
             excluded_namespaces: vec!["calico-system".to_owned(), "transom-system".to_owned()],
             pool_labels: pool_labels(),
             linux_pods: Some(only("opted", "in")),
             default_os: Some(only("opted", "in")),
-            ..Options::default()
+            ..RegistrationOptions::default()
         };
-        let fails_closed = Options {
+        let fails_closed = RegistrationOptions {
             name: "closed".to_owned(),
             validate_failure_policy: FailurePolicy::Fail,
             linux_pods: None,

@@ -22,14 +22,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateConfig, CertificateMode, CertificateTask, FIELD_MANAGER, Lifetimes};
-use transom::cluster::freshness::Freshness;
 use transom::cluster::lease::Leadership;
+use transom::cluster::watch_staleness::WatchStaleness;
 use transom::process::metrics::{Metrics, Reconciles};
 use transom::process::readiness::Readiness;
 use transom::registration::configurations::Configurations;
 use transom::tls::files::CertificateFiles;
 use transom::tls::source::CertificateSource;
-use transom::webhook::{Config, Limits, ListenArgs, Phase, Reply, Review, Sent, Server};
+use transom::webhook::{
+    Limits, ListenArgs, Phase, ReviewBody, ReviewHandler, ReviewResponse, Server, WebhookConfig,
+};
 
 /// A CA for half a minute, a certificate for eight seconds.
 const LIFETIMES: Lifetimes = Lifetimes {
@@ -44,10 +46,10 @@ const LIFETIMES: Lifetimes = Lifetimes {
 #[derive(Default)]
 struct AllowAll(AtomicUsize);
 
-impl Review for AllowAll {
-    fn review(&self, _: Phase, sent: Sent<'_>) -> Reply {
+impl ReviewHandler for AllowAll {
+    fn review(&self, _: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
         self.0.fetch_add(1, Ordering::Relaxed);
-        let Sent::Whole(body) = sent else {
+        let ReviewBody::Whole(body) = sent else {
             panic!("{sent:?}")
         };
         let review: Value = serde_json::from_slice(body).unwrap();
@@ -56,7 +58,7 @@ impl Review for AllowAll {
             "kind": "AdmissionReview",
             "response": {"uid": review["request"]["uid"], "allowed": true},
         });
-        Reply {
+        ReviewResponse {
             status: StatusCode::OK,
             body: answer.to_string().into_bytes(),
             record: None,
@@ -95,7 +97,7 @@ impl Replica {
             !readiness.is_ready(),
             "not before it was compared with the configurations"
         );
-        let server = Server::bind(Config {
+        let server = Server::bind(WebhookConfig {
             clients: None,
             listen: ListenArgs {
                 listen: "127.0.0.1:0".parse().unwrap(),
@@ -113,7 +115,7 @@ impl Replica {
         let reviewer = Arc::new(AllowAll::default());
         let reviews = Arc::clone(&reviewer);
         let keeper = CertificateTask {
-            freshness: Freshness::default(),
+            freshness: WatchStaleness::default(),
             client: client.clone(),
             mode,
             config,

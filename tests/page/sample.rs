@@ -8,8 +8,11 @@ use transom::model::severity::Severity;
 use transom::model::workload::Kind;
 use transom::render::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
 use transom::rules::{Rule, catalogue};
-use transom::scan::report::{Cluster, Gap, Namespace, Node, PodTrouble, Report, SCHEMA, Summary, Wrong};
-use transom::scan::{Fate, Foreign, Found, Judged, Outcome};
+use transom::scan::report::{
+    NamespaceReport, NodeReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary,
+    ScannedCluster,
+};
+use transom::scan::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 
 /// What an author of an object may write where a text is read.
 pub const HOSTILE: &str =
@@ -55,32 +58,32 @@ const POOLS: [(u32, &str, usize); 4] = [
 ];
 
 /// A report about so many workloads, the same in every run.
-pub fn report(owners: usize) -> Report {
+pub fn report(owners: usize) -> ScanReport {
     let rules: Vec<&'static Rule> = catalogue()
         .filter(|rule| !rule.id.starts_with("TSM8"))
         .take(22)
         .collect();
-    let mut owners: Vec<Judged> = (0..owners).map(|at| owner(at, &rules)).collect();
+    let mut owners: Vec<OwnerResult> = (0..owners).map(|at| owner(at, &rules)).collect();
     if let Some(first) = owners.first_mut() {
         hurt(first);
     }
     owners.sort_by(|a, b| {
         (&a.namespace, a.kind.as_str(), &a.name).cmp(&(&b.namespace, b.kind.as_str(), &b.name))
     });
-    let mut summary = Summary {
+    let mut summary = ScanSummary {
         objects: owners.len() * 7,
         misplaced: 2,
         pending: 3,
         unreadable: 1,
-        ..Summary::default()
+        ..ScanSummary::default()
     };
     for owner in &owners {
         summary.count(owner);
     }
-    Report {
+    ScanReport {
         schema: SCHEMA,
         at: "2026-11-22T09:30:00Z".parse().unwrap(),
-        cluster: Cluster {
+        cluster: ScannedCluster {
             name: "prod-westeurope".to_owned(),
             kubernetes: "1.36".to_owned(),
             has_webhooks: true,
@@ -91,7 +94,7 @@ pub fn report(owners: usize) -> Report {
         summary,
         nodes: nodes(),
         namespaces: (NAMESPACES.iter())
-            .map(|name| Namespace {
+            .map(|name| NamespaceReport {
                 name: (*name).to_owned(),
                 policy: "default".to_owned(),
                 validation: "Warn",
@@ -102,7 +105,7 @@ pub fn report(owners: usize) -> Report {
             .collect(),
         owners,
         pods: pods(),
-        gaps: vec![Gap {
+        gaps: vec![ScanGap {
             what: "jobs".to_owned(),
             why: format!("the API server answered 403 Forbidden: {HOSTILE}"),
             cure: Some("grant list on jobs.batch to the account of the scan".to_owned()),
@@ -110,34 +113,34 @@ pub fn report(owners: usize) -> Report {
     }
 }
 
-fn owner(at: usize, rules: &[&'static Rule]) -> Judged {
+fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
     let namespace = NAMESPACES[at * 7 % NAMESPACES.len()];
     let is_asked = namespace != "kube-system";
     let findings = findings(at, rules, is_asked);
-    let is_denied = findings.iter().any(|found| found.fate == Fate::Denied);
+    let is_denied = findings.iter().any(|found| found.fate == FindingOutcome::Denied);
     let changes = [
         "spec.template.spec.nodeSelector",
         "spec.template.spec.tolerations",
     ]
     .map(str::to_owned);
     let outcome = match (is_asked, is_denied, at % 3) {
-        (false, ..) => Outcome::NotAsked,
-        (_, true, _) => Outcome::Denied,
-        (_, _, 1) => Outcome::Changed,
-        _ => Outcome::Passes,
+        (false, ..) => OwnerOutcome::NotAsked,
+        (_, true, _) => OwnerOutcome::Denied,
+        (_, _, 1) => OwnerOutcome::Changed,
+        _ => OwnerOutcome::Passes,
     };
     let verdict = match at % 11 {
         9 => Verdict::Linux,
         10 => Verdict::Unknown,
         _ => Verdict::Windows,
     };
-    Judged {
+    OwnerResult {
         api_version: "apps/v1".to_owned(),
         kind: KINDS[at % KINDS.len()],
         namespace: namespace.to_owned(),
         name: format!("{}-{at}", NAMES[at * 5 % NAMES.len()]),
         uid: String::new(),
-        owner: (at % 40 == 3).then(|| Foreign {
+        owner: (at % 40 == 3).then(|| ForeignOwner {
             api_version: "argoproj.io/v1alpha1".to_owned(),
             kind: "Rollout".to_owned(),
             name: "web".to_owned(),
@@ -147,10 +150,10 @@ fn owner(at: usize, rules: &[&'static Rule]) -> Judged {
         policy: "default".to_owned(),
         outcome,
         decision: match outcome {
-            Outcome::Denied => Decision::Deny,
-            Outcome::Changed => Decision::Patch,
-            Outcome::Passes => Decision::Allow,
-            Outcome::NotAsked => Decision::Skip,
+            OwnerOutcome::Denied => Decision::Deny,
+            OwnerOutcome::Changed => Decision::Patch,
+            OwnerOutcome::Passes => Decision::Allow,
+            OwnerOutcome::NotAsked => Decision::Skip,
         },
         not_asked: (!is_asked).then(|| format!("the namespace {namespace} is left out by name")),
         image_builds: match (verdict, at % 9) {
@@ -159,7 +162,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> Judged {
         },
         has_unknown_images: verdict == Verdict::Windows && at % 9 > 6,
         replicas: (at % 5 < 3).then_some((at % 6) as u64 + 1),
-        changes: if outcome == Outcome::Changed {
+        changes: if outcome == OwnerOutcome::Changed {
             changes.to_vec()
         } else {
             Vec::new()
@@ -169,19 +172,19 @@ fn owner(at: usize, rules: &[&'static Rule]) -> Judged {
     }
 }
 
-fn findings(at: usize, rules: &[&'static Rule], is_asked: bool) -> Vec<Found> {
+fn findings(at: usize, rules: &[&'static Rule], is_asked: bool) -> Vec<FindingResult> {
     let number = [0, 1, 2, 0, 4, 1, 7][at % 7];
     let found = |nth: usize| {
         let rule = rules[(at * 13 + nth * nth * 5) % rules.len()];
         let fate = match (is_asked, (at + nth) % 8, rule.severity) {
-            (false, ..) => Fate::Passed,
-            (_, 5, _) => Fate::Mended,
-            (_, 6, _) => Fate::Exempted,
-            (_, _, Severity::Error) => Fate::Denied,
-            (_, _, Severity::Warning) => Fate::Warned,
-            _ => Fate::Noted,
+            (false, ..) => FindingOutcome::Passed,
+            (_, 5, _) => FindingOutcome::Mended,
+            (_, 6, _) => FindingOutcome::Exempted,
+            (_, _, Severity::Error) => FindingOutcome::Denied,
+            (_, _, Severity::Warning) => FindingOutcome::Warned,
+            _ => FindingOutcome::Noted,
         };
-        Found {
+        FindingResult {
             id: rule.id,
             rule: rule.name,
             severity: rule.severity,
@@ -195,14 +198,14 @@ fn findings(at: usize, rules: &[&'static Rule], is_asked: bool) -> Vec<Found> {
             remedy: rule.remedy.to_owned(),
             fate,
             would_deny: rule.severity == Severity::Error && is_asked,
-            because: (fate == Fate::Exempted).then(|| "until the move in spring".to_owned()),
+            because: (fate == FindingOutcome::Exempted).then(|| "until the move in spring".to_owned()),
         }
     };
     (0..number).map(found).collect()
 }
 
 /// Puts a hostile text into everything that an author writes.
-fn hurt(owner: &mut Judged) {
+fn hurt(owner: &mut OwnerResult) {
     for text in [&mut owner.namespace, &mut owner.name, &mut owner.policy] {
         HOSTILE.clone_into(text);
     }
@@ -210,13 +213,13 @@ fn hurt(owner: &mut Judged) {
     owner.changes = vec![HOSTILE.to_owned()];
     owner.would_change = vec![HOSTILE.to_owned()];
     owner.not_asked = Some(HOSTILE.to_owned());
-    owner.owner = Some(Foreign {
+    owner.owner = Some(ForeignOwner {
         api_version: HOSTILE.to_owned(),
         kind: HOSTILE.to_owned(),
         name: HOSTILE.to_owned(),
     });
     let rule = catalogue().next().unwrap();
-    owner.findings.push(Found {
+    owner.findings.push(FindingResult {
         id: rule.id,
         rule: rule.name,
         severity: Severity::Error,
@@ -224,17 +227,17 @@ fn hurt(owner: &mut Judged) {
         path: HOSTILE.to_owned(),
         message: HOSTILE.to_owned(),
         remedy: HOSTILE.to_owned(),
-        fate: Fate::Noted,
+        fate: FindingOutcome::Noted,
         would_deny: true,
         because: Some(HOSTILE.to_owned()),
     });
 }
 
-fn nodes() -> Vec<Node> {
-    let mut nodes: Vec<Node> = (POOLS.iter())
+fn nodes() -> Vec<NodeReport> {
+    let mut nodes: Vec<NodeReport> = (POOLS.iter())
         .flat_map(|(build, pool, number)| (0..*number).map(move |at| node(*build, pool, at)))
         .collect();
-    nodes.push(Node {
+    nodes.push(NodeReport {
         name: HOSTILE.to_owned(),
         pool: Some(HOSTILE.to_owned()),
         build: None,
@@ -248,10 +251,10 @@ fn nodes() -> Vec<Node> {
     nodes
 }
 
-fn node(build: u32, pool: &str, at: usize) -> Node {
+fn node(build: u32, pool: &str, at: usize) -> NodeReport {
     let build = Build::new(build);
     let release = build.release();
-    Node {
+    NodeReport {
         name: format!("aks{pool}00000{at}"),
         pool: Some(pool.to_owned()),
         build: Some(build.to_string()),
@@ -266,7 +269,7 @@ fn node(build: u32, pool: &str, at: usize) -> Node {
 
 fn pods() -> Vec<PodTrouble> {
     let since: Timestamp = "2026-11-21T17:05:00Z".parse().unwrap();
-    (Wrong::ALL.into_iter().enumerate())
+    (PodProblem::ALL.into_iter().enumerate())
         .map(|(at, wrong)| PodTrouble {
             namespace: NAMESPACES[at].to_owned(),
             name: if at == 0 {

@@ -134,7 +134,7 @@ pub fn compare(cluster: &ControlPlane) {
             // The class is merged in here: its handler is none that this cluster runs.
             merge_class(&mut pod, &model);
             let name = format!("pod-{number}-{index}");
-            let policies = transom::engine::effective::PolicySet::new(Vec::new(), model.policy.clone());
+            let policies = transom::engine::policy_set::PolicySet::new(Vec::new(), model.policy.clone());
             let after = crate::placed(&pod, &facts, &policies);
             placed += usize::from(after != pod);
             for (suffix, mut pod) in [("before", pod), ("after", after)] {

@@ -1,7 +1,7 @@
 //! Sixty workloads, and what the plan for Windows Server 2025 must say of each.
 
 use serde_json::{Value, json};
-use transom::model::build::Isolation;
+use transom::model::build::ContainerIsolation;
 
 pub struct Workload {
     pub name: String,
@@ -12,7 +12,7 @@ pub struct Workload {
     pub by: &'static str,
     /// The builds of its images; none where their names do not tell.
     pub builds: Vec<u32>,
-    pub isolation: Isolation,
+    pub isolation: ContainerIsolation,
 }
 
 impl Workload {
@@ -94,7 +94,7 @@ pub fn workloads() -> Vec<Workload> {
             isolation,
         });
     };
-    let process = Isolation::Process;
+    let process = ContainerIsolation::Process;
     // Images of every release, by three kinds.
     for (name, image, build) in [
         ("2016", format!("{CORE}:ltsc2016"), 14393),
@@ -237,7 +237,7 @@ pub fn workloads() -> Vec<Workload> {
             "hyperVOnly",
             "",
             &[17763],
-            Isolation::HyperV,
+            ContainerIsolation::HyperV,
         );
         add(
             kind,
@@ -247,7 +247,7 @@ pub fn workloads() -> Vec<Workload> {
             "unchanged",
             "",
             &[20348],
-            Isolation::HyperV,
+            ContainerIsolation::HyperV,
         );
         let mut account = windows();
         account["securityContext"] = json!({"windowsOptions": {"gmsaCredentialSpecName": "web"}});
@@ -276,7 +276,7 @@ pub fn workloads() -> Vec<Workload> {
         "unchanged",
         "",
         &[],
-        Isolation::HostProcess,
+        ContainerIsolation::HostProcess,
     );
     add(
         "DaemonSet",

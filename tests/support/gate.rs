@@ -1,14 +1,14 @@
 //! What the rules find in an object where every one is called, and where those are left out none of whose fields is there.
 
-use transom::engine::infer;
+use transom::engine::infer_os;
 use transom::model::facts::Facts;
+use transom::model::object::Object;
 use transom::model::policy::Policy;
-use transom::model::subject::Subject;
 use transom::rules::{Cx, Image, Rule, asked, catalogue};
 
 /// Every finding, in words, with the gate and without it.
-pub fn with_and_without(subject: &Subject<'_>, facts: &Facts, policy: &Policy) -> [Vec<String>; 2] {
-    let inference = infer(subject, facts, policy);
+pub fn with_and_without(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> [Vec<String>; 2] {
+    let inference = infer_os(subject, facts, policy);
     let images = subject.pod().map_or(Vec::new(), |pod| Image::of_pod(pod, facts));
     let cx = Cx::new(subject, &inference, facts, policy, &images);
     let found = |rules: &mut dyn Iterator<Item = &'static Rule>, cx: &Cx<'_>| {

@@ -36,7 +36,7 @@ impl Kubelets {
             runtime.block_on(async {
                 let client = Client::try_from(config).unwrap();
                 while !told.load(Ordering::Relaxed) {
-                    look(&client).await;
+                    visit(&client).await;
                     tokio::time::sleep(REST).await;
                 }
             });
@@ -58,7 +58,7 @@ impl Drop for Kubelets {
 }
 
 /// Brings every bound pod one step on. What fails is tried again at the next look.
-async fn look(client: &Client) {
+async fn visit(client: &Client) {
     let all: Api<Pod> = Api::all(client.clone());
     let Ok(pods) = all.list(&ListParams::default()).await else {
         return;

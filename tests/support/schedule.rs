@@ -11,14 +11,14 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 use transom::engine::scheduling::Constraints;
-use transom::model::build::{Build, Compatibility, Isolation, compatibility};
+use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use transom::model::facts::{Facts, RuntimeClassFacts};
 use transom::model::image::{ImageRef, build_hint};
 use transom::model::node::{BUILD_LABEL, Host, NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
 use transom::model::node_affinity::Match;
-use transom::model::object::Node;
 use transom::model::pod::PodSpec;
 use transom::model::policy::Policy;
+use transom::model::resources::Node;
 
 pub const NOW: &str = "2026-01-01T12:00:00Z";
 
@@ -377,10 +377,12 @@ impl Cluster {
         let class = spec["runtimeClassName"].as_str();
         let known = class.map(|class| self.classes.get(class));
         let isolation = match known {
-            _ if spec["securityContext"]["windowsOptions"]["hostProcess"] == true => Isolation::HostProcess,
+            _ if spec["securityContext"]["windowsOptions"]["hostProcess"] == true => {
+                ContainerIsolation::HostProcess
+            }
             Some(None) => return self.windows(|_| true),
             Some(Some(class)) => class.isolation(),
-            None => Isolation::Process,
+            None => ContainerIsolation::Process,
         };
         let image = spec["containers"][0]["image"].as_str().unwrap_or_default();
         let image = ImageRef::parse(image).expect("an image");

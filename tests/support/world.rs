@@ -21,11 +21,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use transom::api::WindowsNodePolicy;
+use transom::cluster::cache::ClusterCache;
 use transom::cluster::lease::Leadership;
-use transom::cluster::node::{NodeView, StoredNode};
-use transom::cluster::snapshot::{Snapshot, Snapshots};
-use transom::cluster::view::ClusterView;
-use transom::controller::node_policies::{Context, Settings, run};
+use transom::cluster::node::{NodeView, WatchedNode};
+use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
+use transom::controller::node_policies::{NodeControllerContext, NodeControllerSettings, run};
 use transom::model::facts::Facts;
 use transom::process::metrics::{Metrics, Reconciles};
 
@@ -61,8 +61,8 @@ impl Drop for Running {
     }
 }
 
-fn snapshots() -> Snapshots {
-    Snapshots::new(Facts::new(Facts::KUBERNETES, date(2026, 1, 1)), [])
+fn snapshots() -> SnapshotBuilder {
+    SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, date(2026, 1, 1)), [])
 }
 
 fn far_away() -> tokio::time::Instant {
@@ -70,8 +70,8 @@ fn far_away() -> tokio::time::Instant {
 }
 
 /// Settings under which a test need not wait long.
-pub fn quick() -> Settings {
-    Settings {
+pub fn quick() -> NodeControllerSettings {
+    NodeControllerSettings {
         back_off: Duration::from_millis(200),
         guard_every: Duration::from_secs(2),
         affected_every: Duration::from_millis(500),
@@ -79,7 +79,7 @@ pub fn quick() -> Settings {
         // Nothing tells what is registered here.
         know_registered: Duration::ZERO,
         settle: Duration::from_millis(50),
-        ..Settings::default()
+        ..NodeControllerSettings::default()
     }
 }
 
@@ -165,19 +165,19 @@ impl World {
     }
 
     /// Runs the controller as the leader. Placement applies nowhere.
-    pub fn run(&self, settings: Settings) -> Running {
+    pub fn run(&self, settings: NodeControllerSettings) -> Running {
         self.run_with(settings, true)
     }
 
     /// Runs the controller.
-    pub fn run_with(&self, settings: Settings, leads: bool) -> Running {
+    pub fn run_with(&self, settings: NodeControllerSettings, leads: bool) -> Running {
         let (lease, leadership) = World::leadership(leads);
         let (sender, latest) = watch::channel(Arc::new(snapshots().unknown()));
         let reporter = Reporter {
             controller: "transom".into(),
             instance: Some("transom-test".into()),
         };
-        let context = Context {
+        let context = NodeControllerContext {
             client: self.client.clone(),
             leadership,
             recorder: Recorder::new(self.client.clone(), reporter),
@@ -412,7 +412,7 @@ async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
     let all = async {
         futures::join!(
             follow(
-                Api::<StoredNode>::all(client.clone()),
+                Api::<WatchedNode>::all(client.clone()),
                 |node| Arc::new(NodeView::from(node)),
                 &nodes,
                 &changed
@@ -445,12 +445,12 @@ async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
                 continue;
             };
             nodes.retain(|_, node| node.is_of_interest());
-            let view = ClusterView {
+            let view = ClusterCache {
                 kubernetes: 36,
                 nodes,
                 runtime_classes,
                 node_policies,
-                ..ClusterView::default()
+                ..ClusterCache::default()
             };
             let snapshot = snapshots().take(&Arc::new(view), None, "2026-01-01T00:00:00Z".parse().unwrap());
             let _ = sender.send(Arc::new(snapshot));

@@ -8,12 +8,12 @@ use std::fmt;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 
-use super::{MalformedReview, Member, Request, UserInfo};
-use crate::model::field::{Present, Str};
+use super::{MalformedReview, Request, RequestMember, UserInfo};
+use crate::model::json_types::{IsPresent, Str};
 
 /// What the head of a review says.
 #[derive(Debug, Default)]
-pub struct Head<'a> {
+pub struct ReviewHead<'a> {
     /// The request, without its objects.
     pub request: Request<'a>,
     /// Whether the object is being deleted.
@@ -36,11 +36,11 @@ pub enum BeingDeleted {
 ///
 /// # Errors
 /// They are not those of an AdmissionReview whose request has a uid.
-pub fn read_head(bytes: &[u8]) -> Result<Head<'_>, MalformedReview> {
-    let mut read = Reading::default();
+pub fn read_head(bytes: &[u8]) -> Result<ReviewHead<'_>, MalformedReview> {
+    let mut read = HeadSeed::default();
     // The bytes end in the middle of a value. What was read before that is kept.
     let _ = OfReview(&mut read).deserialize(&mut serde_json::Deserializer::from_slice(bytes));
-    let Reading {
+    let HeadSeed {
         kind,
         api_version,
         head,
@@ -55,10 +55,10 @@ pub fn read_head(bytes: &[u8]) -> Result<Head<'_>, MalformedReview> {
 }
 
 #[derive(Default)]
-struct Reading<'a> {
+struct HeadSeed<'a> {
     kind: Str<'a>,
     api_version: Str<'a>,
-    head: Head<'a>,
+    head: ReviewHead<'a>,
 }
 
 /// Reads an object member by member into what it borrows, so that an error keeps the members before it.
@@ -94,7 +94,7 @@ macro_rules! object {
 }
 
 object!(
-    OfReview(Reading<'a>),
+    OfReview(HeadSeed<'a>),
     |read, key, map| {
         let key: Str<'_> = key;
         match &*key {
@@ -108,21 +108,21 @@ object!(
 );
 
 object!(
-    OfRequest(Head<'a>),
+    OfRequest(ReviewHead<'a>),
     |head, member, map| {
-        let member: Member = member;
+        let member: RequestMember = member;
         let request = &mut head.request;
         match member {
-            Member::Uid => request.uid = map.next_value()?,
-            Member::Kind => request.kind = map.next_value()?,
-            Member::SubResource => request.sub_resource = map.next_value()?,
-            Member::Name => request.name = map.next_value()?,
-            Member::Namespace => request.namespace = map.next_value()?,
-            Member::Operation => request.operation = map.next_value()?,
-            Member::UserInfo => map.next_value_seed(OfUser(&mut request.user_info))?,
-            Member::Object => map.next_value_seed(OfObject(&mut *head))?,
-            Member::DryRun => request.dry_run = map.next_value()?,
-            Member::OldObject | Member::Other => _ = map.next_value::<IgnoredAny>()?,
+            RequestMember::Uid => request.uid = map.next_value()?,
+            RequestMember::Kind => request.kind = map.next_value()?,
+            RequestMember::SubResource => request.sub_resource = map.next_value()?,
+            RequestMember::Name => request.name = map.next_value()?,
+            RequestMember::Namespace => request.namespace = map.next_value()?,
+            RequestMember::Operation => request.operation = map.next_value()?,
+            RequestMember::UserInfo => map.next_value_seed(OfUser(&mut request.user_info))?,
+            RequestMember::Object => map.next_value_seed(OfObject(&mut *head))?,
+            RequestMember::DryRun => request.dry_run = map.next_value()?,
+            RequestMember::OldObject | RequestMember::Other => _ = map.next_value::<IgnoredAny>()?,
         }
     },
     {}
@@ -142,7 +142,7 @@ object!(
 );
 
 object!(
-    OfObject(Head<'a>),
+    OfObject(ReviewHead<'a>),
     |head, key, map| {
         let key: Str<'_> = key;
         match &*key {
@@ -154,12 +154,12 @@ object!(
 );
 
 object!(
-    OfMetadata(Head<'a>),
+    OfMetadata(ReviewHead<'a>),
     |head, key, map| {
         let key: Str<'_> = key;
         match &*key {
             "deletionTimestamp" => {
-                if map.next_value::<Present>()?.0 {
+                if map.next_value::<IsPresent>()?.0 {
                     head.being_deleted = BeingDeleted::Yes;
                 }
             }
@@ -181,7 +181,7 @@ object!(
     }
 );
 
-impl Head<'_> {
+impl ReviewHead<'_> {
     /// What comes after `deletionTimestamp` is there, so that field is missing unless it was read.
     fn settle(&mut self) {
         if self.being_deleted == BeingDeleted::Unknown {
@@ -206,7 +206,7 @@ mod tests {
         "creationTimestamp":"2026-11-20T16:30:41Z","labels":{"a":"b"}},"spec":{"replicas":1}},"oldObject":null}}"#;
 
     /// The head that ends before some text.
-    fn before(text: &str) -> Head<'static> {
+    fn before(text: &str) -> ReviewHead<'static> {
         read_head(UPDATE.split_once(text).unwrap().0.as_bytes()).unwrap()
     }
 

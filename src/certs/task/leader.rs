@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::ca::CaCertificate;
-use super::super::changes::Issuing;
-use super::super::decide::{Action, decide};
-use super::super::publish::Published;
+use super::super::ca_injector::PublishedConfiguration;
+use super::super::issue::IssueContext;
+use super::super::rotation::{Action, decide};
 use super::super::secret::SecretState;
-use super::super::{Error, ca_file};
-use super::{Keeping, LOOK_AGAIN, POLL, RETRY};
-use crate::cluster::errors::{Failure, answered_within};
+use super::super::{CertsError, ca_file};
+use super::{LOOK_AGAIN, POLL, RETRY, TaskState};
+use crate::cluster::errors::{ApiError, answered_within};
 
 /// How long one write may take; shorter than a leader acts on its last renewal.
 const REQUEST: Duration = Duration::from_secs(3);
@@ -22,7 +22,7 @@ const REQUEST: Duration = Duration::from_secs(3);
 pub(super) const WRITES: (u32, u32) = (2, 30);
 
 /// How it goes on.
-pub(super) enum Next {
+pub(super) enum LeaderStep {
     /// Something was written: decide again.
     Again,
     /// There is nothing to do for so long.
@@ -31,16 +31,16 @@ pub(super) enum Next {
     Failed,
 }
 
-impl Keeping {
+impl TaskState {
     /// One step of what is decided, on the leader.
-    pub(super) async fn issue(&mut self) -> Result<Next, Error> {
+    pub(super) async fn issue(&mut self) -> Result<LeaderStep, CertsError> {
         let situation = self.situation();
         let action = decide(&situation);
         if let Action::Nothing { look_again } = action {
-            return Ok(self.release().await.unwrap_or(Next::Rest(look_again)));
+            return Ok(self.release().await.unwrap_or(LeaderStep::Rest(look_again)));
         }
         if !self.task.leadership.holds() {
-            return Ok(Next::Rest(LOOK_AGAIN));
+            return Ok(LeaderStep::Rest(LOOK_AGAIN));
         }
         let nothing = SecretState::default();
         let state = situation.secret.unwrap_or(&nothing);
@@ -48,7 +48,7 @@ impl Keeping {
             let bundle = CaCertificate::bundle(&state.trusted);
             return Ok(self.publish(&bundle).await);
         }
-        let issuing = Issuing {
+        let issuing = IssueContext {
             names: situation.names,
             lifetimes: situation.lifetimes,
             now: situation.now,
@@ -67,34 +67,34 @@ impl Keeping {
             Ok(stored) => {
                 tracing::info!(secret = title, "{}", action.describe());
                 self.put_secret(Some(stored));
-                Next::Again
+                LeaderStep::Again
             }
             Err(next) => next,
         })
     }
 
     /// Publishes the CAs of a file, on the leader.
-    pub(super) async fn publish_file(&mut self, file: &Path) -> Next {
+    pub(super) async fn publish_file(&mut self, file: &Path) -> LeaderStep {
         let wanted = match ca_file(file).await {
             Ok(wanted) => wanted,
             Err(error) => {
                 self.complain(&error.to_string());
-                return Next::Rest(POLL);
+                return LeaderStep::Rest(POLL);
             }
         };
         let bundle = CaCertificate::bundle(&wanted);
-        let differs = |published: &Published| published.differs(&bundle);
+        let differs = |published: &PublishedConfiguration| published.differs(&bundle);
         if !self.published.iter().flatten().any(differs) {
-            return self.release().await.unwrap_or(Next::Rest(POLL));
+            return self.release().await.unwrap_or(LeaderStep::Rest(POLL));
         }
         if !self.task.leadership.holds() {
-            return Next::Rest(POLL);
+            return LeaderStep::Rest(POLL);
         }
         self.publish(&bundle).await
     }
 
     /// Writes the bundle wherever it is not.
-    async fn publish(&mut self, bundle: &str) -> Next {
+    async fn publish(&mut self, bundle: &str) -> LeaderStep {
         for which in [0, 1] {
             // There are two of each.
             let Some(seen) = self.published[which].clone().filter(|seen| seen.differs(bundle)) else {
@@ -114,15 +114,18 @@ impl Keeping {
                 Err(next) => return next,
             }
         }
-        Next::Again
+        LeaderStep::Again
     }
 
     /// Lets go what the leader has published, or a former leader that was interrupted; what is to be done instead of
     /// resting, if anything.
-    async fn release(&mut self) -> Option<Next> {
+    async fn release(&mut self) -> Option<LeaderStep> {
         for which in [0, 1] {
             // There are two of each.
-            let Some(seen) = self.published[which].clone().filter(Published::is_held) else {
+            let Some(seen) = self.published[which]
+                .clone()
+                .filter(PublishedConfiguration::is_held)
+            else {
                 continue;
             };
             if !self.task.leadership.holds() {
@@ -147,13 +150,13 @@ impl Keeping {
         &mut self,
         what: &str,
         request: impl Future<Output = Result<T, kube::Error>>,
-    ) -> Result<T, Next> {
+    ) -> Result<T, LeaderStep> {
         if !self.task.leadership.holds() {
-            return Err(Next::Rest(LOOK_AGAIN));
+            return Err(LeaderStep::Rest(LOOK_AGAIN));
         }
         if let Err(wait) = self.writes.take(Instant::now()) {
             self.complain("certificates or caBundles change again and again: something else writes them too");
-            return Err(Next::Rest(wait));
+            return Err(LeaderStep::Rest(wait));
         }
         match answered_within(REQUEST, request).await {
             Ok(written) => {
@@ -162,9 +165,9 @@ impl Keeping {
                 return Ok(written);
             }
             // The watch is about to tell.
-            Err(Failure::Conflict | Failure::Gone) => {}
-            Err(Failure::Other(why)) => self.complain(&format!("cannot {what}: {why}; trying again")),
+            Err(ApiError::Conflict | ApiError::Gone) => {}
+            Err(ApiError::Other(why)) => self.complain(&format!("cannot {what}: {why}; trying again")),
         }
-        Err(Next::Failed)
+        Err(LeaderStep::Failed)
     }
 }

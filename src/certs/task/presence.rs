@@ -8,12 +8,12 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 
-use super::super::publish::Published;
+use super::super::ca_injector::PublishedConfiguration;
 use crate::process::metrics::Metrics;
 use crate::registration::configurations::{Configuration, Configurations};
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct WebhookType {
+struct PresenceLabels {
     r#type: &'static str,
 }
 
@@ -21,18 +21,18 @@ struct WebhookType {
 const TYPES: [&str; 2] = ["mutating", "validating"];
 
 /// What was seen last of both configurations.
-pub(super) struct Presence {
-    present: Family<WebhookType, Gauge>,
-    drift: Family<WebhookType, Gauge>,
+pub(super) struct ConfigurationPresence {
+    present: Family<PresenceLabels, Gauge>,
+    drift: Family<PresenceLabels, Gauge>,
     seen: [Option<Configuration>; 2],
     contested: Option<String>,
-    tell: watch::Sender<Option<Arc<Configurations>>>,
+    log_state: watch::Sender<Option<Arc<Configurations>>>,
 }
 
-impl Presence {
+impl ConfigurationPresence {
     /// Nothing was seen yet.
-    pub fn new(metrics: &Metrics, tell: watch::Sender<Option<Arc<Configurations>>>) -> Self {
-        let [present, drift] = [(); 2].map(|()| Family::<WebhookType, Gauge>::default());
+    pub fn new(metrics: &Metrics, log_state: watch::Sender<Option<Arc<Configurations>>>) -> Self {
+        let [present, drift] = [(); 2].map(|()| Family::<PresenceLabels, Gauge>::default());
         metrics.register(|registry| {
             registry.register(
                 "webhook_configuration_present",
@@ -45,17 +45,17 @@ impl Presence {
                 drift.clone(),
             );
         });
-        Presence {
+        ConfigurationPresence {
             present,
             drift,
             seen: [None, None],
             contested: None,
-            tell,
+            log_state,
         }
     }
 
     /// Takes in one of the two configurations, as it is now.
-    pub fn see(&mut self, which: usize, title: &str, published: Option<&Published>) {
+    pub fn see(&mut self, which: usize, title: &str, published: Option<&PublishedConfiguration>) {
         // `which` is 0 or 1: there are two configurations, and of these lists there are two of each.
         let (r#type, seen) = (TYPES[which], &mut self.seen[which]);
         let entries = published.map(|published| published.entries.clone());
@@ -70,21 +70,21 @@ impl Presence {
         };
         let is_there = !now.entries.is_empty();
         self.present
-            .get_or_create(&WebhookType { r#type })
+            .get_or_create(&PresenceLabels { r#type })
             .set(i64::from(is_there));
-        let deviations = now.deviations(which == 0);
+        let drift = now.drift(which == 0);
         self.drift
-            .get_or_create(&WebhookType { r#type })
-            .set(i64::try_from(deviations.len()).unwrap_or(i64::MAX));
+            .get_or_create(&PresenceLabels { r#type })
+            .set(i64::try_from(drift.len()).unwrap_or(i64::MAX));
         let told = seen
             .as_ref()
-            .is_some_and(|before| before.deviations(which == 0) == deviations);
-        if !deviations.is_empty() && !told {
+            .is_some_and(|before| before.drift(which == 0) == drift);
+        if !drift.is_empty() && !told {
             tracing::warn!(
                 configuration = title,
                 "the webhook configuration is not as Transom registers it: {}; put it back with helm upgrade, or with transom \
                  generate webhooks",
-                deviations.join("; ")
+                drift.join("; ")
             );
         }
         let was_there = seen.as_ref().map(|before| !before.entries.is_empty());
@@ -106,25 +106,25 @@ impl Presence {
             (Some(true) | None, true) | (Some(false), false) => {}
         }
         *seen = Some(now);
-        self.tell();
+        self.log_state();
     }
 
     /// Takes in what is to be said of another writer that overwrites the `caBundle` again and again.
     pub fn contested(&mut self, said: Option<String>) {
         if self.contested != said {
             self.contested = said;
-            self.tell();
+            self.log_state();
         }
     }
 
-    fn tell(&self) {
+    fn log_state(&self) {
         if let [Some(mutating), Some(validating)] = &self.seen {
             let registered = Configurations {
                 mutating: mutating.clone(),
                 validating: validating.clone(),
                 contested: self.contested.clone(),
             };
-            self.tell.send_if_modified(|told| {
+            self.log_state.send_if_modified(|told| {
                 let differs = told.as_deref() != Some(&registered);
                 if differs {
                     *told = Some(Arc::new(registered));
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
     use crate::process::test_log::Log;
-    use crate::registration::{Options, mutating};
+    use crate::registration::{RegistrationOptions, mutating};
 
     fn levels(log: &Log) -> Vec<String> {
         let text = log.take();
@@ -153,8 +153,8 @@ mod tests {
     fn a_configuration_that_goes_and_comes_back_is_told_once_each_time_and_shown_as_a_gauge() {
         let log = Log::default();
         let _listening = log.listen();
-        let (metrics, (tell, told)) = (Metrics::new("0", None), watch::channel(None));
-        let mut presence = Presence::new(&metrics, tell);
+        let (metrics, (log_state, told)) = (Metrics::new("0", None), watch::channel(None));
+        let mut presence = ConfigurationPresence::new(&metrics, log_state);
         let shown = |name: &str, r#type: &str| {
             let text = metrics.expose();
             let start = format!("transom_{name}{{type=\"{type}\"}} ");
@@ -164,9 +164,9 @@ mod tests {
         let gauge = |r#type: &str| shown("webhook_configuration_present", r#type);
         let published = |entries: serde_json::Value| {
             let object = json!({"metadata": {"name": "zz-transom"}, "webhooks": entries});
-            Published::read(&serde_json::from_value(object).unwrap())
+            PublishedConfiguration::read(&serde_json::from_value(object).unwrap())
         };
-        let registered = serde_json::to_value(mutating(&Options::default())).unwrap();
+        let registered = serde_json::to_value(mutating(&RegistrationOptions::default())).unwrap();
         let there = published(registered["webhooks"].clone());
         let empty = published(json!([]));
 
@@ -194,19 +194,19 @@ mod tests {
         assert!(told.borrow().as_ref().unwrap().mutating.entries.is_empty());
 
         // Widened by hand.
-        let deviations = || shown("webhook_configuration_drift", "mutating");
-        assert_eq!(deviations().as_deref(), Some("0"));
+        let drift = || shown("webhook_configuration_drift", "mutating");
+        assert_eq!(drift().as_deref(), Some("0"));
         let mut widened = registered["webhooks"].clone();
         widened[0]["rules"] =
             json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]);
         presence.see(0, "m", Some(&published(widened)));
-        assert_eq!(deviations().as_deref(), Some("1"));
+        assert_eq!(drift().as_deref(), Some("1"));
         assert!(
             log.take()
                 .contains("its rules ask about more than Transom looks at (* */*/*/*)")
         );
         presence.see(0, "m", Some(&there));
-        assert_eq!(deviations().as_deref(), Some("0"));
+        assert_eq!(drift().as_deref(), Some("0"));
 
         // And overwritten by another writer.
         presence.contested(Some("a writer".to_owned()));

@@ -8,17 +8,17 @@ use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::audit_log::{Now, Report, Row};
+use crate::audit_log::{AuditReport, CurrentState, WorkloadRow};
 use crate::cluster::client::ConnectArgs;
-use crate::cluster::errors::{Failure, answered};
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::once;
-use crate::cluster::snapshot::{Snapshot, Snapshots};
+use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use crate::model::facts::Facts;
 use crate::model::text::list;
 use crate::model::workload::Kind;
 use crate::process::today;
 use crate::registration::BY_DEFAULT;
-use crate::scan::{Judged, Looked, Passed, World, look as look_at};
+use crate::scan::{EvalContext, Evaluated, OwnerResult, SkipReason, evaluate_stored as look_at};
 
 /// The name of the installation whose webhook configurations are read.
 const INSTALLATION: &str = "transom";
@@ -36,13 +36,13 @@ const NEEDED: [&str; 5] = [
 ];
 
 /// A workload by namespace and words.
-type Named = (String, String);
+type NamedWorkload = (String, String);
 
 /// Looks at every workload of a report that was denied or would be.
 ///
 /// # Errors
 /// The logs are of several clusters, or the cluster cannot be asked at all.
-pub async fn look(connect: &ConnectArgs, report: &mut Report) -> anyhow::Result<()> {
+pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) -> anyhow::Result<()> {
     if report.clusters.len() > 1 {
         let names: Vec<&str> = report
             .clusters
@@ -54,8 +54,8 @@ pub async fn look(connect: &ConnectArgs, report: &mut Report) -> anyhow::Result<
             names.join(", ")
         );
     }
-    let is_told = |row: &Row| row.counts.denials() > 0;
-    let mut workloads: BTreeMap<Named, Option<Now>> = (report.rows.iter())
+    let is_told = |row: &WorkloadRow| row.counts.denials() > 0;
+    let mut workloads: BTreeMap<NamedWorkload, Option<CurrentState>> = (report.rows.iter())
         .filter(|row| is_told(row))
         .map(|row| ((row.namespace.clone(), row.workload.clone()), None))
         .collect();
@@ -65,19 +65,20 @@ pub async fn look(connect: &ConnectArgs, report: &mut Report) -> anyhow::Result<
     let (connected, namespace) = connect.connect().await?;
     let client = connected.client;
     let (snapshot, lacks) = snapshot(&client, &namespace).await?;
-    let world = World::of(&snapshot);
-    let asked: Vec<Named> = workloads.keys().take(MOST).cloned().collect();
+    let world = EvalContext::of(&snapshot);
+    let asked: Vec<NamedWorkload> = workloads.keys().take(MOST).cloned().collect();
     let asking = asked.into_iter().map(|named| async {
         let now = ask(&client, &world, &named.0, &named.1).await;
         (named, without(&lacks, now))
     });
-    let answers: Vec<(Named, Now)> = stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
+    let answers: Vec<(NamedWorkload, CurrentState)> =
+        stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
     for (named, now) in answers {
         workloads.insert(named, Some(now));
     }
     for row in report.rows.iter_mut().filter(|row| is_told(row)) {
         let named = (row.namespace.clone(), row.workload.clone());
-        let more = || Now::Unknown(format!("only {MOST} workloads are asked for"));
+        let more = || CurrentState::Unknown(format!("only {MOST} workloads are asked for"));
         row.now = Some(workloads.get(&named).cloned().flatten().unwrap_or_else(more));
     }
     Ok(())
@@ -104,17 +105,20 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
     let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
     let view = Arc::new(read.view);
     // The log shows that the webhooks were called; whether they are now is not the question.
-    let snapshot =
-        Snapshots::new(Facts::new(view.kubernetes, today()), excluded).take(&view, None, Timestamp::now());
+    let snapshot = SnapshotBuilder::new(Facts::new(view.kubernetes, today()), excluded).take(
+        &view,
+        None,
+        Timestamp::now(),
+    );
     Ok((snapshot, lacks))
 }
 
 /// How a workload is, where this could not be read: what was judged by the rest is not known.
-fn without(lacks: &[&str], now: Now) -> Now {
+fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     let rules = match &now {
-        Now::Mended => None,
-        Now::Unmended(rules) => Some(list(rules, 4)),
-        Now::Unknown(_) | Now::Gone => return now,
+        CurrentState::Mended => None,
+        CurrentState::Unmended(rules) => Some(list(rules, 4)),
+        CurrentState::Unknown(_) | CurrentState::Gone => return now,
     };
     if lacks.is_empty() {
         return now;
@@ -122,60 +126,60 @@ fn without(lacks: &[&str], now: Now) -> Now {
     let found = rules.map_or_else(String::new, |rules| {
         format!("; without them it is unmended: {rules}")
     });
-    Now::Unknown(format!(
+    CurrentState::Unknown(format!(
         "this user cannot read {}{found}",
         list(lacks, NEEDED.len())
     ))
 }
 
 /// How one workload is now.
-async fn ask(client: &Client, world: &World<'_>, namespace: &str, workload: &str) -> Now {
+async fn ask(client: &Client, world: &EvalContext<'_>, namespace: &str, workload: &str) -> CurrentState {
     let (kind, name) = workload.split_once(' ').unwrap_or_default();
     let Some(mut kind) = Kind::ALL
         .into_iter()
         .find(|known| known.as_str() == kind && known.has_pod())
     else {
-        return Now::Unknown("its kind is not judged".to_owned());
+        return CurrentState::Unknown("its kind is not judged".to_owned());
     };
     if name.ends_with('*') {
-        return Now::Unknown("its name is not in the log".to_owned());
+        return CurrentState::Unknown("its name is not in the log".to_owned());
     }
     let mut name = name.to_owned();
     // A pod, its ReplicaSet, its Deployment.
     for _ in 0..3 {
         if !is_name(namespace) || !is_name(&name) {
-            return Now::Unknown("its name is none".to_owned());
+            return CurrentState::Unknown("its name is none".to_owned());
         }
         let text = match get(client, kind, namespace, &name).await {
             Ok(text) => text,
-            Err(Failure::Gone) => return Now::Gone,
-            Err(why) => return Now::Unknown(why.to_string()),
+            Err(ApiError::Gone) => return CurrentState::Gone,
+            Err(why) => return CurrentState::Unknown(why.to_string()),
         };
         match look_at(world, kind, &text) {
-            Ok(Looked::Judged(judged)) => return of_judged(&judged),
-            Ok(Looked::Owned(of, owner)) => (kind, name) = (of, owner),
-            Ok(Looked::Passed(Passed::Deleted | Passed::Finished)) => return Now::Gone,
-            Ok(Looked::Passed(Passed::Mirror | Passed::NoPod)) => {
-                return Now::Unknown("admission does not judge it".to_owned());
+            Ok(Evaluated::Judged(judged)) => return from_result(&judged),
+            Ok(Evaluated::Owned(of, owner)) => (kind, name) = (of, owner),
+            Ok(Evaluated::Passed(SkipReason::Deleted | SkipReason::Finished)) => return CurrentState::Gone,
+            Ok(Evaluated::Passed(SkipReason::Mirror | SkipReason::NoPod)) => {
+                return CurrentState::Unknown("admission does not judge it".to_owned());
             }
-            Err(why) => return Now::Unknown(why.to_string()),
+            Err(why) => return CurrentState::Unknown(why.to_string()),
         }
     }
-    Now::Unknown("its owners have no end".to_owned())
+    CurrentState::Unknown("its owners have no end".to_owned())
 }
 
-fn of_judged(judged: &Judged) -> Now {
+fn from_result(judged: &OwnerResult) -> CurrentState {
     if let Some(why) = &judged.not_asked {
-        return Now::Unknown(format!("admission is not asked: {why}"));
+        return CurrentState::Unknown(format!("admission is not asked: {why}"));
     }
     let rules = judged.denied_by();
     if rules.is_empty() {
-        return Now::Mended;
+        return CurrentState::Mended;
     }
-    Now::Unmended(rules.into_iter().map(str::to_owned).collect())
+    CurrentState::Unmended(rules.into_iter().map(str::to_owned).collect())
 }
 
-async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, Failure> {
+async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, ApiError> {
     let root = match kind.group() {
         "" => "/api/v1".to_owned(),
         group => format!("/apis/{group}/v1"),
@@ -205,9 +209,12 @@ mod tests {
     #[test]
     fn nothing_is_mended_where_what_it_is_judged_by_cannot_be_read() {
         let lacks = ["windowspodpolicies", "nodes"];
-        for now in [Now::Mended, Now::Unmended(vec!["host-pid".to_owned()])] {
+        for now in [
+            CurrentState::Mended,
+            CurrentState::Unmended(vec!["host-pid".to_owned()]),
+        ] {
             assert_eq!(without(&[], now.clone()), now);
-            let Now::Unknown(why) = without(&lacks, now) else {
+            let CurrentState::Unknown(why) = without(&lacks, now) else {
                 panic!("it is said to be known");
             };
             assert!(
@@ -216,8 +223,8 @@ mod tests {
             );
         }
         assert_eq!(
-            without(&lacks, Now::Gone),
-            Now::Gone,
+            without(&lacks, CurrentState::Gone),
+            CurrentState::Gone,
             "it is not there for any policy"
         );
     }

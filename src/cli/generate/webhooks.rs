@@ -13,8 +13,8 @@ use crate::cluster::client::InstallationArgs;
 use crate::model::node::PoolLabel;
 use crate::process::files::{self, Accept};
 use crate::registration::{
-    Endpoint, FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, Options, mutating,
-    validating,
+    FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, RegistrationOptions,
+    WebhookEndpoint, mutating, validating,
 };
 use crate::render;
 
@@ -30,10 +30,10 @@ use crate::render;
 pub struct WebhooksArgs {
     /// The Service of the webhook; it is called at port 443, and its namespace is left out
     #[arg(long, value_name = "NAME.NAMESPACE", value_parser = service)]
-    service: Option<Endpoint>,
+    service: Option<WebhookEndpoint>,
     /// The address of a webhook outside the cluster, without a path
     #[arg(long, value_name = "https://HOST:PORT", value_parser = url)]
-    url: Option<Endpoint>,
+    url: Option<WebhookEndpoint>,
     /// The CA of the webhook's certificate in PEM, as `transom serve --write-ca` writes it
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
@@ -97,7 +97,7 @@ pub fn run(args: &WebhooksArgs) -> anyhow::Result<()> {
     })
 }
 
-fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
+fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
     let WebhooksArgs {
         service,
         url,
@@ -111,7 +111,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
         default_os_selector,
         output: _,
     } = args;
-    let mut options = Options::default();
+    let mut options = RegistrationOptions::default();
     let Some(endpoint) = service.as_ref().or(url.as_ref()) else {
         bail!("say where the webhook is: --service NAME.NAMESPACE or --url https://HOST:PORT");
     };
@@ -148,11 +148,11 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<Options> {
     Ok(options)
 }
 
-fn service(text: &str) -> Result<Endpoint, String> {
+fn service(text: &str) -> Result<WebhookEndpoint, String> {
     let text = text.strip_suffix(".svc").unwrap_or(text);
     match text.split_once('.') {
         Some((name, namespace)) if !name.is_empty() && !namespace.is_empty() && !namespace.contains('.') => {
-            Ok(Endpoint::Service {
+            Ok(WebhookEndpoint::Service {
                 name: name.to_owned(),
                 namespace: namespace.to_owned(),
             })
@@ -161,7 +161,7 @@ fn service(text: &str) -> Result<Endpoint, String> {
     }
 }
 
-fn url(text: &str) -> Result<Endpoint, String> {
+fn url(text: &str) -> Result<WebhookEndpoint, String> {
     let host = text
         .strip_prefix("https://")
         .unwrap_or_default()
@@ -169,7 +169,7 @@ fn url(text: &str) -> Result<Endpoint, String> {
     if host.is_empty() || host.contains(['/', '?', '#', '@']) {
         return Err("write the address without a path, as in https://transom.example:8443".to_owned());
     }
-    Ok(Endpoint::Url(format!("https://{host}")))
+    Ok(WebhookEndpoint::Url(format!("https://{host}")))
 }
 
 fn pool_label(text: &str) -> Result<PoolLabel, String> {
@@ -231,13 +231,16 @@ mod tests {
 
     #[test]
     fn services_and_addresses_are_read_as_people_write_them() {
-        let transom = Endpoint::Service {
+        let transom = WebhookEndpoint::Service {
             name: "transom".to_owned(),
             namespace: "transom-system".to_owned(),
         };
         assert_eq!(service("transom.transom-system"), Ok(transom.clone()));
         assert_eq!(service("transom.transom-system.svc"), Ok(transom));
-        assert_eq!(url("https://h:1/"), Ok(Endpoint::Url("https://h:1".to_owned())));
+        assert_eq!(
+            url("https://h:1/"),
+            Ok(WebhookEndpoint::Url("https://h:1".to_owned()))
+        );
         for bad in ["transom", ".a", "a.", "a.b.c"] {
             assert!(service(bad).is_err(), "{bad}");
         }

@@ -4,14 +4,14 @@ use anyhow::{anyhow, bail};
 
 use crate::cli::options::nearest;
 use crate::model::policy::{IgnoredFields, Mode};
-use crate::scan::Overrides;
+use crate::scan::PolicyOverrides;
 
 /// Reads `mode=Enforce` and `ignoredFields=Warn`.
 ///
 /// # Errors
 /// A key or value that there is not, with the nearest that there is.
-pub(super) fn overrides(assumed: &[String]) -> anyhow::Result<Overrides> {
-    let mut overrides = Overrides::default();
+pub(super) fn overrides(assumed: &[String]) -> anyhow::Result<PolicyOverrides> {
+    let mut overrides = PolicyOverrides::default();
     for word in assumed {
         let (key, value) = parts(word);
         match key {
@@ -65,7 +65,7 @@ fn one_of<T: Copy>(all: &[T], name: fn(T) -> &'static str, key: &str, value: &st
 mod tests {
     use super::*;
 
-    fn read(words: &[&str]) -> anyhow::Result<Overrides> {
+    fn read(words: &[&str]) -> anyhow::Result<PolicyOverrides> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         overrides(&words)
     }

@@ -13,25 +13,28 @@ use super::{ScanArgs, assume};
 use crate::check::files::policies;
 use crate::cli::is_quiet;
 use crate::cli::options::nearest;
-use crate::cluster::once::{self, Once, Unread};
-use crate::cluster::policies::Outcome;
-use crate::cluster::snapshot::{Snapshot, Snapshots};
+use crate::cluster::once::{self, ClusterRead, UnreadPart};
+use crate::cluster::policy_store::PolicyState;
+use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
 use crate::cluster::survey::{LISTS, visit_nodes};
-use crate::cluster::walk::{Met, Unlisted, walk};
+use crate::cluster::walk::{ListFailure, ListItem, walk};
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
-use crate::plan::{Plan, Planner, Question};
+use crate::plan::{PlanOptions, Planner, UpgradePlan};
 use crate::process::today;
 use crate::registration::names::named_namespaces;
-use crate::scan::pods::Ground;
-use crate::scan::report::{Cluster, Gap, Report};
-use crate::scan::{Frame, Overrides, Scan, World, nodes};
+use crate::scan::pods::PodContext;
+use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
+use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes};
 
 /// Where the rights of a scan stand.
 const RIGHTS: &str = "the ClusterRole of docs/how-to/scan.md has all that a scan reads";
 
 /// Scans the cluster that the arguments name.
-pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Result<(Report, Option<Plan>)> {
+pub(super) async fn scan(
+    args: &ScanArgs,
+    overrides: &PolicyOverrides,
+) -> anyhow::Result<(ScanReport, Option<UpgradePlan>)> {
     let of_file = (args.policy.policy.as_deref()).map(|file| policies(Some(file), Policy::cluster_default()));
     let of_file = of_file.transpose()?;
     let (connected, own) = args.connect.connect().await?;
@@ -52,18 +55,18 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
     let base = Facts::new(view.kubernetes, today());
     // Where nothing is registered, it is judged as if it were: to be told that nothing is asked about helps in nothing.
     let registered = registered.filter(|_| has_webhooks).map(Arc::new);
-    let mut snapshot = Snapshots::new(base, excluded).take(&view, registered, Timestamp::now());
+    let mut snapshot = SnapshotBuilder::new(base, excluded).take(&view, registered, Timestamp::now());
     let is_by_file = of_file.is_some();
     if let Some(of_file) = &of_file {
         of_file.declare(&mut snapshot.facts);
     }
-    let mut world = World::of(&snapshot);
+    let mut world = EvalContext::of(&snapshot);
     world.policies = of_file.map_or(world.policies, |of_file| Cow::Owned(of_file.set));
     let world = world.with(overrides);
 
     let (knows_nodes, knows_classes) = (read.could_read("nodes"), read.could_read("runtimeclasses"));
     let other_nodes = &read.other_nodes;
-    let ground = Ground {
+    let ground = PodContext {
         world: &world,
         nodes: knows_nodes.then_some(&view.nodes),
         is_other: &|name| other_nodes.contains(name),
@@ -76,12 +79,12 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
     }
     let mut planner = planner(args, client, &world).await?;
     let unlisted = walk(client, &args.namespaces.namespace, |met| match met {
-        Met::List(resource, left) => progress.list(resource, scan.objects(), left),
-        Met::Object(kind, json) => {
-            scan.look(kind, json);
+        ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
+        ListItem::Object(kind, json) => {
+            scan.visit(kind, json);
             if let Some(planner) = &mut planner {
                 // The scan names what cannot be read.
-                let _ = planner.look(kind, json);
+                let _ = planner.visit(kind, json);
             }
         }
     });
@@ -105,8 +108,8 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
         .iter()
         .map(|stored| stored.policy.name.clone());
     let plan = planner.map(|planner| planner.plan()).transpose()?;
-    let report = scan.report(Frame {
-        cluster: Cluster {
+    let report = scan.report(ReportHeader {
+        cluster: ScannedCluster {
             name: connected.name,
             kubernetes: format!("1.{}", view.kubernetes),
             has_webhooks,
@@ -123,12 +126,12 @@ pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Resu
 async fn planner<'w>(
     args: &ScanArgs,
     client: &Client,
-    world: &'w World<'w>,
+    world: &'w EvalContext<'w>,
 ) -> anyhow::Result<Option<Planner<'w>>> {
     let Some(to) = args.plan_to else {
         return Ok(None);
     };
-    let question = Question {
+    let question = PlanOptions {
         to: to.0,
         from: Vec::new(),
         gmsa_ready: false,
@@ -136,16 +139,16 @@ async fn planner<'w>(
     let mut planner = Planner::new(world.facts, &world.policies, question);
     let seen = visit_nodes(client, |kind, json| {
         // A node that cannot be read is no node of a plan.
-        let _ = planner.look(kind, json);
+        let _ = planner.visit(kind, json);
     });
     seen.await.context("the nodes, for --plan-to")?;
     Ok(Some(planner))
 }
 
 /// What of the cluster around the objects could not be read. Where Transom was never installed, its resources are no gap.
-fn of_unread(read: &Once, has_webhooks: bool) -> Vec<Gap> {
-    let is_gap = |unread: &&Unread| has_webhooks || !unread.is_unknown;
-    let gap = |unread: &Unread| Gap {
+fn of_unread(read: &ClusterRead, has_webhooks: bool) -> Vec<ScanGap> {
+    let is_gap = |unread: &&UnreadPart| has_webhooks || !unread.is_unknown;
+    let gap = |unread: &UnreadPart| ScanGap {
         what: unread.resource.clone(),
         why: unread.why.clone(),
         cure: Some(format!("{}: {RIGHTS}", without(&unread.resource))),
@@ -168,14 +171,14 @@ fn without(resource: &str) -> &'static str {
 }
 
 /// Stored policies that cannot be used.
-fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = Gap> {
+fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = ScanGap> {
     snapshot.outcomes.iter().filter_map(|(name, outcome)| {
         let (error, then) = match outcome {
-            Outcome::InForce(_) => return None,
-            Outcome::LastGood { error, .. } => (error, "its last good version counts"),
-            Outcome::Skipped { error } => (error, "it does not count"),
+            PolicyState::InForce(_) => return None,
+            PolicyState::LastGood { error, .. } => (error, "its last good version counts"),
+            PolicyState::Skipped { error } => (error, "it does not count"),
         };
-        Some(Gap {
+        Some(ScanGap {
             what: format!("WindowsPodPolicy {name}"),
             why: format!("it cannot be used, and {then}: {error}"),
             cure: Some("mend the policy".to_owned()),
@@ -184,13 +187,13 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = Gap> {
 }
 
 /// Namespaces that were asked for and do not exist.
-fn of_namespaces(args: &ScanArgs, read: &Once, snapshot: &Snapshot) -> Vec<Gap> {
+fn of_namespaces(args: &ScanArgs, read: &ClusterRead, snapshot: &Snapshot) -> Vec<ScanGap> {
     let is_known = |name: &&String| snapshot.view.namespaces.contains_key(*name);
     let missing = args.namespaces.namespace.iter().filter(|name| !is_known(name));
     let near = |name: &str| nearest(name, snapshot.view.namespaces.keys().map(String::as_str));
     missing
         .filter(|_| read.could_read("namespaces"))
-        .map(|name| Gap {
+        .map(|name| ScanGap {
             what: format!("namespace {name}"),
             why: "there is no namespace of this name".to_owned(),
             cure: Some(match near(name) {
@@ -202,7 +205,7 @@ fn of_namespaces(args: &ScanArgs, read: &Once, snapshot: &Snapshot) -> Vec<Gap> 
 }
 
 /// Lists of objects that could not be read; a namespace of which none could be is told of once.
-fn of_lists(unlisted: &[Unlisted]) -> Vec<Gap> {
+fn of_lists(unlisted: &[ListFailure]) -> Vec<ScanGap> {
     let mut forbidden: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for list in unlisted.iter().filter(|list| list.is_forbidden) {
         *forbidden.entry(list.namespace.as_deref()).or_default() += 1;
@@ -229,7 +232,7 @@ fn of_lists(unlisted: &[Unlisted]) -> Vec<Gap> {
             (true, Some(_)) => RIGHTS.to_owned(),
             (false, _) => "scan again".to_owned(),
         };
-        gaps.push(Gap {
+        gaps.push(ScanGap {
             what,
             why,
             cure: Some(cure),
@@ -238,7 +241,7 @@ fn of_lists(unlisted: &[Unlisted]) -> Vec<Gap> {
     gaps
 }
 
-fn gaps_name(gaps: &[Gap], namespace: &str) -> bool {
+fn gaps_name(gaps: &[ScanGap], namespace: &str) -> bool {
     let what = format!("namespace {namespace}");
     gaps.iter().any(|gap| gap.what == what)
 }

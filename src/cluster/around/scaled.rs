@@ -10,7 +10,7 @@ use crate::model::node::{BUILD_LABEL, OS_LABEL, Taint};
 
 /// What makes nodes of one kind, perhaps none at the moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Scaled {
+pub struct NodeGroupResource {
     /// Its kind and name, as in `NodePool windows`.
     pub source: String,
     /// Its name.
@@ -27,7 +27,7 @@ pub struct Scaled {
     pub build: Option<Build>,
 }
 
-impl Scaled {
+impl NodeGroupResource {
     /// Reads a `NodePool` of Karpenter, a `MachineSet` or a `MachineDeployment`.
     pub(super) fn read(kind: &str, object: &Value) -> Self {
         let name = text(object, "/metadata/name");
@@ -74,7 +74,7 @@ impl Scaled {
         if kind == "NodePool" {
             of_nodes.insert("karpenter.sh/nodepool".to_owned(), name.clone());
         }
-        Scaled {
+        NodeGroupResource {
             source: format!("{kind} {name}"),
             name,
             labels: of_nodes,
@@ -99,7 +99,7 @@ mod tests {
             "requirements": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]},
                 {"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.20348"]},
                 {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "on-demand"]}]}}}});
-        let pool = Scaled::read("NodePool", &pool);
+        let pool = NodeGroupResource::read("NodePool", &pool);
         assert_eq!((pool.source.as_str(), pool.is_windows), ("NodePool win", true));
         assert_eq!(pool.build, Some(Build::new(20348)));
         assert_eq!(pool.labels["karpenter.sh/nodepool"], "win");
@@ -108,11 +108,11 @@ mod tests {
 
         let set = json!({"metadata": {"name": "winworker"}, "spec": {"replicas": 0, "template": {
             "metadata": {"labels": {"machine.openshift.io/os-id": "Windows"}}, "spec": {}}}});
-        let set = Scaled::read("MachineSet", &set);
+        let set = NodeGroupResource::read("MachineSet", &set);
         assert_eq!((set.is_windows, set.replicas), (true, Some(0)));
         assert!(set.labels.is_empty(), "{set:?}");
 
         let linux = json!({"metadata": {"name": "l"}, "spec": {"replicas": 0, "template": {"spec": {}}}});
-        assert!(!Scaled::read("MachineSet", &linux).is_windows);
+        assert!(!NodeGroupResource::read("MachineSet", &linux).is_windows);
     }
 }

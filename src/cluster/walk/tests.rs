@@ -45,11 +45,11 @@ fn failure(code: u16, more: Option<&str>) -> (u16, Value) {
     )
 }
 
-async fn names(client: &Client, namespaces: &[&str]) -> (Vec<String>, Vec<Unlisted>) {
+async fn names(client: &Client, namespaces: &[&str]) -> (Vec<String>, Vec<ListFailure>) {
     let mut names = Vec::new();
     let namespaces: Vec<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
     let unlisted = walk(client, &namespaces, |met| {
-        if let Met::Object(kind, json) = met {
+        if let ListItem::Object(kind, json) = met {
             let json: Value = serde_json::from_str(json).unwrap();
             names.push(format!("{kind} {}", json["metadata"]["name"].as_str().unwrap()));
         }
@@ -120,7 +120,7 @@ async fn what_may_not_be_listed_is_named_and_what_fails_once_is_asked_for_again(
     });
     let (names, unlisted) = names(&client, &[]).await;
     assert_eq!(names, ["Pod p"]);
-    let daemon_sets = Unlisted {
+    let daemon_sets = ListFailure {
         resource: "daemonsets".to_owned(),
         namespace: None,
         why: "it is 403".to_owned(),

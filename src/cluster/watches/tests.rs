@@ -32,9 +32,10 @@ fn node(version: &str, kernel: &str, labels: &[(&str, &str)]) -> NodeView {
 #[test]
 fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     const KERNEL: &str = "10.0.20348.1";
-    let mut building = Building::new(&[]);
-    let take = Building::nodes();
-    let shown = |building: &mut Building, node: NodeView| take(building, Seen::One("w".into(), Some(node)));
+    let mut building = CacheBuilder::new(&[]);
+    let take = CacheBuilder::nodes();
+    let shown =
+        |building: &mut CacheBuilder, node: NodeView| take(building, WatchEvent::One("w".into(), Some(node)));
     assert!(shown(&mut building, node("1", KERNEL, &[("team", "a")])));
     let before = building.view.clone();
     let known = Arc::clone(&before.nodes["w"]);
@@ -47,7 +48,7 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     let relisted = Arc::new(node("1000", KERNEL, &[("team", "a")]));
     assert!(!take(
         &mut building,
-        Seen::All([("w".to_owned(), relisted)].into())
+        WatchEvent::All([("w".to_owned(), relisted)].into())
     ));
     assert!(building.view.is_same(&before));
 
@@ -59,8 +60,8 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     ] {
         assert!(shown(&mut building, changed));
     }
-    assert!(take(&mut building, Seen::One("w".into(), None)));
-    assert!(!take(&mut building, Seen::One("w".into(), None)));
+    assert!(take(&mut building, WatchEvent::One("w".into(), None)));
+    assert!(!take(&mut building, WatchEvent::One("w".into(), None)));
 }
 
 /// An API server with one pod policy, whose watches are silent and end when the right to watch is lost.
@@ -114,7 +115,7 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told()
     let log = crate::process::test_log::Log::default();
     let _listening = log.listen();
     let (metrics, readiness) = (Metrics::new("0", None), Readiness::default());
-    let freshness = Freshness::new(&metrics);
+    let freshness = WatchStaleness::new(&metrics);
     let telling = tokio::spawn(freshness.clone().tell());
     let (rights, has_rights) = watch::channel(true);
     let (publish, mut views) = watch::channel(None);

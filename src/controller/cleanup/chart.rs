@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 
-use super::{OURS, Options};
+use super::{CleanupOptions, OURS};
 use crate::cluster::errors::answered;
 use crate::model::text::list;
 
@@ -25,7 +25,7 @@ const KINDS: [(&str, &str, bool); 9] = [
 const NAMED: usize = 8;
 
 /// What is left, and the command that removes it; empty if nothing is.
-pub async fn of_the_chart(client: &Client, options: &Options) -> Vec<String> {
+pub async fn of_the_chart(client: &Client, options: &CleanupOptions) -> Vec<String> {
     let labels = format!("{OURS},app.kubernetes.io/instance={}", options.name);
     let mut left = Vec::new();
     for (group, kind, is_namespaced) in KINDS {
@@ -57,7 +57,7 @@ pub async fn of_the_chart(client: &Client, options: &Options) -> Vec<String> {
 }
 
 /// The release of Helm that the Deployment belongs to.
-async fn release(client: &Client, options: &Options) -> Option<String> {
+async fn release(client: &Client, options: &CleanupOptions) -> Option<String> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), &options.namespace);
     let found = answered(api.get_metadata(&options.name)).await.ok()?;
     let mut annotations = found.metadata.annotations?;

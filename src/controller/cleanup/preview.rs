@@ -15,20 +15,20 @@ use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::{Cleanup, HOOKS, NAMED, Options, Report, beside};
-use crate::cluster::errors::{Failure, answered};
-use crate::cluster::node::{NodeView, StoredNode};
-use crate::cluster::pools::NODE_POOLS_CONFIG_MAP;
+use super::{Cleanup, CleanupOptions, CleanupReport, HOOKS, NAMED, other_installations};
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::node::{NodeView, WatchedNode};
+use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
 use crate::cluster::revisions::POLICY_UID_LABEL;
 use crate::cluster::survey::PAGE;
-use crate::controller::node_policies::classes::OwnedClass;
-use crate::controller::reports::{Dialect, count};
+use crate::controller::node_policies::runtime_classes::OwnedClass;
+use crate::controller::reports::{ReportApi, count};
 use crate::model::text::list;
 use crate::registration::configuration_name;
 
 /// What would be removed, what would stay, and what this user cannot see.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Preview {
+pub struct CleanupPreview {
     /// What would be removed, one line each.
     pub removed: Vec<String>,
     /// What would stay, and why.
@@ -38,19 +38,19 @@ pub struct Preview {
 }
 
 /// Finds out what [`super::run`] would remove.
-pub async fn preview(client: &Client, options: &Options) -> Preview {
+pub async fn preview(client: &Client, options: &CleanupOptions) -> CleanupPreview {
     let cleanup = Cleanup {
         client,
         options,
-        report: Report::default(),
+        report: CleanupReport::default(),
     };
-    let mut preview = Preview::default();
+    let mut preview = CleanupPreview::default();
     cleanup.preview(&mut preview).await;
     preview
 }
 
 impl Cleanup<'_> {
-    async fn preview(&self, preview: &mut Preview) {
+    async fn preview(&self, preview: &mut CleanupPreview) {
         let options = self.options;
         let configuration = configuration_name(&options.name);
         if let Some(other) = self.other_namespace(&configuration).await {
@@ -60,15 +60,15 @@ impl Cleanup<'_> {
             preview.stays.push("the webhook configurations".to_owned());
         } else {
             let api = self.cluster::<MutatingWebhookConfiguration>();
-            preview.look(&api, &configuration, "").await;
+            preview.record(&api, &configuration, "").await;
             let api = self.cluster::<ValidatingWebhookConfiguration>();
-            preview.look(&api, &configuration, "").await;
+            preview.record(&api, &configuration, "").await;
         }
         let scaled = "scaled to 0";
         preview
-            .look(&self.own::<Deployment>(), &options.name, scaled)
+            .record(&self.own::<Deployment>(), &options.name, scaled)
             .await;
-        let others = beside::others(self.client, &configuration).await;
+        let others = other_installations::others(self.client, &configuration).await;
         let others = others.unwrap_or_else(|why| {
             preview.unseen.push(why);
             Vec::new()
@@ -79,22 +79,22 @@ impl Cleanup<'_> {
             self.preview_reports(preview).await;
         } else {
             let what = "the labels and taints of nodes, RuntimeClasses, and reports";
-            preview.stays.push(beside::kept(&others, what));
+            preview.stays.push(other_installations::kept(&others, what));
         }
         preview
-            .look(&self.own::<Secret>(), &options.certificate_secret, "")
+            .record(&self.own::<Secret>(), &options.certificate_secret, "")
             .await;
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
             preview
-                .look(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP, "")
+                .record(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP, "")
                 .await;
             self.preview_revisions(preview).await;
         }
-        preview.look(&self.own::<Lease>(), &options.lease, "").await;
+        preview.record(&self.own::<Lease>(), &options.lease, "").await;
         for hook in HOOKS {
             let name = format!("{}-{hook}", options.name);
             preview
-                .look(&self.own::<Job>(), &name, "with its account and permissions")
+                .record(&self.own::<Job>(), &name, "with its account and permissions")
                 .await;
         }
         if !options.crds {
@@ -107,15 +107,15 @@ impl Cleanup<'_> {
                 "windowspodpolicies.transom.dev",
                 "windowsnodepolicies.transom.dev",
             ] {
-                preview.look(&api, name, "with every policy").await;
+                preview.record(&api, name, "with every policy").await;
             }
         } else {
             let what = "the CustomResourceDefinitions and the policies";
-            preview.stays.push(beside::kept(&others, what));
+            preview.stays.push(other_installations::kept(&others, what));
         }
     }
 
-    async fn preview_revisions(&self, preview: &mut Preview) {
+    async fn preview_revisions(&self, preview: &mut CleanupPreview) {
         let ours = ListParams::default().labels(POLICY_UID_LABEL);
         match answered(self.own::<ControllerRevision>().list_metadata(&ours)).await {
             Ok(revisions) if revisions.items.is_empty() => {}
@@ -127,9 +127,9 @@ impl Cleanup<'_> {
         }
     }
 
-    async fn preview_nodes(&self, preview: &mut Preview) {
-        let keep = self.options.take_back.on_nodes;
-        let api = self.cluster::<StoredNode>();
+    async fn preview_nodes(&self, preview: &mut CleanupPreview) {
+        let keep = self.options.revert.on_nodes;
+        let api = self.cluster::<WatchedNode>();
         let mut params = ListParams::default().limit(PAGE);
         let mut marked = Vec::new();
         loop {
@@ -160,8 +160,8 @@ impl Cleanup<'_> {
         ));
     }
 
-    async fn preview_runtime_classes(&self, preview: &mut Preview) {
-        if self.options.take_back.keep_runtime_classes {
+    async fn preview_runtime_classes(&self, preview: &mut CleanupPreview) {
+        if self.options.revert.keep_runtime_classes {
             return preview.stays.push("the RuntimeClasses".to_owned());
         }
         let api = self.cluster::<RuntimeClass>();
@@ -184,10 +184,10 @@ impl Cleanup<'_> {
         }
     }
 
-    async fn preview_reports(&self, preview: &mut Preview) {
-        for dialect in Dialect::ALL {
+    async fn preview_reports(&self, preview: &mut CleanupPreview) {
+        for dialect in ReportApi::ALL {
             match count(self.client, dialect).await {
-                Ok(0) | Err(Failure::Gone) => {}
+                Ok(0) | Err(ApiError::Gone) => {}
                 Ok(reports) => preview
                     .removed
                     .push(format!("{reports} {} of {dialect}", dialect.plural())),
@@ -199,9 +199,9 @@ impl Cleanup<'_> {
     }
 }
 
-impl Preview {
+impl CleanupPreview {
     /// Notes an object if it exists.
-    async fn look<K>(&mut self, api: &Api<K>, name: &str, how: &str)
+    async fn record<K>(&mut self, api: &Api<K>, name: &str, how: &str)
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
     {
@@ -213,7 +213,7 @@ impl Preview {
         };
         match answered(api.get_metadata(name)).await {
             Ok(_) => self.removed.push(format!("{kind} {name}{how}")),
-            Err(Failure::Gone) => {}
+            Err(ApiError::Gone) => {}
             Err(why) => self.unseen.push(format!("{kind} {name}: {why}")),
         }
     }

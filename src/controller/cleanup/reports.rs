@@ -2,19 +2,19 @@
 
 use kube::Client;
 
-use super::Report;
-use crate::controller::reports::{Dialect, Swept, sweep};
+use super::CleanupReport;
+use crate::controller::reports::{GarbageCollection, ReportApi, sweep};
 
 /// Deletes them all, and says what was done.
-pub async fn take_away(client: &Client, report: &mut Report) {
-    for dialect in Dialect::ALL {
+pub async fn remove_reports(client: &Client, report: &mut CleanupReport) {
+    for dialect in ReportApi::ALL {
         match sweep(client, dialect, || true).await {
-            Ok(Swept::All(0)) => {}
-            Ok(Swept::All(count)) => report
+            Ok(GarbageCollection::All(0)) => {}
+            Ok(GarbageCollection::All(count)) => report
                 .done
                 .push(format!("{count} {} of {dialect} deleted", dialect.plural())),
             // Without the kind there is none of it, and the right to see it is granted with reports only.
-            Ok(Swept::Unseen(why)) => {
+            Ok(GarbageCollection::Unseen(why)) => {
                 if dialect.is_served(client).await.unwrap_or(true) {
                     report.left.push(unseen(dialect, &why));
                 }
@@ -27,7 +27,7 @@ pub async fn take_away(client: &Client, report: &mut Report) {
 }
 
 /// What may be left, and what takes it away.
-fn unseen(dialect: Dialect, why: &str) -> String {
+fn unseen(dialect: ReportApi, why: &str) -> String {
     let (group, _) = dialect.as_str().split_once('/').unwrap_or_default();
     let resource = dialect.plural();
     format!(
@@ -75,8 +75,8 @@ mod tests {
 
     #[tokio::test]
     async fn reports_that_may_not_be_seen_are_named_as_left_where_there_is_such_a_kind_and_are_no_failure() {
-        let mut report = Report::default();
-        take_away(&client(), &mut report).await;
+        let mut report = CleanupReport::default();
+        remove_reports(&client(), &mut report).await;
         let [left] = &report.left[..] else {
             panic!("{report:?}")
         };

@@ -2,8 +2,8 @@
 //! engine, from raw JSON; the listing is in `survey`.
 
 mod affected;
-pub mod answers;
-mod hurt;
+pub mod cache;
+mod impact;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodCondition;
 use serde::Deserialize;
 
-pub use self::hurt::Hurt;
+pub use self::impact::Impact;
 
-use self::hurt::{Remedy, Victim};
+use self::impact::{AffectedWorkload, Remedy};
 use crate::cluster::snapshot::NamespacePolicy;
-use crate::engine::{Admission, infer, untolerated};
+use crate::engine::{AdmissionStage, infer_os, untolerated};
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
+use crate::model::object::{Object, ReviewStage};
 use crate::model::os::{EvidenceKind, Inference, Verdict};
-use crate::model::subject::{Stage, Subject};
 use crate::model::workload::Kind;
 
 /// What the guard has found for a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Guarded {
+pub enum GuardResult {
     /// It was not asked, or no workload would be hurt.
     #[default]
     Free,
@@ -40,7 +40,7 @@ pub enum Guarded {
 }
 
 /// Where an object is, and what it is called: namespace, kind, name.
-type Place = (String, String, String);
+type ObjectKey = (String, String, String);
 
 /// Looks at one object after the other, and remembers what would be hurt.
 pub struct Guard<'g> {
@@ -52,33 +52,33 @@ pub struct Guard<'g> {
     windows_nodes: BTreeSet<&'g str>,
     facts: &'g Facts,
     /// What made a ReplicaSet or a Job, so that a pod's owner is named as a person knows it.
-    owners: BTreeMap<Place, Place>,
-    hurt: BTreeMap<Place, (String, Option<Remedy>)>,
+    owners: BTreeMap<ObjectKey, ObjectKey>,
+    hurt: BTreeMap<ObjectKey, (String, Option<Remedy>)>,
     /// The generations of those of them whose own object was read.
-    generations: BTreeMap<Place, i64>,
+    generations: BTreeMap<ObjectKey, i64>,
 }
 
 /// The parts of an object that the engine's view has no use for.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Around {
-    metadata: AroundMeta,
-    status: AroundStatus,
+struct GuardObject {
+    metadata: GuardObjectMeta,
+    status: GuardObjectStatus,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AroundMeta {
+struct GuardObjectMeta {
     generation: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct AroundStatus {
+struct GuardObjectStatus {
     conditions: Option<Vec<PodCondition>>,
 }
 
-impl Around {
+impl GuardObject {
     fn of(json: &str) -> Self {
         serde_json::from_str(json).unwrap_or_default()
     }
@@ -110,8 +110,8 @@ impl<'g> Guard<'g> {
     }
 
     /// Looks at one object.
-    pub fn look(&mut self, kind: Kind, json: &str) {
-        let subject = match Subject::parse(kind, json, Stage::Stored) {
+    pub fn visit(&mut self, kind: Kind, json: &str) {
+        let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
             Err(error) => {
                 // It was stored, so something can be run from it.
@@ -134,52 +134,52 @@ impl<'g> Guard<'g> {
             (place, subject.owner_kind())
         });
         match (kind, owner) {
-            (Kind::Pod, owner) => self.look_at_pod(&subject, json, place, owner),
+            (Kind::Pod, owner) => self.visit_pod(&subject, json, place, owner),
             // Its owner is judged, in its stead.
             (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
             (Kind::Job, _) if is_finished(json) => {}
-            _ => self.look_at_template(&subject, json, place),
+            _ => self.visit_template(&subject, json, place),
         }
     }
 
-    fn look_at_template(&mut self, subject: &Subject<'_>, json: &str, place: Place) {
+    fn visit_template(&mut self, subject: &Object<'_>, json: &str, place: ObjectKey) {
         let counts = self.counts(&subject.namespace);
-        let inference = infer(subject, self.facts, &counts.policy);
+        let inference = infer_os(subject, self.facts, &counts.policy);
         if inference.verdict != Verdict::Windows {
             return;
         }
         // A DaemonSet's controller reads the template: what placement does to its pods comes too late.
         let in_template = subject.kind == Kind::DaemonSet;
         let admission = if in_template {
-            Admission::AsWritten
+            AdmissionStage::AsWritten
         } else {
-            Admission::Placed
+            AdmissionStage::Placed
         };
         let lacking = self.lacking(subject, &counts, admission);
         if !lacking.is_empty() {
             let remedy = remedy(&inference, in_template);
-            let generation = Around::of(json).metadata.generation;
+            let generation = GuardObject::of(json).metadata.generation;
             self.generations
                 .extend(generation.map(|generation| (place.clone(), generation)));
             self.add(place, &lacking, "its template does not tolerate", remedy);
         }
     }
 
-    fn look_at_pod(
+    fn visit_pod(
         &mut self,
-        subject: &Subject<'_>,
+        subject: &Object<'_>,
         json: &str,
-        place: Place,
-        owner: Option<(Place, Option<Kind>)>,
+        place: ObjectKey,
+        owner: Option<(ObjectKey, Option<Kind>)>,
     ) {
         if self.facts.is_stored_mirror(subject) {
             return;
         }
         let counts = self.counts(&subject.namespace);
-        let inference = infer(subject, self.facts, &counts.policy);
+        let inference = infer_os(subject, self.facts, &counts.policy);
         let kind = owner.as_ref().and_then(|(_, kind)| *kind);
         if let Some((lacking, why)) = self.pod_lacks(subject, json, &counts, &inference, kind) {
-            let known = |owner: Place| self.owners.get(&owner).cloned().unwrap_or(owner);
+            let known = |owner: ObjectKey| self.owners.get(&owner).cloned().unwrap_or(owner);
             let named = owner.map_or(place, |(owner, _)| known(owner));
             self.add(
                 named,
@@ -193,7 +193,7 @@ impl<'g> Guard<'g> {
     /// The taints that hurt a pod, and how; `None` where there are none, or its owner is judged in its stead.
     fn pod_lacks(
         &self,
-        subject: &Subject<'_>,
+        subject: &Object<'_>,
         json: &str,
         counts: &NamespacePolicy,
         inference: &Inference,
@@ -201,7 +201,7 @@ impl<'g> Guard<'g> {
     ) -> Option<(Vec<&'g Taint>, &'static str)> {
         let pod = subject.pod()?;
         let on_windows = (self.windows_nodes).contains(pod.node_name.as_deref().unwrap_or_default());
-        let merged = self.lacking(subject, counts, Admission::Merged);
+        let merged = self.lacking(subject, counts, AdmissionStage::Merged);
         let evicting = merged.iter().filter(|taint| taint.effect == "NoExecute");
         let evicting: Vec<&Taint> = evicting.copied().collect();
         if on_windows && !evicting.is_empty() {
@@ -213,7 +213,7 @@ impl<'g> Guard<'g> {
             Verdict::Windows if pod.is_bound() && owner.is_some() => return None,
             // It is made anew some day, and placed then.
             Verdict::Windows if pod.is_bound() => (
-                self.lacking(subject, counts, Admission::Placed),
+                self.lacking(subject, counts, AdmissionStage::Placed),
                 "it does not tolerate",
             ),
             // It was admitted already: neither placement nor another template helps it any more.
@@ -225,7 +225,7 @@ impl<'g> Guard<'g> {
             Verdict::Windows => (merged, "it does not tolerate"),
             Verdict::Linux if selects(inference, false) => return None,
             // Placement gives nothing to a pod that is not known to be for Windows.
-            _ if on_windows && Around::of(json).is("Ready") => (
+            _ if on_windows && GuardObject::of(json).is("Ready") => (
                 merged,
                 "it selects no operating system, runs on a Windows node all the same, and does not tolerate",
             ),
@@ -247,18 +247,18 @@ impl<'g> Guard<'g> {
     /// The taints that would keep the subject's pods away. Placement helps only where the webhooks are called.
     fn lacking(
         &self,
-        subject: &Subject<'_>,
+        subject: &Object<'_>,
         counts: &NamespacePolicy,
-        admission: Admission,
+        admission: AdmissionStage,
     ) -> Vec<&'g Taint> {
         let admission = match admission {
-            Admission::Placed if !counts.places => Admission::Merged,
+            AdmissionStage::Placed if !counts.places => AdmissionStage::Merged,
             other => other,
         };
         untolerated(subject, self.taints, self.facts, &counts.policy, admission)
     }
 
-    fn add(&mut self, place: Place, lacking: &[&Taint], why: &str, remedy: Remedy) {
+    fn add(&mut self, place: ObjectKey, lacking: &[&Taint], why: &str, remedy: Remedy) {
         let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
         self.hurt
             .entry(place)
@@ -266,7 +266,7 @@ impl<'g> Guard<'g> {
     }
 
     /// The places of the workloads that would be hurt, with the generations of those whose own object was read.
-    fn affected(&self) -> BTreeMap<Place, Option<i64>> {
+    fn affected(&self) -> BTreeMap<ObjectKey, Option<i64>> {
         let places = self.hurt.keys();
         places
             .map(|place| (place.clone(), self.generations.get(place).copied()))
@@ -274,7 +274,7 @@ impl<'g> Guard<'g> {
     }
 
     /// The workloads that would be hurt.
-    pub fn hurt(self) -> Hurt {
+    pub fn hurt(self) -> Impact {
         let victims = self
             .hurt
             .into_iter()
@@ -284,9 +284,9 @@ impl<'g> Guard<'g> {
                 } else {
                     format!("{kind} {namespace}/{name}")
                 };
-                Victim { name, why, remedy }
+                AffectedWorkload { name, why, remedy }
             });
-        Hurt(victims.collect())
+        Impact(victims.collect())
     }
 }
 
@@ -310,7 +310,7 @@ fn selects(inference: &Inference, in_template: bool) -> bool {
 }
 
 fn is_finished(json: &str) -> bool {
-    let job = Around::of(json);
+    let job = GuardObject::of(json);
     job.is("Complete") || job.is("Failed")
 }
 

@@ -1,8 +1,8 @@
 //! One node: what on it is ours, what is to be written, and writing it.
 
-mod change;
-pub(super) mod fresh;
+pub mod apply;
+pub(super) mod assumed;
 pub mod labels;
-pub mod owned;
+pub mod ownership;
+mod patch;
 pub mod plan;
-pub mod write;

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::nodes::owned::Owned;
-use super::nodes::plan::Want;
+use super::nodes::ownership::NodeOwnership;
+use super::nodes::plan::DesiredNode;
 use crate::api::{
     DeclaredPools, NoExecute, TaintEffect, TaintMode, WindowsNodePolicy, in_one_line, node_selector,
 };
+use crate::cluster::cache::UNREADABLE_ANNOTATION;
 use crate::cluster::node::NodeView;
-use crate::cluster::view::UNREADABLE_ANNOTATION;
+use crate::model::label_selector::LabelSelector;
 use crate::model::node::Taint;
-use crate::model::selector::LabelSelector;
 
 /// So much is told of what is wrong with a selector, in bytes.
 const LONGEST_PROBLEM: usize = 4096;
@@ -58,7 +58,7 @@ impl NodePolicy {
         let mut left_out = Vec::new();
         let mut taints: Vec<Taint> = Vec::new();
         for taint in &spec.required {
-            let wanted = Taint {
+            let required = Taint {
                 key: taint.key.clone(),
                 value: taint.value.clone(),
                 effect: taint.effect.as_str().to_owned(),
@@ -66,18 +66,18 @@ impl NodePolicy {
             // The API server refuses both; a policy may have been stored before its schema did.
             if taint.effect == TaintEffect::NoExecute && spec.no_execute == NoExecute::Forbidden {
                 left_out.push(format!(
-                    "spec.taints.required: {wanted} is left out, because NoExecute evicts running pods: set \
+                    "spec.taints.required: {required} is left out, because NoExecute evicts running pods: set \
                      spec.taints.noExecute: Allowed if that is what you want"
                 ));
             } else if taints
                 .iter()
-                .any(|t| t.key == wanted.key && t.effect == wanted.effect)
+                .any(|t| t.key == required.key && t.effect == required.effect)
             {
                 left_out.push(format!(
-                    "spec.taints.required: {wanted} is left out, because a node carries one taint of a key and effect"
+                    "spec.taints.required: {required} is left out, because a node carries one taint of a key and effect"
                 ));
             } else {
-                taints.push(wanted);
+                taints.push(required);
             }
         }
         let pools = DeclaredPools::of(&stored.spec).problems.into_iter();
@@ -99,9 +99,9 @@ impl NodePolicy {
     }
 
     /// What it wants of a node. `cleared`: the taints that may be set on it, if it lacks them.
-    pub fn want(&self, cleared: BTreeSet<Taint>) -> Want {
+    pub fn desired(&self, cleared: BTreeSet<Taint>) -> DesiredNode {
         let spec = &self.stored.spec;
-        Want {
+        DesiredNode {
             policy: self.name.clone(),
             generation: self.generation,
             labels: spec.labels.clone(),
@@ -123,7 +123,7 @@ pub struct NodePolicies(Vec<NodePolicy>);
 
 /// Which policy counts for a node.
 #[derive(Clone, Copy, Debug)]
-pub enum Choice<'p> {
+pub enum SelectedPolicy<'p> {
     /// This one.
     Policy(&'p NodePolicy),
     /// None: what is ours is taken back.
@@ -152,13 +152,15 @@ impl NodePolicies {
     }
 
     /// The policy that counts for a node.
-    pub fn choose(&self, node: &NodeView) -> Choice<'_> {
-        let owner = Owned::parse(node.owned.as_deref()).unwrap_or_default().policy;
+    pub fn choose(&self, node: &NodeView) -> SelectedPolicy<'_> {
+        let owner = NodeOwnership::parse(node.owned.as_deref())
+            .unwrap_or_default()
+            .policy;
         if self.get(&owner).is_some_and(|owner| owner.unusable.is_some()) {
-            return Choice::Held;
+            return SelectedPolicy::Held;
         }
         let first = self.0.iter().find(|policy| policy.selects(&node.labels));
-        first.map_or(Choice::NoPolicy, Choice::Policy)
+        first.map_or(SelectedPolicy::NoPolicy, SelectedPolicy::Policy)
     }
 
     /// The names of all policies that select a node, where they are more than one.
@@ -204,7 +206,7 @@ mod tests {
             ("a", json!({"nodeSelector": {"matchLabels": {"pool": "win"}}})),
         ]);
         let counts = |labels: &[(&str, &str)]| match both.choose(&node(labels)) {
-            Choice::Policy(policy) => policy.name.clone(),
+            SelectedPolicy::Policy(policy) => policy.name.clone(),
             other => panic!("{other:?}"),
         };
         assert_eq!(counts(&[("pool", "win")]), "a");
@@ -215,7 +217,7 @@ mod tests {
         );
         assert_eq!(both.overlapping(&node(&[])), None);
         let higher = policies(&[("a", json!({})), ("b", json!({"priority": 1}))]);
-        assert!(matches!(higher.choose(&node(&[])), Choice::Policy(policy) if policy.name == "b"));
+        assert!(matches!(higher.choose(&node(&[])), SelectedPolicy::Policy(policy) if policy.name == "b"));
     }
 
     #[test]
@@ -235,11 +237,11 @@ mod tests {
 
     fn holds_what_it_has(policies: &NodePolicies) {
         let mut ours = node(&[]);
-        assert!(matches!(policies.choose(&ours), Choice::NoPolicy));
+        assert!(matches!(policies.choose(&ours), SelectedPolicy::NoPolicy));
         ours.owned = Some(r#"{"policy": "bad", "labels": {"a": "b"}}"#.to_owned());
-        assert!(matches!(policies.choose(&ours), Choice::Held));
+        assert!(matches!(policies.choose(&ours), SelectedPolicy::Held));
         ours.owned = Some(r#"{"policy": "gone", "labels": {"a": "b"}}"#.to_owned());
-        assert!(matches!(policies.choose(&ours), Choice::NoPolicy));
+        assert!(matches!(policies.choose(&ours), SelectedPolicy::NoPolicy));
     }
 
     #[test]

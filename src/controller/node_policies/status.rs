@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Event;
 
-use super::assess::NodesOfPolicy;
-use super::classes::ClassesOfPolicy;
-use super::guard::Guarded;
+use super::guard::GuardResult;
+use super::node_state::NodesOfPolicy;
 use super::policies::NodePolicy;
+use super::runtime_classes::ClassesOfPolicy;
 use crate::api::{BuildCount, DriftedNode, TaintMode, WindowsNodePolicyStatus};
-use crate::controller::conditions::{Statement, Told, conditions};
+use crate::controller::conditions::{ConditionUpdate, EventPolicy, conditions};
 use crate::model::text::{cut, list};
 
 pub mod write;
@@ -24,9 +24,9 @@ const LONGEST_BRIEF: usize = 512;
 
 /// What is known of a policy besides how its nodes stand.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct PolicyFacts {
     /// What the guard has found.
-    pub guarded: Guarded,
+    pub guarded: GuardResult,
     /// Nodes that could not be written, with the reason.
     pub failures: Vec<String>,
     /// Nodes whose labels or taints another writer changes again and again.
@@ -42,7 +42,7 @@ const CLASSES_READY: &str = "RuntimeClassesReady";
 pub fn status_of(
     policy: &NodePolicy,
     nodes: &NodesOfPolicy,
-    known: &Known,
+    known: &PolicyFacts,
     before: Option<&WindowsNodePolicyStatus>,
     now: Timestamp,
 ) -> WindowsNodePolicyStatus {
@@ -79,7 +79,7 @@ pub fn status_of(
 pub fn news_of(
     policy: &NodePolicy,
     nodes: &NodesOfPolicy,
-    known: &Known,
+    known: &PolicyFacts,
     before: Option<&WindowsNodePolicyStatus>,
 ) -> Vec<Event> {
     let before = before.map_or(&[][..], |before| &before.conditions);
@@ -93,7 +93,7 @@ fn number(count: usize) -> i32 {
 }
 
 /// What is said of a policy, the most urgent first, but whether it is ready.
-fn statements(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &Known) -> Vec<Statement> {
+fn statements(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Vec<ConditionUpdate> {
     let mut statements = vec![
         refused(policy, nodes, known),
         contested(nodes, known),
@@ -105,7 +105,11 @@ fn statements(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &Known) -> Vec<
 }
 
 /// What keeps the policy from being ready, most urgent first: a reason, and a line.
-fn problem(policy: &NodePolicy, known: &Known, statements: &[Statement]) -> Option<(&'static str, String)> {
+fn problem(
+    policy: &NodePolicy,
+    known: &PolicyFacts,
+    statements: &[ConditionUpdate],
+) -> Option<(&'static str, String)> {
     let brief = |text: &str| cut(text, LONGEST_BRIEF).into_owned();
     if let Some(why) = &policy.unusable {
         let text = format!("{why}; until it can be read nothing is set and nothing taken back");
@@ -121,7 +125,7 @@ fn problem(policy: &NodePolicy, known: &Known, statements: &[Statement]) -> Opti
     (!policy.left_out.is_empty()).then(|| ("LeftOut", brief(&policy.left_out.join("; "))))
 }
 
-fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Statement {
+fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> ConditionUpdate {
     let nodes = of.nodes;
     let (holds, reason, message) = match problem {
         Some((reason, message)) => (false, *reason, message.clone()),
@@ -153,18 +157,18 @@ fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Statem
             ),
         ),
     };
-    Statement {
+    ConditionUpdate {
         kind: "Ready",
         holds,
         is_bad: !holds,
         reason,
         brief: message.clone(),
         message,
-        told: Told::Never,
+        events: EventPolicy::Never,
     }
 }
 
-fn contested(nodes: &NodesOfPolicy, known: &Known) -> Statement {
+fn contested(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
     let parts = |most: usize| {
         let mut parts = Vec::new();
         if !nodes.contested.is_empty() {
@@ -195,14 +199,14 @@ fn contested(nodes: &NodesOfPolicy, known: &Known) -> Statement {
     if statement.is_bad {
         statement.brief = cut(&parts(BRIEF).join("; "), LONGEST_BRIEF).into_owned();
     }
-    statement.told(Told::Reasons)
+    statement.with_events(EventPolicy::Reasons)
 }
 
-fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &Known) -> Statement {
+fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
     let waits = !nodes.waiting.is_empty() && policy.stored.spec.taints.mode == TaintMode::Apply;
     let (parts, reason) = match &known.guarded {
-        Guarded::Refused { message, .. } if waits => (vec![message.clone()], "WouldHurt"),
-        Guarded::Unknown(why) if waits => {
+        GuardResult::Refused { message, .. } if waits => (vec![message.clone()], "WouldHurt"),
+        GuardResult::Unknown(why) if waits => {
             let text = format!("not set, because it cannot be known whether a workload would be hurt: {why}");
             (vec![text], "NotKnown")
         }
@@ -210,13 +214,13 @@ fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &Known) -> Stateme
     };
     let quiet = "no taint is held back";
     let mut statement = where_any("TaintsRefused", &parts, reason, "NobodyHurt", quiet);
-    if let (Guarded::Refused { brief, .. }, true) = (&known.guarded, statement.is_bad) {
+    if let (GuardResult::Refused { brief, .. }, true) = (&known.guarded, statement.is_bad) {
         statement.brief = cut(brief, LONGEST_BRIEF).into_owned();
     }
-    statement.told(Told::Reasons)
+    statement.with_events(EventPolicy::Reasons)
 }
 
-fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> Statement {
+fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
     let parts = nodes.overlapping.iter().map(|(other, node)| {
         let first = policy.name.as_str().min(other);
         format!(
@@ -234,7 +238,7 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> Statement {
     )
 }
 
-fn unsupported(nodes: &NodesOfPolicy) -> Statement {
+fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
     let parts = nodes.unsupported.iter().map(|(build, nodes)| {
         let product = build.release().map_or("an unknown release", |release| release.product);
         format!(
@@ -250,13 +254,13 @@ fn unsupported(nodes: &NodesOfPolicy) -> Statement {
         "every known build is supported, or not known",
     );
     // Nothing is done about it, so it keeps nothing from being ready.
-    Statement {
+    ConditionUpdate {
         is_bad: false,
         ..statement
     }
 }
 
-fn classes(classes: &ClassesOfPolicy) -> Statement {
+fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {
     let mut message = match classes.names.as_slice() {
         [] => "there is no Windows node, and no class, yet".to_owned(),
         names => names.join(", "),
@@ -266,10 +270,10 @@ fn classes(classes: &ClassesOfPolicy) -> Statement {
         message.push_str(more);
     }
     let brief = in_brief(&classes.problems, &message);
-    let amiss = (!classes.problems.is_empty()).then(|| ("Problem", message.clone()));
-    Statement {
+    let unmet = (!classes.problems.is_empty()).then(|| ("Problem", message.clone()));
+    ConditionUpdate {
         brief,
-        ..Statement::wanted(CLASSES_READY, amiss, ("AsWanted", &message))
+        ..ConditionUpdate::expect_true(CLASSES_READY, unmet, ("AsWanted", &message))
     }
 }
 
@@ -280,11 +284,11 @@ fn where_any(
     yes: &'static str,
     no: &'static str,
     quiet: &str,
-) -> Statement {
-    let amiss = (!parts.is_empty()).then(|| (yes, parts.join("; ")));
-    Statement {
+) -> ConditionUpdate {
+    let unmet = (!parts.is_empty()).then(|| (yes, parts.join("; ")));
+    ConditionUpdate {
         brief: in_brief(parts, quiet),
-        ..Statement::unwanted(kind, amiss, (no, quiet))
+        ..ConditionUpdate::expect_false(kind, unmet, (no, quiet))
     }
 }
 

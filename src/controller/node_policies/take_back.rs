@@ -7,15 +7,15 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::Settings;
-use super::classes::write::{Done, carry_out, users};
-use super::classes::{ClassChange, OwnedClass};
-use super::nodes::owned::Owned;
-use super::nodes::plan::{Keep, NodePlan, plan_to_take_back};
-use super::nodes::write::{Outcome, bring_about};
+use super::NodeControllerSettings;
+use super::nodes::apply::{ApplyResult, apply};
+use super::nodes::ownership::NodeOwnership;
+use super::nodes::plan::{KeepOptions, NodePlan, plan_revert};
+use super::runtime_classes::write::{ClassWriteResult, carry_out, users};
+use super::runtime_classes::{ClassChange, OwnedClass};
 use super::writer::Writer;
 use crate::cluster::errors::answered;
-use crate::cluster::node::{NodeView, OWNED_ANNOTATION, StoredNode};
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use crate::cluster::survey::PAGE;
 use crate::model::node::{NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::text::list;
@@ -25,16 +25,16 @@ const NAMED: usize = 10;
 
 /// What stays in the cluster, and is Transom's no longer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Options {
+pub struct RevertOptions {
     /// What stays on nodes; the build label always does.
-    pub on_nodes: Keep,
+    pub on_nodes: KeepOptions,
     /// RuntimeClasses.
     pub keep_runtime_classes: bool,
 }
 
 /// What was taken back.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
+pub struct RevertReport {
     /// The nodes that were changed.
     pub nodes: Vec<String>,
     /// The RuntimeClasses that were deleted.
@@ -47,7 +47,7 @@ pub struct Report {
     pub failures: Vec<String>,
 }
 
-impl Report {
+impl RevertReport {
     /// Whether nothing of ours is left, but what was to be kept.
     pub fn is_complete(&self) -> bool {
         self.kept.is_empty() && self.failures.is_empty()
@@ -58,10 +58,10 @@ impl Report {
 /// controller, and any number of times; goes on where something is refused, and reports it.
 ///
 /// No controller must run meanwhile, or it would write everything again.
-pub async fn take_back_everything(client: &Client, options: Options) -> Report {
-    let per_second = Settings::default().writes_per_second;
+pub async fn take_back_everything(client: &Client, options: RevertOptions) -> RevertReport {
+    let per_second = NodeControllerSettings::default().writes_per_second;
     let writer = Writer::new(client.clone(), None, None, per_second);
-    let mut report = Report::default();
+    let mut report = RevertReport::default();
     nodes(&writer, options, &mut report).await;
     if !options.keep_runtime_classes {
         runtime_classes(&writer, &mut report).await;
@@ -69,11 +69,11 @@ pub async fn take_back_everything(client: &Client, options: Options) -> Report {
     report
 }
 
-async fn nodes(writer: &Writer, options: Options, report: &mut Report) {
-    let decide = move |node: &NodeView| -> NodePlan { plan_to_take_back(node, options.on_nodes) };
-    let api: Api<StoredNode> = Api::all(writer.client.clone());
+async fn nodes(writer: &Writer, options: RevertOptions, report: &mut RevertReport) {
+    let decide = move |node: &NodeView| -> NodePlan { plan_revert(node, options.on_nodes) };
+    let api: Api<WatchedNode> = Api::all(writer.client.clone());
     let mut params = ListParams::default().limit(PAGE);
-    let mut left = Left::default();
+    let mut left = RemainingObjects::default();
     loop {
         let list = match answered(api.list(&params)).await {
             Ok(list) => list,
@@ -86,16 +86,16 @@ async fn nodes(writer: &Writer, options: Options, report: &mut Report) {
             }
             let (name, is_disputed) = (
                 node.name.clone(),
-                Owned::of(&node).is_err() || node.owned.is_none(),
+                NodeOwnership::of(&node).is_err() || node.owned.is_none(),
             );
-            match bring_about(writer, Arc::new(node), &decide).await {
-                Outcome::Wrote(node, _) => {
+            match apply(writer, Arc::new(node), &decide).await {
+                ApplyResult::Wrote(node, _) => {
                     left.note(&node, is_disputed, options.on_nodes);
                     report.nodes.push(name);
                 }
-                Outcome::Failed(why) => report.failures.push(format!("node {name}: {why}")),
-                Outcome::Stands(node) => left.note(&node, is_disputed, options.on_nodes),
-                Outcome::Gone => {}
+                ApplyResult::Failed(why) => report.failures.push(format!("node {name}: {why}")),
+                ApplyResult::Stands(node) => left.note(&node, is_disputed, options.on_nodes),
+                ApplyResult::Gone => {}
             }
         }
         match list.metadata.continue_.filter(|more| !more.is_empty()) {
@@ -108,14 +108,14 @@ async fn nodes(writer: &Writer, options: Options, report: &mut Report) {
 
 /// What looks like Transom's and stays, with the nodes.
 #[derive(Default)]
-struct Left {
+struct RemainingObjects {
     mirrors: Vec<String>,
     taints: BTreeMap<String, Vec<String>>,
 }
 
-impl Left {
+impl RemainingObjects {
     /// Looks at a node from which everything that is ours was taken. `is_disputed`: its annotation had been spoiled.
-    fn note(&mut self, node: &NodeView, is_disputed: bool, keep: Keep) {
+    fn note(&mut self, node: &NodeView, is_disputed: bool, keep: KeepOptions) {
         if !keep.labels && node.labels.contains_key(RESTRICTED_BUILD_LABEL) {
             self.mirrors.push(node.name.clone());
         }
@@ -148,7 +148,7 @@ impl Left {
     }
 }
 
-async fn runtime_classes(writer: &Writer, report: &mut Report) {
+async fn runtime_classes(writer: &Writer, report: &mut RevertReport) {
     let api: Api<RuntimeClass> = Api::all(writer.client.clone());
     let list = match answered(api.list(&ListParams::default())).await {
         Ok(list) => list.items,
@@ -180,15 +180,15 @@ async fn runtime_classes(writer: &Writer, report: &mut Report) {
     };
     for change in &ours {
         match carry_out(writer, change, &users).await {
-            Done::Yes => report.runtime_classes.push(change.name().to_owned()),
-            Done::Later => {
+            ClassWriteResult::Yes => report.runtime_classes.push(change.name().to_owned()),
+            ClassWriteResult::Later => {
                 let why = "it was changed meanwhile; do it once more";
                 report
                     .failures
                     .push(format!("RuntimeClass {}: {why}", change.name()));
             }
-            Done::InUse(why) => report.kept.push(why),
-            Done::Failed(why) => report.failures.push(why),
+            ClassWriteResult::InUse(why) => report.kept.push(why),
+            ClassWriteResult::Failed(why) => report.failures.push(why),
         }
     }
 }

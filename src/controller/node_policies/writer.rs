@@ -7,9 +7,9 @@ use kube::Client;
 use kube::api::PatchParams;
 use kube::runtime::events::{Event, Recorder};
 
-use crate::cluster::errors::{Failure, answered};
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
-use crate::cluster::pace::Pace;
+use crate::cluster::rate_limit::RateLimiter;
 
 /// By this name the API server remembers who wrote a field.
 pub const FIELD_MANAGER: &str = "transom";
@@ -23,7 +23,7 @@ pub struct Writer {
     leadership: Option<Leadership>,
     /// Tells people what was changed; `None` where a person cleans up, and sees it.
     recorder: Option<Recorder>,
-    pace: Arc<Pace>,
+    pace: Arc<RateLimiter>,
 }
 
 impl Writer {
@@ -38,7 +38,7 @@ impl Writer {
             client,
             leadership,
             recorder,
-            pace: Arc::new(Pace::per_second(per_second)),
+            pace: Arc::new(RateLimiter::per_second(per_second)),
         }
     }
 
@@ -49,10 +49,10 @@ impl Writer {
     pub async fn write<T>(
         &self,
         request: impl Future<Output = Result<T, kube::Error>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, ApiError> {
         self.pace.turn().await;
         if self.leadership.as_ref().is_some_and(|leader| !leader.holds()) {
-            return Err(Failure::Other("leadership was lost".to_owned()));
+            return Err(ApiError::Other("leadership was lost".to_owned()));
         }
         answered(request).await
     }

@@ -1,7 +1,7 @@
 //! Whether the nodes carry the label by which placement requires builds: the condition for a policy's status.
 
 use crate::api::DecodedPolicy;
-use crate::controller::conditions::{Statement, Told};
+use crate::controller::conditions::{ConditionUpdate, EventPolicy};
 use crate::model::facts::Facts;
 use crate::model::node::Host;
 use crate::model::policy::{PlacementMode, Policy};
@@ -10,7 +10,7 @@ use crate::model::text::list;
 use super::MOST_NAMES;
 
 /// The condition. `decoded` is what of the policy counts, if anything.
-pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Statement {
+pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> ConditionUpdate {
     let policy = decoded.map(|decoded| &decoded.policy.policy);
     let missing = policy.map_or_else(Vec::new, |policy| missing(policy, facts));
     let message = |policy: &Policy| {
@@ -28,13 +28,13 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> St
             missing.len()
         )
     };
-    let amiss = policy.filter(|_| !missing.is_empty());
-    let amiss = amiss.map(|policy| ("NodesWithoutLabel", message(policy)));
-    let well = (
+    let unmet = policy.filter(|_| !missing.is_empty());
+    let unmet = unmet.map(|policy| ("NodesWithoutLabel", message(policy)));
+    let met = (
         "NoneMissing",
         "no node lacks a label by which placement would require its build",
     );
-    Statement::wanted("BuildLabelsPresent", amiss, well).told(Told::Turns)
+    ConditionUpdate::expect_true("BuildLabelsPresent", unmet, met).with_events(EventPolicy::Turns)
 }
 
 /// The nodes without the label, where placement may have to require it: the cluster has several builds.

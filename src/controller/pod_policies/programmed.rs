@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::api::DecodedPolicy;
-use crate::cluster::view::ClusterView;
-use crate::controller::conditions::{Statement, Told};
-use crate::engine::effective::PolicySet;
+use crate::cluster::cache::ClusterCache;
+use crate::controller::conditions::{ConditionUpdate, EventPolicy};
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
-use crate::registration::configurations::{Configurations, Gap};
+use crate::registration::configurations::{Configurations, CoverageGap};
 
 /// The condition. `decoded` is what of the policy counts, if anything; `unreached` what is to be said where calls of the API
 /// server do not arrive.
@@ -16,9 +16,9 @@ pub(super) fn programmed(
     registered: &Configurations,
     unreached: Option<&str>,
     set: &PolicySet,
-    view: &ClusterView,
+    view: &ClusterCache,
     facts: &Facts,
-) -> Statement {
+) -> ConditionUpdate {
     let gaps = decoded.map_or_else(Vec::new, |decoded| {
         let stored = &decoded.policy;
         let counts = |labels: &BTreeMap<String, String>| {
@@ -31,22 +31,22 @@ pub(super) fn programmed(
             .filter(|(_, labels)| counts(labels));
         registered.gaps(stored, &facts.pool_labels, &namespaces)
     });
-    let unreached = unreached.map(|said| Gap {
+    let unreached = unreached.map(|said| CoverageGap {
         reason: "CallsDoNotArrive",
         message: said.to_owned(),
     });
-    let amiss = unreached.into_iter().chain(registered.amiss());
-    let gaps: Vec<Gap> = amiss.chain(gaps).collect();
+    let unmet = unreached.into_iter().chain(registered.problems());
+    let gaps: Vec<CoverageGap> = unmet.chain(gaps).collect();
     let message = || {
         gaps.iter()
             .map(|gap| gap.message.as_str())
             .collect::<Vec<_>>()
             .join("; ")
     };
-    let amiss = gaps.first().map(|first| (first.reason, message()));
-    let well = (
+    let unmet = gaps.first().map(|first| (first.reason, message()));
+    let met = (
         "Programmed",
         "the webhook configurations have everything that the policy needs",
     );
-    Statement::wanted("Programmed", amiss, well).told(Told::Reasons)
+    ConditionUpdate::expect_true("Programmed", unmet, met).with_events(EventPolicy::Reasons)
 }

@@ -8,36 +8,36 @@ use jiff::civil::date;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
-use super::{Report, Teller, reports};
+use super::{EventDeduper, StatusUpdate, reports};
 use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
+use crate::cluster::cache::{CachedNamespace, ClusterCache, LabelAuthor};
 use crate::cluster::node::NodeView;
-use crate::cluster::policies::Outcome;
-use crate::cluster::revisions::{RevisionView, revision_of};
-use crate::cluster::snapshot::{Snapshot, Snapshots};
-use crate::cluster::view::{ClusterView, LabelAuthor, NamespaceView};
-use crate::engine::effective::{Asker, PolicySet};
+use crate::cluster::policy_store::PolicyState;
+use crate::cluster::revisions::{StoredRevision, revision_of};
+use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
 use crate::model::policy::{Action, PlacementMode, Policy};
 
 /// Snapshots of views that follow one another.
-struct Policies {
-    snapshots: Snapshots,
+struct PolicyHistory {
+    snapshots: SnapshotBuilder,
     latest: Snapshot,
 }
 
-impl Default for Policies {
+impl Default for PolicyHistory {
     fn default() -> Self {
-        let snapshots = Snapshots::new(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), []);
-        Policies {
+        let snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), []);
+        PolicyHistory {
             latest: snapshots.unknown(),
             snapshots,
         }
     }
 }
 
-impl Policies {
-    fn update(&mut self, view: &ClusterView) -> Arc<PolicySet> {
+impl PolicyHistory {
+    fn update(&mut self, view: &ClusterCache) -> Arc<PolicySet> {
         let view = Arc::new(view.clone());
         self.latest = self
             .snapshots
@@ -45,16 +45,16 @@ impl Policies {
         Arc::clone(&self.latest.policies)
     }
 
-    fn outcomes(&self) -> &BTreeMap<String, Outcome> {
+    fn outcomes(&self) -> &BTreeMap<String, PolicyState> {
         &self.latest.outcomes
     }
 
     /// The reports on policies as they stand in a view, given the last update.
-    fn reports(&self, view: &ClusterView, now: Timestamp) -> Vec<Report> {
+    fn reports(&self, view: &ClusterCache, now: Timestamp) -> Vec<StatusUpdate> {
         reports(&self.seen(view), now).collect()
     }
 
-    fn seen(&self, view: &ClusterView) -> Snapshot {
+    fn seen(&self, view: &ClusterCache) -> Snapshot {
         Snapshot {
             view: Arc::new(view.clone()),
             ..self.latest.clone()
@@ -76,27 +76,27 @@ fn stored(name: &str, spec: &Value) -> Value {
     })
 }
 
-fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterView {
+fn view(policies: &[Value], namespaces: &[(&str, &[(&str, &str)])]) -> ClusterCache {
     let namespace = |(name, labels): &(&str, &[(&str, &str)])| {
         let labels: BTreeMap<String, String> = labels
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect();
-        let seen = NamespaceView {
+        let seen = CachedNamespace {
             left_out_by: Vec::new(),
             injections: BTreeMap::new(),
             uid: format!("{name}-1"),
             labels,
-            ..NamespaceView::default()
+            ..CachedNamespace::default()
         };
         ((*name).to_owned(), Arc::new(seen))
     };
-    ClusterView {
+    ClusterCache {
         namespaces: namespaces.iter().map(namespace).collect(),
         pod_policies: (policies.iter())
             .map(|policy| (name_of(policy).to_owned(), Arc::new(policy.clone())))
             .collect(),
-        ..ClusterView::default()
+        ..ClusterCache::default()
     }
 }
 
@@ -114,7 +114,7 @@ fn next_generation(policy: &Value, spec: &Value) -> Value {
 }
 
 fn effective(set: &PolicySet) -> Policy {
-    let asker = Asker {
+    let asker = PolicyQuery {
         namespace: "web",
         labels: None,
         user: "",
@@ -128,18 +128,18 @@ fn now() -> Timestamp {
     "2026-06-01T12:00:00.5Z".parse().unwrap()
 }
 
-fn report<'r>(reports: &'r [Report], name: &str) -> &'r Report {
+fn report<'r>(reports: &'r [StatusUpdate], name: &str) -> &'r StatusUpdate {
     reports.iter().find(|report| report.name == name).unwrap()
 }
 
-fn condition<'r>(report: &'r Report, kind: &str) -> &'r Condition {
+fn condition<'r>(report: &'r StatusUpdate, kind: &str) -> &'r Condition {
     (report.status.conditions.iter())
         .find(|condition| condition.type_ == kind)
         .unwrap()
 }
 
 /// The view as it is after the reports were written.
-fn written(mut view: ClusterView, reports: &[Report]) -> ClusterView {
+fn written(mut view: ClusterCache, reports: &[StatusUpdate]) -> ClusterCache {
     for report in reports {
         let policy = Arc::make_mut(view.pod_policies.get_mut(&report.name).unwrap());
         policy["status"] = json!(report.status);
@@ -154,7 +154,7 @@ fn written(mut view: ClusterView, reports: &[Report]) -> ClusterView {
 
 #[test]
 fn without_a_stored_policy_nothing_is_denied_or_changed() {
-    let policy = effective(&Policies::default().update(&view(&[], &[])));
+    let policy = effective(&PolicyHistory::default().update(&view(&[], &[])));
     assert_eq!(
         (policy.validation, policy.placement),
         (Action::Audit, PlacementMode::DryRun)
@@ -163,7 +163,7 @@ fn without_a_stored_policy_nothing_is_denied_or_changed() {
 
 #[test]
 fn pruning_the_last_policy_takes_enforcement_away() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let deny = stored("p", &json!({"mode": "Enforce"}));
     assert_eq!(
         effective(&policies.update(&view(&[deny], &[]))).validation,
@@ -178,7 +178,7 @@ fn pruning_the_last_policy_takes_enforcement_away() {
 
 #[test]
 fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let good = stored("p", &json!({"mode": "Warn"}));
     policies.update(&view(std::slice::from_ref(&good), &[]));
     let bad = next_generation(&good, &json!({"mode": "Deny"}));
@@ -221,24 +221,24 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
 }
 
 /// The same view with the revision of this version of a policy.
-fn keeping(mut view: ClusterView, version: &Value) -> ClusterView {
+fn keeping(mut view: ClusterCache, version: &Value) -> ClusterCache {
     let revision = revision_of("transom-system", version);
     let name = revision.metadata.name.clone().unwrap();
     view.revisions
-        .insert(name, Arc::new(RevisionView::of(revision).unwrap()));
+        .insert(name, Arc::new(StoredRevision::of(revision).unwrap()));
     view
 }
 
 #[test]
 fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
-    let mut leader = Policies::default();
+    let mut leader = PolicyHistory::default();
     let good = stored("p", &json!({"mode": "Enforce"}));
     leader.update(&view(std::slice::from_ref(&good), &[]));
     let bad = next_generation(&good, &json!({"mode": "Deny"}));
     let seen = view(std::slice::from_ref(&bad), &[]);
     let kept = keeping(seen.clone(), &good);
 
-    let mut starts = Policies::default();
+    let mut starts = PolicyHistory::default();
     assert_eq!(effective(&starts.update(&kept)).validation, Action::Deny);
     assert!(starts.seen(&kept).lacking().is_empty());
     // It leads, and says the same as the leader of before.
@@ -252,7 +252,7 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     assert_eq!(reports[0].status.effective.as_ref().unwrap().generation, 1);
 
     // The revision may come with a later view than the policy.
-    let mut late = Policies::default();
+    let mut late = PolicyHistory::default();
     assert_eq!(effective(&late.update(&seen)).validation, Action::Audit);
     assert_eq!(effective(&late.update(&kept)).validation, Action::Deny);
 
@@ -268,7 +268,7 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     let several = [&older, &second, &unreadable];
     let several = several.into_iter().fold(view(&[newer], &[]), keeping);
     assert_eq!(
-        effective(&Policies::default().update(&several)).validation,
+        effective(&PolicyHistory::default().update(&several)).validation,
         Action::Deny
     );
 }
@@ -282,7 +282,7 @@ fn neither_a_status_nor_the_revision_of_another_policy_or_of_a_later_generation_
     bad["status"] = json!({"lastGood": {"generation": 1, "spec": weak.to_string()},
         "effective": {"generation": 1, "validation": "Disabled"}});
     let seen = view(std::slice::from_ref(&bad), &[]);
-    let mut knows = Policies::default();
+    let mut knows = PolicyHistory::default();
     knows.update(&view(std::slice::from_ref(&good), &[]));
     assert_eq!(effective(&knows.update(&seen)).validation, Action::Deny);
     let mut of_another = stored("p", &weak);
@@ -292,7 +292,7 @@ fn neither_a_status_nor_the_revision_of_another_policy_or_of_a_later_generation_
     let same_generation = next_generation(&good, &weak);
     for planted in [of_another, later, same_generation] {
         let seen = keeping(seen.clone(), &planted);
-        let set = Policies::default().update(&seen);
+        let set = PolicyHistory::default().update(&seen);
         // The built-in policy: nothing is known of an earlier version.
         assert_eq!(effective(&set).validation, Action::Audit, "{planted}");
         assert_eq!(
@@ -319,7 +319,7 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
         // Another version of Transom can read it.
         (accepted("True", "Accepted"), true),
     ] {
-        let mut starts = Policies::default();
+        let mut starts = PolicyHistory::default();
         let seen = view(&[bad(&status)], &[]);
         assert_eq!(
             effective(&starts.update(&seen)).validation,
@@ -337,7 +337,7 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
 
 #[test]
 fn every_problem_is_told_and_an_event_still_says_what_counts() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let good = stored("p", &json!({}));
     policies.update(&view(std::slice::from_ref(&good), &[]));
     let exemptions: Vec<Value> = (0..30)
@@ -374,17 +374,17 @@ fn every_problem_is_told_and_an_event_still_says_what_counts() {
 
 #[test]
 fn a_policy_made_anew_under_an_old_name_does_not_inherit_what_counted() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     policies.update(&view(&[stored("p", &json!({"mode": "Warn"}))], &[]));
     let mut other = stored("p", &json!({"mode": "Deny"}));
     other["metadata"]["uid"] = json!("p-2");
     policies.update(&view(&[other], &[]));
-    assert!(matches!(policies.outcomes()["p"], Outcome::Skipped { .. }));
+    assert!(matches!(policies.outcomes()["p"], PolicyState::Skipped { .. }));
 }
 
 #[test]
 fn an_unusable_policy_that_was_never_good_does_not_count_and_says_what_does() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let bad = stored("bad", &json!({"mode": "Deny"}));
     let alone = view(std::slice::from_ref(&bad), &[]);
     assert_eq!(effective(&policies.update(&alone)).validation, Action::Audit);
@@ -407,7 +407,7 @@ fn an_unusable_policy_that_was_never_good_does_not_count_and_says_what_does() {
 
 #[test]
 fn after_a_rollback_the_rest_of_a_policy_counts() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let spec = json!({"mode": "Warn", "tomorrow": 1,
         "validation": {"rules": {"run-as-usr": "Deny", "host-pid": "Audit"}},
         "placement": {"runtimeClasses": [{"release": "ltsc2040", "name": "windows-2040"}]}});
@@ -433,7 +433,7 @@ fn after_a_rollback_the_rest_of_a_policy_counts() {
 
 #[test]
 fn a_status_that_says_it_already_is_not_written_again() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let spec = json!({"validation": {"rules": {"unknown-one": "Deny"}}});
     let seen = view(&[stored("a", &spec), stored("b", &json!({}))], &[("web", &[])]);
     let set = policies.update(&seen);
@@ -448,7 +448,7 @@ fn a_status_that_says_it_already_is_not_written_again() {
 
 #[test]
 fn conditions_of_others_and_the_time_of_the_last_change_are_kept() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let foreign = json!({"type": "Reviewed", "status": "True", "reason": "ByTeam", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let ready = json!({"type": "Ready", "status": "True", "reason": "Old", "message": "old",
@@ -471,7 +471,7 @@ fn conditions_of_others_and_the_time_of_the_last_change_are_kept() {
 
 #[test]
 fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let team = json!({"priority": 5, "namespaceSelector": {"matchLabels": {"team": "x"}}});
     let all = [
         stored("a", &json!({})),
@@ -533,7 +533,7 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
 
 #[test]
 fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let team = json!({"priority": 5, "namespaceSelector": {"matchLabels": {"team": "x"}}});
     let all = [stored("base", &json!({"mode": "Warn"})), stored("team", &team)];
     let namespaces: [(&str, &[(&str, &str)]); 5] = [
@@ -565,7 +565,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     assert!(
         said("team").contains("on 1 of the namespaces where the policy counts: db (transom.dev/ignore=yes);")
     );
-    let notes = |reports: &[Report]| -> Vec<&str> {
+    let notes = |reports: &[StatusUpdate]| -> Vec<&str> {
         let notes = reports.iter().flat_map(|report| &report.news);
         notes.map(|note| note.reason).collect()
     };
@@ -586,7 +586,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
 
 #[test]
 fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let namespaces: [(&str, &[(&str, &str)]); 4] = [
         ("audit", &[("transom.dev/mode", "Audit")]),
         ("db", &[("transom.dev/ignore", "")]),
@@ -598,7 +598,7 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     ];
     let mut seen = view(&[stored("base", &json!({"mode": "Warn"}))], &namespaces);
     policies.update(&seen);
-    let mut teller = Teller::default();
+    let mut teller = EventDeduper::default();
     let (due, more) = teller.due(&policies.seen(&seen), now());
     assert!(!more);
     let messages: Vec<&str> = due.iter().map(|note| note.message.as_str()).collect();
@@ -617,12 +617,12 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
         ]
     );
     for note in &due {
-        teller.tell(note.clone());
+        teller.publish(note.clone());
     }
     assert_eq!(teller.due(&policies.seen(&seen), now()), (vec![], false));
 
     // After a restart the Events have the same names, so that the API server refuses to store them twice.
-    let (again, _) = Teller::default().due(&policies.seen(&seen), now());
+    let (again, _) = EventDeduper::default().due(&policies.seen(&seen), now());
     assert_eq!(again, due);
     // What is made anew under an old name is another namespace.
     let web = seen.namespaces.get_mut("web").unwrap();
@@ -655,16 +655,16 @@ fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
         ),
         ("kube-system", vec![author("transom.dev/ignore", 0)]),
     ] {
-        let namespace = NamespaceView {
+        let namespace = CachedNamespace {
             uid: name.to_owned(),
             left_out_by: authors,
-            ..NamespaceView::default()
+            ..CachedNamespace::default()
         };
         seen.namespaces.insert(name.to_owned(), Arc::new(namespace));
     }
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     policies.update(&seen);
-    let (due, _) = Teller::default().due(&policies.seen(&seen), now());
+    let (due, _) = EventDeduper::default().due(&policies.seen(&seen), now());
     let said: Vec<_> = due
         .iter()
         .map(|note| (note.reason, note.message.as_str()))
@@ -684,21 +684,21 @@ fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
 fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
     let mut seen = view(&[], &[]);
     for i in 0..45 {
-        let namespace = NamespaceView {
+        let namespace = CachedNamespace {
             uid: i.to_string(),
             labels: [("transom.dev/validation".to_owned(), "no".to_owned())].into(),
-            ..NamespaceView::default()
+            ..CachedNamespace::default()
         };
         seen.namespaces.insert(format!("n{i}"), Arc::new(namespace));
     }
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     policies.update(&seen);
-    let mut teller = Teller::default();
+    let mut teller = EventDeduper::default();
     let rounds = (0..4).map(|_| {
         let (due, more) = teller.due(&policies.seen(&seen), now());
         let count = due.len();
         for note in due {
-            teller.tell(note);
+            teller.publish(note);
         }
         (count, more)
     });
@@ -710,7 +710,7 @@ fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
 
 #[test]
 fn an_exemption_that_has_expired_is_named_from_the_day_after() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let exemption = |expires: &str| {
         json!({"name": expires, "expires": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
             "groups": ["g"]})
@@ -741,7 +741,7 @@ fn an_exemption_that_has_expired_is_named_from_the_day_after() {
 
 #[test]
 fn an_exemption_is_told_of_before_its_last_day() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let exemption = |expires: &str| {
         json!({"name": expires, "expires": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
             "groups": ["g"]})
@@ -756,7 +756,7 @@ fn an_exemption_is_told_of_before_its_last_day() {
         "exemptions that end within 14 days: \"team-a until 2026-06-15: old chart\"; renew them, or mend what they lift before"
     );
     // An Event says it too, and once more when another one is near.
-    let tells = |reports: &[Report]| {
+    let tells = |reports: &[StatusUpdate]| {
         let mut news = reports.iter().flat_map(|report| &report.news);
         news.any(|said| said.is_bad && said.message.contains("end within 14 days"))
     };
@@ -770,12 +770,12 @@ fn an_exemption_is_told_of_before_its_last_day() {
 
 #[test]
 fn a_policy_counts_where_it_is_asked_about_and_nowhere_else() {
-    let mut policies = Policies {
-        snapshots: Snapshots::new(
+    let mut policies = PolicyHistory {
+        snapshots: SnapshotBuilder::new(
             Facts::new(Facts::KUBERNETES, date(2026, 6, 1)),
             ["transom-system".to_owned()],
         ),
-        ..Policies::default()
+        ..PolicyHistory::default()
     };
     let namespaces: [(&str, &[(&str, &str)]); 6] = [
         ("web", &[]),
@@ -793,7 +793,7 @@ fn a_policy_counts_where_it_is_asked_about_and_nowhere_else() {
 
 #[test]
 fn messages_stay_within_what_the_api_server_takes() {
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     let rules: serde_json::Map<String, Value> = (0..500)
         .map(|i| (format!("{i}{}", "ü".repeat(200)), json!("Deny")))
         .collect();
@@ -836,7 +836,7 @@ fn messages_stay_within_what_the_api_server_takes() {
 
 #[test]
 fn nonsense_in_place_of_an_object_is_skipped() {
-    let mut seen = ClusterView::default();
+    let mut seen = ClusterCache::default();
     for (i, object) in [
         json!(null),
         json!([]),
@@ -847,10 +847,10 @@ fn nonsense_in_place_of_an_object_is_skipped() {
     {
         seen.pod_policies.insert(format!("p{i}"), Arc::new(object));
     }
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     policies.update(&seen);
     assert_eq!(policies.reports(&seen, now()).len(), 3);
-    assert!(matches!(policies.outcomes()["p2"], Outcome::Skipped { .. }));
+    assert!(matches!(policies.outcomes()["p2"], PolicyState::Skipped { .. }));
 }
 
 #[test]
@@ -879,7 +879,7 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
             let keeper = WindowsNodePolicy::new("default", WindowsNodePolicySpec::default());
             view.node_policies.insert("default".to_owned(), Arc::new(keeper));
         }
-        let mut policies = Policies::default();
+        let mut policies = PolicyHistory::default();
         policies.update(&view);
         let reports = policies.reports(&view, now());
         let said = condition(report(&reports, "p"), "BuildLabelsPresent");
@@ -937,7 +937,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
             ("kube-system", &[]),
         ],
     );
-    let mut policies = Policies::default();
+    let mut policies = PolicyHistory::default();
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
     let without = condition(report(&reports, "last"), "NamespacesWithoutPolicy");
@@ -986,19 +986,19 @@ fn a_namespace_that_loses_its_policy_is_told_once() {
             ("kube-system", selected),
         ],
     );
-    let mut policies = Policies::default();
-    let mut teller = Teller::default();
-    let mut due = |seen: &ClusterView| {
+    let mut policies = PolicyHistory::default();
+    let mut teller = EventDeduper::default();
+    let mut due = |seen: &ClusterCache| {
         policies.update(seen);
         let (due, _) = teller.due(&policies.seen(seen), now());
         for note in &due {
-            teller.tell(note.clone());
+            teller.publish(note.clone());
         }
         due
     };
     // What has had none since this replica began is not told.
     assert_eq!(due(&seen), vec![]);
-    let without_label = |seen: &mut ClusterView, name: &str| {
+    let without_label = |seen: &mut ClusterCache, name: &str| {
         Arc::make_mut(seen.namespaces.get_mut(name).unwrap())
             .labels
             .clear();

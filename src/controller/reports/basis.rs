@@ -17,7 +17,7 @@ const SELDOM: Duration = Duration::from_secs(600);
 
 /// Which objects are to be judged anew.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Anew {
+pub enum Invalidation {
     /// None.
     #[default]
     None,
@@ -27,25 +27,25 @@ pub enum Anew {
     All,
 }
 
-impl Anew {
+impl Invalidation {
     /// This, and those of another namespace.
     #[must_use]
-    pub fn with(self, namespace: String) -> Anew {
-        self.and(Anew::In([namespace].into()))
+    pub fn with(self, namespace: String) -> Invalidation {
+        self.and(Invalidation::In([namespace].into()))
     }
 
     /// Both.
     #[must_use]
-    pub fn and(self, other: Anew) -> Anew {
+    pub fn and(self, other: Invalidation) -> Invalidation {
         match (self, other) {
-            (Anew::All, _) | (_, Anew::All) => Anew::All,
-            (Anew::None, other) | (other, Anew::None) => other,
-            (Anew::In(mut all), Anew::In(more)) => {
+            (Invalidation::All, _) | (_, Invalidation::All) => Invalidation::All,
+            (Invalidation::None, other) | (other, Invalidation::None) => other,
+            (Invalidation::In(mut all), Invalidation::In(more)) => {
                 all.extend(more);
                 if all.len() > MOST_NAMESPACES {
-                    Anew::All
+                    Invalidation::All
                 } else {
-                    Anew::In(all)
+                    Invalidation::In(all)
                 }
             }
         }
@@ -53,36 +53,36 @@ impl Anew {
 }
 
 /// Which objects were judged by other policies, or in other namespaces, than what is known now.
-pub fn changed(before: &Snapshot, now: &Snapshot) -> Anew {
+pub fn changed(before: &Snapshot, now: &Snapshot) -> Invalidation {
     if before.policies != now.policies
         || before.registered != now.registered
         || before.excluded != now.excluded
     {
-        return Anew::All;
+        return Invalidation::All;
     }
     let (old, new) = (&before.facts.namespaces, &now.facts.namespaces);
     if Arc::ptr_eq(old, new) {
-        return Anew::None;
+        return Invalidation::None;
     }
     // Of a namespace that is gone nothing is there to be judged.
     let differing = new.iter().filter(|(name, facts)| old.get(*name) != Some(*facts));
-    differing.fold(Anew::None, |anew, (name, _)| {
-        anew.and(Anew::In([name.clone()].into()))
+    differing.fold(Invalidation::None, |anew, (name, _)| {
+        anew.and(Invalidation::In([name.clone()].into()))
     })
 }
 
 /// What is known of the cluster besides, by which everything was judged last: nodes come and go all the time, and everything
 /// is not read anew each time.
 #[derive(Debug)]
-pub struct Ground {
+pub struct EvalInputs {
     judged_by: Arc<Snapshot>,
     since: Instant,
 }
 
-impl Ground {
+impl EvalInputs {
     /// Everything is judged by this from now on.
     pub fn new(judged_by: Arc<Snapshot>, since: Instant) -> Self {
-        Ground { judged_by, since }
+        EvalInputs { judged_by, since }
     }
 
     /// Whether everything is to be judged anew by this; from then on it is what everything is judged by.
@@ -92,9 +92,9 @@ impl Ground {
             return false;
         }
         let (before, facts) = (&self.judged_by.facts, &known.facts);
-        let is_other = !before.judges_as(facts) || (since >= SELDOM && before.hosts() != facts.hosts());
+        let is_other = !before.evaluates_as(facts) || (since >= SELDOM && before.hosts() != facts.hosts());
         if is_other {
-            *self = Ground::new(Arc::clone(known), now);
+            *self = EvalInputs::new(Arc::clone(known), now);
         }
         is_other
     }
@@ -107,7 +107,7 @@ mod tests {
     use jiff::civil::date;
 
     use super::*;
-    use crate::engine::effective::PolicySet;
+    use crate::engine::policy_set::PolicySet;
     use crate::model::facts::{Facts, NamespaceFacts};
     use crate::model::node::{Host, Taint};
     use crate::model::policy::Policy;
@@ -131,13 +131,13 @@ mod tests {
         let policy = Policy::cluster_default;
         let before = snapshot(&[("a", "x"), ("b", "x")], policy());
         let anew = |namespaces: &[(&str, &str)], policy| changed(&before, &snapshot(namespaces, policy));
-        assert_eq!(anew(&[("a", "x"), ("b", "x")], policy()), Anew::None);
-        assert_eq!(anew(&[("a", "x")], policy()), Anew::None, "it is gone");
-        let two = Anew::In(["b".to_owned(), "c".to_owned()].into());
+        assert_eq!(anew(&[("a", "x"), ("b", "x")], policy()), Invalidation::None);
+        assert_eq!(anew(&[("a", "x")], policy()), Invalidation::None, "it is gone");
+        let two = Invalidation::In(["b".to_owned(), "c".to_owned()].into());
         assert_eq!(anew(&[("a", "x"), ("b", "y"), ("c", "x")], policy()), two);
         let mut other = policy();
         other.name = "other".to_owned();
-        assert_eq!(anew(&[("a", "x"), ("b", "x")], other), Anew::All);
+        assert_eq!(anew(&[("a", "x"), ("b", "x")], other), Invalidation::All);
     }
 
     #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ mod tests {
             });
             Arc::new(snapshot)
         };
-        let mut ground = Ground::new(with("w1", &[]), at(0));
+        let mut ground = EvalInputs::new(with("w1", &[]), at(0));
         assert!(!ground.has_changed(&with("w2", &[]), at(61)), "of the same sort");
         assert!(!ground.has_changed(&with("w1", &["os"]), at(59)), "too soon");
         assert!(ground.has_changed(&with("w1", &["os"]), at(61)));
@@ -178,8 +178,8 @@ mod tests {
 
     #[test]
     fn many_namespaces_are_all() {
-        let one = |n: usize| Anew::In([n.to_string()].into());
-        let all = (0..30).map(one).fold(Anew::None, Anew::and);
-        assert_eq!(all, Anew::All);
+        let one = |n: usize| Invalidation::In([n.to_string()].into());
+        let all = (0..30).map(one).fold(Invalidation::None, Invalidation::and);
+        assert_eq!(all, Invalidation::All);
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::dialect::Dialect;
-use super::tell::Note;
+use super::dialect::ReportApi;
+use super::tell::OwnerEvent;
 
 /// Reports that wait to be written after a change: what is more is read anew later.
 const NEWS: usize = 64;
@@ -13,7 +13,7 @@ const REST: usize = 8;
 
 /// One report to write.
 #[derive(Debug)]
-pub struct Write {
+pub struct ReportWrite {
     /// The uid of its owner.
     pub uid: Box<str>,
     /// Its namespace.
@@ -21,48 +21,48 @@ pub struct Write {
     /// What it says.
     pub content: u64,
     /// The kind of report that it is.
-    pub dialect: Option<Dialect>,
+    pub dialect: Option<ReportApi>,
     /// The report.
     pub body: Value,
     /// What is told of the owner with it.
-    pub note: Option<Note>,
+    pub note: Option<OwnerEvent>,
 }
 
 /// Where writes are handed in.
 #[derive(Debug)]
-pub struct Desk {
-    news: mpsc::Sender<Write>,
-    rest: mpsc::Sender<Write>,
+pub struct WriteQueue {
+    news: mpsc::Sender<ReportWrite>,
+    rest: mpsc::Sender<ReportWrite>,
 }
 
 /// Where writes are taken from.
 #[derive(Debug)]
-pub struct Tray {
+pub struct WriteReceiver {
     /// After a change.
-    pub news: mpsc::Receiver<Write>,
+    pub news: mpsc::Receiver<ReportWrite>,
     /// Of a pass.
-    pub rest: mpsc::Receiver<Write>,
+    pub rest: mpsc::Receiver<ReportWrite>,
 }
 
 /// A desk and its tray.
-pub fn desk() -> (Desk, Tray) {
+pub fn desk() -> (WriteQueue, WriteReceiver) {
     let (news, take_news) = mpsc::channel(NEWS);
     let (rest, take_rest) = mpsc::channel(REST);
-    let tray = Tray {
+    let tray = WriteReceiver {
         news: take_news,
         rest: take_rest,
     };
-    (Desk { news, rest }, tray)
+    (WriteQueue { news, rest }, tray)
 }
 
-impl Desk {
+impl WriteQueue {
     /// Hands in what is due after a change; says whether there was room.
-    pub fn news(&self, write: Write) -> bool {
+    pub fn news(&self, write: ReportWrite) -> bool {
         self.news.try_send(write).is_ok()
     }
 
     /// Hands in what a pass has found, once there is room.
-    pub async fn rest(&self, write: Write) {
+    pub async fn rest(&self, write: ReportWrite) {
         // The tray is emptied for as long as passes are made.
         let _ = self.rest.send(write).await;
     }

@@ -3,13 +3,13 @@
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
 
-use crate::cluster::errors::{Failure, answered};
-use crate::model::named::named;
+use crate::cluster::errors::{ApiError, answered};
+use crate::model::string_enum::string_enum;
 
-named! {
+string_enum! {
     /// A kind of report that others read.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-    pub enum Dialect {
+    pub enum ReportApi {
         /// `Report` of `openreports.io/v1alpha1`.
         OpenReports = "openreports.io/v1alpha1",
         /// `PolicyReport` of `wgpolicyk8s.io/v1alpha2`, which it came from.
@@ -17,7 +17,7 @@ named! {
     }
 }
 
-impl Dialect {
+impl ReportApi {
     /// The `apiVersion` of its objects.
     pub fn api_version(self) -> &'static str {
         self.as_str()
@@ -26,16 +26,16 @@ impl Dialect {
     /// The `kind` of its objects.
     pub fn kind(self) -> &'static str {
         match self {
-            Dialect::OpenReports => "Report",
-            Dialect::PolicyReports => "PolicyReport",
+            ReportApi::OpenReports => "Report",
+            ReportApi::PolicyReports => "PolicyReport",
         }
     }
 
     /// The name of its objects in paths.
     pub fn plural(self) -> &'static str {
         match self {
-            Dialect::OpenReports => "reports",
-            Dialect::PolicyReports => "policyreports",
+            ReportApi::OpenReports => "reports",
+            ReportApi::PolicyReports => "policyreports",
         }
     }
 
@@ -50,10 +50,10 @@ impl Dialect {
     ///
     /// # Errors
     /// The API server does not tell.
-    pub async fn is_served(self, client: &Client) -> Result<bool, Failure> {
+    pub async fn is_served(self, client: &Client) -> Result<bool, ApiError> {
         match answered(client.list_api_group_resources(self.api_version())).await {
             Ok(list) => Ok(list.resources.iter().any(|it| it.name == self.plural())),
-            Err(Failure::Gone) => Ok(false),
+            Err(ApiError::Gone) => Ok(false),
             Err(failure) => Err(failure),
         }
     }
@@ -62,8 +62,8 @@ impl Dialect {
     ///
     /// # Errors
     /// The API server does not tell.
-    pub async fn of(client: &Client) -> Result<Option<Dialect>, Failure> {
-        for dialect in Dialect::ALL {
+    pub async fn of(client: &Client) -> Result<Option<ReportApi>, ApiError> {
+        for dialect in ReportApi::ALL {
             if dialect.is_served(client).await? {
                 return Ok(Some(dialect));
             }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures::io::AsyncBufRead;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::basis::Anew;
-use super::session::{Session, Source};
-use crate::cluster::stored::{Change, Changes, Ended, Stored};
-use crate::scan::World;
+use super::basis::Invalidation;
+use super::session::{ObjectSource, ReportsController};
+use crate::cluster::stored::{ObjectChange, ObjectList, ObjectWatch, WatchEnded};
+use crate::scan::EvalContext;
 
 /// The first wait after a failure; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
@@ -26,10 +26,10 @@ const MOST_BREAKS: u32 = 4;
 /// So long it is waited for what the reports say that are there.
 const ADOPTION: Duration = Duration::from_secs(10);
 
-impl Session<'_> {
+impl ReportsController<'_> {
     /// Follows the objects of one kind, for ever. The watch begins before everything is read, and goes on meanwhile: what
     /// changes is judged at once, and what was read of it before does not count.
-    pub async fn follow(&self, stored: Stored) {
+    pub async fn follow(&self, stored: ObjectList) {
         let doing = format!("cannot watch {}", stored.path);
         let mut wait = FIRST;
         let mut adopted = self.is_adopted.subscribe();
@@ -55,8 +55,8 @@ impl Session<'_> {
     }
 
     /// Reads everything, and then what is wished for.
-    async fn read_for_ever(&self, stored: Stored) -> Infallible {
-        let mut anew = Anew::All;
+    async fn read_for_ever(&self, stored: ObjectList) -> Infallible {
+        let mut anew = Invalidation::All;
         // What was wished for until now is in it.
         if let Some(wish) = self.wishes(stored) {
             wish.take();
@@ -68,7 +68,7 @@ impl Session<'_> {
     }
 
     /// Follows the changes from a version on; says why it cannot go on.
-    async fn follow_from(&self, stored: Stored, mut version: String, doing: &str) -> String {
+    async fn follow_from(&self, stored: ObjectList, mut version: String, doing: &str) -> String {
         let (mut breaks, mut wait) = (0, FIRST);
         loop {
             let (before, began) = (version.clone(), Instant::now());
@@ -94,10 +94,12 @@ impl Session<'_> {
             }
             match ended {
                 // One that ends at once is not asked for at once again.
-                Ended::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
-                Ended::Expired => return "what changed since the last look is not known any more".to_owned(),
+                WatchEnded::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
+                WatchEnded::Expired => {
+                    return "what changed since the last look is not known any more".to_owned();
+                }
                 // It goes on where it broke; a version that is too old by then says so.
-                Ended::Broken(why) => {
+                WatchEnded::Broken(why) => {
                     tracing::debug!(path = stored.path, "the watch has broken: {why}");
                     breaks += 1;
                     if breaks >= MOST_BREAKS {
@@ -110,7 +112,7 @@ impl Session<'_> {
         }
     }
 
-    async fn wished(&self, stored: Stored) -> Anew {
+    async fn wished(&self, stored: ObjectList) -> Invalidation {
         match self.wishes(stored) {
             Some(wish) => wish.next().await,
             None => std::future::pending().await,
@@ -120,36 +122,42 @@ impl Session<'_> {
     /// Judges the next change; `Some`: the watch has ended.
     async fn take<R: AsyncBufRead + Unpin>(
         &self,
-        stored: Stored,
-        changes: &mut Changes<R>,
+        stored: ObjectList,
+        changes: &mut ObjectWatch<R>,
         version: &mut String,
-    ) -> Option<Ended> {
+    ) -> Option<WatchEnded> {
         match changes.next(version).await {
-            Ok(Change::Seen(json)) => self.seen(stored, json),
-            Ok(Change::Gone(json)) => self.gone(stored.kind, json),
+            Ok(ObjectChange::Seen(json)) => self.seen(stored, json),
+            Ok(ObjectChange::Gone(json)) => self.gone(stored.kind, json),
             Err(ended) => return Some(ended),
         }
         tokio::task::yield_now().await;
         None
     }
 
-    fn seen(&self, stored: Stored, json: &str) {
+    fn seen(&self, stored: ObjectList, json: &str) {
         let snapshot = self.snapshot();
         let pass = self.passes.load(Ordering::Relaxed);
-        if let Some(write) = self.judge(&World::of(&snapshot), stored.kind, json, pass, Source::Watch) {
+        if let Some(write) = self.judge(
+            &EvalContext::of(&snapshot),
+            stored.kind,
+            json,
+            pass,
+            ObjectSource::Watch,
+        ) {
             self.news(write);
         }
     }
 
     /// Reads what is there of a kind, at its pace.
-    async fn read(&self, stored: Stored, anew: Anew) {
+    async fn read(&self, stored: ObjectList, anew: Invalidation) {
         let doing = format!("cannot list {}", stored.path);
         let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
         self.ledger().begins(stored.kind);
         let scopes = match &anew {
-            Anew::None => Vec::new(),
-            Anew::All => vec![None],
-            Anew::In(namespaces) => namespaces.iter().map(|name| Some(name.as_str())).collect(),
+            Invalidation::None => Vec::new(),
+            Invalidation::All => vec![None],
+            Invalidation::In(namespaces) => namespaces.iter().map(|name| Some(name.as_str())).collect(),
         };
         for scope in scopes {
             if let Err(failure) = self.read_pages(stored, scope, pass).await {
@@ -163,10 +171,13 @@ impl Session<'_> {
             }
         }
         self.works(&doing);
-        if anew == Anew::All {
+        if anew == Invalidation::All {
             let freed = self.ledger().ends(stored.kind, pass);
             if !freed.is_empty() {
-                self.look_again(stored.kind, freed.into_iter().fold(Anew::None, Anew::with));
+                self.look_again(
+                    stored.kind,
+                    freed.into_iter().fold(Invalidation::None, Invalidation::with),
+                );
             }
         } else {
             self.ledger().breaks_off(stored.kind);
@@ -174,7 +185,7 @@ impl Session<'_> {
         sleep(self.settings().gather).await;
     }
 
-    async fn read_pages(&self, stored: Stored, namespace: Option<&str>, pass: u64) -> Result<(), String> {
+    async fn read_pages(&self, stored: ObjectList, namespace: Option<&str>, pass: u64) -> Result<(), String> {
         let mut pages = stored.pages(namespace);
         loop {
             let began = Instant::now();
@@ -182,9 +193,9 @@ impl Session<'_> {
             // A semaphore that is never closed always gives.
             let permit = self.pages.acquire().await;
             let snapshot = self.snapshot();
-            let world = World::of(&snapshot);
+            let world = EvalContext::of(&snapshot);
             let next = pages.next(self.client(), |json| {
-                writes.extend(self.judge(&world, stored.kind, json, pass, Source::List));
+                writes.extend(self.judge(&world, stored.kind, json, pass, ObjectSource::List));
             });
             let more = next.await.map_err(|failure| failure.to_string())?;
             drop(world);

@@ -9,7 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::ledger::Ledger;
+use super::ledger::OwnerIndex;
 
 /// So many series of findings have the names of their namespaces; the others have [`OVERFLOW`].
 pub const MOST_SERIES: usize = 2_000;
@@ -18,17 +18,17 @@ pub const OVERFLOW: &str = "_overflow";
 
 /// What is known, while this replica leads. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Gauges(Arc<Mutex<Option<Arc<Mutex<Ledger>>>>>);
+pub struct StoredFindingMetrics(Arc<Mutex<Option<Arc<Mutex<OwnerIndex>>>>>);
 
-impl Gauges {
+impl StoredFindingMetrics {
     /// From now on this is shown; `None`: nothing.
-    pub fn show(&self, ledger: Option<Arc<Mutex<Ledger>>>) {
+    pub fn show(&self, ledger: Option<Arc<Mutex<OwnerIndex>>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
     }
 }
 
 /// Findings by namespace, rule and action, bounded. A namespace keeps its name while those before it by name leave room.
-fn bounded(ledger: &Ledger, most: usize) -> BTreeMap<(&str, &'static str, &'static str), u64> {
+fn bounded(ledger: &OwnerIndex, most: usize) -> BTreeMap<(&str, &'static str, &'static str), u64> {
     let mut all = BTreeMap::new();
     for (named, ((namespace, rule, action), count)) in ledger.series().enumerate() {
         let namespace = if named < most { namespace } else { OVERFLOW };
@@ -62,7 +62,7 @@ fn of(value: u64) -> ConstGauge<i64> {
     ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-impl Collector for Gauges {
+impl Collector for StoredFindingMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(ledger) = ledger else { return Ok(()) };
@@ -97,13 +97,16 @@ mod tests {
 
     use super::super::tests::judged;
     use super::*;
-    use crate::scan::Fate;
+    use crate::scan::FindingOutcome;
 
     #[test]
     fn findings_beyond_the_bound_go_by_overflow() {
-        let mut ledger = Ledger::default();
+        let mut ledger = OwnerIndex::default();
         for namespace in 0..30 {
-            let mut one = judged(&format!("uid-{namespace}"), &[Fate::Denied, Fate::Noted]);
+            let mut one = judged(
+                &format!("uid-{namespace}"),
+                &[FindingOutcome::Denied, FindingOutcome::Noted],
+            );
             one.namespace = format!("n{namespace:02}");
             ledger.judged(&one, 1);
         }
@@ -120,7 +123,7 @@ mod tests {
 
     #[test]
     fn nothing_is_shown_by_a_replica_that_does_not_lead() {
-        let (gauges, mut registry) = (Gauges::default(), Registry::with_prefix("transom"));
+        let (gauges, mut registry) = (StoredFindingMetrics::default(), Registry::with_prefix("transom"));
         registry.register_collector(Box::new(gauges.clone()));
         let expose = |registry: &Registry| {
             let mut out = String::new();
@@ -128,8 +131,8 @@ mod tests {
             out
         };
         assert_eq!(expose(&registry), "# EOF\n");
-        let mut ledger = Ledger::default();
-        ledger.judged(&judged("u", &[Fate::Denied]), 1);
+        let mut ledger = OwnerIndex::default();
+        ledger.judged(&judged("u", &[FindingOutcome::Denied]), 1);
         gauges.show(Some(Arc::new(Mutex::new(ledger))));
         let shown = expose(&registry);
         for line in [

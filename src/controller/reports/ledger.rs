@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::report::{content, reported};
 use crate::model::workload::Kind;
-use crate::scan::{Fate, Found, Judged};
+use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 
 /// So many owners are known at once. The findings of more are not counted, and no report tells of them.
 pub const MOST_OWNERS: usize = 50_000;
@@ -22,19 +22,22 @@ const MOST_UNREADABLE: usize = 1_000;
 pub type Series = (Arc<str>, &'static str, &'static str);
 
 /// What a finding does, as the metric's label `action` says it; `None` where it is not counted.
-pub fn action(found: &Found) -> Option<&'static str> {
+pub fn action(found: &FindingResult) -> Option<&'static str> {
     match found.fate {
-        Fate::Denied => Some("deny"),
-        Fate::Warned | Fate::Noted if found.would_deny => Some("would-deny"),
-        Fate::Warned => Some("warn"),
-        Fate::Noted => Some("audit"),
-        Fate::Mended | Fate::Mendable | Fate::Exempted | Fate::Passed => None,
+        FindingOutcome::Denied => Some("deny"),
+        FindingOutcome::Warned | FindingOutcome::Noted if found.would_deny => Some("would-deny"),
+        FindingOutcome::Warned => Some("warn"),
+        FindingOutcome::Noted => Some("audit"),
+        FindingOutcome::Mended
+        | FindingOutcome::Mendable
+        | FindingOutcome::Exempted
+        | FindingOutcome::Passed => None,
     }
 }
 
 /// One owner with findings, or with a report that is not taken away yet.
 #[derive(Debug)]
-struct Entry {
+struct OwnerEntry {
     kind: Kind,
     namespace: Arc<str>,
     /// What its report has to say; `None`: nothing.
@@ -53,7 +56,7 @@ struct Entry {
 
 /// A pod that waits for a node.
 #[derive(Clone, Debug)]
-pub struct Waiting {
+pub struct PendingPod {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -64,7 +67,7 @@ pub struct Waiting {
 
 /// The one object that stands for others like it.
 #[derive(Debug)]
-struct StandIn {
+struct Representative {
     uid: Box<str>,
     kind: Kind,
     namespace: Arc<str>,
@@ -74,7 +77,7 @@ struct StandIn {
 
 /// A report that is there.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WrittenReport {
     /// The kind of its owner.
     pub kind: Kind,
     /// Its namespace.
@@ -89,7 +92,7 @@ pub struct Written {
 
 /// What to do about the report of an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Next {
+pub enum ReportAction {
     /// Nothing: it says what it has to say, or there is none to take away.
     Nothing,
     /// Write it.
@@ -98,7 +101,7 @@ pub enum Next {
 
 /// An object that cannot be read, as people call it, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Unreadable {
+pub struct UnreadableObject {
     /// Its kind.
     pub kind: Kind,
     /// As in `shop/web`.
@@ -109,9 +112,9 @@ pub struct Unreadable {
 
 /// Everything that is kept between one look at an object and the next.
 #[derive(Debug, Default)]
-pub struct Ledger {
-    owners: HashMap<Box<str>, Entry>,
-    unreadable: BTreeMap<Box<str>, (Unreadable, u64)>,
+pub struct OwnerIndex {
+    owners: HashMap<Box<str>, OwnerEntry>,
+    unreadable: BTreeMap<Box<str>, (UnreadableObject, u64)>,
     /// Objects that were changed while a pass reads what they were before, by kind.
     touched: HashMap<Kind, HashSet<Box<str>>>,
     /// Reports to take away, by the uid of their owner.
@@ -119,24 +122,24 @@ pub struct Ledger {
     series: BTreeMap<Series, u64>,
     names: HashSet<Arc<str>>,
     /// For owners of kinds that are not judged: the one object that stands for those like it.
-    standing_for: HashMap<u64, StandIn>,
+    standing_for: HashMap<u64, Representative>,
     /// The same by its uid.
     stands: HashMap<Box<str>, u64>,
     /// Pods that wait for a node, by uid.
-    waiting: HashMap<Box<str>, Waiting>,
+    waiting: HashMap<Box<str>, PendingPod>,
     /// The passes in which owners were left out because there are too many, by kind.
     full: HashMap<Kind, u64>,
 }
 
-impl Ledger {
+impl OwnerIndex {
     /// A report is there, as an earlier leader, this one, or another hand has written it: says whether only another look at
     /// its owner mends it.
-    pub fn found(&mut self, report: &Written) -> bool {
+    pub fn found(&mut self, report: &WrittenReport) -> bool {
         let uid = report.uid.as_str();
         let Some(entry) = self.owners.get_mut(uid) else {
             if self.owners.len() < MOST_OWNERS {
                 let namespace = self.shared(&report.namespace);
-                let entry = Entry {
+                let entry = OwnerEntry {
                     kind: report.kind,
                     namespace,
                     wanted: None,
@@ -163,16 +166,16 @@ impl Ledger {
     }
 
     /// An owner was judged: says what is to be done about its report.
-    pub fn judged(&mut self, judged: &Judged, pass: u64) -> Next {
+    pub fn judged(&mut self, judged: &OwnerResult, pass: u64) -> ReportAction {
         let uid = judged.uid.as_str();
         self.unreadable.remove(uid);
         let Some(wanted) = content(judged) else {
             self.is_clean(uid);
-            return Next::Nothing;
+            return ReportAction::Nothing;
         };
         if !self.owners.contains_key(uid) && self.owners.len() >= MOST_OWNERS {
             self.full.insert(judged.kind, pass);
-            return Next::Nothing;
+            return ReportAction::Nothing;
         }
         self.clean.remove(uid);
         let namespace = self.shared(&judged.namespace);
@@ -180,7 +183,7 @@ impl Ledger {
         let (written, version, told) = before.map_or((None, None, None), |before| {
             (before.written, before.version, before.told)
         });
-        let entry = Entry {
+        let entry = OwnerEntry {
             kind: judged.kind,
             namespace,
             wanted: Some(wanted),
@@ -193,9 +196,9 @@ impl Ledger {
         self.add(&entry);
         self.owners.insert(uid.into(), entry);
         if written == Some(wanted) {
-            Next::Nothing
+            ReportAction::Nothing
         } else {
-            Next::Write(wanted)
+            ReportAction::Write(wanted)
         }
     }
 
@@ -207,7 +210,7 @@ impl Ledger {
             self.clean.insert(uid.into());
             self.owners.insert(
                 uid.into(),
-                Entry {
+                OwnerEntry {
                     wanted: None,
                     counts: Box::default(),
                     ..before
@@ -226,7 +229,7 @@ impl Ledger {
     }
 
     /// An object could not be read: says whether that is new.
-    pub fn unreadable(&mut self, uid: &str, which: Unreadable, pass: u64) -> bool {
+    pub fn unreadable(&mut self, uid: &str, which: UnreadableObject, pass: u64) -> bool {
         let known = self.unreadable.get(uid).map(|(before, _)| *before == which);
         if known.is_some() || self.unreadable.len() < MOST_UNREADABLE {
             self.unreadable.insert(uid.into(), (which, pass));
@@ -240,7 +243,7 @@ impl Ledger {
     }
 
     /// A pod waits for a node, or does not.
-    pub fn waits(&mut self, uid: &str, waiting: Option<Waiting>) {
+    pub fn waits(&mut self, uid: &str, waiting: Option<PendingPod>) {
         match waiting {
             None => drop(self.waiting.remove(uid)),
             Some(waiting) if self.waiting.len() < MOST_WAITING => {
@@ -251,7 +254,7 @@ impl Ledger {
     }
 
     /// Some of the pods that are to be looked at; they are again after a while, if they wait still.
-    pub fn waited(&mut self, now: Instant, again: Duration, most: usize) -> Vec<Waiting> {
+    pub fn waited(&mut self, now: Instant, again: Duration, most: usize) -> Vec<PendingPod> {
         let due = self.waiting.values_mut().filter(|pod| pod.due <= now);
         let due = due.take(most).map(|pod| {
             pod.due = now + again;
@@ -276,7 +279,7 @@ impl Ledger {
             self.stands.clear();
         }
         let namespace = self.shared(namespace);
-        let one = self.standing_for.entry(like).or_insert_with(|| StandIn {
+        let one = self.standing_for.entry(like).or_insert_with(|| Representative {
             uid: uid.into(),
             kind,
             namespace,
@@ -442,7 +445,7 @@ impl Ledger {
     }
 
     /// The objects that cannot be read.
-    pub fn all_unreadable(&self) -> impl ExactSizeIterator<Item = &Unreadable> {
+    pub fn all_unreadable(&self) -> impl ExactSizeIterator<Item = &UnreadableObject> {
         self.unreadable.values().map(|(which, _)| which)
     }
 
@@ -464,14 +467,14 @@ impl Ledger {
             .count()
     }
 
-    fn add(&mut self, entry: &Entry) {
+    fn add(&mut self, entry: &OwnerEntry) {
         for (rule, action, count) in &entry.counts {
             let series = (Arc::clone(&entry.namespace), *rule, *action);
             *self.series.entry(series).or_default() += u64::from(*count);
         }
     }
 
-    fn remove(&mut self, uid: &str) -> Option<Entry> {
+    fn remove(&mut self, uid: &str) -> Option<OwnerEntry> {
         let entry = self.owners.remove(uid)?;
         for (rule, action, count) in &entry.counts {
             let series = (Arc::clone(&entry.namespace), *rule, *action);
@@ -499,7 +502,7 @@ impl Ledger {
     }
 }
 
-fn counted(judged: &Judged) -> Box<[(&'static str, &'static str, u32)]> {
+fn counted(judged: &OwnerResult) -> Box<[(&'static str, &'static str, u32)]> {
     let mut counts: BTreeMap<(&'static str, &'static str), u32> = BTreeMap::new();
     for found in reported(judged) {
         if let Some(action) = action(found) {

@@ -11,11 +11,11 @@ use kube::runtime::watcher;
 use kube::runtime::watcher::{Config, Error, Event};
 use tokio::time::{Instant, sleep};
 
-use super::basis::Anew;
-use super::dialect::Dialect;
-use super::ledger::{MOST_OWNERS, Written};
+use super::basis::Invalidation;
+use super::dialect::ReportApi;
+use super::ledger::{MOST_OWNERS, WrittenReport};
 use super::report::{CONTENT, LABEL};
-use super::session::Session;
+use super::session::ReportsController;
 use crate::cluster::errors::words;
 use crate::model::workload::Kind;
 
@@ -30,11 +30,11 @@ const STEADY: Duration = Duration::from_secs(60);
 /// What is said where the reports that are there cannot be read.
 const DOING: &str = "cannot watch the reports";
 
-fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<Written> {
+fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
     let meta = &report.metadata;
     let owner = meta.owner_references.iter().flatten().next()?;
     let says = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
-    Some(Written {
+    Some(WrittenReport {
         kind: Kind::of_api_version(&owner.api_version, &owner.kind)?,
         namespace: meta.namespace.clone()?,
         uid: owner.uid.clone(),
@@ -44,7 +44,7 @@ fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<Written> {
     })
 }
 
-impl Session<'_> {
+impl ReportsController<'_> {
     /// Follows the reports that are there, whichever kind of report there is.
     pub async fn mind_reports(&self) {
         let mut dialects = self.dialects();
@@ -75,7 +75,7 @@ impl Session<'_> {
     }
 
     /// Follows them until something does not work.
-    async fn mind(&self, dialect: Dialect) {
+    async fn mind(&self, dialect: ReportApi) {
         let api: Api<PartialObjectMeta<DynamicObject>> =
             Api::all_with(self.client().clone(), &dialect.resource());
         let config = Config::default()
@@ -98,7 +98,7 @@ impl Session<'_> {
                 Ok(Event::Apply(report)) => {
                     let found = read(&report);
                     if let Some(found) = found.filter(|found| self.ledger().found(found)) {
-                        self.is_late(Anew::None.with(found.namespace));
+                        self.is_late(Invalidation::None.with(found.namespace));
                     }
                 }
                 Ok(Event::Delete(report)) => {
@@ -112,12 +112,12 @@ impl Session<'_> {
     }
 
     /// Everything that is there, and nothing else, is there.
-    fn adopt(&self, listed: &HashMap<String, Written>) {
-        let mut anew = Anew::None;
+    fn adopt(&self, listed: &HashMap<String, WrittenReport>) {
+        let mut anew = Invalidation::None;
         {
             let mut ledger = self.ledger();
             let found = listed.values().filter(|found| ledger.found(found));
-            let found: Vec<&Written> = found.collect();
+            let found: Vec<&WrittenReport> = found.collect();
             // What is read first takes these into account.
             if self.has_begun.load(Ordering::Relaxed) {
                 anew = found
@@ -125,20 +125,20 @@ impl Session<'_> {
                     .fold(anew, |anew, found| anew.with(found.namespace.clone()));
             }
             let missing = ledger.without_report(|uid| listed.contains_key(uid));
-            anew = missing.into_iter().fold(anew, Anew::with);
+            anew = missing.into_iter().fold(anew, Invalidation::with);
         }
-        if anew != Anew::None {
+        if anew != Invalidation::None {
             self.is_late(anew);
         }
         self.is_adopted.send_replace(true);
     }
 
-    fn is_missing(&self, report: &Written) {
+    fn is_missing(&self, report: &WrittenReport) {
         let mut ledger = self.ledger();
         ledger.written(&report.uid, None, None);
         if ledger.has_findings(&report.uid) {
             drop(ledger);
-            self.is_late(Anew::None.with(report.namespace.clone()));
+            self.is_late(Invalidation::None.with(report.namespace.clone()));
         }
     }
 

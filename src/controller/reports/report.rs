@@ -7,12 +7,12 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::dialect::Dialect;
+use super::dialect::ReportApi;
 use crate::model::severity::Severity;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
 use crate::rules::FAMILIES;
-use crate::scan::{Fate, Found, Judged, Outcome};
+use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// So many results are written out; the summary counts all.
 pub const MOST_RESULTS: usize = 50;
@@ -40,14 +40,14 @@ pub fn name(kind: Kind, uid: &str) -> String {
 }
 
 /// The findings that a report is about: not those that admission mends by itself, and none where admission is not asked.
-pub fn reported(judged: &Judged) -> impl Iterator<Item = &Found> {
-    let is_asked = judged.outcome != Outcome::NotAsked;
+pub fn reported(judged: &OwnerResult) -> impl Iterator<Item = &FindingResult> {
+    let is_asked = judged.outcome != OwnerOutcome::NotAsked;
     let findings = judged.findings.iter().filter(move |_| is_asked);
-    findings.filter(|found| !matches!(found.fate, Fate::Mended | Fate::Passed))
+    findings.filter(|found| !matches!(found.fate, FindingOutcome::Mended | FindingOutcome::Passed))
 }
 
 /// What the report says, as a number: the same for the same findings by the same policy. `None`: nothing.
-pub fn content(judged: &Judged) -> Option<u64> {
+pub fn content(judged: &OwnerResult) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     let mut is_clean = true;
     (judged.policy.as_str(), judged.name.as_str()).hash(&mut hasher);
@@ -60,10 +60,10 @@ pub fn content(judged: &Judged) -> Option<u64> {
 }
 
 /// The report, as it is applied.
-pub fn report(judged: &Judged, content: u64, dialect: Dialect, now: Timestamp) -> Value {
-    let mut all: Vec<&Found> = reported(judged).collect();
+pub fn report(judged: &OwnerResult, content: u64, dialect: ReportApi, now: Timestamp) -> Value {
+    let mut all: Vec<&FindingResult> = reported(judged).collect();
     // What refuses the object comes first; the rest keeps the order in which a person would mend it.
-    all.sort_by_key(|found| (found.fate != Fate::Denied, !found.would_deny));
+    all.sort_by_key(|found| (found.fate != FindingOutcome::Denied, !found.would_deny));
     let mut annotations = json!({CONTENT: spelled(content)});
     if let Some(more) = all.len().checked_sub(MOST_RESULTS).filter(|more| *more > 0) {
         annotations[MORE] = json!(more.to_string());
@@ -90,7 +90,7 @@ pub fn report(judged: &Judged, content: u64, dialect: Dialect, now: Timestamp) -
         "summary": {"pass": 0, "fail": count("fail"), "warn": count("warn"), "error": 0, "skip": count("skip")},
         "results": results,
     });
-    if dialect == Dialect::OpenReports {
+    if dialect == ReportApi::OpenReports {
         report["source"] = json!(LABEL.1);
     }
     report
@@ -102,7 +102,7 @@ pub fn spelled(content: u64) -> String {
 }
 
 /// One finding, as both kinds of report spell it.
-fn result(judged: &Judged, found: &Found, now: Timestamp) -> Value {
+fn result(judged: &OwnerResult, found: &FindingResult, now: Timestamp) -> Value {
     json!({
         "source": LABEL.1,
         "policy": judged.policy,
@@ -142,27 +142,27 @@ fn severity(severity: Severity) -> &'static str {
 }
 
 /// The result, by the five words that reports have.
-fn verdict(found: &Found) -> &'static str {
+fn verdict(found: &FindingResult) -> &'static str {
     match found.fate {
-        Fate::Exempted => "skip",
+        FindingOutcome::Exempted => "skip",
         _ if found.would_deny => "fail",
         _ => "warn",
     }
 }
 
 /// What would become of the object by this finding.
-pub fn outcome(found: &Found) -> String {
+pub fn outcome(found: &FindingResult) -> String {
     let mut text = match found.fate {
-        Fate::Denied => "denied at its next create; an update that leaves it as it is passes",
-        Fate::Warned => "the author is warned when it is applied",
-        Fate::Noted => "noted in the audit log",
-        Fate::Mended => "mended at its next create",
-        Fate::Mendable => "mended if placement and repair were not in dry run",
-        Fate::Exempted => "lifted by an exemption",
-        Fate::Passed => "admission is not asked",
+        FindingOutcome::Denied => "denied at its next create; an update that leaves it as it is passes",
+        FindingOutcome::Warned => "the author is warned when it is applied",
+        FindingOutcome::Noted => "noted in the audit log",
+        FindingOutcome::Mended => "mended at its next create",
+        FindingOutcome::Mendable => "mended if placement and repair were not in dry run",
+        FindingOutcome::Exempted => "lifted by an exemption",
+        FindingOutcome::Passed => "admission is not asked",
     }
     .to_owned();
-    if found.would_deny && found.fate != Fate::Denied {
+    if found.would_deny && found.fate != FindingOutcome::Denied {
         text.push_str("; denied if validation were Deny");
     }
     if let Some(because) = &found.because {

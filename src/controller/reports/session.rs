@@ -13,20 +13,20 @@ use serde::Deserialize;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep};
 
-use super::basis::{Anew, Ground, changed};
-use super::desk::{Desk, Tray, Write, desk};
-use super::dialect::Dialect;
-use super::ledger::{Ledger, Next, Unreadable};
+use super::basis::{EvalInputs, Invalidation, changed};
+use super::desk::{ReportWrite, WriteQueue, WriteReceiver, desk};
+use super::dialect::ReportApi;
+use super::ledger::{OwnerIndex, ReportAction, UnreadableObject};
 use super::tell::note;
-use super::{Context, Settings, lost, report};
-use crate::cluster::pace::patience;
+use super::{ReportContext, ReportSettings, lost, report};
+use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::stored::Stored;
-use crate::model::field::Str;
-use crate::model::subject::{Stage, Subject};
+use crate::cluster::stored::ObjectList;
+use crate::model::json_types::Str;
+use crate::model::object::{Object, ReviewStage};
 use crate::model::text::cut;
 use crate::model::workload::Kind;
-use crate::scan::{Judged, Like, Looked, World, like, look_at};
+use crate::scan::{DedupKey, EvalContext, Evaluated, OwnerResult, dedup_key, evaluate_object};
 
 /// How often it is looked what is to be done besides.
 const LOOK: Duration = Duration::from_millis(500);
@@ -34,17 +34,17 @@ const LOOK: Duration = Duration::from_millis(500);
 const LONGEST_WHY: usize = 200;
 
 /// Reports that could not be written or taken away, by the uid of their owners: until they are as they are to be.
-pub type Troubles = BTreeMap<Box<str>, String>;
+pub type ReportErrors = BTreeMap<Box<str>, String>;
 
 /// What a leader knows.
-pub struct Session<'s> {
+pub struct ReportsController<'s> {
     /// What it takes.
-    pub context: &'s Context,
-    ledger: Arc<Mutex<Ledger>>,
-    dialect: watch::Sender<Option<Dialect>>,
+    pub context: &'s ReportContext,
+    ledger: Arc<Mutex<OwnerIndex>>,
+    dialect: watch::Sender<Option<ReportApi>>,
     ask: Notify,
-    desk: Desk,
-    wishes: BTreeMap<&'static str, Wish>,
+    desk: WriteQueue,
+    wishes: BTreeMap<&'static str, RereadQueue>,
     /// The number of the last reading of everything that began.
     pub passes: AtomicU64,
     /// One page is in memory at a time, of whichever kind.
@@ -54,25 +54,25 @@ pub struct Session<'s> {
     /// Whether objects are judged already.
     pub has_begun: AtomicBool,
     /// Where reports are missing that only another reading brings.
-    late: Mutex<Anew>,
+    late: Mutex<Invalidation>,
     hashes: RandomState,
     /// Reports that could not be written or taken away.
-    pub troubles: Mutex<Troubles>,
+    pub troubles: Mutex<ReportErrors>,
     /// What does not work, by what was being done.
     pub complaints: Mutex<BTreeMap<String, String>>,
 }
 
 /// What of one kind is to be read anew.
 #[derive(Debug, Default)]
-pub struct Wish {
-    anew: Mutex<Anew>,
+pub struct RereadQueue {
+    anew: Mutex<Invalidation>,
     told: Notify,
 }
 
-impl Wish {
+impl RereadQueue {
     /// Adds to it.
-    pub fn add(&self, more: Anew) {
-        if more == Anew::None {
+    pub fn add(&self, more: Invalidation) {
+        if more == Invalidation::None {
             return;
         }
         let mut anew = self.anew.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,15 +81,15 @@ impl Wish {
     }
 
     /// All that is wished for.
-    pub fn take(&self) -> Anew {
+    pub fn take(&self) -> Invalidation {
         std::mem::take(&mut *self.anew.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits for one.
-    pub async fn next(&self) -> Anew {
+    pub async fn next(&self) -> Invalidation {
         loop {
             let anew = self.take();
-            if anew != Anew::None {
+            if anew != Invalidation::None {
                 return anew;
             }
             self.told.notified().await;
@@ -99,7 +99,7 @@ impl Wish {
 
 /// Where an object comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
+pub enum ObjectSource {
     /// A reading of everything, which may be old by now.
     List,
     /// A change.
@@ -109,16 +109,16 @@ pub enum Source {
 /// What every object says of itself.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct Head<'h> {
+pub struct ObjectHead<'h> {
     /// Its metadata.
     #[serde(borrow)]
-    pub metadata: HeadMeta<'h>,
+    pub metadata: ObjectHeadMeta<'h>,
 }
 
 /// The part of the metadata that tells which object it is.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub struct HeadMeta<'h> {
+pub struct ObjectHeadMeta<'h> {
     /// Its uid.
     #[serde(borrow)]
     pub uid: Str<'h>,
@@ -128,18 +128,18 @@ pub struct HeadMeta<'h> {
     name: Str<'h>,
 }
 
-impl Session<'_> {
+impl ReportsController<'_> {
     /// Judges what is stored until this replica leads no more.
-    pub async fn run(context: &Context) {
+    pub async fn run(context: &ReportContext) {
         let (desk, tray) = desk();
-        let session = Session {
+        let session = ReportsController {
             context,
             ledger: Arc::default(),
             dialect: watch::Sender::new(None),
             ask: Notify::new(),
             desk,
-            wishes: Stored::all()
-                .map(|stored| (stored.path, Wish::default()))
+            wishes: ObjectList::all()
+                .map(|stored| (stored.path, RereadQueue::default()))
                 .collect(),
             passes: AtomicU64::new(0),
             pages: Semaphore::new(1),
@@ -157,13 +157,13 @@ impl Session<'_> {
         }
     }
 
-    async fn work(&self, tray: Tray) {
+    async fn work(&self, tray: WriteReceiver) {
         let before = Arc::clone(&self.context.latest.borrow());
         while !self.find_dialect().await {
             self.say();
             sleep(self.settings().gather).await;
         }
-        let feeds = Stored::all().map(|stored| self.follow(stored));
+        let feeds = ObjectList::all().map(|stored| self.follow(stored));
         tokio::select! {
             _ = join_all(feeds) => (),
             () = self.write_all(tray) => (),
@@ -178,7 +178,7 @@ impl Session<'_> {
     async fn supervise(&self, mut before: Arc<Snapshot>) {
         let mut latest = self.context.latest.clone();
         let (mut asked, mut caught_up, mut in_vain) = (Instant::now(), Instant::now(), 0_u32);
-        let mut ground = Ground::new(Arc::clone(&before), Instant::now());
+        let mut ground = EvalInputs::new(Arc::clone(&before), Instant::now());
         loop {
             tokio::select! {
                 changed = latest.changed() => match changed {
@@ -191,18 +191,18 @@ impl Session<'_> {
             let now = Arc::clone(&latest.borrow_and_update());
             self.wish(&changed(&before, &now));
             if ground.has_changed(&now, Instant::now()) {
-                self.wish(&Anew::All);
+                self.wish(&Invalidation::All);
             }
             before = now;
             if self.ledger().has_room_again() {
-                self.is_late(Anew::All);
+                self.is_late(Invalidation::All);
             }
             if asked.elapsed() >= self.settings().ask {
                 self.find_dialect().await;
                 asked = Instant::now();
             }
-            let wait = patience(self.settings().retry, in_vain);
-            let is_late = *self.all_late() != Anew::None;
+            let wait = backoff_interval(self.settings().retry, in_vain);
+            let is_late = *self.all_late() != Invalidation::None;
             if is_late && caught_up.elapsed() >= wait && self.desk.is_empty() {
                 let late = std::mem::take(&mut *self.all_late());
                 self.wish(&late);
@@ -217,7 +217,7 @@ impl Session<'_> {
     /// Which kind of report there is; says whether the API server has told.
     async fn find_dialect(&self) -> bool {
         const DOING: &str = "which kind of report there is";
-        match Dialect::of(self.client()).await {
+        match ReportApi::of(self.client()).await {
             Ok(found) => {
                 self.works(DOING);
                 let is_new = self
@@ -225,13 +225,13 @@ impl Session<'_> {
                     .send_if_modified(|known| std::mem::replace(known, found) != found);
                 if is_new {
                     tracing::info!(
-                        api = found.map(Dialect::as_str),
+                        api = found.map(ReportApi::as_str),
                         "the kind of report on stored objects"
                     );
                     self.ledger().forget_reports();
                     self.forget_troubles();
                     self.is_adopted.send_replace(false);
-                    self.wish(&Anew::All);
+                    self.wish(&Invalidation::All);
                 }
                 if found.is_none() {
                     // There is nothing to be known of them.
@@ -248,13 +248,20 @@ impl Session<'_> {
 
     /// Judges one object; what is to be written of it. `pass`: the reading that brings it, or the last one. What a reading
     /// brings does not count where a change came meanwhile.
-    pub fn judge(&self, world: &World<'_>, kind: Kind, json: &str, pass: u64, from: Source) -> Option<Write> {
-        let head: Head<'_> = serde_json::from_str(json).unwrap_or_default();
+    pub fn judge(
+        &self,
+        world: &EvalContext<'_>,
+        kind: Kind,
+        json: &str,
+        pass: u64,
+        from: ObjectSource,
+    ) -> Option<ReportWrite> {
+        let head: ObjectHead<'_> = serde_json::from_str(json).unwrap_or_default();
         let uid = head.metadata.uid.as_str();
-        if from == Source::List && self.ledger().is_touched(kind, uid) {
+        if from == ObjectSource::List && self.ledger().is_touched(kind, uid) {
             return None;
         }
-        let subject = match Subject::parse(kind, json, Stage::Stored) {
+        let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
             Err(error) => {
                 self.is_seen(kind, uid, from);
@@ -265,14 +272,14 @@ impl Session<'_> {
         if kind == Kind::Pod {
             self.mind_pod(world, &subject, json);
         }
-        let judged = match look_at(world, &subject, json) {
-            Ok(Looked::Judged(judged)) => judged,
+        let judged = match evaluate_object(world, &subject, json) {
+            Ok(Evaluated::Judged(judged)) => judged,
             // Most pods: of these nothing was ever said.
-            Ok(Looked::Owned(..)) => {
+            Ok(Evaluated::Owned(..)) => {
                 self.ledger().is_clean(uid);
                 return None;
             }
-            Ok(Looked::Passed(_)) => {
+            Ok(Evaluated::Passed(_)) => {
                 self.is_seen(kind, uid, from);
                 self.ledger().is_clean(uid);
                 return None;
@@ -284,15 +291,15 @@ impl Session<'_> {
             }
         };
         self.is_seen(kind, uid, from);
-        if !self.stands(&judged, like(&subject, json, &self.hashes), pass) {
+        if !self.stands(&judged, dedup_key(&subject, json, &self.hashes), pass) {
             self.ledger().is_clean(uid);
             return None;
         }
-        let Next::Write(content) = self.ledger().judged(&judged, pass) else {
+        let ReportAction::Write(content) = self.ledger().judged(&judged, pass) else {
             return None;
         };
         let dialect = self.dialect();
-        Some(Write {
+        Some(ReportWrite {
             uid: uid.into(),
             namespace: judged.namespace.as_str().into(),
             content,
@@ -306,30 +313,30 @@ impl Session<'_> {
 
     /// Whether an object is to be judged of those that are like it. Where it stood for others and does no more, these are
     /// looked at.
-    fn stands(&self, judged: &Judged, like: Like, pass: u64) -> bool {
+    fn stands(&self, judged: &OwnerResult, like: DedupKey, pass: u64) -> bool {
         let (stands, stood) = match like {
-            Like::None => return true,
-            Like::AtZero => (false, self.ledger().stands_no_more(&judged.uid)),
-            Like::Of(number) => {
+            DedupKey::None => return true,
+            DedupKey::AtZero => (false, self.ledger().stands_no_more(&judged.uid)),
+            DedupKey::Of(number) => {
                 let mut ledger = self.ledger();
                 ledger.stands_for(number, judged.kind, &judged.namespace, &judged.uid, pass)
             }
         };
         if stood {
-            self.look_again(judged.kind, Anew::In([judged.namespace.clone()].into()));
+            self.look_again(judged.kind, Invalidation::In([judged.namespace.clone()].into()));
         }
         stands
     }
 
-    fn is_seen(&self, kind: Kind, uid: &str, from: Source) {
-        if from == Source::Watch {
+    fn is_seen(&self, kind: Kind, uid: &str, from: ObjectSource) {
+        if from == ObjectSource::Watch {
             self.ledger().touch(kind, uid);
         }
     }
 
-    fn unreadable(&self, kind: Kind, head: &Head<'_>, why: &str, pass: u64) {
-        let HeadMeta { uid, namespace, name } = &head.metadata;
-        let which = Unreadable {
+    fn unreadable(&self, kind: Kind, head: &ObjectHead<'_>, why: &str, pass: u64) {
+        let ObjectHeadMeta { uid, namespace, name } = &head.metadata;
+        let which = UnreadableObject {
             kind,
             name: format!("{namespace}/{name}"),
             why: cut(why, LONGEST_WHY).into_owned(),
@@ -343,53 +350,53 @@ impl Session<'_> {
 
     /// An object is gone.
     pub fn gone(&self, kind: Kind, json: &str) {
-        let Head { metadata } = serde_json::from_str(json).unwrap_or_default();
+        let ObjectHead { metadata } = serde_json::from_str(json).unwrap_or_default();
         let mut ledger = self.ledger();
         ledger.touch(kind, &metadata.uid);
         let stood = ledger.gone(&metadata.uid);
         drop(ledger);
         if stood {
-            self.look_again(kind, Anew::In([metadata.namespace.to_string()].into()));
+            self.look_again(kind, Invalidation::In([metadata.namespace.to_string()].into()));
         }
     }
 
     /// Objects of a kind are to be read anew.
-    pub fn look_again(&self, kind: Kind, anew: Anew) {
-        let stored = Stored::all().find(|stored| stored.kind == kind);
+    pub fn look_again(&self, kind: Kind, anew: Invalidation) {
+        let stored = ObjectList::all().find(|stored| stored.kind == kind);
         if let Some(wish) = stored.and_then(|stored| self.wishes(stored)) {
             wish.add(anew);
         }
     }
 
     /// Hands in what is due after a change.
-    pub fn news(&self, write: Write) {
+    pub fn news(&self, write: ReportWrite) {
         let namespace = write.namespace.to_string();
         if !self.desk.news(write) {
-            self.is_late(Anew::In([namespace].into()));
+            self.is_late(Invalidation::In([namespace].into()));
         }
     }
 
     /// Hands in what a pass has found.
-    pub async fn rest(&self, write: Write) {
+    pub async fn rest(&self, write: ReportWrite) {
         self.desk.rest(write).await;
     }
 
     /// Reports are missing that only another reading brings.
-    pub fn is_late(&self, anew: Anew) {
+    pub fn is_late(&self, anew: Invalidation) {
         let mut late = self.all_late();
         *late = std::mem::take(&mut *late).and(anew);
     }
 
-    fn all_late(&self) -> MutexGuard<'_, Anew> {
+    fn all_late(&self) -> MutexGuard<'_, Invalidation> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What of a kind is to be read anew.
-    pub fn wishes(&self, stored: Stored) -> Option<&Wish> {
+    pub fn wishes(&self, stored: ObjectList) -> Option<&RereadQueue> {
         self.wishes.get(stored.path)
     }
 
-    fn wish(&self, anew: &Anew) {
+    fn wish(&self, anew: &Invalidation) {
         for wish in self.wishes.values() {
             wish.add(anew.clone());
         }
@@ -401,17 +408,17 @@ impl Session<'_> {
     }
 
     /// The kind of report that there is.
-    pub fn dialect(&self) -> Option<Dialect> {
+    pub fn dialect(&self) -> Option<ReportApi> {
         *self.dialect.borrow()
     }
 
     /// Follows the kind of report that there is.
-    pub fn dialects(&self) -> watch::Receiver<Option<Dialect>> {
+    pub fn dialects(&self) -> watch::Receiver<Option<ReportApi>> {
         self.dialect.subscribe()
     }
 
     /// What is known of owners. Not held over a wait.
-    pub fn ledger(&self) -> MutexGuard<'_, Ledger> {
+    pub fn ledger(&self) -> MutexGuard<'_, OwnerIndex> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -426,7 +433,7 @@ impl Session<'_> {
     }
 
     /// How fast all of it goes.
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> ReportSettings {
         self.context.settings
     }
 

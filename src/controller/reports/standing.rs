@@ -2,10 +2,10 @@
 
 use std::sync::PoisonError;
 
-use super::basis::Anew;
+use super::basis::Invalidation;
 use super::ledger::MOST_OWNERS;
-use super::session::Session;
-use crate::cluster::snapshot::Reporting;
+use super::session::ReportsController;
+use crate::cluster::snapshot::ReportingState;
 
 /// So many objects that cannot be read are named.
 const NAMED: usize = 3;
@@ -13,12 +13,12 @@ const NAMED: usize = 3;
 /// So many reports that do not go are remembered at once.
 const MOST_TROUBLES: usize = 100;
 
-impl Session<'_> {
+impl ReportsController<'_> {
     /// A report could not be written or taken away; it is tried again with the next reading. The log says so of the first of
     /// many.
     pub fn trouble(&self, uid: &str, namespace: &str, text: String) {
         self.context.reconcile.failed();
-        self.is_late(Anew::None.with(namespace.to_owned()));
+        self.is_late(Invalidation::None.with(namespace.to_owned()));
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         if troubles.is_empty() {
             tracing::warn!("{text}");
@@ -69,8 +69,8 @@ impl Session<'_> {
 
     /// Says how the reports stand.
     pub fn say(&self) {
-        let said = self.amiss().map_or(Reporting::Written, |(reason, message)| {
-            Reporting::Amiss(reason, message)
+        let said = self.amiss().map_or(ReportingState::Written, |(reason, message)| {
+            ReportingState::Amiss(reason, message)
         });
         self.context.reporting.send_if_modified(|before| {
             let is_new = *before != said;

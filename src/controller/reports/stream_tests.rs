@@ -18,11 +18,11 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Context, Gauges, Settings, run};
+use super::{ReportContext, ReportSettings, StoredFindingMetrics, run};
+use crate::cluster::cache::ClusterCache;
 use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::{Reporting, Snapshot};
-use crate::cluster::view::ClusterView;
-use crate::engine::effective::PolicySet;
+use crate::cluster::snapshot::{ReportingState, Snapshot};
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::process::metrics::{Metrics, Reconciles};
@@ -31,7 +31,7 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
 /// What the API server answers, and what it was asked.
 #[derive(Default)]
-struct Server {
+struct FakeApiServer {
     /// Answers by path, each once but for the last one.
     answers: BTreeMap<String, Vec<String>>,
     asked: Vec<String>,
@@ -45,7 +45,7 @@ struct Server {
     has_no_reports: bool,
 }
 
-impl Server {
+impl FakeApiServer {
     fn answer(&mut self, method: &str, path: &str, is_watch: bool, body: &[u8]) -> (u16, Option<String>) {
         self.asked
             .push(format!("{method} {path}{}", if is_watch { " watch" } else { "" }));
@@ -110,7 +110,7 @@ fn deployment(name: &str, user: i64) -> Value {
     })
 }
 
-fn client(server: &Arc<Mutex<Server>>) -> Client {
+fn client(server: &Arc<Mutex<FakeApiServer>>) -> Client {
     let server = Arc::clone(server);
     let service = tower::service_fn(move |request: Request<Body>| {
         let server = Arc::clone(&server);
@@ -130,14 +130,14 @@ fn client(server: &Arc<Mutex<Server>>) -> Client {
     Client::new(service, "default")
 }
 
-struct Leader {
-    server: Arc<Mutex<Server>>,
-    reporting: watch::Receiver<Reporting>,
+struct TestLeader {
+    server: Arc<Mutex<FakeApiServer>>,
+    reporting: watch::Receiver<ReportingState>,
     latest: watch::Sender<Arc<Snapshot>>,
     _lease: watch::Sender<Option<Instant>>,
 }
 
-impl Leader {
+impl TestLeader {
     fn start(answers: &[(&str, &[String])]) -> Self {
         Self::start_with(answers, false)
     }
@@ -146,26 +146,26 @@ impl Leader {
         let answers = answers
             .iter()
             .map(|(path, answers)| ((*path).to_owned(), answers.to_vec()));
-        let server = Arc::new(Mutex::new(Server {
+        let server = Arc::new(Mutex::new(FakeApiServer {
             answers: answers.collect(),
             has_no_reports,
-            ..Server::default()
+            ..FakeApiServer::default()
         }));
         let (latest, follow) = watch::channel(Arc::new(snapshot(Policy::cluster_default())));
-        let (reporting, said) = watch::channel(Reporting::Unknown);
+        let (reporting, said) = watch::channel(ReportingState::Unknown);
         let far = Instant::now() + Duration::from_secs(1_000_000);
         let (lease, until) = watch::channel(Some(far));
-        let context = Context {
+        let context = ReportContext {
             client: client(&server),
             leadership: Leadership::new(until),
             latest: follow,
-            gauges: Gauges::default(),
+            gauges: StoredFindingMetrics::default(),
             reporting,
-            settings: Settings::default(),
+            settings: ReportSettings::default(),
             reconcile: Reconciles::new(&Metrics::new("0", None)).of("reports"),
         };
         tokio::spawn(run(context));
-        Leader {
+        TestLeader {
             server,
             reporting: said,
             latest,
@@ -174,7 +174,7 @@ impl Leader {
     }
 
     /// Waits until it is so. Time that nothing happens in is skipped.
-    async fn until(&self, what: &str, is_so: impl Fn(&Server) -> bool) {
+    async fn until(&self, what: &str, is_so: impl Fn(&FakeApiServer) -> bool) {
         for _ in 0..100_000 {
             if is_so(&self.server.lock().unwrap()) {
                 return;
@@ -186,9 +186,9 @@ impl Leader {
 }
 
 fn snapshot(policy: Policy) -> Snapshot {
-    let view = ClusterView {
+    let view = ClusterCache {
         kubernetes: 36,
-        ..ClusterView::default()
+        ..ClusterCache::default()
     };
     Snapshot {
         view: Arc::new(view),
@@ -200,7 +200,7 @@ fn snapshot(policy: Policy) -> Snapshot {
 }
 
 /// The names of the owners that reports were written about, in order.
-fn reported(server: &Server) -> Vec<&str> {
+fn reported(server: &FakeApiServer) -> Vec<&str> {
     let names = server
         .written
         .iter()
@@ -213,16 +213,18 @@ async fn an_object_that_cannot_be_read_is_counted_named_and_passed_over() {
     let broken =
         json!({"metadata": {"name": "broken", "namespace": "shop", "uid": "b"}, "spec": {"template": 7}});
     let all = list("9", &[deployment("one", 1), broken, deployment("two", 2)]);
-    let leader = Leader::start(&[(DEPLOYMENTS, &[all])]);
+    let leader = TestLeader::start(&[(DEPLOYMENTS, &[all])]);
     leader
         .until("both others are reported", |it| reported(it) == ["one", "two"])
         .await;
     let said = leader.reporting.clone();
     leader
-        .until("it is said", |_| matches!(*said.borrow(), Reporting::Amiss(..)))
+        .until("it is said", |_| {
+            matches!(*said.borrow(), ReportingState::Amiss(..))
+        })
         .await;
     let said = said.borrow().clone();
-    let Reporting::Amiss(reason, message) = said else {
+    let ReportingState::Amiss(reason, message) = said else {
         panic!("{said:?}")
     };
     assert_eq!(reason, "Unreadable");
@@ -240,7 +242,7 @@ async fn what_was_missed_while_a_watch_window_expired_is_read_anew() {
     );
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
     // Each look begins with a list of one object, for the version.
-    let leader = Leader::start(&[
+    let leader = TestLeader::start(&[
         (DEPLOYMENTS, &[before.clone(), before, after]),
         (
             "/apis/apps/v1/deployments watch",
@@ -263,7 +265,7 @@ async fn what_was_missed_while_a_watch_window_expired_is_read_anew() {
 #[tokio::test(start_paused = true)]
 async fn another_policy_is_another_judgement_of_everything() {
     let all = list("9", &[deployment("one", 1), deployment("two", 2)]);
-    let leader = Leader::start(&[(DEPLOYMENTS, &[all])]);
+    let leader = TestLeader::start(&[(DEPLOYMENTS, &[all])]);
     leader
         .until("both are reported", |it| reported(it).len() == 2)
         .await;
@@ -296,7 +298,7 @@ async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its
     let top = json!({"metadata": {"name": "web"}});
     let mut running = pod("c");
     running["spec"]["nodeName"] = json!("n1");
-    let leader = Leader::start(&[
+    let leader = TestLeader::start(&[
         ("/api/v1/pods", &[list("9", &[pod("a"), pod("b"), running])]),
         ("/api/v1/namespaces/shop/pods/a", &[pod("a").to_string()]),
         ("/api/v1/namespaces/shop/pods/b", &[pod("b").to_string()]),
@@ -329,10 +331,10 @@ async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its
 #[tokio::test(start_paused = true)]
 async fn without_any_kind_of_report_owners_are_judged_and_told_all_the_same() {
     let all = list("9", &[deployment("one", 1)]);
-    let leader = Leader::start_with(&[(DEPLOYMENTS, &[all])], true);
+    let leader = TestLeader::start_with(&[(DEPLOYMENTS, &[all])], true);
     leader.until("it is told", |it| it.events.len() == 1).await;
     let said = leader.reporting.clone();
-    let is_said = || matches!(*said.borrow(), Reporting::Amiss("NoReportApi", _));
+    let is_said = || matches!(*said.borrow(), ReportingState::Amiss("NoReportApi", _));
     leader.until("it is said", |_| is_said()).await;
     let server = leader.server.lock().unwrap();
     assert_eq!(server.events[0]["regarding"]["name"], "one");
@@ -358,7 +360,7 @@ async fn of_a_rollout_what_runs_is_reported_and_another_stands_in_for_what_goes(
         replica_set("d-canary", 1, other),
     ];
     let gone = json!({"type": "DELETED", "object": all[1]}).to_string() + "\n";
-    let leader = Leader::start(&[
+    let leader = TestLeader::start(&[
         (SETS, &[list("9", &all)]),
         // The version of the first look; then it is told, and nothing more.
         (
@@ -380,13 +382,13 @@ async fn of_a_rollout_what_runs_is_reported_and_another_stands_in_for_what_goes(
 #[tokio::test(start_paused = true)]
 async fn where_the_reports_that_are_there_cannot_be_read_it_is_said_and_the_rest_goes_on() {
     let all = list("9", &[deployment("one", 1)]);
-    let leader = Leader::start(&[(DEPLOYMENTS, &[all])]);
+    let leader = TestLeader::start(&[(DEPLOYMENTS, &[all])]);
     let reports = "/apis/openreports.io/v1alpha1/reports".to_owned();
     leader.server.lock().unwrap().refused.push(reports);
     leader.until("it is reported", |it| reported(it) == ["one"]).await;
     let said = leader.reporting.clone();
     let text = || match &*said.borrow() {
-        Reporting::Amiss("Refused", text) => text.clone(),
+        ReportingState::Amiss("Refused", text) => text.clone(),
         _ => String::new(),
     };
     leader
@@ -394,21 +396,21 @@ async fn where_the_reports_that_are_there_cannot_be_read_it_is_said_and_the_rest
         .await;
     leader.server.lock().unwrap().refused.clear();
     leader
-        .until("it works again", |_| *said.borrow() == Reporting::Written)
+        .until("it works again", |_| *said.borrow() == ReportingState::Written)
         .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_breaks_again_and_again_is_said_and_everything_is_read_anew() {
     let error = json!({"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "broken"}});
-    let leader = Leader::start(&[
+    let leader = TestLeader::start(&[
         (DEPLOYMENTS, &[list("9", &[deployment("one", 1)])]),
         ("/apis/apps/v1/deployments watch", &[format!("{error}\n")]),
     ]);
     let said = leader.reporting.clone();
-    let is_said = || matches!(&*said.borrow(), Reporting::Amiss("Refused", text) if text.ends_with("deployments: broken"));
+    let is_said = || matches!(&*said.borrow(), ReportingState::Amiss("Refused", text) if text.ends_with("deployments: broken"));
     leader.until("it is said", |_| is_said()).await;
-    let listed = |it: &Server| {
+    let listed = |it: &FakeApiServer| {
         it.asked
             .iter()
             .filter(|it| *it == "GET /apis/apps/v1/deployments")

@@ -4,11 +4,11 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
 use tokio::time::sleep;
 
-use super::dialect::Dialect;
+use super::dialect::ReportApi;
 use super::report::LABEL;
-use super::session::Session;
-use crate::cluster::errors::{Failure, answered};
-use crate::cluster::pace::{Pace, patience};
+use super::session::ReportsController;
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::rate_limit::{RateLimiter, backoff_interval};
 
 /// Reports per page: metadata is small.
 const PAGE: u32 = 500;
@@ -17,7 +17,7 @@ const PER_SECOND: u32 = 50;
 
 /// What became of the reports of one kind.
 #[derive(PartialEq, Eq, Debug)]
-pub enum Swept {
+pub enum GarbageCollection {
     /// So many are deleted, and none is left; none where the cluster has no such kind.
     All(usize),
     /// They may not be seen: why.
@@ -30,10 +30,10 @@ pub enum Swept {
 /// The API server refuses, or does not answer.
 pub async fn sweep(
     client: &Client,
-    dialect: Dialect,
+    dialect: ReportApi,
     may_go_on: impl Fn() -> bool,
-) -> Result<Swept, Failure> {
-    let pace = Pace::per_second(PER_SECOND);
+) -> Result<GarbageCollection, ApiError> {
+    let pace = RateLimiter::per_second(PER_SECOND);
     let resource = dialect.resource();
     let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
     let mut params = ListParams::default()
@@ -51,9 +51,11 @@ pub async fn sweep(
             Ok(Some(page)) => page,
             // The place in the list has expired; those before it are gone.
             Ok(None) if params.continue_token.take().is_some() => continue,
-            Ok(None) => return Err(Failure::Other("the list expires while it is read".to_owned())),
-            Err(Failure::Gone) => return Ok(Swept::All(count)),
-            Err(Failure::Other(why)) if why.contains("is forbidden") => return Ok(Swept::Unseen(why)),
+            Ok(None) => return Err(ApiError::Other("the list expires while it is read".to_owned())),
+            Err(ApiError::Gone) => return Ok(GarbageCollection::All(count)),
+            Err(ApiError::Other(why)) if why.contains("is forbidden") => {
+                return Ok(GarbageCollection::Unseen(why));
+            }
             Err(failure) => return Err(failure),
         };
         for seen in page.items {
@@ -63,7 +65,7 @@ pub async fn sweep(
             };
             pace.turn().await;
             if !may_go_on() {
-                return Ok(Swept::All(count));
+                return Ok(GarbageCollection::All(count));
             }
             let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
             let unchanged = Preconditions {
@@ -73,13 +75,13 @@ pub async fn sweep(
             let params = DeleteParams::default().preconditions(unchanged);
             match answered(api.delete(&name, &params)).await {
                 Ok(_) => count += 1,
-                Err(Failure::Gone | Failure::Conflict) => {}
+                Err(ApiError::Gone | ApiError::Conflict) => {}
                 Err(failure) => return Err(failure),
             }
         }
         params.continue_token = page.metadata.continue_.filter(|more| !more.is_empty());
         if params.continue_token.is_none() {
-            return Ok(Swept::All(count));
+            return Ok(GarbageCollection::All(count));
         }
     }
 }
@@ -87,8 +89,8 @@ pub async fn sweep(
 /// How many there are of one kind.
 ///
 /// # Errors
-/// The API server refuses, or does not answer; [`Failure::Gone`] if the cluster has no such kind.
-pub async fn count(client: &Client, dialect: Dialect) -> Result<usize, Failure> {
+/// The API server refuses, or does not answer; [`ApiError::Gone`] if the cluster has no such kind.
+pub async fn count(client: &Client, dialect: ReportApi) -> Result<usize, ApiError> {
     let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &dialect.resource());
     let params = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
     let page = answered(all.list_metadata(&params.limit(PAGE))).await?;
@@ -96,7 +98,7 @@ pub async fn count(client: &Client, dialect: Dialect) -> Result<usize, Failure> 
     Ok(page.items.len() + usize::try_from(more).unwrap_or_default())
 }
 
-impl Session<'_> {
+impl ReportsController<'_> {
     /// Takes away the reports of the kinds that do not count, whenever another one does.
     pub async fn sweep_others(&self) {
         let mut dialects = self.dialects();
@@ -109,7 +111,7 @@ impl Session<'_> {
                 if is_done {
                     std::future::pending::<()>().await;
                 } else {
-                    sleep(patience(self.settings().retry, in_vain)).await;
+                    sleep(backoff_interval(self.settings().retry, in_vain)).await;
                 }
             };
             tokio::select! {
@@ -119,18 +121,20 @@ impl Session<'_> {
         }
     }
 
-    async fn sweep_all_but(&self, counts: Option<Dialect>) -> bool {
+    async fn sweep_all_but(&self, counts: Option<ReportApi>) -> bool {
         let mut is_done = true;
-        for other in Dialect::ALL {
+        for other in ReportApi::ALL {
             if counts.is_none() || counts == Some(other) {
                 continue;
             }
             match sweep(self.client(), other, || self.leads()).await {
-                Ok(Swept::All(0)) => {}
-                Ok(Swept::All(count)) => {
+                Ok(GarbageCollection::All(0)) => {}
+                Ok(GarbageCollection::All(count)) => {
                     tracing::info!("{count} reports of {other} are taken away: another kind counts");
                 }
-                Ok(Swept::Unseen(why)) => tracing::info!("the reports of {other} are not looked for: {why}"),
+                Ok(GarbageCollection::Unseen(why)) => {
+                    tracing::info!("the reports of {other} are not looked for: {why}")
+                }
                 Err(failure) => {
                     tracing::warn!("cannot take away the reports of {other}: {failure}");
                     is_done = false;

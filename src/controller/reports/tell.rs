@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use super::report::reported;
 use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
 use crate::model::text::cut;
-use crate::scan::{Fate, Judged};
+use crate::scan::{FindingOutcome, OwnerResult};
 
 /// How many hexadecimal digits of the SHA-256 tell two problems of an owner apart.
 const DIGITS: usize = 16;
@@ -22,18 +22,18 @@ const NAMED: usize = 5;
 
 /// What is told of one owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Note {
+pub struct OwnerEvent {
     /// Its reason, in the words of Events.
     pub reason: &'static str,
     /// What is told.
     pub message: String,
     /// The owner.
-    pub owner: Owner,
+    pub owner: EventOwner,
 }
 
 /// An owner, as an Event points to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Owner {
+pub struct EventOwner {
     /// Its `apiVersion`.
     pub api_version: String,
     /// Its kind.
@@ -46,10 +46,10 @@ pub struct Owner {
     pub uid: String,
 }
 
-impl Owner {
+impl EventOwner {
     /// The owner of what was judged: the object itself.
-    pub fn of(judged: &Judged) -> Self {
-        Owner {
+    pub fn of(judged: &OwnerResult) -> Self {
+        EventOwner {
             api_version: judged.api_version.clone(),
             kind: judged.kind.as_str().to_owned(),
             namespace: judged.namespace.clone(),
@@ -60,14 +60,16 @@ impl Owner {
 }
 
 /// What is told of an owner that was judged; nothing of advice, and of what admission mends.
-pub fn note(judged: &Judged) -> Option<Note> {
-    let is_told = |fate: Fate, would_deny: bool| would_deny || matches!(fate, Fate::Denied | Fate::Warned);
-    let told = reported(judged).filter(|found| found.fate != Fate::Exempted);
+pub fn note(judged: &OwnerResult) -> Option<OwnerEvent> {
+    let is_told = |fate: FindingOutcome, would_deny: bool| {
+        would_deny || matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned)
+    };
+    let told = reported(judged).filter(|found| found.fate != FindingOutcome::Exempted);
     let told: Vec<_> = told
         .filter(|found| is_told(found.fate, found.would_deny))
         .collect();
     let first = told.iter().find(|found| found.would_deny).or(told.first())?;
-    let denied = told.iter().any(|found| found.fate == Fate::Denied);
+    let denied = told.iter().any(|found| found.fate == FindingOutcome::Denied);
     let would_be = told.iter().any(|found| found.would_deny);
     let becomes = match (denied, would_be) {
         (true, _) => "would be denied at its next create",
@@ -84,14 +86,14 @@ pub fn note(judged: &Judged) -> Option<Note> {
         let _ = write!(message, " and {more} more rules");
     }
     let _ = write!(message, "; {}: {}; {}", first.path, first.message, first.remedy);
-    Some(Note {
+    Some(OwnerEvent {
         reason: "WindowsFindings",
         message,
-        owner: Owner::of(judged),
+        owner: EventOwner::of(judged),
     })
 }
 
-impl Note {
+impl OwnerEvent {
     /// The name of its Event.
     pub fn name(&self) -> String {
         let problem = format!("{}\n{}\n{}", self.owner.uid, self.reason, self.message);

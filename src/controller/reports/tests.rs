@@ -5,19 +5,19 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::dialect::Dialect;
-use super::ledger::{Ledger, Next, Unreadable, Written};
+use super::dialect::ReportApi;
+use super::ledger::{OwnerIndex, ReportAction, UnreadableObject, WrittenReport};
 use super::report::{self, MOST_RESULTS, content};
 use super::tell::note;
 use crate::engine::Decision;
 use crate::model::os::Verdict;
 use crate::model::workload::Kind;
 use crate::rules::find;
-use crate::scan::{Fate, Found, Judged, Outcome};
+use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
-fn found(fate: Fate, path: &str) -> Found {
+fn found(fate: FindingOutcome, path: &str) -> FindingResult {
     let rule = find("run-as-user").unwrap();
-    Found {
+    FindingResult {
         id: rule.id,
         rule: rule.name,
         severity: rule.severity,
@@ -26,14 +26,14 @@ fn found(fate: Fate, path: &str) -> Found {
         message: "Windows has no user ids".to_owned(),
         remedy: "use windowsOptions.runAsUserName".to_owned(),
         fate,
-        would_deny: matches!(fate, Fate::Denied | Fate::Warned),
+        would_deny: matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned),
         because: None,
     }
 }
 
 /// A Deployment `shop/web` with such findings.
-pub fn judged(uid: &str, fates: &[Fate]) -> Judged {
-    Judged {
+pub fn judged(uid: &str, fates: &[FindingOutcome]) -> OwnerResult {
+    OwnerResult {
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
         namespace: "shop".to_owned(),
@@ -43,7 +43,7 @@ pub fn judged(uid: &str, fates: &[Fate]) -> Judged {
         verdict: Verdict::Windows,
         evidence: Vec::new(),
         policy: "default".to_owned(),
-        outcome: Outcome::Passes,
+        outcome: OwnerOutcome::Passes,
         decision: Decision::Allow,
         not_asked: None,
         image_builds: Vec::new(),
@@ -55,8 +55,8 @@ pub fn judged(uid: &str, fates: &[Fate]) -> Judged {
     }
 }
 
-fn there(kind: Kind, uid: &str, says: u64, version: Option<u64>) -> Written {
-    Written {
+fn there(kind: Kind, uid: &str, says: u64, version: Option<u64>) -> WrittenReport {
+    WrittenReport {
         kind,
         namespace: "shop".to_owned(),
         uid: uid.to_owned(),
@@ -69,10 +69,10 @@ const UID: &str = "3c1f6b1e-0000-4000-8000-000000000001";
 
 #[test]
 fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_would_become_of_it() {
-    let judged = judged(UID, &[Fate::Noted, Fate::Denied]);
+    let judged = judged(UID, &[FindingOutcome::Noted, FindingOutcome::Denied]);
     let says = content(&judged).unwrap();
     let at = Timestamp::from_second(1_700_000_000).unwrap();
-    let report = report::report(&judged, says, Dialect::OpenReports, at);
+    let report = report::report(&judged, says, ReportApi::OpenReports, at);
     assert_eq!(report["apiVersion"], "openreports.io/v1alpha1");
     assert_eq!(report["kind"], "Report");
     assert_eq!(report["source"], "transom");
@@ -94,7 +94,7 @@ fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_wou
         }),
         "what refuses it comes first"
     );
-    let other = report::report(&judged, says, Dialect::PolicyReports, at);
+    let other = report::report(&judged, says, ReportApi::PolicyReports, at);
     assert_eq!(other["apiVersion"], "wgpolicyk8s.io/v1alpha2");
     assert_eq!(
         (&other["kind"], &other["source"]),
@@ -105,18 +105,21 @@ fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_wou
 #[test]
 fn what_is_mended_by_itself_or_not_asked_about_is_no_reason_for_a_report() {
     assert_eq!(content(&judged(UID, &[])), None);
-    assert_eq!(content(&judged(UID, &[Fate::Mended])), None);
-    let mut left_out = judged(UID, &[Fate::Passed]);
-    left_out.outcome = Outcome::NotAsked;
+    assert_eq!(content(&judged(UID, &[FindingOutcome::Mended])), None);
+    let mut left_out = judged(UID, &[FindingOutcome::Passed]);
+    left_out.outcome = OwnerOutcome::NotAsked;
     assert_eq!(content(&left_out), None);
-    assert!(content(&judged(UID, &[Fate::Exempted])).is_some());
+    assert!(content(&judged(UID, &[FindingOutcome::Exempted])).is_some());
 }
 
 #[test]
 fn the_same_findings_are_the_same_content_and_others_are_not() {
-    let one = content(&judged(UID, &[Fate::Warned]));
-    assert_eq!(one, content(&judged(UID, &[Fate::Warned])));
-    for other in [&[Fate::Denied][..], &[Fate::Warned, Fate::Warned]] {
+    let one = content(&judged(UID, &[FindingOutcome::Warned]));
+    assert_eq!(one, content(&judged(UID, &[FindingOutcome::Warned])));
+    for other in [
+        &[FindingOutcome::Denied][..],
+        &[FindingOutcome::Warned, FindingOutcome::Warned],
+    ] {
         assert_ne!(one, content(&judged(UID, other)), "{other:?}");
     }
 }
@@ -125,10 +128,10 @@ fn the_same_findings_are_the_same_content_and_others_are_not() {
 fn results_are_bounded_and_the_summary_counts_all() {
     let mut judged = judged(UID, &[]);
     judged.findings = (0..MOST_RESULTS + 17)
-        .map(|at| found(Fate::Warned, &format!("spec[{at}]{}", "x".repeat(5000))))
+        .map(|at| found(FindingOutcome::Warned, &format!("spec[{at}]{}", "x".repeat(5000))))
         .collect();
     let says = content(&judged).unwrap();
-    let report = report::report(&judged, says, Dialect::OpenReports, Timestamp::UNIX_EPOCH);
+    let report = report::report(&judged, says, ReportApi::OpenReports, Timestamp::UNIX_EPOCH);
     assert_eq!(report["results"].as_array().unwrap().len(), MOST_RESULTS);
     assert_eq!(report["summary"]["fail"], MOST_RESULTS + 17);
     assert_eq!(
@@ -145,14 +148,14 @@ fn a_name_is_legal_whatever_the_uid_is() {
 
 #[test]
 fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
-    let mut ledger = Ledger::default();
-    let dirty = judged(UID, &[Fate::Denied]);
+    let mut ledger = OwnerIndex::default();
+    let dirty = judged(UID, &[FindingOutcome::Denied]);
     let says = content(&dirty).unwrap();
-    assert_eq!(ledger.judged(&dirty, 1), Next::Write(says));
+    assert_eq!(ledger.judged(&dirty, 1), ReportAction::Write(says));
     ledger.written(UID, Some(says), None);
-    assert_eq!(ledger.judged(&dirty, 2), Next::Nothing);
+    assert_eq!(ledger.judged(&dirty, 2), ReportAction::Nothing);
     assert_eq!(ledger.next_to_take_away(), None);
-    assert_eq!(ledger.judged(&judged(UID, &[]), 3), Next::Nothing);
+    assert_eq!(ledger.judged(&judged(UID, &[]), 3), ReportAction::Nothing);
     let (kind, namespace, uid) = ledger.next_to_take_away().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", UID));
     ledger.written(UID, None, None);
@@ -161,27 +164,31 @@ fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
 
 #[test]
 fn an_owner_that_becomes_clean_while_its_report_is_written_keeps_none() {
-    let mut ledger = Ledger::default();
-    let dirty = judged(UID, &[Fate::Denied]);
+    let mut ledger = OwnerIndex::default();
+    let dirty = judged(UID, &[FindingOutcome::Denied]);
     let says = content(&dirty).unwrap();
     ledger.judged(&dirty, 1);
     ledger.written(UID, Some(says), None);
-    ledger.judged(&judged(UID, &[Fate::Warned]), 1);
+    ledger.judged(&judged(UID, &[FindingOutcome::Warned]), 1);
     ledger.judged(&judged(UID, &[]), 1);
-    ledger.written(UID, content(&judged(UID, &[Fate::Warned])), None);
+    ledger.written(UID, content(&judged(UID, &[FindingOutcome::Warned])), None);
     assert!(ledger.next_to_take_away().is_some());
 }
 
 #[test]
 fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading() {
-    let mut ledger = Ledger::default();
-    let dirty = judged(UID, &[Fate::Denied]);
+    let mut ledger = OwnerIndex::default();
+    let dirty = judged(UID, &[FindingOutcome::Denied]);
     let says = content(&dirty).unwrap();
     ledger.found(&there(Kind::Deployment, UID, says, None));
     ledger.found(&there(Kind::Deployment, "mended", 7, None));
     ledger.found(&there(Kind::Job, "another kind", 7, None));
     ledger.begins(Kind::Deployment);
-    assert_eq!(ledger.judged(&dirty, 1), Next::Nothing, "it says so already");
+    assert_eq!(
+        ledger.judged(&dirty, 1),
+        ReportAction::Nothing,
+        "it says so already"
+    );
     ledger.ends(Kind::Deployment, 1);
     let (_, _, uid) = ledger.next_to_take_away().unwrap();
     assert_eq!(&*uid, "mended");
@@ -190,8 +197,8 @@ fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading(
 
 #[test]
 fn what_changes_during_a_reading_is_not_taken_from_what_it_reads() {
-    let mut ledger = Ledger::default();
-    ledger.judged(&judged(UID, &[Fate::Denied]), 1);
+    let mut ledger = OwnerIndex::default();
+    ledger.judged(&judged(UID, &[FindingOutcome::Denied]), 1);
     ledger.begins(Kind::Deployment);
     ledger.touch(Kind::Deployment, UID);
     assert!(ledger.is_touched(Kind::Deployment, UID));
@@ -203,8 +210,8 @@ fn what_changes_during_a_reading_is_not_taken_from_what_it_reads() {
 
 #[test]
 fn what_cannot_be_read_is_told_once_and_forgotten_when_it_can() {
-    let mut ledger = Ledger::default();
-    let which = || Unreadable {
+    let mut ledger = OwnerIndex::default();
+    let which = || UnreadableObject {
         kind: Kind::Deployment,
         name: "shop/web".to_owned(),
         why: "w".to_owned(),
@@ -218,8 +225,8 @@ fn what_cannot_be_read_is_told_once_and_forgotten_when_it_can() {
 
 #[test]
 fn when_reports_are_gone_they_are_to_be_written_anew() {
-    let mut ledger = Ledger::default();
-    let dirty = judged(UID, &[Fate::Denied]);
+    let mut ledger = OwnerIndex::default();
+    let dirty = judged(UID, &[FindingOutcome::Denied]);
     ledger.judged(&dirty, 1);
     ledger.written(UID, content(&dirty), None);
     assert!(ledger.without_report(|_| true).is_empty());
@@ -227,18 +234,19 @@ fn when_reports_are_gone_they_are_to_be_written_anew() {
         ledger.without_report(|_| false),
         BTreeSet::from(["shop".to_owned()])
     );
-    assert!(matches!(ledger.judged(&dirty, 2), Next::Write(_)));
+    assert!(matches!(ledger.judged(&dirty, 2), ReportAction::Write(_)));
     ledger.written(UID, content(&dirty), None);
     ledger.forget_reports();
-    assert!(matches!(ledger.judged(&dirty, 3), Next::Write(_)));
+    assert!(matches!(ledger.judged(&dirty, 3), ReportAction::Write(_)));
     assert_eq!(ledger.series().count(), 1, "findings are counted without reports");
 }
 
 #[test]
 fn one_object_stands_for_those_that_are_like_it_until_it_goes() {
-    let mut ledger = Ledger::default();
-    let stands =
-        |ledger: &mut Ledger, like, uid, pass| ledger.stands_for(like, Kind::ReplicaSet, "shop", uid, pass);
+    let mut ledger = OwnerIndex::default();
+    let stands = |ledger: &mut OwnerIndex, like, uid, pass| {
+        ledger.stands_for(like, Kind::ReplicaSet, "shop", uid, pass)
+    };
     assert_eq!(stands(&mut ledger, 1, "a", 1), (true, false));
     assert_eq!(stands(&mut ledger, 1, "b", 1), (false, false));
     assert_eq!(stands(&mut ledger, 2, "b", 1), (true, false));
@@ -259,8 +267,8 @@ fn one_object_stands_for_those_that_are_like_it_until_it_goes() {
 
 #[test]
 fn a_report_that_another_hand_has_written_is_written_anew_and_an_old_event_is_none() {
-    let mut ledger = Ledger::default();
-    let dirty = judged(UID, &[Fate::Denied]);
+    let mut ledger = OwnerIndex::default();
+    let dirty = judged(UID, &[FindingOutcome::Denied]);
     let says = content(&dirty).unwrap();
     ledger.judged(&dirty, 1);
     let there = |says, version| there(Kind::Deployment, UID, says, Some(version));
@@ -268,24 +276,27 @@ fn a_report_that_another_hand_has_written_is_written_anew_and_an_old_event_is_no
     ledger.written(UID, Some(says), Some(5));
     assert!(!ledger.found(&there(says, 5)));
     assert!(!ledger.found(&there(7, 4)), "it was before");
-    assert_eq!(ledger.judged(&dirty, 2), Next::Nothing);
+    assert_eq!(ledger.judged(&dirty, 2), ReportAction::Nothing);
     assert!(ledger.found(&there(7, 6)));
-    assert!(matches!(ledger.judged(&dirty, 2), Next::Write(_)));
+    assert!(matches!(ledger.judged(&dirty, 2), ReportAction::Write(_)));
     assert_eq!(ledger.version(UID), Some(6), "it is written over what was seen");
 }
 
 #[test]
 fn an_event_tells_what_would_be_denied_once_for_the_same_problem() {
-    assert_eq!(note(&judged(UID, &[Fate::Noted, Fate::Exempted])), None);
-    let told = note(&judged(UID, &[Fate::Noted, Fate::Warned])).unwrap();
+    assert_eq!(
+        note(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Exempted])),
+        None
+    );
+    let told = note(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Warned])).unwrap();
     assert_eq!(
         told.message,
         "for Windows this would be denied if validation were Deny: run-as-user; spec: Windows has no user ids; use \
          windowsOptions.runAsUserName"
     );
-    let again = note(&judged(UID, &[Fate::Warned])).unwrap();
+    let again = note(&judged(UID, &[FindingOutcome::Warned])).unwrap();
     assert_eq!(told.name(), again.name());
-    let denied = note(&judged(UID, &[Fate::Denied])).unwrap();
+    let denied = note(&judged(UID, &[FindingOutcome::Denied])).unwrap();
     assert_ne!(denied.name(), again.name());
     assert!(denied.name().starts_with("web."));
     let mut long = denied.clone();

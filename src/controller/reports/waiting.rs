@@ -9,18 +9,18 @@ use kube::core::{ApiResource, GroupVersionKind, Request};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
-use super::ledger::Waiting;
-use super::session::Session;
-use super::tell::{Note, Owner};
+use super::ledger::PendingPod;
+use super::session::ReportsController;
+use super::tell::{EventOwner, OwnerEvent};
 use crate::cluster::errors::answered;
-use crate::cluster::pace::Allowance;
-use crate::engine::infer;
-use crate::model::field::{Present, Str};
+use crate::cluster::rate_limit::TokenBucket;
+use crate::engine::infer_os;
+use crate::model::json_types::{IsPresent, Str};
+use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::subject::{Stage, Subject};
 use crate::model::workload::Kind;
-use crate::scan::World;
-use crate::scan::pods::{Ground, trouble};
+use crate::scan::EvalContext;
+use crate::scan::pods::{PodContext, trouble};
 
 /// How long a pod waits before it is looked at.
 const LONG: Duration = Duration::from_secs(120);
@@ -37,46 +37,46 @@ const STEPS: usize = 3;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Brief<'b> {
+struct PodSummary<'b> {
     #[serde(borrow)]
-    metadata: BriefMeta<'b>,
+    metadata: PodSummaryMeta<'b>,
     #[serde(borrow)]
-    spec: BriefSpec<'b>,
+    spec: PodSummarySpec<'b>,
     #[serde(borrow)]
-    status: BriefStatus<'b>,
+    status: PodSummaryStatus<'b>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct BriefMeta<'b> {
+struct PodSummaryMeta<'b> {
     #[serde(borrow)]
     uid: Str<'b>,
     #[serde(borrow)]
     namespace: Str<'b>,
     #[serde(borrow)]
     name: Str<'b>,
-    deletion_timestamp: Present,
+    deletion_timestamp: IsPresent,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
-struct BriefSpec<'b> {
+struct PodSummarySpec<'b> {
     #[serde(borrow)]
     node_name: Str<'b>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct BriefStatus<'b> {
+struct PodSummaryStatus<'b> {
     #[serde(borrow)]
     phase: Str<'b>,
 }
 
-impl Session<'_> {
+impl ReportsController<'_> {
     /// Notes whether a pod waits for a node. One of which it is known that it is for Linux takes no place.
-    pub fn mind_pod(&self, world: &World<'_>, subject: &Subject<'_>, json: &str) {
-        let brief: Brief<'_> = serde_json::from_str(json).unwrap_or_default();
-        let Brief {
+    pub fn mind_pod(&self, world: &EvalContext<'_>, subject: &Object<'_>, json: &str) {
+        let brief: PodSummary<'_> = serde_json::from_str(json).unwrap_or_default();
+        let PodSummary {
             metadata,
             spec,
             status,
@@ -85,11 +85,11 @@ impl Session<'_> {
             status.phase.as_str() == "Pending" && spec.node_name.is_empty() && !metadata.deletion_timestamp.0;
         let is_ours = || {
             let policy = world.policy_in(&subject.namespace);
-            let verdict = infer(subject, world.facts, &policy).verdict;
+            let verdict = infer_os(subject, world.facts, &policy).verdict;
             matches!(verdict, Verdict::Windows | Verdict::Conflicting)
         };
         let is_known = waits && self.ledger().is_waiting(&metadata.uid);
-        let waiting = (waits && (is_known || is_ours())).then(|| Waiting {
+        let waiting = (waits && (is_known || is_ours())).then(|| PendingPod {
             namespace: metadata.namespace.to_string(),
             name: metadata.name.to_string(),
             due: Instant::now() + LONG,
@@ -99,7 +99,7 @@ impl Session<'_> {
 
     /// Looks at the pods that have waited for long, for ever.
     pub async fn mind_waiting(&self) {
-        let events = Mutex::new(Allowance::new(EVENTS.0, EVENTS.1));
+        let events = Mutex::new(TokenBucket::new(EVENTS.0, EVENTS.1));
         loop {
             sleep(LOOK).await;
             let due = self.ledger().waited(Instant::now(), AGAIN, AT_ONCE);
@@ -112,7 +112,7 @@ impl Session<'_> {
     }
 
     /// What is told of a pod that waits; nothing where the reason is none that Transom knows.
-    async fn why(&self, waiting: &Waiting) -> Option<Note> {
+    async fn why(&self, waiting: &PendingPod) -> Option<OwnerEvent> {
         let path = format!("/api/v1/namespaces/{}/pods", waiting.namespace);
         let request = Request::new(path)
             .get(&waiting.name, &GetParams::default())
@@ -120,9 +120,9 @@ impl Session<'_> {
         let json = answered(self.client().request_text(request)).await.ok()?;
         let snapshot = self.snapshot();
         let (message, mut owner) = {
-            let subject = Subject::parse(Kind::Pod, &json, Stage::Stored).ok()?;
-            let world = World::of(&snapshot);
-            let ground = Ground {
+            let subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).ok()?;
+            let world = EvalContext::of(&snapshot);
+            let ground = PodContext {
                 world: &world,
                 nodes: Some(&snapshot.view.nodes),
                 is_other: &|_| false,
@@ -132,8 +132,8 @@ impl Session<'_> {
             if told.wrong.is_misplaced() {
                 return None;
             }
-            let brief: Brief<'_> = serde_json::from_str(&json).ok()?;
-            let owner = Owner {
+            let brief: PodSummary<'_> = serde_json::from_str(&json).ok()?;
+            let owner = EventOwner {
                 api_version: "v1".to_owned(),
                 kind: "Pod".to_owned(),
                 namespace: waiting.namespace.clone(),
@@ -154,7 +154,7 @@ impl Session<'_> {
                 None => break,
             }
         }
-        Some(Note {
+        Some(OwnerEvent {
             reason: "WindowsPodPending",
             message,
             owner,
@@ -162,7 +162,7 @@ impl Session<'_> {
     }
 
     /// The controller of an object.
-    async fn above(&self, owner: &Owner) -> Option<Owner> {
+    async fn above(&self, owner: &EventOwner) -> Option<EventOwner> {
         let (group, version) = owner
             .api_version
             .split_once('/')
@@ -176,7 +176,7 @@ impl Session<'_> {
         let found = answered(api.get_metadata(&owner.name)).await.ok()?;
         let above = found.metadata.owner_references.into_iter().flatten();
         let above = above.into_iter().find(|it| it.controller == Some(true))?;
-        Some(Owner {
+        Some(EventOwner {
             api_version: above.api_version,
             kind: above.kind,
             namespace: owner.namespace.clone(),

@@ -9,14 +9,14 @@ use kube::{Client, core::ApiResource};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::basis::Anew;
-use super::desk::{Tray, Write};
-use super::dialect::Dialect;
+use super::basis::Invalidation;
+use super::desk::{ReportWrite, WriteReceiver};
+use super::dialect::ReportApi;
 use super::report;
-use super::session::Session;
-use super::tell::Note;
-use crate::cluster::errors::{Failure, answered};
-use crate::cluster::pace::{Allowance, Pace};
+use super::session::ReportsController;
+use super::tell::OwnerEvent;
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::rate_limit::{RateLimiter, TokenBucket};
 
 /// By this name the API server remembers who wrote a report.
 const FIELD_MANAGER: &str = "transom-reports";
@@ -25,11 +25,11 @@ const EVENTS: (u32, u32) = (2, 50);
 /// How long the writer rests where there is nothing to do.
 const IDLE: std::time::Duration = std::time::Duration::from_millis(100);
 
-impl Session<'_> {
+impl ReportsController<'_> {
     /// Writes for ever.
-    pub async fn write_all(&self, mut tray: Tray) {
-        let pace = Pace::per_second(self.settings().writes_per_second);
-        let events = Mutex::new(Allowance::new(EVENTS.0, EVENTS.1));
+    pub async fn write_all(&self, mut tray: WriteReceiver) {
+        let pace = RateLimiter::per_second(self.settings().writes_per_second);
+        let events = Mutex::new(TokenBucket::new(EVENTS.0, EVENTS.1));
         loop {
             if let Ok(write) = tray.news.try_recv() {
                 self.write(write, &pace, &events).await;
@@ -43,8 +43,8 @@ impl Session<'_> {
         }
     }
 
-    async fn write(&self, write: Write, pace: &Pace, events: &Mutex<Allowance>) {
-        let Write {
+    async fn write(&self, write: ReportWrite, pace: &RateLimiter, events: &Mutex<TokenBucket>) {
+        let ReportWrite {
             uid,
             namespace,
             content,
@@ -70,9 +70,9 @@ impl Session<'_> {
             self.context.reconcile.took(began.elapsed());
             match applied {
                 Ok(version) => self.ledger().written(&uid, Some(content), version),
-                Err(Failure::Conflict) => {
+                Err(ApiError::Conflict) => {
                     self.ledger().forget_version(&uid);
-                    return self.is_late(Anew::None.with(namespace.into_string()));
+                    return self.is_late(Invalidation::None.with(namespace.into_string()));
                 }
                 Err(failure) => return self.did_not_go(&uid, &namespace, &failure, &body),
             }
@@ -85,7 +85,7 @@ impl Session<'_> {
     }
 
     /// Tells an owner something, where that is not too much at once.
-    pub async fn tell(&self, note: &Note, events: &Mutex<Allowance>) {
+    pub async fn tell(&self, note: &OwnerEvent, events: &Mutex<TokenBucket>) {
         let turn = events
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -97,7 +97,7 @@ impl Session<'_> {
         let event = note.event(Timestamp::now());
         match answered(api.create(&PostParams::default(), &event)).await {
             // It was told before.
-            Ok(_) | Err(Failure::Conflict) => (),
+            Ok(_) | Err(ApiError::Conflict) => (),
             Err(failure) => tracing::debug!(
                 namespace = note.owner.namespace,
                 "cannot write the Event {} of {} {}: {failure}",
@@ -109,7 +109,7 @@ impl Session<'_> {
     }
 
     /// Takes one report away; says whether there was one.
-    async fn take_away_one(&self, pace: &Pace) -> bool {
+    async fn take_away_one(&self, pace: &RateLimiter) -> bool {
         let Some(dialect) = self.dialect() else {
             return false;
         };
@@ -124,9 +124,9 @@ impl Session<'_> {
         let (name, version) = (report::name(kind, &uid), self.ledger().version(&uid));
         match delete(self.client(), dialect, &namespace, &name, version).await {
             Ok(()) => self.ledger().written(&uid, None, None),
-            Err(Failure::Conflict) => {
+            Err(ApiError::Conflict) => {
                 self.ledger().forget_version(&uid);
-                self.is_late(Anew::None.with(namespace.to_string()));
+                self.is_late(Invalidation::None.with(namespace.to_string()));
             }
             Err(failure) => {
                 let text = format!("the report cannot be taken away: {namespace}/{name}: {failure}");
@@ -136,15 +136,15 @@ impl Session<'_> {
         true
     }
 
-    fn did_not_go(&self, uid: &str, namespace: &str, failure: &Failure, body: &Value) {
+    fn did_not_go(&self, uid: &str, namespace: &str, failure: &ApiError, body: &Value) {
         match failure {
-            Failure::Gone => {
-                self.is_late(Anew::None.with(namespace.to_owned()));
+            ApiError::Gone => {
+                self.is_late(Invalidation::None.with(namespace.to_owned()));
                 self.ask_for_dialect();
             }
             // Everything in it goes, reports too.
-            Failure::Other(text) if text.contains("being terminated") => {}
-            Failure::Other(text) if text.starts_with("namespaces ") => {}
+            ApiError::Other(text) if text.contains("being terminated") => {}
+            ApiError::Other(text) if text.starts_with("namespaces ") => {}
             failure => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
                 let text = format!("the report cannot be written: {namespace}/{name}: {failure}");
@@ -155,7 +155,7 @@ impl Session<'_> {
 }
 
 /// Writes a report; its resourceVersion, where that is a number.
-async fn apply(client: &Client, dialect: Dialect, body: &Value) -> Result<Option<u64>, Failure> {
+async fn apply(client: &Client, dialect: ReportApi, body: &Value) -> Result<Option<u64>, ApiError> {
     let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default();
     let api = api(client, &dialect.resource(), text("namespace"));
     let params = PatchParams::apply(FIELD_MANAGER).force();
@@ -166,11 +166,11 @@ async fn apply(client: &Client, dialect: Dialect, body: &Value) -> Result<Option
 
 async fn delete(
     client: &Client,
-    dialect: Dialect,
+    dialect: ReportApi,
     namespace: &str,
     name: &str,
     version: Option<u64>,
-) -> Result<(), Failure> {
+) -> Result<(), ApiError> {
     let api = api(client, &dialect.resource(), namespace);
     let unchanged = Preconditions {
         resource_version: version.map(|version| version.to_string()),
@@ -181,7 +181,7 @@ async fn delete(
         ..DeleteParams::default()
     };
     match answered(api.delete(name, &params)).await {
-        Ok(_) | Err(Failure::Gone) => Ok(()),
+        Ok(_) | Err(ApiError::Gone) => Ok(()),
         Err(failure) => Err(failure),
     }
 }

@@ -6,13 +6,13 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::{Admission, inspect, untolerated};
+use crate::engine::{AdmissionStage, evaluate, untolerated};
 use crate::model::edit::to_json_patch;
 use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
+use crate::model::object::{Editable, Object, ReviewStage};
 use crate::model::pod::Toleration;
 use crate::model::policy::{LinuxPods, PlacementMode, Policy};
-use crate::model::subject::{Editable, Stage, Subject};
 use crate::model::workload::Kind;
 
 /// Taints that nodes may carry.
@@ -103,10 +103,10 @@ fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
                 }
                 let pod = json!({"metadata": {"namespace": "web", "name": "p"}, "spec": spec});
                 let text = pod.to_string();
-                let mut subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
+                let mut subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
                 subject.editable = Editable::Pod;
-                let said = untolerated(&subject, &all, &facts, policy, Admission::Placed);
-                let edits = inspect(&subject, &facts, policy).edits;
+                let said = untolerated(&subject, &all, &facts, policy, AdmissionStage::Placed);
+                let edits = evaluate(&subject, &facts, policy).edits;
                 assert_eq!(
                     said,
                     left(&pod, &edits, &facts, class, &all),
@@ -191,14 +191,14 @@ fn a_build_is_required_only_by_a_label_that_every_right_node_carries() {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
         for node in &nodes {
             let text = node.to_string();
-            facts.learn(&Subject::parse(Kind::Node, &text, Stage::Written).unwrap());
+            facts.learn(&Object::parse(Kind::Node, &text, ReviewStage::Written).unwrap());
         }
         let policy = Policy::standalone();
         facts.pools.extend(declared.then(|| pool.clone()));
         let text = pod.to_string();
-        let subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
-        let inspection = inspect(&subject, &facts, &policy);
-        let edits = to_json_patch(&inspection.edits).to_string();
+        let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
+        let evaluation = evaluate(&subject, &facts, &policy);
+        let edits = to_json_patch(&evaluation.edits).to_string();
         assert_eq!(
             edits.contains("windows-build"),
             requires.is_some(),
@@ -208,7 +208,7 @@ fn a_build_is_required_only_by_a_label_that_every_right_node_carries() {
             requires.is_none_or(|text| edits.contains(text)),
             "{nodes:?} {declared}: {edits}"
         );
-        let open: Vec<_> = inspection.open().map(|finding| finding.rule.name).collect();
+        let open: Vec<_> = evaluation.open().map(|finding| finding.rule.name).collect();
         assert_eq!(
             open.contains(&"missing-build-selector"),
             requires.is_none(),
@@ -226,7 +226,7 @@ fn a_windows_pod_asks_for_an_address_where_nodes_give_one() {
             "nodeInfo": {"operatingSystem": "windows", "kernelVersion": "10.0.20348.1"}}});
         let text = node.to_string();
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-        facts.learn(&Subject::parse(Kind::Node, &text, Stage::Written).unwrap());
+        facts.learn(&Object::parse(Kind::Node, &text, ReviewStage::Written).unwrap());
         facts
     };
     let (on_eks, elsewhere) = (node(&json!({IP: "14", "cpu": "4"})), node(&json!({"cpu": "4"})));
@@ -237,8 +237,8 @@ fn a_windows_pod_asks_for_an_address_where_nodes_give_one() {
             "containers": [{"name": "c", "image": "x"}, {"name": "d", "image": "x"}]}});
         json_patch::merge(&mut pod, over);
         let text = pod.to_string();
-        let subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
-        let edits = inspect(&subject, facts, &Policy::standalone()).edits;
+        let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
+        let edits = evaluate(&subject, facts, &Policy::standalone()).edits;
         json_patch::patch(&mut pod, &to_json_patch(&edits)).unwrap();
         let containers = pod["spec"]["containers"].as_array().unwrap().clone();
         [
@@ -330,14 +330,14 @@ fn a_pool_or_a_node_that_says_its_build_needs_no_other_requirement() {
             "containers": [{"name": "c", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}});
         json_patch::merge(&mut pod["spec"], &over);
         let text = pod.to_string();
-        let subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
-        let inspection = inspect(&subject, &facts, &Policy::standalone());
-        let edits = to_json_patch(&inspection.edits).to_string();
+        let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
+        let evaluation = evaluate(&subject, &facts, &Policy::standalone());
+        let edits = to_json_patch(&evaluation.edits).to_string();
         assert_eq!(edits.contains("windows-build"), requires, "{over}: {edits}");
-        let refused = inspection
+        let refused = evaluation
             .denials()
             .any(|finding| finding.rule.name == "image-build-mismatch");
-        assert_eq!(refused, unfit, "{over}: {:?}", inspection.findings);
+        assert_eq!(refused, unfit, "{over}: {:?}", evaluation.findings);
     }
 }
 
@@ -361,8 +361,8 @@ fn linux_pods_are_kept_off_by_nodes_and_pools_that_may_be_there() {
             ..Policy::standalone()
         };
         let pod = r#"{"spec": {"containers": [{"name": "c", "image": "c"}]}}"#;
-        let subject = Subject::parse(Kind::Pod, pod, Stage::Written).unwrap();
-        !inspect(&subject, &facts, &policy).edits.is_empty()
+        let subject = Object::parse(Kind::Pod, pod, ReviewStage::Written).unwrap();
+        !evaluate(&subject, &facts, &policy).edits.is_empty()
     };
     assert!(guards(Some(&untainted), None));
     assert!(guards(Some(&named), None));
@@ -420,8 +420,8 @@ fn edits_beside(
         "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": "corp.example/app"}]}});
     json_patch::merge(&mut pod["spec"], spec);
     let text = pod.to_string();
-    let subject = Subject::parse(Kind::Pod, &text, Stage::Written).unwrap();
-    to_json_patch(&inspect(&subject, &facts, policy).edits).to_string()
+    let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
+    to_json_patch(&evaluate(&subject, &facts, policy).edits).to_string()
 }
 
 fn image(image: &str) -> Value {

@@ -5,20 +5,20 @@ use std::rc::Rc;
 
 use saphyr_parser::Marker;
 
-use super::{Expect, Reader, Result, Trouble, narrow, place, trouble};
+use super::{EventReader, Expect, Result, ScanFailure, narrow, place, trouble};
 use crate::model::json::string_at;
 
 /// The number of keys from which a mapping gets an index for finding keys given twice.
 const LARGE_MAPPING: usize = 24;
 
 /// A key of an open mapping.
-pub(super) struct Key {
+pub(super) struct MappingKey {
     /// In the text, with quotes.
     pub(super) range: Range<usize>,
     pub(super) line: u32,
 }
 
-impl Reader<'_, '_> {
+impl EventReader<'_, '_> {
     /// Before a key: the comma and the mark. Returns where the key begins.
     pub(super) fn begin_key(&mut self, at: Marker) -> usize {
         if let Some(frame) = self.frames.last_mut()
@@ -66,7 +66,7 @@ impl Reader<'_, '_> {
                 return Some(first.line);
             }
             if seen.len() < LARGE_MAPPING {
-                self.keys.push(Key { range, line });
+                self.keys.push(MappingKey { range, line });
                 return None;
             }
             frame.index.extend(
@@ -82,9 +82,9 @@ impl Reader<'_, '_> {
     }
 
     /// A mapping or sequence as a key is what `{{ .Values.x }}` looks like to YAML.
-    pub(super) fn complex_key(&self, at: Marker) -> Trouble {
+    pub(super) fn complex_key(&self, at: Marker) -> ScanFailure {
         let template = self.lines.get(at.line()).contains("{{");
-        Trouble {
+        ScanFailure {
             template,
             ..trouble(
                 at,

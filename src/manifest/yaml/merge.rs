@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use saphyr_parser::Marker;
 
-use super::{Expect, Mark, Place, Reader, Result, Trouble, narrow, place};
+use super::{EventReader, Expect, Result, ScanFailure, TextMark, YamlPosition, narrow, place};
 use crate::model::json::Members;
 
 /// How much aliases and merge keys may add to all documents of an input, in bytes of text and marks.
@@ -13,17 +13,17 @@ const MAX_EXPANSION: usize = 64 << 20;
 /// A node that an anchor names: its text, and its marks with offsets from its start.
 pub(super) struct Fragment {
     pub(super) json: String,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<TextMark>,
     pub(super) height: u32,
 }
 
 impl Fragment {
     pub(super) fn cost(&self) -> usize {
-        self.json.len() + self.marks.len() * size_of::<Mark>()
+        self.json.len() + self.marks.len() * size_of::<TextMark>()
     }
 }
 
-impl Reader<'_, '_> {
+impl EventReader<'_, '_> {
     /// At `<<`: what comes next is written, and taken out again by `end`.
     pub(super) fn begin_merge(&mut self, at: Marker) {
         let (start, marks) = (self.to.out.len(), self.to.marks.len());
@@ -40,7 +40,7 @@ impl Reader<'_, '_> {
                 && Members::of_array(&fragment.json, 0).all(|(_, item)| mapping(item.start)));
         if !fits {
             let message = "`<<` merges mappings: give it an alias of a mapping, or a list of them".to_owned();
-            return Err(Trouble {
+            return Err(ScanFailure {
                 line,
                 column: 1,
                 message,
@@ -109,10 +109,10 @@ impl Reader<'_, '_> {
     }
 
     /// Adds text that was written before; its marks count from `origin`.
-    pub(super) fn append(&mut self, json: &str, marks: &[Mark], origin: usize) {
+    pub(super) fn append(&mut self, json: &str, marks: &[TextMark], origin: usize) {
         let start = self.to.out.len();
         self.to.out.push_str(json);
-        self.to.marks.extend(marks.iter().map(|mark| Mark {
+        self.to.marks.extend(marks.iter().map(|mark| TextMark {
             offset: narrow((mark.offset as usize).saturating_sub(origin) + start),
             ..*mark
         }));
@@ -120,7 +120,7 @@ impl Reader<'_, '_> {
 
     /// The text from `start` on, and the marks from index `marks` on.
     pub(super) fn copy(&self, start: usize, marks: usize, height: u32) -> Fragment {
-        let relative = |mark: &Mark| Mark {
+        let relative = |mark: &TextMark| TextMark {
             offset: mark.offset.saturating_sub(narrow(start)),
             ..*mark
         };
@@ -143,12 +143,12 @@ impl Reader<'_, '_> {
         self.spend_at(bytes, place(at))
     }
 
-    pub(super) fn spend_at(&mut self, bytes: usize, at: Place) -> Result {
+    pub(super) fn spend_at(&mut self, bytes: usize, at: YamlPosition) -> Result {
         self.to.expanded = self.to.expanded.saturating_add(bytes);
         if self.to.expanded > MAX_EXPANSION {
             let message =
                 "aliases (`*name`) make this text grow beyond 64 MiB: write the values out".to_owned();
-            return Err(Trouble {
+            return Err(ScanFailure {
                 line: at.line,
                 column: at.column,
                 message,
@@ -163,7 +163,7 @@ impl Reader<'_, '_> {
 mod tests {
     use super::super::Transcriber;
     use crate::manifest::locate::{Walker, marked};
-    use crate::manifest::{Position, Step};
+    use crate::manifest::{NodeStep, Position};
 
     #[track_caller]
     fn check(text: &str, expected: &str) -> Transcriber {
@@ -178,18 +178,18 @@ mod tests {
     fn aliases_are_written_out_and_stand_at_their_anchor() {
         let text = "a: &x\n  b: [1, &y 2]\nc: *x\nd: [*y, *x]\n";
         let read = check(text, r#"{"a":{"b":[1,2]},"c":{"b":[1,2]},"d":[2,{"b":[1,2]}]}"#);
-        let at = |path: &[Step<'_>]| marked(&read.marks, Walker::new(&read.out, 0).walk(path));
-        assert_eq!(at(&[Step::Key("c")]), Position { line: 3, column: 1 });
+        let at = |path: &[NodeStep<'_>]| marked(&read.marks, Walker::new(&read.out, 0).walk(path));
+        assert_eq!(at(&[NodeStep::Key("c")]), Position { line: 3, column: 1 });
         assert_eq!(
-            at(&[Step::Key("c"), Step::Key("b")]),
+            at(&[NodeStep::Key("c"), NodeStep::Key("b")]),
             Position { line: 2, column: 3 }
         );
         assert_eq!(
-            at(&[Step::Key("c"), Step::Key("b"), Step::Index(1)]),
+            at(&[NodeStep::Key("c"), NodeStep::Key("b"), NodeStep::Index(1)]),
             Position { line: 2, column: 10 }
         );
         assert_eq!(
-            at(&[Step::Key("d"), Step::Index(1)]),
+            at(&[NodeStep::Key("d"), NodeStep::Index(1)]),
             Position { line: 4, column: 9 }
         );
     }
@@ -223,7 +223,7 @@ mod tests {
             "a: &x {p: {z: 1}}\nb: &y\n  <<: *x\n  q: 2\nc:\n  <<: &w {s: 1}\n  t: *y\nd:\n  <<: [*y, *w]\n";
         let expected = r#"{"a":{"p":{"z":1}},"b":{"q":2,"p":{"z":1}},"c":{"t":{"q":2,"p":{"z":1}},"s":1},"d":{"q":2,"p":{"z":1},"s":1}}"#;
         let read = check(text, expected);
-        let path = [Step::Key("d"), Step::Key("p"), Step::Key("z")];
+        let path = [NodeStep::Key("d"), NodeStep::Key("p"), NodeStep::Key("z")];
         let at = marked(&read.marks, Walker::new(&read.out, 0).walk(&path));
         assert_eq!(at, Position { line: 1, column: 12 });
     }

@@ -1,7 +1,7 @@
 //! Names of public images, for tests: what the grammar says of each.
 
 /// A row of `tests/images/names.txt`, which explains its columns.
-pub(crate) struct Row {
+pub(crate) struct NamedImage {
     pub(crate) name: String,
     pub(crate) sign: String,
     build: String,
@@ -9,7 +9,7 @@ pub(crate) struct Row {
 }
 
 /// Every row of the table. It is read when a test runs: the image of Transom is built without the tests' files.
-pub(crate) fn rows() -> Vec<Row> {
+pub(crate) fn rows() -> Vec<NamedImage> {
     let table = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/images/names.txt");
     let table = std::fs::read_to_string(table).unwrap();
     let lines = table
@@ -17,7 +17,7 @@ pub(crate) fn rows() -> Vec<Row> {
         .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let rows = lines.map(
         |line| match line.split('|').map(str::trim).collect::<Vec<_>>()[..] {
-            [name, sign, build, certain, source] if !source.is_empty() => Row {
+            [name, sign, build, certain, source] if !source.is_empty() => NamedImage {
                 name: name.to_owned(),
                 sign: sign.to_owned(),
                 build: build.to_owned(),

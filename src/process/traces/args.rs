@@ -11,8 +11,8 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
-use super::list::pairs;
-use super::settings::{Settings, TracingError};
+use super::otel_env::pairs;
+use super::settings::{TracingError, TracingSettings};
 
 /// What a collector appends to a base URL for traces.
 const TRACES: &str = "/v1/traces";
@@ -90,7 +90,7 @@ impl TracingArgs {
     ///
     /// # Errors
     /// When a value cannot be used; it names the flag, and says what to write.
-    pub fn settings(self) -> Result<Option<Settings>, TracingError> {
+    pub fn settings(self) -> Result<Option<TracingSettings>, TracingError> {
         let Self {
             otlp_endpoint,
             otlp_traces_endpoint,
@@ -129,7 +129,7 @@ impl TracingArgs {
             "OTEL_TRACES_SAMPLER",
             "the sampler is parentbased_traceidratio; say the share with --trace-ratio",
         )?;
-        Ok(Some(Settings {
+        Ok(Some(TracingSettings {
             url,
             ca: otlp_ca.filter(|path| !path.as_os_str().is_empty()),
             headers: headers(otlp_headers)?,
@@ -254,12 +254,12 @@ mod tests {
         tracing: TracingArgs,
     }
 
-    fn settings(flags: &[&str]) -> Result<Option<Settings>, String> {
+    fn settings(flags: &[&str]) -> Result<Option<TracingSettings>, String> {
         let flags = Flags::try_parse_from(["test"].iter().chain(flags)).unwrap();
         flags.tracing.settings().map_err(|error| error.to_string())
     }
 
-    fn on(flags: &[&str]) -> Settings {
+    fn on(flags: &[&str]) -> TracingSettings {
         let flags = [&["--otlp-endpoint", "http://collector:4318"], flags].concat();
         settings(&flags).unwrap().unwrap()
     }

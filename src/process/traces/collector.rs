@@ -22,7 +22,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::settings::{Settings, TracingError};
+use super::settings::{TracingError, TracingSettings};
 use crate::process::files::{self, Accept};
 use crate::process::with_causes;
 
@@ -42,7 +42,7 @@ pub(super) struct Collector {
 
 impl Collector {
     /// The way to the collector of these settings. Reads the file of its CA.
-    pub fn new(settings: &Settings) -> Result<Self, TracingError> {
+    pub fn new(settings: &TracingSettings) -> Result<Self, TracingError> {
         let (why, _) = watch::channel(None);
         // Further tries after one and two seconds. A collector that is away for longer loses the batch: the queue is
         // what is kept.
@@ -52,7 +52,7 @@ impl Collector {
             .with_max_delay(Duration::from_secs(2));
         let mut exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Client::new(settings, why.clone())?)
+            .with_http_client(CollectorClient::new(settings, why.clone())?)
             .with_endpoint(settings.url.to_string())
             .with_protocol(Protocol::HttpBinary)
             .with_timeout(WHOLE)
@@ -80,14 +80,14 @@ impl Collector {
 
 /// What the exporter sends its requests by.
 #[derive(Debug)]
-struct Client {
+struct CollectorClient {
     http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     headers: HeaderMap,
     why: watch::Sender<Option<String>>,
 }
 
-impl Client {
-    fn new(settings: &Settings, why: watch::Sender<Option<String>>) -> Result<Self, TracingError> {
+impl CollectorClient {
+    fn new(settings: &TracingSettings, why: watch::Sender<Option<String>>) -> Result<Self, TracingError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -125,7 +125,7 @@ impl Client {
     }
 }
 
-impl HttpClient for Client {
+impl HttpClient for CollectorClient {
     fn send_bytes<'c, 'f>(
         &'c self,
         request: Request<Bytes>,
@@ -147,7 +147,7 @@ impl HttpClient for Client {
     }
 }
 
-fn tls(settings: &Settings) -> Result<ClientConfig, TracingError> {
+fn tls(settings: &TracingSettings) -> Result<ClientConfig, TracingError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?;
     let is_https = settings.url.scheme_str() == Some("https");

@@ -15,8 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::collector::Collector;
-use super::parent;
-use super::settings::{Settings, TracingError};
+use super::propagation;
+use super::settings::{TracingError, TracingSettings};
 
 /// Spans that wait at most, and in one request at most: OpenTelemetry's own bounds.
 pub(super) const QUEUE: usize = 2048;
@@ -27,13 +27,13 @@ const LINGER: Duration = Duration::from_secs(1);
 const COMPLAIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct Reason {
+struct DropReasonLabels {
     reason: &'static str,
 }
 
 /// What became of spans.
 #[derive(Clone, Debug)]
-struct Counters {
+struct ExporterCounters {
     exported: Counter,
     /// There was no room in the queue.
     queue: Counter,
@@ -41,9 +41,9 @@ struct Counters {
     export: Counter,
 }
 
-impl Counters {
+impl ExporterCounters {
     fn new(registry: &mut Registry) -> Self {
-        let dropped = Family::<Reason, Counter>::default();
+        let dropped = Family::<DropReasonLabels, Counter>::default();
         let exported = Counter::default();
         registry.register(
             "spans_exported",
@@ -57,8 +57,8 @@ impl Counters {
         );
         Self {
             exported,
-            queue: dropped.get_or_create_owned(&Reason { reason: "queue" }),
-            export: dropped.get_or_create_owned(&Reason { reason: "export" }),
+            queue: dropped.get_or_create_owned(&DropReasonLabels { reason: "queue" }),
+            export: dropped.get_or_create_owned(&DropReasonLabels { reason: "export" }),
         }
     }
 
@@ -69,18 +69,18 @@ impl Counters {
 
 /// Where a span goes when it ends.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct SpanQueue {
     spans: mpsc::Sender<SpanData>,
     /// Spans that found no room.
     dropped: Counter,
 }
 
-impl SpanProcessor for Queue {
+impl SpanProcessor for SpanQueue {
     fn on_start(&self, _span: &mut Span, _context: &Context) {}
 
     fn on_end(&self, mut span: SpanData) {
         if span.parent_span_id == SpanId::INVALID {
-            span.span_context = parent::root(&span.span_context);
+            span.span_context = propagation::root(&span.span_context);
         }
         if self.spans.try_send(span).is_err() {
             self.dropped.inc();
@@ -98,7 +98,7 @@ impl SpanProcessor for Queue {
 }
 
 #[cfg(test)]
-impl Queue {
+impl SpanQueue {
     /// A queue and what is in it.
     pub fn watched() -> (Self, mpsc::Receiver<SpanData>) {
         let (spans, watched) = mpsc::channel(8);
@@ -115,14 +115,17 @@ pub struct Exporter {
 }
 
 /// Begins to export what comes to the queue. To be called in a runtime.
-pub(super) fn start(settings: Settings, registry: &mut Registry) -> Result<(Queue, Exporter), TracingError> {
+pub(super) fn start(
+    settings: TracingSettings,
+    registry: &mut Registry,
+) -> Result<(SpanQueue, Exporter), TracingError> {
     let collector = Collector::new(&settings)?;
-    let counters = Counters::new(registry);
+    let counters = ExporterCounters::new(registry);
     let (spans, queue) = mpsc::channel(QUEUE);
     let (close, closing) = watch::channel(false);
     let dropped = counters.queue.clone();
     tracing::info!(url = %settings.url, ratio = settings.ratio, "reviews are traced");
-    let task = Task {
+    let task = ExporterTask {
         settings,
         collector,
         queue,
@@ -134,7 +137,7 @@ pub(super) fn start(settings: Settings, registry: &mut Registry) -> Result<(Queu
     };
     // Reviews need no traces: if it ended, which it never should, spans would be dropped and counted, and no more.
     let task = tokio::spawn(task.run());
-    Ok((Queue { spans, dropped }, Exporter { task, close }))
+    Ok((SpanQueue { spans, dropped }, Exporter { task, close }))
 }
 
 impl Exporter {
@@ -152,12 +155,12 @@ impl Exporter {
     }
 }
 
-struct Task {
-    settings: Settings,
+struct ExporterTask {
+    settings: TracingSettings,
     collector: Collector,
     queue: mpsc::Receiver<SpanData>,
     closing: watch::Receiver<bool>,
-    counters: Counters,
+    counters: ExporterCounters,
     /// When the log last spoke of spans that were dropped.
     spoke: Option<Instant>,
     /// Whether the log speaks of a collector that takes nothing.
@@ -166,7 +169,7 @@ struct Task {
     full: u64,
 }
 
-impl Task {
+impl ExporterTask {
     async fn run(mut self) {
         let mut batch = Vec::new();
         loop {

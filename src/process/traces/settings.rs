@@ -9,7 +9,7 @@ use opentelemetry_sdk::Resource;
 
 /// How to trace.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct TracingSettings {
     /// Where spans are posted to.
     pub url: Uri,
     /// The CA certificates to trust; the machine's without.

@@ -1,17 +1,17 @@
 //! What is missing is named with what mends it, and what is there is not complained about.
 
-use super::super::{FailurePolicy, Options, mutating, validating};
+use super::super::{FailurePolicy, RegistrationOptions, mutating, validating};
 use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector;
 
 use crate::model::os::Os;
 
 /// The configurations as the API server would have them.
-fn registered(options: &Options) -> Configurations {
+fn registered(options: &RegistrationOptions) -> Configurations {
     let read = |title: &str, configuration: Value| Configuration {
         title: format!("{title} zz-transom"),
         entries: (configuration["webhooks"].as_array().unwrap().iter())
-            .map(|webhook| Entry::read(webhook).unwrap())
+            .map(|webhook| RegisteredEntry::read(webhook).unwrap())
             .collect(),
     };
     Configurations {
@@ -78,12 +78,15 @@ fn gaps_beside(
 
 #[test]
 fn a_policy_that_asks_for_nothing_special_is_served_by_the_plain_registration() {
-    assert_eq!(gaps(&registered(&Options::default()), &policy(|_| {})), []);
+    assert_eq!(
+        gaps(&registered(&RegistrationOptions::default()), &policy(|_| {})),
+        []
+    );
 }
 
 #[test]
 fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_nothing() {
-    let mut gone = registered(&Options::default());
+    let mut gone = registered(&RegistrationOptions::default());
     gone.mutating.entries.clear();
     let found = gaps(&gone, &policy(|policy| policy.linux_pods = LinuxPods::Apply));
     assert_eq!(found.len(), 1, "{found:?}");
@@ -107,9 +110,9 @@ fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_no
 
 #[test]
 fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
-    let fails_closed = registered(&Options {
+    let fails_closed = registered(&RegistrationOptions {
         validate_failure_policy: FailurePolicy::Fail,
-        ..Options::default()
+        ..RegistrationOptions::default()
     });
     assert_eq!(gaps(&fails_closed, &policy(|_| {})), []);
     assert_eq!(
@@ -122,12 +125,15 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
         assert_eq!(gaps(&half, &policy(|_| {}))[0].0, "NoWebhooks");
     }
     // Of the one entry nothing is left to another.
-    assert_eq!(registered(&Options::default()).mutating.entries.len(), 1);
+    assert_eq!(
+        registered(&RegistrationOptions::default()).mutating.entries.len(),
+        1
+    );
 }
 
 #[test]
 fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring_it() {
-    let plain = registered(&Options::default());
+    let plain = registered(&RegistrationOptions::default());
     let guarded = policy(|policy| policy.linux_pods = LinuxPods::Warn);
     assert_eq!(
         gaps(&plain, &guarded),
@@ -152,13 +158,13 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
         "{found:?}"
     );
     // What is recommended mends it.
-    let mended = registered(&Options {
+    let mended = registered(&RegistrationOptions {
         linux_pods: Some(ApiSelector {
             match_expressions: Some(vec![super::super::requirement(EVERY_NAMESPACE, "Exists", &[])]),
             match_labels: None,
         }),
         default_os: Some(api(&of_team("a"))),
-        ..Options::default()
+        ..RegistrationOptions::default()
     });
     assert_eq!(gaps(&mended, &guarded), []);
     assert_eq!(gaps(&mended, &of_a), []);
@@ -166,9 +172,9 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
 
 #[test]
 fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_of_everything() {
-    let of_a = registered(&Options {
+    let of_a = registered(&RegistrationOptions {
         linux_pods: Some(api(&of_team("a"))),
-        ..Options::default()
+        ..RegistrationOptions::default()
     });
     let guarded = policy(|policy| policy.linux_pods = LinuxPods::Apply);
     let found = gaps(&of_a, &guarded);
@@ -183,7 +189,7 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
 
 #[test]
 fn pool_labels_that_no_condition_hears_are_named_with_what_to_add() {
-    let mut options = Options::default();
+    let mut options = RegistrationOptions::default();
     options.pool_labels.push(PoolLabel::prefix("pool", "win"));
     let known = registered(&options);
     let wider = [
@@ -234,7 +240,7 @@ fn selectors_are_written_as_the_flag_reads_them() {
 
 #[test]
 fn pods_are_placed_only_where_the_entry_stands_and_selects_the_namespace() {
-    let known = registered(&Options::default());
+    let known = registered(&RegistrationOptions::default());
     let labels = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         let pairs = pairs.iter();
         pairs
@@ -254,33 +260,33 @@ fn pods_are_placed_only_where_the_entry_stands_and_selects_the_namespace() {
 fn what_transom_registers_is_as_transom_registers_it() {
     let everywhere = api(&LabelSelector::default());
     for options in [
-        Options::default(),
-        Options {
+        RegistrationOptions::default(),
+        RegistrationOptions {
             validate_failure_policy: FailurePolicy::Fail,
             linux_pods: Some(everywhere.clone()),
             default_os: Some(api(&of_team("a"))),
             timeout: std::time::Duration::from_secs(1),
             excluded_namespaces: Vec::new(),
-            ..Options::default()
+            ..RegistrationOptions::default()
         },
-        Options {
-            endpoint: super::super::Endpoint::Url("https://laptop:8443".to_owned()),
-            ..Options::default()
+        RegistrationOptions {
+            endpoint: super::super::WebhookEndpoint::Url("https://laptop:8443".to_owned()),
+            ..RegistrationOptions::default()
         },
     ] {
         let registered = registered(&options);
-        assert_eq!(registered.deviations(), Vec::<String>::new());
-        assert_eq!(registered.amiss(), []);
+        assert_eq!(registered.drift(), Vec::<String>::new());
+        assert_eq!(registered.problems(), []);
     }
 }
 
 /// A phase, what is changed in its entry, and what is said of that.
-type Case<'c> = (&'c str, &'c dyn Fn(&mut Value), &'c [&'c str]);
+type ConfigurationCase<'c> = (&'c str, &'c dyn Fn(&mut Value), &'c [&'c str]);
 
 #[test]
 fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     let change = |phase: &str, change: &dyn Fn(&mut Value)| {
-        let options = Options::default();
+        let options = RegistrationOptions::default();
         let mut configuration = match phase {
             "mutate" => serde_json::to_value(mutating(&options)).unwrap(),
             _ => serde_json::to_value(validating(&options)).unwrap(),
@@ -292,9 +298,9 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
         change(found.unwrap());
         let read = Configuration {
             title: String::new(),
-            entries: webhooks.iter().filter_map(Entry::read).collect(),
+            entries: webhooks.iter().filter_map(RegisteredEntry::read).collect(),
         };
-        read.deviations(phase == "mutate")
+        read.drift(phase == "mutate")
     };
     let set = |path: &'static str, value: Value| {
         move |entry: &mut Value| *entry.pointer_mut(path).unwrap() = value.clone()
@@ -302,7 +308,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     let all = json!([{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]);
     let more = json!([{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods", "secrets"]}]);
     let always = json!([{"name": "has-a-sign-of-windows", "expression": "true"}]);
-    let cases: [Case<'_>; 13] = [
+    let cases: [ConfigurationCase<'_>; 13] = [
         (
             "mutate",
             &set("/rules", all),
@@ -400,9 +406,9 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     assert_eq!(renamed, ["another.example.com: Transom has no such entry"]);
 
     // The status of every policy says it, with the cure.
-    let mut widened = registered(&Options::default());
-    widened.validating.entries[0].call = Call::default();
-    let [differs] = widened.amiss().try_into().unwrap();
+    let mut widened = registered(&RegistrationOptions::default());
+    widened.validating.entries[0].call = WebhookCall::default();
+    let [differs] = widened.problems().try_into().unwrap();
     assert_eq!(differs.reason, "Differs");
     assert!(
         differs.message.contains("run helm upgrade again"),

@@ -7,14 +7,17 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::super::plain::write_json;
-use crate::audit_log::{Cluster, Counts, Input, Now, Outcome, Report, Row, Rule, Span};
+use crate::audit_log::{
+    AuditReport, ClusterRecord, CurrentState, InputResult, OutcomeCounts, RequestOutcome, RuleCount,
+    TimeSpan, WorkloadRow,
+};
 
 /// The schema of the report.
 pub const SCHEMA: &str = "transom.dev/audit-log/v1";
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'r> {
+struct AuditDocument<'r> {
     schema: &'static str,
     summary: Sums,
     dry_runs: Sums,
@@ -96,9 +99,9 @@ struct OneInput<'r> {
 ///
 /// # Errors
 /// What `out` says.
-pub fn json(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+pub fn json(report: &AuditReport, out: &mut dyn Write) -> io::Result<()> {
     let (first_seen, last_seen) = ends(&report.span());
-    let document = Document {
+    let document = AuditDocument {
         schema: SCHEMA,
         summary: sums(&report.counts()),
         dry_runs: sums(&report.dry_runs()),
@@ -112,8 +115,8 @@ pub fn json(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     write_json(&document, out)
 }
 
-fn sums(counts: &Counts) -> Sums {
-    let outcomes = Outcome::ALL.into_iter();
+fn sums(counts: &OutcomeCounts) -> Sums {
+    let outcomes = RequestOutcome::ALL.into_iter();
     Sums {
         requests: counts.requests,
         outcomes: outcomes
@@ -122,7 +125,7 @@ fn sums(counts: &Counts) -> Sums {
     }
 }
 
-fn ends(span: &Span) -> (Option<Timestamp>, Option<Timestamp>) {
+fn ends(span: &TimeSpan) -> (Option<Timestamp>, Option<Timestamp>) {
     span.ends
         .map_or((None, None), |(first, last)| (Some(first), Some(last)))
 }
@@ -131,7 +134,7 @@ fn named(name: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-fn cluster(cluster: &Cluster) -> OneCluster<'_> {
+fn cluster(cluster: &ClusterRecord) -> OneCluster<'_> {
     let (first_seen, last_seen) = ends(&cluster.span);
     OneCluster {
         name: named(&cluster.name),
@@ -143,7 +146,7 @@ fn cluster(cluster: &Cluster) -> OneCluster<'_> {
     }
 }
 
-fn workload(row: &Row) -> OneRow<'_> {
+fn workload(row: &WorkloadRow) -> OneRow<'_> {
     let (first_seen, last_seen) = ends(&row.span);
     OneRow {
         cluster: named(&row.cluster),
@@ -158,11 +161,11 @@ fn workload(row: &Row) -> OneRow<'_> {
     }
 }
 
-fn now(now: &Now) -> OneNow<'_> {
+fn now(now: &CurrentState) -> OneNow<'_> {
     let (rules, why) = match now {
-        Now::Unmended(rules) => (rules.as_slice(), None),
-        Now::Unknown(why) => (&[][..], Some(why.as_str())),
-        Now::Mended | Now::Gone => (&[][..], None),
+        CurrentState::Unmended(rules) => (rules.as_slice(), None),
+        CurrentState::Unknown(why) => (&[][..], Some(why.as_str())),
+        CurrentState::Mended | CurrentState::Gone => (&[][..], None),
     };
     OneNow {
         state: now.as_str(),
@@ -171,7 +174,7 @@ fn now(now: &Now) -> OneNow<'_> {
     }
 }
 
-fn rule<'r>(name: &'r str, rule: &Rule) -> OneRule<'r> {
+fn rule<'r>(name: &'r str, rule: &RuleCount) -> OneRule<'r> {
     let (first_seen, last_seen) = ends(&rule.span);
     OneRule {
         rule: name,
@@ -182,7 +185,7 @@ fn rule<'r>(name: &'r str, rule: &Rule) -> OneRule<'r> {
     }
 }
 
-fn input(input: &Input) -> OneInput<'_> {
+fn input(input: &InputResult) -> OneInput<'_> {
     let (first_seen, last_seen) = ends(&input.span);
     OneInput {
         source: &input.name,

@@ -5,13 +5,15 @@ use std::io::{self, Write};
 
 use jiff::Timestamp;
 
-use crate::audit_log::{Counts, Input, Now, Outcome, Report, Row, Rule, Span};
+use crate::audit_log::{
+    AuditReport, CurrentState, InputResult, OutcomeCounts, RequestOutcome, RuleCount, TimeSpan, WorkloadRow,
+};
 use crate::model::text::{cut_middle, list, one_line};
-use crate::render::table::Table;
+use crate::render::table::TextTable;
 
 /// What a line of the table is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
+pub enum AuditGroupBy {
     /// A namespace.
     Namespace,
     /// A workload.
@@ -24,40 +26,40 @@ pub enum By {
 
 /// How much is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct AuditLogView {
     /// What a line is for.
-    pub by: By,
+    pub by: AuditGroupBy,
     /// The most lines of a table.
     pub most: usize,
 }
 
 /// The heading of each outcome, and what it is called in a sentence.
-const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
-    (Outcome::Denied, "DENIED", "denied"),
-    (Outcome::WouldDeny, "WOULD-DENY", "would be denied"),
-    (Outcome::Patched, "PATCHED", "patched"),
-    (Outcome::WouldPatch, "WOULD-PATCH", "would be patched"),
-    (Outcome::Removed, "REMOVED", "with fields removed"),
-    (Outcome::Withheld, "WITHHELD", "with spec.os.name withheld"),
-    (Outcome::Exempted, "EXEMPTED", "exempted"),
+const OUTCOMES: [(RequestOutcome, &str, &str); RequestOutcome::ALL.len()] = [
+    (RequestOutcome::Denied, "DENIED", "denied"),
+    (RequestOutcome::WouldDeny, "WOULD-DENY", "would be denied"),
+    (RequestOutcome::Patched, "PATCHED", "patched"),
+    (RequestOutcome::WouldPatch, "WOULD-PATCH", "would be patched"),
+    (RequestOutcome::Removed, "REMOVED", "with fields removed"),
+    (RequestOutcome::Withheld, "WITHHELD", "with spec.os.name withheld"),
+    (RequestOutcome::Exempted, "EXEMPTED", "exempted"),
     (
-        Outcome::OwnerNotTrusted,
+        RequestOutcome::OwnerNotTrusted,
         "OWNER?",
         "of an owner that is not believed",
     ),
-    (Outcome::NotEvaluated, "NOT-EVALUATED", "not evaluated"),
+    (RequestOutcome::NotEvaluated, "NOT-EVALUATED", "not evaluated"),
     (
-        Outcome::FailedOpen,
+        RequestOutcome::FailedOpen,
         "FAILED-OPEN",
         "failed open (not answered, let pass)",
     ),
     (
-        Outcome::FailedClosed,
+        RequestOutcome::FailedClosed,
         "FAILED-CLOSED",
         "failed closed (not answered, refused)",
     ),
     (
-        Outcome::RefusedOtherwise,
+        RequestOutcome::RefusedOtherwise,
         "REFUSED-OTHERWISE",
         "refused by the API server or another webhook",
     ),
@@ -65,22 +67,22 @@ const OUTCOMES: [(Outcome, &str, &str); Outcome::ALL.len()] = [
 
 /// What a line of the table adds up to.
 #[derive(Default)]
-struct Sum<'r> {
-    counts: Counts,
-    rule: Rule,
-    span: Span,
+struct AuditTotals<'r> {
+    counts: OutcomeCounts,
+    rule: RuleCount,
+    span: TimeSpan,
     workloads: BTreeSet<(&'r str, &'r str)>,
     /// The users, with how many of their requests were denied or would have been.
     users: BTreeMap<&'r str, u64>,
     rules: BTreeMap<&'r str, u64>,
-    now: Option<&'r Now>,
+    now: Option<&'r CurrentState>,
 }
 
 /// Writes the report.
 ///
 /// # Errors
 /// What `out` says.
-pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()> {
+pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> io::Result<()> {
     for input in &report.inputs {
         write_troubles(input, out)?;
     }
@@ -126,7 +128,7 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
                 sentence(dry)
             )?;
         }
-        let rows: Vec<&Row> = report
+        let rows: Vec<&WorkloadRow> = report
             .rows
             .iter()
             .filter(|row| row.cluster == cluster.name)
@@ -158,7 +160,7 @@ pub fn text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()
 }
 
 /// The kinds of workloads that no row is about.
-fn missing_kinds(rows: &[&Row]) -> Vec<&'static str> {
+fn missing_kinds(rows: &[&WorkloadRow]) -> Vec<&'static str> {
     // Pods and ReplicaSets are told of under their owners.
     const KINDS: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
     let is_there = |kind: &str| {
@@ -168,7 +170,7 @@ fn missing_kinds(rows: &[&Row]) -> Vec<&'static str> {
     KINDS.into_iter().filter(|kind| !is_there(kind)).collect()
 }
 
-fn write_troubles(input: &Input, out: &mut dyn Write) -> io::Result<()> {
+fn write_troubles(input: &InputResult, out: &mut dyn Write) -> io::Result<()> {
     let name = one_line(&input.name);
     if let Some(error) = &input.error {
         let error = one_line(error);
@@ -194,9 +196,9 @@ fn write_troubles(input: &Input, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<()> {
+fn write_table(rows: &[&WorkloadRow], shown: AuditLogView, out: &mut dyn Write) -> io::Result<()> {
     let sums = sums(rows, shown.by);
-    let mut sums: Vec<(&Vec<&str>, &Sum<'_>)> = sums.iter().collect();
+    let mut sums: Vec<(&Vec<&str>, &AuditTotals<'_>)> = sums.iter().collect();
     if sums.is_empty() {
         return Ok(());
     }
@@ -207,7 +209,7 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
     let is_had = |outcome| sums.iter().any(|(_, sum)| sum.counts.of(outcome) > 0);
     let occurred = OUTCOMES.into_iter().filter(|(outcome, _, _)| is_had(*outcome));
     let columns = Columns::new(shown.by, occurred);
-    let mut table = Table::new(columns.headings()).cutting(&[0, 1]);
+    let mut table = TextTable::new(columns.headings()).cutting(&[0, 1]);
     for (key, sum) in sums.iter().take(shown.most) {
         table.row_with_details(columns.cells(key, sum), &columns.details(sum));
     }
@@ -220,19 +222,22 @@ fn write_table(rows: &[&Row], shown: Shown, out: &mut dyn Write) -> io::Result<(
 
 /// The columns of a table. What does not fit next to the names follows below each row.
 struct Columns {
-    by: By,
+    by: AuditGroupBy,
     /// The outcomes that have a column.
-    outcomes: Vec<(Outcome, &'static str, &'static str)>,
+    outcomes: Vec<(RequestOutcome, &'static str, &'static str)>,
     /// Those that a line below names.
-    others: Vec<(Outcome, &'static str, &'static str)>,
+    others: Vec<(RequestOutcome, &'static str, &'static str)>,
 }
 
 impl Columns {
     /// The widest that all columns of outcomes may be together, so that names and times have room in
-    /// [`Table::WIDTH`].
+    /// [`TextTable::WIDTH`].
     const OUTCOMES_WIDTH: usize = 52;
 
-    fn new(by: By, occurred: impl Iterator<Item = (Outcome, &'static str, &'static str)>) -> Self {
+    fn new(
+        by: AuditGroupBy,
+        occurred: impl Iterator<Item = (RequestOutcome, &'static str, &'static str)>,
+    ) -> Self {
         let mut columns = Columns {
             by,
             outcomes: Vec::new(),
@@ -241,9 +246,9 @@ impl Columns {
         let mut width = 0;
         for outcome in occurred {
             width += outcome.1.len() + 2;
-            if by != By::Rule && width <= Self::OUTCOMES_WIDTH {
+            if by != AuditGroupBy::Rule && width <= Self::OUTCOMES_WIDTH {
                 columns.outcomes.push(outcome);
-            } else if by != By::Rule {
+            } else if by != AuditGroupBy::Rule {
                 columns.others.push(outcome);
             }
         }
@@ -252,28 +257,28 @@ impl Columns {
 
     fn headings(&self) -> Vec<String> {
         let mut headings = match self.by {
-            By::Namespace => vec!["NAMESPACE", "WORKLOADS"],
-            By::Workload => vec!["NAMESPACE", "WORKLOAD"],
-            By::User => vec!["USER", "WORKLOADS"],
-            By::Rule => vec!["RULE", "WORKLOADS", "DENIED", "WOULD-DENY", "FIRST SEEN"],
+            AuditGroupBy::Namespace => vec!["NAMESPACE", "WORKLOADS"],
+            AuditGroupBy::Workload => vec!["NAMESPACE", "WORKLOAD"],
+            AuditGroupBy::User => vec!["USER", "WORKLOADS"],
+            AuditGroupBy::Rule => vec!["RULE", "WORKLOADS", "DENIED", "WOULD-DENY", "FIRST SEEN"],
         };
         headings.extend(self.outcomes.iter().map(|(_, heading, _)| heading));
         headings.push("LAST SEEN");
         headings.into_iter().map(str::to_owned).collect()
     }
 
-    fn cells(&self, key: &[&str], sum: &Sum<'_>) -> Vec<String> {
+    fn cells(&self, key: &[&str], sum: &AuditTotals<'_>) -> Vec<String> {
         let mut cells: Vec<String> = key.iter().map(|part| name(part)).collect();
-        if let (By::Workload, Some(workload)) = (self.by, cells.last_mut())
+        if let (AuditGroupBy::Workload, Some(workload)) = (self.by, cells.last_mut())
             && let Some(kind) = workload.strip_suffix(" *")
         {
             *workload = format!("{kind} (no name in the log)");
         }
-        if self.by != By::Workload {
+        if self.by != AuditGroupBy::Workload {
             cells.push(sum.workloads.len().to_string());
         }
         let (first, last) = sum.span.ends.unwrap_or_default();
-        if self.by == By::Rule {
+        if self.by == AuditGroupBy::Rule {
             cells.extend([sum.rule.denied, sum.rule.would_deny].map(|count| count.to_string()));
             cells.push(moment(first));
         }
@@ -288,12 +293,12 @@ impl Columns {
 
     /// What follows below a row, the most useful first: the users, those who were denied first; rules; the state now;
     /// outcomes without a column; the first time.
-    fn details(&self, sum: &Sum<'_>) -> String {
-        if self.by == By::Rule {
+    fn details(&self, sum: &AuditTotals<'_>) -> String {
+        if self.by == AuditGroupBy::Rule {
             return String::new();
         }
         let mut details = Vec::new();
-        if self.by != By::User {
+        if self.by != AuditGroupBy::User {
             let mut users: Vec<_> = sum.users.iter().collect();
             users.sort_by_key(|(_, denials)| std::cmp::Reverse(**denials));
             details.push(format!(
@@ -304,7 +309,7 @@ impl Columns {
         if !sum.rules.is_empty() {
             details.push(format!("rules: {}", rules(&sum.rules)));
         }
-        if let (By::Workload, Some(now)) = (self.by, sum.now) {
+        if let (AuditGroupBy::Workload, Some(now)) = (self.by, sum.now) {
             details.push(format!("now {}", in_words(now)));
         }
         for (outcome, _, words) in &self.others {
@@ -320,11 +325,11 @@ impl Columns {
 }
 
 /// The lines of a table by what they are for. What was plainly allowed is in the sums only.
-fn sums<'r>(rows: &[&'r Row], by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
-    let mut sums: BTreeMap<Vec<&str>, Sum<'_>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.counts.tells()) {
+fn sums<'r>(rows: &[&'r WorkloadRow], by: AuditGroupBy) -> BTreeMap<Vec<&'r str>, AuditTotals<'r>> {
+    let mut sums: BTreeMap<Vec<&str>, AuditTotals<'_>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.counts.is_relevant()) {
         let (namespace, workload) = (row.namespace.as_str(), row.workload.as_str());
-        if by == By::Rule {
+        if by == AuditGroupBy::Rule {
             for (name, rule) in &row.rules {
                 let sum = sums.entry(vec![name]).or_default();
                 sum.rule.add(rule);
@@ -334,9 +339,9 @@ fn sums<'r>(rows: &[&'r Row], by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
             continue;
         }
         let key = match by {
-            By::Namespace => vec![namespace],
-            By::User => vec![row.user.as_str()],
-            By::Workload | By::Rule => vec![namespace, workload],
+            AuditGroupBy::Namespace => vec![namespace],
+            AuditGroupBy::User => vec![row.user.as_str()],
+            AuditGroupBy::Workload | AuditGroupBy::Rule => vec![namespace, workload],
         };
         let sum = sums.entry(key).or_default();
         sum.counts.add(&row.counts);
@@ -351,17 +356,17 @@ fn sums<'r>(rows: &[&'r Row], by: By) -> BTreeMap<Vec<&'r str>, Sum<'r>> {
     sums
 }
 
-fn in_words(now: &Now) -> String {
+fn in_words(now: &CurrentState) -> String {
     match now {
-        Now::Unmended(rules) => format!("unmended: {}", list(rules, 4)),
-        Now::Unknown(why) => format!("unknown: {}", one_line(why)),
-        Now::Mended | Now::Gone => now.as_str().to_owned(),
+        CurrentState::Unmended(rules) => format!("unmended: {}", list(rules, 4)),
+        CurrentState::Unknown(why) => format!("unknown: {}", one_line(why)),
+        CurrentState::Mended | CurrentState::Gone => now.as_str().to_owned(),
     }
 }
 
 /// How many workloads are how now, as a sentence; nothing where it was not asked.
-fn now(rows: &[&Row]) -> String {
-    let mut workloads: BTreeMap<(&str, &str), &Now> = BTreeMap::new();
+fn now(rows: &[&WorkloadRow]) -> String {
+    let mut workloads: BTreeMap<(&str, &str), &CurrentState> = BTreeMap::new();
     for row in rows {
         if let Some(now) = &row.now {
             workloads.insert((&row.namespace, &row.workload), now);
@@ -384,7 +389,7 @@ fn rules(rules: &BTreeMap<&str, u64>) -> String {
 }
 
 /// What came of requests, as the rest of a sentence.
-fn sentence(counts: &Counts) -> String {
+fn sentence(counts: &OutcomeCounts) -> String {
     let told: Vec<String> = (OUTCOMES.iter())
         .filter(|(outcome, _, _)| counts.of(*outcome) > 0)
         .map(|(outcome, _, words)| format!("{} {words}", counts.of(*outcome)))
@@ -413,7 +418,7 @@ fn some(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn over(span: &Span) -> String {
+fn over(span: &TimeSpan) -> String {
     match span.ends {
         Some((first, last)) => format!("{} to {}", moment(first), moment(last)),
         None => "no audit event".to_owned(),

@@ -6,14 +6,14 @@ use std::io::{self, Write};
 
 use super::super::json::Json;
 use super::Level;
-use crate::check::Unreadable;
+use crate::check::UnreadableInput;
 use crate::model::text::one_line;
 
 /// Writes a command for each open finding, and for each input that could not be read.
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn check_github(report: &Json, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<()> {
+pub fn check_github(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     for error in errors {
         let (file, message) = (property(&error.source), data(&error.message));
         match error.line {

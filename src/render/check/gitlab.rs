@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use super::super::json::Json;
 use super::super::plain::write_json;
 use super::Level;
-use crate::check::Unreadable;
+use crate::check::UnreadableInput;
 use crate::model::text::one_line;
 
 /// Writes an entry for each open finding, and for each input that could not be read.
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn check_gitlab(report: &Json, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<()> {
+pub fn check_gitlab(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     let mut fingerprints = Fingerprints::default();
     let mut entries: Vec<Value> = Vec::new();
     for error in errors {

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use askama::Template;
 
-use super::super::json::{Json, Subject};
-use crate::check::Unreadable;
+use super::super::json::{Json, JsonObject};
+use crate::check::UnreadableInput;
 use crate::model::text::one_line;
 
 /// The document. The template escapes every value.
@@ -80,7 +80,7 @@ impl Document {
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn check_junit(report: &Json, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<()> {
+pub fn check_junit(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     let mut document = Document { suites: Vec::new() };
     for error in errors {
         let case = Case {
@@ -107,7 +107,7 @@ pub fn check_junit(report: &Json, errors: &[Unreadable], out: &mut dyn Write) ->
     writeln!(out)
 }
 
-fn case(subject: &Subject) -> Case {
+fn case(subject: &JsonObject) -> Case {
     let lines = subject
         .open()
         .map(|found| text(&format!("{} [{} {}]", found.sentence(), found.id, found.rule)));

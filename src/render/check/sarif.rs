@@ -5,10 +5,10 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::super::json::{Exempted, Found, Json, Subject};
+use super::super::json::{Exempted, JsonFinding, Json, JsonObject};
 use super::super::sarif::{message, of_rule, tool, write_log};
 use super::Level;
-use crate::check::Unreadable;
+use crate::check::UnreadableInput;
 use crate::model::text::one_line;
 use crate::rules::{Rule, catalogue};
 
@@ -16,7 +16,7 @@ use crate::rules::{Rule, catalogue};
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn check_sarif(report: &Json, errors: &[Unreadable], out: &mut dyn Write) -> io::Result<()> {
+pub fn check_sarif(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     let subjects = || report.subjects.iter();
     let is_found = |rule: &&Rule| {
         subjects().any(|subject| {
@@ -54,7 +54,7 @@ pub fn check_sarif(report: &Json, errors: &[Unreadable], out: &mut dyn Write) ->
     write_log(&run, out)
 }
 
-fn result(rules: &[&Rule], subject: &Subject, found: &Found) -> Value {
+fn result(rules: &[&Rule], subject: &JsonObject, found: &JsonFinding) -> Value {
     let level = match subject.level(found) {
         Level::Error => "error",
         Level::Warning => "warning",
@@ -78,7 +78,7 @@ fn result(rules: &[&Rule], subject: &Subject, found: &Found) -> Value {
     })
 }
 
-fn suppressed(rules: &[&Rule], subject: &Subject, exempted: &Exempted) -> Value {
+fn suppressed(rules: &[&Rule], subject: &JsonObject, exempted: &Exempted) -> Value {
     let mut result = result(rules, subject, &exempted.finding);
     if let Some(result) = result.as_object_mut() {
         let suppression = json!([{

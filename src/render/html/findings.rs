@@ -4,15 +4,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::model::severity::Severity;
-use crate::scan::report::Report;
-use crate::scan::{Fate, Found};
+use crate::scan::report::ScanReport;
+use crate::scan::{FindingOutcome, FindingResult};
 
 /// So many namespaces have a column of their own; the rest share one.
 const MOST_COLUMNS: usize = 12;
 
 /// Whether a finding counts: what admission mends and what an exemption lifts does not.
-pub(super) fn counts(found: &Found) -> bool {
-    !matches!(found.fate, Fate::Mended | Fate::Exempted)
+pub(super) fn counts(found: &FindingResult) -> bool {
+    !matches!(found.fate, FindingOutcome::Mended | FindingOutcome::Exempted)
 }
 
 /// How many findings, and the worst of them.
@@ -49,7 +49,7 @@ pub(super) fn mark(severity: Severity) -> &'static str {
 }
 
 /// One rule.
-pub(super) struct Line<'r> {
+pub(super) struct FindingsLine<'r> {
     /// Its name.
     pub(super) rule: &'static str,
     /// Its id.
@@ -69,12 +69,12 @@ pub(super) struct Crosstab<'r> {
     /// How many namespaces share the last column.
     pub(super) others: usize,
     /// The rules, worst first, then the most frequent.
-    pub(super) lines: Vec<Line<'r>>,
+    pub(super) lines: Vec<FindingsLine<'r>>,
 }
 
 impl<'r> Crosstab<'r> {
     /// Of everything that counts.
-    pub(super) fn of(report: &'r Report) -> Crosstab<'r> {
+    pub(super) fn of(report: &'r ScanReport) -> Crosstab<'r> {
         let counted = || {
             (report.owners.iter()).flat_map(|owner| {
                 let found = owner.findings.iter().filter(|found| counts(found));
@@ -82,9 +82,9 @@ impl<'r> Crosstab<'r> {
             })
         };
         let (namespaces, others) = columns(counted().map(|(namespace, _)| namespace));
-        let mut lines: BTreeMap<&str, Line<'_>> = BTreeMap::new();
+        let mut lines: BTreeMap<&str, FindingsLine<'_>> = BTreeMap::new();
         for (namespace, found) in counted() {
-            let line = lines.entry(found.rule).or_insert_with(|| Line {
+            let line = lines.entry(found.rule).or_insert_with(|| FindingsLine {
                 rule: found.rule,
                 id: found.id,
                 cells: namespaces.iter().map(|name| (*name, None)).collect(),
@@ -103,7 +103,7 @@ impl<'r> Crosstab<'r> {
             };
             Cell::add(cell, found.severity);
         }
-        let mut lines: Vec<Line<'_>> = lines.into_values().collect();
+        let mut lines: Vec<FindingsLine<'_>> = lines.into_values().collect();
         lines.sort_by_key(|line| Reverse((line.total.worst, line.total.count)));
         Crosstab {
             namespaces,

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{count, release_name};
-use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::os::Verdict;
-use crate::scan::Judged;
-use crate::scan::report::Report;
+use crate::scan::OwnerResult;
+use crate::scan::report::ScanReport;
 
 /// How a container of one build fares on a node of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fit {
+pub(super) enum CellFit {
     /// It runs in process isolation, the default.
     Runs,
     /// The known tables disagree about process isolation.
@@ -23,37 +23,39 @@ pub(super) enum Fit {
     Unknown,
 }
 
-impl Fit {
+impl CellFit {
     /// Of a container build on a node build.
-    pub(super) fn of(image: Build, node: Build) -> Fit {
+    pub(super) fn of(image: Build, node: Build) -> CellFit {
         let with = |isolation| compatibility(image, node, isolation);
-        match with(Isolation::Process) {
-            Compatibility::Runs => Fit::Runs,
-            Compatibility::Disputed => Fit::Disputed,
-            Compatibility::Unknown => Fit::Unknown,
-            Compatibility::Fails if with(Isolation::HyperV) == Compatibility::Runs => Fit::HyperV,
-            Compatibility::Fails => Fit::Fails,
+        match with(ContainerIsolation::Process) {
+            Compatibility::Runs => CellFit::Runs,
+            Compatibility::Disputed => CellFit::Disputed,
+            Compatibility::Unknown => CellFit::Unknown,
+            Compatibility::Fails if with(ContainerIsolation::HyperV) == Compatibility::Runs => {
+                CellFit::HyperV
+            }
+            Compatibility::Fails => CellFit::Fails,
         }
     }
 
     /// In words.
     pub(super) fn words(self) -> &'static str {
         match self {
-            Fit::Runs => "runs (process isolation)",
-            Fit::Disputed => "disputed",
-            Fit::HyperV => "only Hyper-V",
-            Fit::Fails => "does not run",
-            Fit::Unknown => "not known",
+            CellFit::Runs => "runs (process isolation)",
+            CellFit::Disputed => "disputed",
+            CellFit::HyperV => "only Hyper-V",
+            CellFit::Fails => "does not run",
+            CellFit::Unknown => "not known",
         }
     }
 
     /// The class of its cell.
     pub(super) fn class(self) -> &'static str {
         match self {
-            Fit::Runs => "ok",
-            Fit::Disputed | Fit::HyperV => "warning",
-            Fit::Fails => "error",
-            Fit::Unknown => "quiet",
+            CellFit::Runs => "ok",
+            CellFit::Disputed | CellFit::HyperV => "warning",
+            CellFit::Fails => "error",
+            CellFit::Unknown => "quiet",
         }
     }
 }
@@ -70,7 +72,7 @@ pub(super) struct Column {
 
 /// One build of images; `None` for images whose names do not tell.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct MatrixLine {
     /// The build.
     pub(super) build: Option<Build>,
     /// The workloads with such an image.
@@ -80,11 +82,11 @@ pub(super) struct Line {
     /// Those of the workloads that say no number.
     pub(super) uncounted: usize,
     /// How it fares, by column.
-    pub(super) cells: Vec<Fit>,
+    pub(super) cells: Vec<CellFit>,
 }
 
-impl Line {
-    fn add(&mut self, owner: &Judged) {
+impl MatrixLine {
+    fn add(&mut self, owner: &OwnerResult) {
         self.workloads += 1;
         match pods(owner) {
             Some(pods) => self.pods = self.pods.saturating_add(pods),
@@ -108,7 +110,7 @@ impl Line {
 }
 
 /// How many pods an owner asks for; a pod is one.
-fn pods(owner: &Judged) -> Option<u64> {
+fn pods(owner: &OwnerResult) -> Option<u64> {
     let alone = owner.kind == crate::model::workload::Kind::Pod && owner.owner.is_none();
     owner.replicas.or(alone.then_some(1))
 }
@@ -118,14 +120,14 @@ pub(super) struct Matrix {
     /// The builds of the nodes, lowest first.
     pub(super) columns: Vec<Column>,
     /// The builds of the images, lowest first; those that are not told last.
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<MatrixLine>,
     /// Nodes that do not tell their build.
     pub(super) untold_nodes: usize,
 }
 
 impl Matrix {
     /// Of the Windows workloads and nodes of a report.
-    pub(super) fn of(report: &Report) -> Matrix {
+    pub(super) fn of(report: &ScanReport) -> Matrix {
         let (nodes, untold_nodes) = nodes(report);
         let columns: Vec<Column> = (nodes.into_iter())
             .map(|(build, nodes)| Column {
@@ -134,8 +136,8 @@ impl Matrix {
                 nodes,
             })
             .collect();
-        let mut lines: BTreeMap<Build, Line> = BTreeMap::new();
-        let mut untold = Line::default();
+        let mut lines: BTreeMap<Build, MatrixLine> = BTreeMap::new();
+        let mut untold = MatrixLine::default();
         for owner in report
             .owners
             .iter()
@@ -148,15 +150,18 @@ impl Matrix {
                 untold.add(owner);
             }
         }
-        let mut lines: Vec<Line> = (lines.into_iter())
-            .map(|(image, line)| Line {
+        let mut lines: Vec<MatrixLine> = (lines.into_iter())
+            .map(|(image, line)| MatrixLine {
                 build: Some(image),
-                cells: columns.iter().map(|node| Fit::of(image, node.build)).collect(),
+                cells: columns
+                    .iter()
+                    .map(|node| CellFit::of(image, node.build))
+                    .collect(),
                 ..line
             })
             .collect();
         if untold.workloads > 0 {
-            untold.cells = vec![Fit::Unknown; columns.len()];
+            untold.cells = vec![CellFit::Unknown; columns.len()];
             lines.push(untold);
         }
         Matrix {
@@ -168,7 +173,7 @@ impl Matrix {
 }
 
 /// The nodes by build, and how many do not tell theirs.
-pub(super) fn nodes(report: &Report) -> (BTreeMap<Build, usize>, usize) {
+pub(super) fn nodes(report: &ScanReport) -> (BTreeMap<Build, usize>, usize) {
     let mut known = BTreeMap::new();
     let mut untold = 0;
     for node in &report.nodes {
@@ -187,18 +192,18 @@ mod tests {
     #[test]
     fn an_image_runs_where_the_tables_say() {
         for (image, node, fit) in [
-            (17763, 17763, Fit::Runs),
-            (17763, 20348, Fit::HyperV),
-            (20348, 17763, Fit::Fails),
-            (20348, 20348, Fit::Runs),
-            (20348, 25398, Fit::Runs),
-            (20348, 26100, Fit::Runs),
-            (20348, 29000, Fit::Disputed),
-            (26100, 20348, Fit::Fails),
-            (10240, 20348, Fit::Unknown),
+            (17763, 17763, CellFit::Runs),
+            (17763, 20348, CellFit::HyperV),
+            (20348, 17763, CellFit::Fails),
+            (20348, 20348, CellFit::Runs),
+            (20348, 25398, CellFit::Runs),
+            (20348, 26100, CellFit::Runs),
+            (20348, 29000, CellFit::Disputed),
+            (26100, 20348, CellFit::Fails),
+            (10240, 20348, CellFit::Unknown),
         ] {
             assert_eq!(
-                Fit::of(Build::new(image), Build::new(node)),
+                CellFit::of(Build::new(image), Build::new(node)),
                 fit,
                 "{image} on {node}"
             );

@@ -7,7 +7,7 @@ use jiff::civil::Date;
 
 use super::{count, matrix, release_name};
 use crate::model::build::Build;
-use crate::scan::report::Report;
+use crate::scan::report::ScanReport;
 
 /// A release that ends within so many days is one to look at.
 const SOON: i32 = 365;
@@ -16,12 +16,12 @@ const MOST_MARKS: i16 = 10;
 
 /// What is there of one build.
 #[derive(Default)]
-struct Present {
+struct PresentRelease {
     nodes: usize,
     workloads: usize,
 }
 
-impl Present {
+impl PresentRelease {
     fn words(&self) -> String {
         format!(
             "{}, {}",
@@ -33,7 +33,7 @@ impl Present {
 
 /// How long a release is serviced yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
+pub(super) enum SupportState {
     /// For more than a year.
     Serviced,
     /// For less.
@@ -42,21 +42,21 @@ pub(super) enum State {
     Ended,
 }
 
-impl State {
-    fn of(end: Date, today: Date) -> State {
+impl SupportState {
+    fn of(end: Date, today: Date) -> SupportState {
         match days(today, end) {
-            ..0 => State::Ended,
-            0..SOON => State::Ending,
-            _ => State::Serviced,
+            ..0 => SupportState::Ended,
+            0..SOON => SupportState::Ending,
+            _ => SupportState::Serviced,
         }
     }
 
     /// The class of its bar.
     pub(super) fn class(self) -> &'static str {
         match self {
-            State::Serviced => "ok",
-            State::Ending => "warning",
-            State::Ended => "error",
+            SupportState::Serviced => "ok",
+            SupportState::Ending => "warning",
+            SupportState::Ended => "error",
         }
     }
 }
@@ -74,7 +74,7 @@ pub(super) struct Life {
     /// Its last day.
     pub(super) end: Date,
     /// How long it is serviced yet.
-    pub(super) state: State,
+    pub(super) state: SupportState,
     /// The same in words.
     pub(super) words: String,
     /// The shares of the line before it, of its past, and of its future.
@@ -104,7 +104,7 @@ pub(super) struct Timeline {
 
 impl Timeline {
     /// Of the builds that nodes have and images are for.
-    pub(super) fn of(report: &Report, today: Date) -> Timeline {
+    pub(super) fn of(report: &ScanReport, today: Date) -> Timeline {
         let mut dated = Vec::new();
         let mut undated = Vec::new();
         for (build, present) in present(report) {
@@ -130,7 +130,7 @@ impl Timeline {
                 present,
                 available,
                 end,
-                state: State::of(end, today),
+                state: SupportState::of(end, today),
                 words: words(end, today),
                 shares: scale.shares(available, end, today),
             });
@@ -155,8 +155,8 @@ impl Timeline {
     }
 }
 
-fn present(report: &Report) -> BTreeMap<Build, Present> {
-    let mut present: BTreeMap<Build, Present> = BTreeMap::new();
+fn present(report: &ScanReport) -> BTreeMap<Build, PresentRelease> {
+    let mut present: BTreeMap<Build, PresentRelease> = BTreeMap::new();
     for (build, nodes) in matrix::nodes(report).0 {
         present.entry(build).or_default().nodes = nodes;
     }
@@ -235,22 +235,30 @@ mod tests {
     fn an_end_is_told_in_words_too() {
         let today = date(2026, 11, 22);
         for (end, said, state) in [
-            (date(2022, 8, 9), "ended 2022-08-09, 4 years ago", State::Ended),
-            (date(2026, 11, 21), "ended 2026-11-21, 1 day ago", State::Ended),
-            (date(2026, 11, 22), "ends today, 2026-11-22", State::Ending),
+            (
+                date(2022, 8, 9),
+                "ended 2022-08-09, 4 years ago",
+                SupportState::Ended,
+            ),
+            (
+                date(2026, 11, 21),
+                "ended 2026-11-21, 1 day ago",
+                SupportState::Ended,
+            ),
+            (date(2026, 11, 22), "ends today, 2026-11-22", SupportState::Ending),
             (
                 date(2027, 1, 11),
                 "serviced until 2027-01-11, 50 days left",
-                State::Ending,
+                SupportState::Ending,
             ),
             (
                 date(2031, 10, 14),
                 "serviced until 2031-10-14, 4 years left",
-                State::Serviced,
+                SupportState::Serviced,
             ),
         ] {
             assert_eq!(words(end, today), said);
-            assert_eq!(State::of(end, today), state, "{said}");
+            assert_eq!(SupportState::of(end, today), state, "{said}");
         }
     }
 

@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use super::findings::{counts, mark};
 use super::{count, release_name};
 use crate::model::severity::Severity;
-use crate::scan::report::Report;
-use crate::scan::{Fate, Found, Judged, Outcome};
+use crate::scan::report::ScanReport;
+use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// One row.
-pub(super) struct Workload<'r> {
+pub(super) struct WorkloadCard<'r> {
     /// What was judged.
-    pub(super) judged: &'r Judged,
+    pub(super) judged: &'r OwnerResult,
     /// The findings, in their order.
-    pub(super) findings: Vec<Said<'r>>,
+    pub(super) findings: Vec<SaidFinding<'r>>,
     /// How many findings of each severity count, worst first; none that is zero.
     pub(super) tallies: Vec<Tally>,
     /// The rules of the findings that count, each once, in order.
@@ -25,9 +25,9 @@ pub(super) struct Workload<'r> {
 }
 
 /// One finding with what the page says of it.
-pub(super) struct Said<'r> {
+pub(super) struct SaidFinding<'r> {
     /// The finding.
-    pub(super) found: &'r Found,
+    pub(super) found: &'r FindingResult,
     /// The mark of its severity.
     pub(super) mark: &'static str,
     /// What becomes of it.
@@ -44,9 +44,9 @@ pub(super) struct Tally {
     pub(super) words: String,
 }
 
-impl<'r> Workload<'r> {
+impl<'r> WorkloadCard<'r> {
     /// Of a judgement.
-    pub(super) fn of(judged: &'r Judged) -> Self {
+    pub(super) fn of(judged: &'r OwnerResult) -> Self {
         let counted = || judged.findings.iter().filter(|found| counts(found));
         let of = |severity| counted().filter(|found| found.severity == severity).count();
         let severities = Severity::ALL.into_iter().rev();
@@ -60,9 +60,9 @@ impl<'r> Workload<'r> {
                 rules.push(found.rule);
             }
         }
-        Workload {
+        WorkloadCard {
             judged,
-            findings: judged.findings.iter().map(Said::of).collect(),
+            findings: judged.findings.iter().map(SaidFinding::of).collect(),
             tallies: numbers.into_iter().map(Tally::of).collect(),
             rules,
             order: format!("{worst}-{:06}", counted().count()),
@@ -88,8 +88,8 @@ impl<'r> Workload<'r> {
     /// What becomes of it, in words: a workload that passes with errors says why.
     pub(super) fn outcome(&self) -> &'static str {
         match (self.judged.outcome, self.would_be_denied(), self.worst()) {
-            (Outcome::Passes, true, _) => "passes; denied in mode Enforce",
-            (Outcome::Passes, false, "error") => "passes; its errors are only recorded",
+            (OwnerOutcome::Passes, true, _) => "passes; denied in mode Enforce",
+            (OwnerOutcome::Passes, false, "error") => "passes; its errors are only recorded",
             (other, ..) => outcome(other),
         }
     }
@@ -101,11 +101,11 @@ impl<'r> Workload<'r> {
     /// The class of that.
     pub(super) fn class(&self) -> &'static str {
         match self.judged.outcome {
-            Outcome::Denied => "error",
-            Outcome::Changed => "advice",
-            Outcome::Passes if self.would_be_denied() || self.worst() == "error" => "warning",
-            Outcome::Passes => "ok",
-            Outcome::NotAsked => "warning",
+            OwnerOutcome::Denied => "error",
+            OwnerOutcome::Changed => "advice",
+            OwnerOutcome::Passes if self.would_be_denied() || self.worst() == "error" => "warning",
+            OwnerOutcome::Passes => "ok",
+            OwnerOutcome::NotAsked => "warning",
         }
     }
 
@@ -116,27 +116,27 @@ impl<'r> Workload<'r> {
 }
 
 /// The rows, worst first; those that are as bad stay in the order of the report.
-pub(super) fn worst_first(report: &Report) -> Vec<Workload<'_>> {
-    let mut workloads: Vec<Workload<'_>> = report.owners.iter().map(Workload::of).collect();
+pub(super) fn worst_first(report: &ScanReport) -> Vec<WorkloadCard<'_>> {
+    let mut workloads: Vec<WorkloadCard<'_>> = report.owners.iter().map(WorkloadCard::of).collect();
     workloads.sort_by_cached_key(|workload| {
-        let is_denied = workload.judged.outcome == Outcome::Denied;
+        let is_denied = workload.judged.outcome == OwnerOutcome::Denied;
         std::cmp::Reverse((is_denied, workload.would_be_denied(), workload.order.clone()))
     });
     workloads
 }
 
-impl<'r> Said<'r> {
-    fn of(found: &'r Found) -> Self {
+impl<'r> SaidFinding<'r> {
+    fn of(found: &'r FindingResult) -> Self {
         let fate = match found.fate {
-            Fate::Denied => "refuses the object",
-            Fate::Warned => "warns",
-            Fate::Noted => "is noted in the audit log",
-            Fate::Mended => "is mended by admission",
-            Fate::Mendable => "would be mended without dry run",
-            Fate::Exempted => "is exempted",
-            Fate::Passed => "passes: admission is not asked",
+            FindingOutcome::Denied => "refuses the object",
+            FindingOutcome::Warned => "warns",
+            FindingOutcome::Noted => "is noted in the audit log",
+            FindingOutcome::Mended => "is mended by admission",
+            FindingOutcome::Mendable => "would be mended without dry run",
+            FindingOutcome::Exempted => "is exempted",
+            FindingOutcome::Passed => "passes: admission is not asked",
         };
-        Said {
+        SaidFinding {
             found,
             mark: mark(found.severity),
             fate,
@@ -159,16 +159,16 @@ impl Tally {
     }
 }
 
-fn outcome(outcome: Outcome) -> &'static str {
+fn outcome(outcome: OwnerOutcome) -> &'static str {
     match outcome {
-        Outcome::Denied => "denied",
-        Outcome::Changed => "changed",
-        Outcome::Passes => "passes",
-        Outcome::NotAsked => "not asked",
+        OwnerOutcome::Denied => "denied",
+        OwnerOutcome::Changed => "changed",
+        OwnerOutcome::Passes => "passes",
+        OwnerOutcome::NotAsked => "not asked",
     }
 }
 
-fn images(judged: &Judged) -> String {
+fn images(judged: &OwnerResult) -> String {
     let known = judged.image_builds.iter();
     let mut said: Vec<String> = known
         .map(|build| format!("{build} ({})", release_name(*build)))
@@ -193,10 +193,10 @@ pub(super) struct Choices<'r> {
 
 impl<'r> Choices<'r> {
     /// Of a report.
-    pub(super) fn of(report: &'r Report) -> Self {
+    pub(super) fn of(report: &'r ScanReport) -> Self {
         let owners = || report.owners.iter();
         let found = || owners().flat_map(|owner| owner.findings.iter().filter(|found| counts(found)));
-        let outcomes: BTreeSet<Outcome> = owners().map(|owner| owner.outcome).collect();
+        let outcomes: BTreeSet<OwnerOutcome> = owners().map(|owner| owner.outcome).collect();
         Choices {
             namespaces: owners().map(|owner| owner.namespace.as_str()).collect(),
             outcomes: (outcomes.into_iter())

@@ -12,15 +12,15 @@ use super::super::sarif::{message, of_rule, tool, write_log};
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
 use crate::rules::catalogue;
-use crate::scan::report::{PodTrouble, Report, Wrong};
-use crate::scan::{Fate, Found, Judged};
+use crate::scan::report::{PodTrouble, ScanReport, PodProblem};
+use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 
 /// Writes the report as SARIF.
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn scan_sarif(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let rules = Rules::of(report);
+pub fn scan_sarif(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
+    let rules = SarifRules::of(report);
     let found = (report.owners.iter())
         .flat_map(|judged| judged.findings.iter().map(|found| rules.finding(judged, found)));
     let pods = report.pods.iter().map(|pod| rules.pod(pod));
@@ -49,14 +49,14 @@ pub fn scan_sarif(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The rules that there are results of, by id, with the place of each.
-struct Rules {
+struct SarifRules {
     metadata: Vec<Value>,
     places: BTreeMap<String, usize>,
 }
 
-impl Rules {
-    fn of(report: &Report) -> Self {
-        let mut rules = Rules {
+impl SarifRules {
+    fn of(report: &ScanReport) -> Self {
+        let mut rules = SarifRules {
             metadata: Vec::new(),
             places: BTreeMap::new(),
         };
@@ -64,7 +64,7 @@ impl Rules {
         for rule in catalogue().filter(|rule| findings().any(|found| found.id == rule.id)) {
             rules.add(rule.id, of_rule(rule));
         }
-        for wrong in Wrong::ALL {
+        for wrong in PodProblem::ALL {
             if report.pods.iter().any(|pod| pod.wrong == wrong) {
                 rules.add(&id_of(wrong), of_wrong(wrong));
             }
@@ -77,7 +77,7 @@ impl Rules {
         self.metadata.push(metadata);
     }
 
-    fn finding(&self, judged: &Judged, found: &Found) -> Value {
+    fn finding(&self, judged: &OwnerResult, found: &FindingResult) -> Value {
         let place = format!("{}/{}/{}", judged.namespace, judged.kind, judged.name);
         let mut result = json!({
             "ruleId": found.id,
@@ -94,7 +94,9 @@ impl Rules {
                 "policy": judged.policy,
             },
         });
-        if let (Fate::Exempted | Fate::Passed, Some(result)) = (found.fate, result.as_object_mut()) {
+        if let (FindingOutcome::Exempted | FindingOutcome::Passed, Some(result)) =
+            (found.fate, result.as_object_mut())
+        {
             let why = found.because.as_deref().unwrap_or_default();
             let suppression =
                 json!([{"kind": "external", "status": "accepted", "justification": one_line(why)}]);
@@ -128,29 +130,35 @@ fn location(place: &str, path: Option<&str>) -> Value {
     })
 }
 
-fn level_of(found: &Found) -> &'static str {
+fn level_of(found: &FindingResult) -> &'static str {
     match found.fate {
-        Fate::Denied => "error",
-        Fate::Warned => "warning",
+        FindingOutcome::Denied => "error",
+        FindingOutcome::Warned => "warning",
         // Nothing comes of it in admission; how bad it is remains.
-        Fate::Noted | Fate::Mendable if found.severity == Severity::Error => "warning",
-        Fate::Noted | Fate::Mendable | Fate::Mended | Fate::Exempted | Fate::Passed => "note",
+        FindingOutcome::Noted | FindingOutcome::Mendable if found.severity == Severity::Error => "warning",
+        FindingOutcome::Noted
+        | FindingOutcome::Mendable
+        | FindingOutcome::Mended
+        | FindingOutcome::Exempted
+        | FindingOutcome::Passed => "note",
     }
 }
 
-fn id_of(wrong: Wrong) -> String {
+fn id_of(wrong: PodProblem) -> String {
     format!("pod-{wrong}")
 }
 
-fn of_wrong(wrong: Wrong) -> Value {
+fn of_wrong(wrong: PodProblem) -> Value {
     let summary = match wrong {
-        Wrong::OperatingSystem => "a pod on a node of another operating system",
-        Wrong::Build => "a pod on a Windows node whose build does not run its image",
-        Wrong::WaitsForOs => "a pod that waits: no node has its operating system",
-        Wrong::WaitsForBuild => "a pod that waits: no node has the build that it asks for",
-        Wrong::WaitsForToleration => "a pod that waits: it does not tolerate a taint of the Windows nodes",
-        Wrong::WaitsForRuntimeClass => "a pod that cannot start for its RuntimeClass",
-        Wrong::WaitsForAffinity => "a pod that waits: its required node affinity matches no node",
+        PodProblem::OperatingSystem => "a pod on a node of another operating system",
+        PodProblem::Build => "a pod on a Windows node whose build does not run its image",
+        PodProblem::WaitsForOs => "a pod that waits: no node has its operating system",
+        PodProblem::WaitsForBuild => "a pod that waits: no node has the build that it asks for",
+        PodProblem::WaitsForToleration => {
+            "a pod that waits: it does not tolerate a taint of the Windows nodes"
+        }
+        PodProblem::WaitsForRuntimeClass => "a pod that cannot start for its RuntimeClass",
+        PodProblem::WaitsForAffinity => "a pod that waits: its required node affinity matches no node",
     };
     json!({
         "id": id_of(wrong),

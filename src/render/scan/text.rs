@@ -6,13 +6,13 @@ use std::io::{self, Write};
 
 use anstyle::AnsiColor;
 
-use super::super::table::Table;
+use super::super::table::TextTable;
 use super::super::text::{BLUE, BOLD, count, style_of};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 use crate::model::text::{list, one_line};
-use crate::scan::report::{Namespace, Node, PodTrouble, Report};
-use crate::scan::{Fate, Found, Judged, Outcome};
+use crate::scan::report::{NamespaceReport, NodeReport, PodTrouble, ScanReport};
+use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// How many owners that are like one are named.
 const LIKE_IT: usize = 5;
@@ -27,21 +27,22 @@ const POOLS: usize = 4;
 
 /// How much of a report is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Shown {
+pub struct ScanView {
     /// Whether advice is shown that neither denies nor warns.
     pub advice: bool,
     /// The most rows of a table, and the most owners of a namespace.
     pub rows: usize,
 }
 
-impl Shown {
-    fn shows(self, found: &Found) -> bool {
-        let does_something = matches!(found.fate, Fate::Denied | Fate::Warned) || found.would_deny;
+impl ScanView {
+    fn shows(self, found: &FindingResult) -> bool {
+        let does_something =
+            matches!(found.fate, FindingOutcome::Denied | FindingOutcome::Warned) || found.would_deny;
         self.advice || found.severity > Severity::Advice || does_something
     }
 
     /// Whether there is something to show of an owner.
-    fn shows_owner(self, judged: &Judged) -> bool {
+    fn shows_owner(self, judged: &OwnerResult) -> bool {
         let changes = !judged.changes.is_empty() || !judged.would_change.is_empty();
         changes || judged.findings.iter().any(|found| self.shows(found))
     }
@@ -51,19 +52,19 @@ impl Shown {
 ///
 /// # Errors
 /// Whatever the writer says.
-pub fn scan_text(report: &Report, shown: Shown, out: &mut dyn Write) -> io::Result<()> {
-    Text { report, shown, out }.write()
+pub fn scan_text(report: &ScanReport, shown: ScanView, out: &mut dyn Write) -> io::Result<()> {
+    ScanText { report, shown, out }.write()
 }
 
-struct Text<'r> {
-    report: &'r Report,
-    shown: Shown,
+struct ScanText<'r> {
+    report: &'r ScanReport,
+    shown: ScanView,
     out: &'r mut dyn Write,
 }
 
 /// What a rule, or a namespace, adds up to.
 #[derive(Default)]
-struct Sum<'r> {
+struct ScanTotals<'r> {
     severity: Option<Severity>,
     id: &'static str,
     denied: usize,
@@ -74,7 +75,7 @@ struct Sum<'r> {
     namespaces: BTreeSet<&'r str>,
 }
 
-impl Sum<'_> {
+impl ScanTotals<'_> {
     /// Worst first.
     fn rank(&self) -> impl Ord + use<> {
         let counts = (
@@ -88,7 +89,7 @@ impl Sum<'_> {
     }
 }
 
-impl Text<'_> {
+impl ScanText<'_> {
     fn write(&mut self) -> io::Result<()> {
         self.summary()?;
         self.by_rule()?;
@@ -100,7 +101,7 @@ impl Text<'_> {
     }
 
     fn summary(&mut self) -> io::Result<()> {
-        let Report {
+        let ScanReport {
             cluster,
             summary,
             judged_as,
@@ -195,13 +196,13 @@ impl Text<'_> {
     }
 
     fn namespaces(&mut self) -> io::Result<()> {
-        let mut owners: BTreeMap<&str, Vec<&Judged>> = BTreeMap::new();
+        let mut owners: BTreeMap<&str, Vec<&OwnerResult>> = BTreeMap::new();
         for judged in &self.report.owners {
             owners.entry(&judged.namespace).or_default().push(judged);
         }
         let sums = sums_of_namespaces(self.report);
-        let mut namespaces: Vec<&Namespace> = self.report.namespaces.iter().collect();
-        namespaces.sort_by_key(|namespace| sums.get(namespace.name.as_str()).map(Sum::rank));
+        let mut namespaces: Vec<&NamespaceReport> = self.report.namespaces.iter().collect();
+        namespaces.sort_by_key(|namespace| sums.get(namespace.name.as_str()).map(ScanTotals::rank));
         for namespace in namespaces {
             if let Some(owners) = owners.get(namespace.name.as_str()) {
                 self.namespace(namespace, owners)?;
@@ -213,10 +214,10 @@ impl Text<'_> {
     /// The rules, worst first.
     fn by_rule(&mut self) -> io::Result<()> {
         let report = self.report;
-        let mut rules: BTreeMap<&str, Sum<'_>> = BTreeMap::new();
+        let mut rules: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
         let mut hidden = 0;
         for judged in &report.owners {
-            let mut seen: BTreeMap<&str, &Found> = BTreeMap::new();
+            let mut seen: BTreeMap<&str, &FindingResult> = BTreeMap::new();
             for found in &judged.findings {
                 if !self.shown.shows(found) {
                     hidden += 1;
@@ -235,16 +236,18 @@ impl Text<'_> {
                 sum.severity = sum.severity.max(Some(found.severity));
                 sum.id = found.id;
                 match found.fate {
-                    Fate::Denied => sum.denied += 1,
+                    FindingOutcome::Denied => sum.denied += 1,
                     _ if found.would_deny => sum.would_deny += 1,
-                    Fate::Warned => sum.warned += 1,
-                    Fate::Mended | Fate::Mendable => sum.changed += 1,
-                    Fate::Noted | Fate::Exempted | Fate::Passed => sum.other += 1,
+                    FindingOutcome::Warned => sum.warned += 1,
+                    FindingOutcome::Mended | FindingOutcome::Mendable => sum.changed += 1,
+                    FindingOutcome::Noted | FindingOutcome::Exempted | FindingOutcome::Passed => {
+                        sum.other += 1
+                    }
                 }
                 sum.namespaces.insert(&judged.namespace);
             }
         }
-        let mut rules: Vec<(&str, Sum<'_>)> = rules.into_iter().collect();
+        let mut rules: Vec<(&str, ScanTotals<'_>)> = rules.into_iter().collect();
         rules.sort_by_cached_key(|(_, sum)| sum.rank());
         if !rules.is_empty() {
             writeln!(self.out, "{BOLD}workloads by rule, worst first{BOLD:#}")?;
@@ -258,7 +261,7 @@ impl Text<'_> {
                 "OTHER",
                 "NAMESPACES",
             ];
-            let mut table = Table::new(headings.map(str::to_owned).into());
+            let mut table = TextTable::new(headings.map(str::to_owned).into());
             for (rule, sum) in rules.iter().take(self.shown.rows) {
                 let counts = [sum.denied, sum.would_deny, sum.warned, sum.changed, sum.other];
                 let mut cells = vec![
@@ -286,14 +289,14 @@ impl Text<'_> {
     /// The namespaces, worst first.
     fn by_namespace(&mut self) -> io::Result<()> {
         let sums = sums_of_namespaces(self.report);
-        let mut sums: Vec<(&str, Sum<'_>)> = sums.into_iter().collect();
+        let mut sums: Vec<(&str, ScanTotals<'_>)> = sums.into_iter().collect();
         sums.sort_by_cached_key(|(_, sum)| sum.rank());
         if sums.len() < 2 {
             return Ok(());
         }
         writeln!(self.out, "{BOLD}workloads by namespace, worst first{BOLD:#}")?;
         let headings = ["NAMESPACE", "DENIED", "WOULD DENY", "WARNED", "CHANGED", "OTHER"];
-        let mut table = Table::new(headings.map(str::to_owned).into());
+        let mut table = TextTable::new(headings.map(str::to_owned).into());
         for (name, sum) in sums.iter().take(self.shown.rows) {
             let counts = [sum.denied, sum.would_deny, sum.warned, sum.changed, sum.other];
             let mut cells = vec![one_line(name).into_owned()];
@@ -313,7 +316,7 @@ impl Text<'_> {
         }
     }
 
-    fn namespace(&mut self, namespace: &Namespace, owners: &[&Judged]) -> io::Result<()> {
+    fn namespace(&mut self, namespace: &NamespaceReport, owners: &[&OwnerResult]) -> io::Result<()> {
         let name = one_line(&namespace.name);
         // "Built-in" is the policy of files without one.
         let is_stored = self.report.cluster.policies.contains(&namespace.policy);
@@ -334,12 +337,12 @@ impl Text<'_> {
                 policy, namespace.validation, namespace.placement
             )?,
         }
-        let mut groups: Vec<(Likeness<'_>, Vec<&Judged>)> = Vec::new();
+        let mut groups: Vec<(GroupedFinding<'_>, Vec<&OwnerResult>)> = Vec::new();
         let shown = self.shown;
-        let (told, clean): (Vec<&&Judged>, Vec<&&Judged>) =
+        let (told, clean): (Vec<&&OwnerResult>, Vec<&&OwnerResult>) =
             owners.iter().partition(|judged| shown.shows_owner(judged));
         for judged in told {
-            let likeness = Likeness::of(judged);
+            let likeness = GroupedFinding::of(judged);
             match groups.iter_mut().find(|(other, _)| *other == likeness) {
                 Some((_, group)) => group.push(judged),
                 None => groups.push((likeness, vec![judged])),
@@ -352,7 +355,7 @@ impl Text<'_> {
             }
         }
         self.more(groups.len())?;
-        let (clean, advised): (Vec<&&Judged>, Vec<&&Judged>) =
+        let (clean, advised): (Vec<&&OwnerResult>, Vec<&&OwnerResult>) =
             clean.into_iter().partition(|judged| judged.is_clean());
         for (owners, what) in [(clean, "nothing found in"), (advised, "only advice for")] {
             if !owners.is_empty() {
@@ -365,15 +368,15 @@ impl Text<'_> {
         writeln!(self.out)
     }
 
-    fn owner(&mut self, judged: &Judged, others: &[&Judged]) -> io::Result<()> {
+    fn owner(&mut self, judged: &OwnerResult, others: &[&OwnerResult]) -> io::Result<()> {
         let becomes = match judged.outcome {
-            Outcome::Denied => "would be denied",
-            Outcome::Changed => "would be changed",
-            Outcome::Passes if judged.findings.iter().any(|found| found.would_deny) => {
+            OwnerOutcome::Denied => "would be denied",
+            OwnerOutcome::Changed => "would be changed",
+            OwnerOutcome::Passes if judged.findings.iter().any(|found| found.would_deny) => {
                 "passes; would be denied in mode Enforce"
             }
-            Outcome::Passes => "passes",
-            Outcome::NotAsked => "passes: admission is not asked",
+            OwnerOutcome::Passes => "passes",
+            OwnerOutcome::NotAsked => "passes: admission is not asked",
         };
         let system = match judged.verdict {
             Verdict::Windows => "",
@@ -408,7 +411,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    fn finding(out: &mut dyn Write, found: &Found) -> io::Result<()> {
+    fn finding(out: &mut dyn Write, found: &FindingResult) -> io::Result<()> {
         let style = style_of(found.severity);
         writeln!(
             out,
@@ -426,7 +429,11 @@ impl Text<'_> {
             one_line(&found.remedy)
         )?;
         // The namespace's own line says why admission is not asked.
-        if let Some(because) = found.because.as_ref().filter(|_| found.fate != Fate::Passed) {
+        if let Some(because) = found
+            .because
+            .as_ref()
+            .filter(|_| found.fate != FindingOutcome::Passed)
+        {
             writeln!(out, "      {BLUE}={BLUE:#} note: {}", one_line(because))?;
         }
         Ok(())
@@ -498,7 +505,7 @@ impl Text<'_> {
         if self.report.nodes.is_empty() {
             return Ok(());
         }
-        let mut builds: BTreeMap<(Option<&str>, bool), Vec<&Node>> = BTreeMap::new();
+        let mut builds: BTreeMap<(Option<&str>, bool), Vec<&NodeReport>> = BTreeMap::new();
         for node in &self.report.nodes {
             let key = (node.build.as_deref(), node.is_at_zero);
             builds.entry(key).or_default().push(node);
@@ -564,18 +571,21 @@ impl Text<'_> {
 }
 
 /// The namespaces with an owner of which there is something to say.
-fn sums_of_namespaces(report: &Report) -> BTreeMap<&str, Sum<'_>> {
-    let mut sums: BTreeMap<&str, Sum<'_>> = BTreeMap::new();
+fn sums_of_namespaces(report: &ScanReport) -> BTreeMap<&str, ScanTotals<'_>> {
+    let mut sums: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
     for judged in &report.owners {
         let sum = sums.entry(&judged.namespace).or_default();
         let would_deny = judged.findings.iter().any(|found| found.would_deny);
-        let is_warned = judged.findings.iter().any(|found| found.fate == Fate::Warned);
+        let is_warned = judged
+            .findings
+            .iter()
+            .any(|found| found.fate == FindingOutcome::Warned);
         match judged.outcome {
-            Outcome::Denied => sum.denied += 1,
+            OwnerOutcome::Denied => sum.denied += 1,
             _ if would_deny => sum.would_deny += 1,
             _ if is_warned => sum.warned += 1,
-            Outcome::Changed => sum.changed += 1,
-            Outcome::Passes | Outcome::NotAsked => sum.other += 1,
+            OwnerOutcome::Changed => sum.changed += 1,
+            OwnerOutcome::Passes | OwnerOutcome::NotAsked => sum.other += 1,
         }
     }
     sums
@@ -583,14 +593,14 @@ fn sums_of_namespaces(report: &Report) -> BTreeMap<&str, Sum<'_>> {
 
 /// What owners have in common that are shown as one.
 #[derive(PartialEq)]
-struct Likeness<'j> {
-    outcome: Outcome,
+struct GroupedFinding<'j> {
+    outcome: OwnerOutcome,
     kind: &'static str,
-    findings: Vec<(&'static str, Fate, bool, &'j str)>,
+    findings: Vec<(&'static str, FindingOutcome, bool, &'j str)>,
     changes: (&'j [String], &'j [String]),
 }
 
-impl<'j> Likeness<'j> {
+impl<'j> GroupedFinding<'j> {
     /// How many findings would deny in mode Enforce.
     fn would_deny(&self) -> usize {
         self.findings
@@ -599,14 +609,14 @@ impl<'j> Likeness<'j> {
             .count()
     }
 
-    fn of(judged: &'j Judged) -> Self {
-        let finding = |found: &'j Found| {
+    fn of(judged: &'j OwnerResult) -> Self {
+        let finding = |found: &'j FindingResult| {
             let because = found.because.as_deref().unwrap_or_default();
             (found.id, found.fate, found.would_deny, because)
         };
         let mut findings: Vec<_> = judged.findings.iter().map(finding).collect();
         findings.dedup();
-        Likeness {
+        GroupedFinding {
             outcome: judged.outcome,
             kind: judged.kind.as_str(),
             findings,
@@ -616,19 +626,19 @@ impl<'j> Likeness<'j> {
 }
 
 /// What becomes of a finding, in a word or two.
-fn fate(fate: Fate) -> &'static str {
+fn fate(fate: FindingOutcome) -> &'static str {
     match fate {
-        Fate::Denied => "denied",
-        Fate::Warned => "warned of",
-        Fate::Noted => "noted",
-        Fate::Mended => "mended in admission",
-        Fate::Mendable => "would be mended if not in dry run",
-        Fate::Exempted => "exempted",
-        Fate::Passed => "not asked",
+        FindingOutcome::Denied => "denied",
+        FindingOutcome::Warned => "warned of",
+        FindingOutcome::Noted => "noted",
+        FindingOutcome::Mended => "mended in admission",
+        FindingOutcome::Mendable => "would be mended if not in dry run",
+        FindingOutcome::Exempted => "exempted",
+        FindingOutcome::Passed => "not asked",
     }
 }
 
-fn title(judged: &Judged) -> String {
+fn title(judged: &OwnerResult) -> String {
     let stands_for = judged
         .owner
         .as_ref()

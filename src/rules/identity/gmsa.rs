@@ -2,7 +2,7 @@
 
 use super::{OPTIONS_SOURCE, option_at, windows_options};
 use crate::model::dns::is_subdomain;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::pod::WindowsOptions;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
@@ -32,7 +32,7 @@ pub(super) static GMSA_NAME_SYNTAX: Rule = Rule {
         "securityContext: {windowsOptions: {gmsaCredentialSpecName: gmsa-webapp1.example.com}}",
         "securityContext: {windowsOptions: {gmsaCredentialSpecName: null}}",
     ],
-    needs: Fields::GMSA_NAME,
+    needs: FieldSet::GMSA_NAME,
     check: Check::Pod(|cx, out| {
         for (container, options) in windows_options(cx) {
             let Some(name) = options.gmsa_credential_spec_name.as_deref() else {
@@ -65,7 +65,7 @@ pub(super) static GMSA_SPEC_SIZE: Rule = Rule {
     good: &[
         "securityContext: {windowsOptions: {gmsaCredentialSpec: '{\"CmsPlugins\": [\"ActiveDirectory\"]}'}}",
     ],
-    needs: Fields::GMSA_SPEC,
+    needs: FieldSet::GMSA_SPEC,
     check: Check::Pod(|cx, out| {
         for (container, options) in windows_options(cx) {
             let Some(spec) = options.gmsa_credential_spec.as_deref() else {
@@ -125,7 +125,7 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
         "# --stored\n\
          {apiVersion: apps/v1, kind: Deployment, metadata: {name: web}, spec: {template: {spec: {os: {name: windows}, securityContext: {windowsOptions: {gmsaCredentialSpecName: web}}, containers: [{name: web, image: web}]}}}}",
     ],
-    needs: Fields::GMSA_NAME,
+    needs: FieldSet::GMSA_NAME,
     check: Check::Pod(|cx, out| {
         let is_template = cx.subject.kind != Kind::Pod;
         if is_template && cx.facts.has_gmsa != Some(false) {

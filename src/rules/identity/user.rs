@@ -2,7 +2,7 @@
 
 use super::{OPTIONS_SOURCE, context_at, option_at, windows_options};
 use crate::model::dns::is_label;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::severity::Class;
 use crate::model::text::shown;
 use crate::rules::rule::{Check, Rule};
@@ -33,7 +33,7 @@ pub(super) static RUN_AS_USER_NAME_SYNTAX: Rule = Rule {
         "securityContext: {windowsOptions: {runAsUserName: null}}",
         "containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: 'corp.example.com\\web$'}}}]",
     ],
-    needs: Fields::RUN_AS_USER_NAME,
+    needs: FieldSet::RUN_AS_USER_NAME,
     check: Check::Pod(|cx, out| {
         for (container, options) in windows_options(cx) {
             let Some(name) = options.run_as_user_name.as_deref() else {
@@ -124,7 +124,7 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
         "containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}}]",
         r"containers: [{name: app, image: app, securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: 'NT AUTHORITY\SYSTEM'}}}]",
     ],
-    needs: Fields::RUN_AS_NON_ROOT,
+    needs: FieldSet::RUN_AS_NON_ROOT,
     check: Check::Pod(|cx, out| {
         let mut inherited = false;
         for container in cx.containers() {

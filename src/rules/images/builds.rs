@@ -1,11 +1,11 @@
 //! The rule on Windows builds: whether the images of a pod run on the nodes that it requires, and all on one node.
 
 use super::{Imaged, VERSIONS, images, named, tag_for};
-use crate::model::build::{Build, Compatibility, Isolation, RELEASES, compatibility};
-use crate::model::fields::Fields;
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
+use crate::model::field_set::FieldSet;
 use crate::model::severity::{Class, Severity};
 use crate::rules::context::PodCx;
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 
 pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
     id: "TSM601",
@@ -96,7 +96,7 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, nodeName: win-1, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(check),
     ..Rule::BASE
 };
@@ -104,9 +104,9 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 /// No author names more builds than there are; the bound keeps the work in proportion to the pod.
 const MOST_BUILDS: usize = 64;
 
-fn check(cx: &PodCx<'_>, out: &mut Out<'_>) {
-    let kernel = Kernel::of(cx);
-    if kernel.isolation == Isolation::HostProcess {
+fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
+    let kernel = HostKernel::of(cx);
+    if kernel.isolation == ContainerIsolation::HostProcess {
         return;
     }
     let required = cx.selected_builds();
@@ -142,20 +142,20 @@ fn check(cx: &PodCx<'_>, out: &mut Out<'_>) {
 }
 
 /// Whose kernel the pod's containers run on.
-struct Kernel {
-    isolation: Isolation,
+struct HostKernel {
+    isolation: ContainerIsolation,
     /// Whether the pod names a RuntimeClass that is not known, which may isolate with Hyper-V.
     in_doubt: bool,
 }
 
-impl Kernel {
-    fn of(cx: &PodCx<'_>) -> Kernel {
+impl HostKernel {
+    fn of(cx: &PodCx<'_>) -> HostKernel {
         let names_class = cx
             .spec
             .runtime_class_name
             .as_deref()
             .is_some_and(|name| !name.is_empty());
-        Kernel {
+        HostKernel {
             isolation: cx.isolation(),
             in_doubt: names_class && cx.runtime_class().is_none(),
         }
@@ -163,7 +163,7 @@ impl Kernel {
 
     fn compatibility(&self, container: Build, host: Build) -> Compatibility {
         let known = compatibility(container, host, self.isolation);
-        if self.in_doubt && compatibility(container, host, Isolation::HyperV) != known {
+        if self.in_doubt && compatibility(container, host, ContainerIsolation::HyperV) != known {
             return Compatibility::Unknown;
         }
         known
@@ -197,7 +197,7 @@ impl Kernel {
 
     fn report(
         &self,
-        out: &mut Out<'_>,
+        out: &mut Reporter<'_>,
         imaged: &Imaged<'_>,
         build: Build,
         sure: bool,
@@ -212,8 +212,9 @@ impl Kernel {
             Some(tag) => format!("use a tag for {tag}"),
             None => "use an image for the build of the nodes".to_owned(),
         };
-        let isolated = |host: &Build| compatibility(build, *host, Isolation::HyperV) == Compatibility::Runs;
-        if self.isolation == Isolation::Process && hosts.iter().any(isolated) {
+        let isolated =
+            |host: &Build| compatibility(build, *host, ContainerIsolation::HyperV) == Compatibility::Runs;
+        if self.isolation == ContainerIsolation::Process && hosts.iter().any(isolated) {
             remedy.push_str(", or Hyper-V isolation (RuntimeClass handler runhcs-wcow-hypervisor)");
         }
         let disputed = hosts
@@ -239,7 +240,7 @@ impl Kernel {
 }
 
 fn report_pair(
-    out: &mut Out<'_>,
+    out: &mut Reporter<'_>,
     imaged: &Imaged<'_>,
     build: Build,
     other: &Imaged<'_>,

@@ -1,7 +1,7 @@
 //! The rules on Linux images: one that is in a Windows pod at all, and one beside a Windows image.
 
 use super::{INTRO, Imaged, images};
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::image::{OsHint, is_certainly_linux, os_hint};
 use crate::model::os::Os;
 use crate::model::severity::{Class, Severity};
@@ -9,66 +9,66 @@ use crate::rules::context::PodCx;
 use crate::rules::rule::{Check, Finding, Rule};
 
 /// What an image is for, and how that is known.
-enum For<'i> {
+enum ImageTarget<'i> {
     Windows,
     /// With the reason, for people.
-    Linux(Reason<'i>),
+    Linux(LinuxReason<'i>),
 }
 
-enum Reason<'i> {
+enum LinuxReason<'i> {
     Registry,
     Tag(&'i str),
     Repository,
 }
 
-impl<'i> For<'i> {
+impl<'i> ImageTarget<'i> {
     /// By the registry's word, and else by a well-known name.
-    fn of(imaged: &Imaged<'i>, cx: &PodCx<'_>) -> Option<For<'i>> {
+    fn of(imaged: &Imaged<'i>, cx: &PodCx<'_>) -> Option<ImageTarget<'i>> {
         match cx.facts.images.get(imaged.text).and_then(|facts| facts.os) {
-            Some(Os::Windows) => return Some(For::Windows),
-            Some(Os::Linux) => return Some(For::Linux(Reason::Registry)),
+            Some(Os::Windows) => return Some(ImageTarget::Windows),
+            Some(Os::Linux) => return Some(ImageTarget::Linux(LinuxReason::Registry)),
             None => {}
         }
         match os_hint(&imaged.image) {
-            OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_) => Some(For::Windows),
-            OsHint::LinuxTag(word) => Some(For::Linux(Reason::Tag(word))),
-            OsHint::LinuxOnlyRepository => Some(For::Linux(Reason::Repository)),
+            OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_) => Some(ImageTarget::Windows),
+            OsHint::LinuxTag(word) => Some(ImageTarget::Linux(LinuxReason::Tag(word))),
+            OsHint::LinuxOnlyRepository => Some(ImageTarget::Linux(LinuxReason::Repository)),
             // Those have a rule of their own.
             OsHint::DotnetLinuxOnly | OsHint::None => None,
         }
     }
 
     fn is_windows(&self) -> bool {
-        matches!(self, For::Windows)
+        matches!(self, ImageTarget::Windows)
     }
 }
 
-impl std::fmt::Display for Reason<'_> {
+impl std::fmt::Display for LinuxReason<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Reason::Registry => f.write_str("says its registry"),
-            Reason::Tag(word) => write!(f, "its tag says {word}"),
-            Reason::Repository => f.write_str("its repository has Linux images only"),
+            LinuxReason::Registry => f.write_str("says its registry"),
+            LinuxReason::Tag(word) => write!(f, "its tag says {word}"),
+            LinuxReason::Repository => f.write_str("its repository has Linux images only"),
         }
     }
 }
 
 /// A Linux image in a Windows pod is an error if both are beyond doubt: the image by its registry or by its name
 /// ([`is_certainly_linux`]), the pod by more than the name of an image or a default.
-fn weigh(finding: &mut Finding, imaged: &Imaged<'_>, reason: &Reason<'_>, cx: &PodCx<'_>) {
-    let certain = matches!(reason, Reason::Registry) || is_certainly_linux(&imaged.image);
+fn weigh(finding: &mut Finding, imaged: &Imaged<'_>, reason: &LinuxReason<'_>, cx: &PodCx<'_>) {
+    let certain = matches!(reason, LinuxReason::Registry) || is_certainly_linux(&imaged.image);
     if !certain || cx.inference.is_weak() {
         finding.severity(Severity::Warning);
     }
 }
 
 /// The Linux images of a pod, and whether a Windows image is beside them.
-fn linux_images<'c>(cx: &PodCx<'c>) -> (Vec<(Imaged<'c>, Reason<'c>)>, bool) {
+fn linux_images<'c>(cx: &PodCx<'c>) -> (Vec<(Imaged<'c>, LinuxReason<'c>)>, bool) {
     let mut linux = Vec::new();
     let mut beside_windows = false;
     for imaged in images(cx) {
-        match For::of(&imaged, cx) {
-            Some(For::Linux(reason)) => linux.push((imaged, reason)),
+        match ImageTarget::of(&imaged, cx) {
+            Some(ImageTarget::Linux(reason)) => linux.push((imaged, reason)),
             other => beside_windows |= other.is_some_and(|os| os.is_windows()),
         }
     }
@@ -102,7 +102,7 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/alpine:1.0'}]",
     ],
-    needs: Fields::SEVERAL_CONTAINERS,
+    needs: FieldSet::SEVERAL_CONTAINERS,
     check: Check::Pod(|cx, out| {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| beside_windows) {
@@ -169,7 +169,7 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
         // A Linux pod.
         "{os: null, nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: 'nginx:alpine'}]}",
     ],
-    needs: Fields::IMAGE,
+    needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| !beside_windows) {

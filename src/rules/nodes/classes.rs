@@ -3,9 +3,9 @@
 use super::GUIDE;
 use crate::model::facts::{Runtime, is_windows_handler};
 use crate::model::node::OS_LABEL;
+use crate::model::object::Body;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Body;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::rule::{Check, Rule};

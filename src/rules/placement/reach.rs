@@ -3,17 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::build::{Build, Compatibility, Isolation, compatibility, compatible_hosts};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::node::{Host, OWN_LABELS, Taint};
 use crate::model::node_affinity::Match;
-use crate::model::selection::is_build_label;
+use crate::model::os_selectors::is_build_label;
 use crate::rules::context::PodCx;
 use crate::rules::scheduling::{Constraints, Givable};
 
 /// Whether the images of a pod run on a host, by their builds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fit {
+pub enum HostFit {
     /// They do, or nothing says that they do not.
     Right,
     /// One of them does not.
@@ -28,7 +28,7 @@ pub struct Reached<'c> {
     /// Whether it is a pool that the policy declares.
     pub is_declared: bool,
     /// Whether the pod's images run there.
-    pub fit: Fit,
+    pub fit: HostFit,
 }
 
 /// The builds of a pod's images.
@@ -37,7 +37,7 @@ pub struct ImageBuilds {
     pub builds: Vec<Build>,
     /// Whether every one is certain: from a registry, or from a tag of Microsoft's.
     pub are_certain: bool,
-    isolation: Isolation,
+    isolation: ContainerIsolation,
 }
 
 impl ImageBuilds {
@@ -47,7 +47,7 @@ impl ImageBuilds {
         let isolation = cx.isolation();
         let in_doubt = cx.spec.runtime_class_name.is_some() && cx.runtime_class().is_none();
         let mut known: Vec<(Build, bool)> = Vec::new();
-        if isolation != Isolation::HostProcess && !in_doubt {
+        if isolation != ContainerIsolation::HostProcess && !in_doubt {
             known.extend(cx.containers().filter_map(|container| cx.image_build(&container)));
         }
         let are_certain = known.iter().all(|(_, certain)| *certain);
@@ -62,14 +62,14 @@ impl ImageBuilds {
     }
 
     /// Whether the images run on a host of this build.
-    pub fn fit(&self, host: Option<Build>) -> Fit {
+    pub fn fit(&self, host: Option<Build>) -> HostFit {
         let fails = |image: &Build| {
             host.is_some_and(|host| compatibility(*image, host, self.isolation) == Compatibility::Fails)
         };
         if self.builds.iter().any(fails) {
-            Fit::Wrong
+            HostFit::Wrong
         } else {
-            Fit::Right
+            HostFit::Right
         }
     }
 
@@ -180,11 +180,11 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     if reach.is_empty() && matched(cx).is_empty() && !names_builds(cx) {
         return BuildNeed::NoHostKnown(first);
     }
-    let wrong = reach.iter().filter(|reached| reached.fit == Fit::Wrong);
+    let wrong = reach.iter().filter(|reached| reached.fit == HostFit::Wrong);
     if wrong.clone().next().is_none() {
         return BuildNeed::Nothing;
     }
-    let right = || reach.iter().filter(|reached| reached.fit == Fit::Right);
+    let right = || reach.iter().filter(|reached| reached.fit == HostFit::Right);
     let right_nodes = || right().filter(|reached| !reached.host.may_be_at_zero);
     // A guess must be confirmed by a node or a declared pool: what was only remembered may be gone for good. And where the
     // author chose among builds, and none of them is right, it is not for placement to choose another.
@@ -198,7 +198,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     }
     let label = cx.policy.build_label();
     let wrong_builds: Vec<Build> = (cx.host_builds().into_iter())
-        .filter(|build| images.fit(Some(*build)) == Fit::Wrong)
+        .filter(|build| images.fit(Some(*build)) == HostFit::Wrong)
         .collect();
     if let Some(key) = missing_domains(cx, &reach) {
         return BuildNeed::Withheld(Withheld::Domains(key), allowed);
@@ -239,10 +239,10 @@ pub fn mislabelled<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     let label = cx.policy.build_label();
     let says_right = |host: &Host| {
         host.labelled_build(label)
-            .is_some_and(|says| images.fit(Some(says)) == Fit::Right)
+            .is_some_and(|says| images.fit(Some(says)) == HostFit::Right)
     };
     let mut reach = reachable(cx).into_iter();
-    let wrong = reach.find(|reached| reached.fit == Fit::Wrong && says_right(reached.host))?;
+    let wrong = reach.find(|reached| reached.fit == HostFit::Wrong && says_right(reached.host))?;
     Some(wrong.host)
 }
 
@@ -256,7 +256,7 @@ pub fn lets_in_wrong(cx: &PodCx<'_>, label: &str, template: &BTreeMap<String, St
                 .all(|(key, value)| host.labels.get(key) == Some(value))
     };
     let mut reach = reachable(cx).into_iter();
-    reach.any(|reached| reached.fit == Fit::Wrong && is_so(reached.host))
+    reach.any(|reached| reached.fit == HostFit::Wrong && is_so(reached.host))
 }
 
 /// Whether every way in which the required affinity can be satisfied names builds, or the nodeSelector does.
@@ -298,7 +298,7 @@ fn missing_domains(cx: &PodCx<'_>, reach: &[Reached<'_>]) -> Option<String> {
         let domains = |with_wrong: bool| {
             let counted = reach
                 .iter()
-                .filter(|reached| with_wrong || reached.fit == Fit::Right);
+                .filter(|reached| with_wrong || reached.fit == HostFit::Right);
             domains_of(counted, &one.topology_key)
         };
         // Without any right node in a domain there is none to be lost.
@@ -320,7 +320,7 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     let enters = |reached: &&Reached<'_>| constraints.untolerated(&reached.host.taints).next().is_none();
     // Where the pod could run today without any of them.
     let open: Vec<&Reached<'_>> = nodes()
-        .filter(|reached| reached.fit == Fit::Right)
+        .filter(|reached| reached.fit == HostFit::Right)
         .filter(enters)
         .collect();
     let is_daemonset = cx.is_daemonset_template();
@@ -330,9 +330,9 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     let has_builds = !ImageBuilds::of(cx).builds.is_empty();
     let is_wrong = |reached: &Reached<'_>| {
         let is_another = || !open.iter().any(|known| known.host.build == reached.host.build);
-        reached.fit == Fit::Wrong || (!has_builds && !open.is_empty() && is_another())
+        reached.fit == HostFit::Wrong || (!has_builds && !open.is_empty() && is_another())
     };
-    let has_right = reach.iter().any(|reached| reached.fit == Fit::Right);
+    let has_right = reach.iter().any(|reached| reached.fit == HostFit::Right);
     let opens_wrong = |taint: &Taint| {
         let mut carriers = nodes()
             .filter(|reached| reached.host.taints.contains(taint))
@@ -393,11 +393,11 @@ pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
     let before = constraints(cx);
     let reach = reachable(cx);
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
-    let right = || nodes().filter(|reached| reached.fit == Fit::Right);
+    let right = || nodes().filter(|reached| reached.fit == HostFit::Right);
     let enters = |of: &Constraints<'_>, host: &Host| of.untolerated(&host.taints).next().is_none();
     let has_open = right().any(|reached| enters(&before, reached.host));
     let opens_wrong = nodes().any(|reached| {
-        reached.fit == Fit::Wrong
+        reached.fit == HostFit::Wrong
             && with.matches(reached.host) != Match::No
             && enters(&with, reached.host)
             && !enters(&before, reached.host)

@@ -1,14 +1,14 @@
 //! The rule on commands: what a container, a probe or a hook starts that no Windows image has, or that is no program.
 
 use super::INTRO;
-use crate::model::field::Str;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
+use crate::model::json_types::Str;
 use crate::model::path::Path;
 use crate::model::pod::Handler;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::rules::context::ContainerAt;
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 
 pub(super) static UNIX_COMMAND: Rule = Rule {
     id: "TSM417",
@@ -66,13 +66,13 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         r"containers: [{name: app, image: app, command: ['C:\Program Files\app\app.exe', --port, '80']}]",
         "containers: [{name: app, image: app, command: [test-runner], args: [cat]}]",
     ],
-    needs: Fields::COMMAND.or(Fields::EXEC),
+    needs: FieldSet::COMMAND.or(FieldSet::EXEC),
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
-            look_at(&container.command, || container.at(&["command"]), out);
+            check_command(&container.command, || container.at(&["command"]), out);
             for (fields, handler) in handlers(&container) {
                 if let Some(exec) = handler.and_then(|handler| handler.exec.as_ref()) {
-                    look_at(
+                    check_command(
                         &exec.command,
                         || container.at(fields).fields(&["exec", "command"]),
                         out,
@@ -103,29 +103,29 @@ fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Optio
     ]
 }
 
-fn look_at(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Out<'_>) {
+fn check_command(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Reporter<'_>) {
     let Some(first) = command.first() else {
         return;
     };
-    let Some(problem) = Problem::of(first) else {
+    let Some(problem) = CommandProblem::of(first) else {
         return;
     };
     let finding = out.report(path().item(0));
     let text = shown(first);
     match problem {
-        Problem::Unix => _ = finding.says(format!("{text} is a Unix program")),
-        Problem::Script => _ = finding.says(format!("{text} is a script for a Unix shell")),
-        Problem::Builtin => {
+        CommandProblem::Unix => _ = finding.says(format!("{text} is a Unix program")),
+        CommandProblem::Script => _ = finding.says(format!("{text} is a script for a Unix shell")),
+        CommandProblem::Builtin => {
             finding
                 .says(format!("{text} is a command of cmd.exe and no program"))
                 .remedy(format!("write [cmd.exe, /c, {text}, …]"));
         }
-        Problem::Cmdlet => {
+        CommandProblem::Cmdlet => {
             finding
                 .says(format!("{text} is a command of PowerShell and no program"))
                 .remedy(format!("write [powershell.exe, -Command, {text} …]"));
         }
-        Problem::Line => {
+        CommandProblem::Line => {
             finding
                 .says(format!(
                     "\"{text}\" is a whole command line, and the first item names a program"
@@ -137,7 +137,7 @@ fn look_at(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Out<'_>) {
 
 /// Why Windows does not start a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Problem {
+enum CommandProblem {
     Unix,
     Script,
     Builtin,
@@ -296,28 +296,29 @@ static LAUNCHERS: &[&str] = &[
     "python",
 ];
 
-impl Problem {
-    fn of(program: &str) -> Option<Problem> {
+impl CommandProblem {
+    fn of(program: &str) -> Option<CommandProblem> {
         if let Some((word, rest)) = program.trim_start().split_once(char::is_whitespace) {
             // A path may have spaces in it: then its first word is no program.
-            let known = Problem::of_word(word).is_some() || starts_a_line(word);
-            return (known && !rest.trim_start().is_empty()).then_some(Problem::Line);
+            let known = CommandProblem::of_word(word).is_some() || starts_a_line(word);
+            return (known && !rest.trim_start().is_empty()).then_some(CommandProblem::Line);
         }
-        Problem::of_word(program.trim())
+        CommandProblem::of_word(program.trim())
     }
 
-    fn of_word(program: &str) -> Option<Problem> {
+    fn of_word(program: &str) -> Option<CommandProblem> {
         let is_in = |words: &[&str]| words.iter().any(|word| word.eq_ignore_ascii_case(program));
         if FOLDERS.iter().any(|folder| program.starts_with(folder)) || UNIX.contains(&program) {
-            Some(Problem::Unix)
+            Some(CommandProblem::Unix)
         } else if is_in(BUILTINS) {
-            Some(Problem::Builtin)
+            Some(CommandProblem::Builtin)
         } else if is_in(CMDLETS) {
-            Some(Problem::Cmdlet)
+            Some(CommandProblem::Cmdlet)
         } else {
             // Unix has no other spelling of it.
             let name = program.strip_suffix(".sh");
-            name.filter(|name| !name.is_empty()).map(|_| Problem::Script)
+            name.filter(|name| !name.is_empty())
+                .map(|_| CommandProblem::Script)
         }
     }
 }

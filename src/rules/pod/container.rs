@@ -1,10 +1,10 @@
 //! Settings of containers: resources, stop signals.
 
 use super::RESOURCES;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
+use crate::model::object::ReviewStage;
 use crate::model::pod::ContainerList;
 use crate::model::severity::{Class, Severity};
-use crate::model::subject::Stage;
 use crate::model::text::shown;
 use crate::rules::rule::{Check, Rule};
 
@@ -27,7 +27,7 @@ pub(super) static HUGEPAGES_RESOURCE: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {cpu: 100m}}}]",
         "containers: [{name: app, image: app, resources: {limits: {hugepages-2Mi: 0}}}]",
     ],
-    needs: Fields::LIMITS.or(Fields::REQUESTS),
+    needs: FieldSet::LIMITS.or(FieldSet::REQUESTS),
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let Some(resources) = container.resources.as_ref() else {
@@ -69,7 +69,7 @@ pub(super) static RESOURCE_CLAIMS: Rule = Rule {
         "containers: [{name: app, image: app, resources: {claims: [], limits: {microsoft.com/directx: 1}}}]",
         "# --kubernetes-version 1.25\nresourceClaims: [{name: gpu}]",
     ],
-    needs: Fields::RESOURCE_CLAIMS,
+    needs: FieldSet::RESOURCE_CLAIMS,
     check: Check::Pod(|cx, out| {
         if !cx.spec.resource_claims.is_empty() {
             out.report(cx.at(&["resourceClaims"]));
@@ -106,7 +106,7 @@ pub(super) static REQUESTS_NOT_EQUAL_LIMITS: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi, cpu: 2}, requests: {cpu: 100m}}}]",
     ],
-    needs: Fields::REQUESTS,
+    needs: FieldSet::REQUESTS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let Some(resources) = container.resources.as_ref() else {
@@ -162,7 +162,7 @@ pub(super) static RESOURCE_LIMITS_MISSING: Rule = Rule {
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}}}]",
         "ephemeralContainers: [{name: debugger, image: app}]",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             // Ephemeral containers cannot have resources.
@@ -205,9 +205,10 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
         "# --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGKILL}}]",
         "# --kubernetes-version 1.32 --stored\ncontainers: [{name: app, image: app, lifecycle: {stopSignal: SIGUSR1}}]",
     ],
-    needs: Fields::STOP_SIGNAL,
+    needs: FieldSet::STOP_SIGNAL,
     check: Check::Pod(|cx, out| {
-        if cx.subject.stage != Stage::Stored && !cx.facts.feature_gates.contains("ContainerStopSignals") {
+        if cx.subject.stage != ReviewStage::Stored && !cx.facts.feature_gates.contains("ContainerStopSignals")
+        {
             return;
         }
         for container in cx.containers() {

@@ -1,12 +1,12 @@
 //! The rule on injectors: what will add a Linux container to a Windows pod after it was written.
 
 use crate::model::facts::NamespaceFacts;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::rules::context::PodCx;
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 
 pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     id: "TSM422",
@@ -64,7 +64,7 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
 {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {sidecar.istio.io/inject: 'true'}, annotations: {vault.hashicorp.com/agent-inject: 'true'}}, spec: {os: {name: linux}, containers: [{name: app, image: app}]}}",
     ],
-    needs: Fields::ALWAYS,
+    needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         const VAULT: &str = "vault.hashicorp.com/agent-inject";
         let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
@@ -83,7 +83,7 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
 /// Where the injector is asked for: by the pod (`None`), or by this of its namespace.
 type ByNamespace<'n> = Option<(&'static str, &'n str)>;
 
-fn report(out: &mut Out<'_>, path: Path, injector: &str, by: ByNamespace<'_>) {
+fn report(out: &mut Reporter<'_>, path: Path, injector: &str, by: ByNamespace<'_>) {
     let adds = format!("{injector} will add containers for Linux to this Windows pod");
     out.report(path).says(match by {
         None => adds,
@@ -96,7 +96,7 @@ fn is_true(value: &str) -> bool {
     matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 
-fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
     const INJECT: &str = "sidecar.istio.io/inject";
     const REVISION: &str = "istio.io/rev";
     const INJECTION: &str = "istio-injection";
@@ -129,7 +129,7 @@ fn istio(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) 
     }
 }
 
-fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
     const INJECT: &str = "linkerd.io/inject";
     let asks = |value: &str| matches!(value, "enabled" | "ingress");
     let path = || cx.meta_at("annotations").key(INJECT);
@@ -145,7 +145,7 @@ fn linkerd(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>
     }
 }
 
-fn opentelemetry(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Out<'_>) {
+fn opentelemetry(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut Reporter<'_>) {
     const KEYS: [&str; 7] = [
         "instrumentation.opentelemetry.io/inject-apache-httpd",
         "instrumentation.opentelemetry.io/inject-dotnet",

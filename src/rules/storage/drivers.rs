@@ -2,15 +2,15 @@
 
 use super::STORAGE;
 use crate::model::facts::StorageClassFacts;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
+use crate::model::object::Body;
 use crate::model::path::Path;
 use crate::model::pod::ClaimSpec;
 use crate::model::severity::Severity;
-use crate::model::subject::Body;
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::{Cx, PodCx};
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 use crate::rules::volumes::windows_volume;
 
 const CSI_ON_WINDOWS: &str = "https://kubernetes.io/docs/concepts/storage/volumes/#windows-csi-proxy";
@@ -72,7 +72,7 @@ spec:
   template: {metadata: {labels: {app: db}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}
   volumeClaimTemplates: [{metadata: {name: data}, spec: {storageClassName: win}}, {metadata: {name: log}, spec: {storageClassName: unknown}}]",
     ],
-    needs: Fields::CSI.or(Fields::CLAIMS),
+    needs: FieldSet::CSI.or(FieldSet::CLAIMS),
     check: Check::PodAnd(&[Kind::PersistentVolumeClaim, Kind::PersistentVolume], |cx, out| {
         for volume in cx.pod().iter().flat_map(PodCx::volumes) {
             let fs_type = volume.csi.as_ref().and_then(|csi| csi.fs_type.as_deref());
@@ -108,7 +108,7 @@ fn is_of_linux(fs_type: &str) -> bool {
         .any(|known| known.eq_ignore_ascii_case(fs_type))
 }
 
-fn report_file_system(out: &mut Out<'_>, path: Path, fs_type: &str, whose: &str) {
+fn report_file_system(out: &mut Reporter<'_>, path: Path, fs_type: &str, whose: &str) {
     out.report(path).says(format!(
         "{whose} asks for {fs_type}, which Windows cannot mount, and a Windows workload uses it"
     ));
@@ -182,7 +182,7 @@ spec:
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: local}}}}]}}",
     ],
-    needs: Fields::CSI.or(Fields::CLAIMS),
+    needs: FieldSet::CSI.or(FieldSet::CLAIMS),
     check: Check::PodAnd(&[Kind::PersistentVolumeClaim, Kind::PersistentVolume], |cx, out| {
         let lacks = |driver: &str| cx.facts.lacks_csi_driver_on_windows(driver);
         let mut report = |path: Path, driver: &str| {

@@ -2,7 +2,7 @@
 
 use super::{INTRO, STORAGE, VOLUMES, mounts};
 use crate::model::facts::Runtime;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::severity::{Class, Severity};
 use crate::rules::rule::{Check, Rule};
 
@@ -26,7 +26,7 @@ pub(super) static VOLUME_DEVICES: Rule = Rule {
         "containers: [{name: app, image: app, volumeDevices: []}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: disk, mountPath: 'C:/disk'}]}]",
     ],
-    needs: Fields::VOLUME_DEVICES,
+    needs: FieldSet::VOLUME_DEVICES,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             if !container.volume_devices.is_empty() {
@@ -56,7 +56,7 @@ pub(super) static SUB_PATH: Rule = Rule {
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', subPath: a}]}]",
         "# --runtime docker\ncontainers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', subPath: ''}]}]",
     ],
-    needs: Fields::SUB_PATH,
+    needs: FieldSet::SUB_PATH,
     check: Check::Pod(|cx, out| {
         for (container, index, mount) in mounts(cx) {
             for (field, value) in [
@@ -91,7 +91,7 @@ pub(super) static RECURSIVE_READ_ONLY: Rule = Rule {
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', readOnly: true, recursiveReadOnly: IfPossible}]}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', recursiveReadOnly: Disabled}]}]",
     ],
-    needs: Fields::RECURSIVE_READ_ONLY,
+    needs: FieldSet::RECURSIVE_READ_ONLY,
     check: Check::Pod(|cx, out| {
         for (container, index, mount) in mounts(cx) {
             if mount.recursive_read_only.as_deref() == Some("Enabled") {
@@ -126,7 +126,7 @@ pub(super) static MOUNT_PROPAGATION: Rule = Rule {
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', mountPropagation: None}]}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v'}]}]",
     ],
-    needs: Fields::MOUNT_PROPAGATION,
+    needs: FieldSet::MOUNT_PROPAGATION,
     check: Check::Pod(|cx, out| {
         for (container, index, mount) in mounts(cx) {
             let path = || container.mount(index).field("mountPropagation");

@@ -2,14 +2,14 @@
 
 use super::{INTRO, MICROSOFT, STORAGE, mounts, windows_volume};
 use crate::model::facts::Runtime;
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
 use crate::model::pod::VolumeMount;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::PodCx;
-use crate::rules::rule::{Check, Out, Rule};
+use crate::rules::rule::{Check, Reporter, Rule};
 
 const YAML: &str = "https://yaml.org/spec/1.2.2/#57-escaped-characters";
 
@@ -37,7 +37,7 @@ pub(super) static SUB_PATH_WINDOWS_ESCAPE: Rule = Rule {
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', subPath: logs/app}]}]",
         "containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', subPath: ''}]}]",
     ],
-    needs: Fields::SUB_PATH,
+    needs: FieldSet::SUB_PATH,
     check: Check::Pod(|cx, out| {
         for (container, index, mount) in mounts(cx) {
             for (field, value) in [
@@ -99,7 +99,7 @@ securityContext: {windowsOptions: {hostProcess: true, runAsUserName: 'NT AUTHORI
 containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: /usr/bin}]}]
 volumes: [{name: v, hostPath: {path: /usr/bin}}]",
     ],
-    needs: Fields::HOST_PATH.or(Fields::VOLUME_MOUNTS),
+    needs: FieldSet::HOST_PATH.or(FieldSet::VOLUME_MOUNTS),
     check: Check::Pod(|cx, out| {
         let host_process = cx.spec.has_host_process();
         for volume in cx.volumes().filter(|_| !host_process) {
@@ -202,10 +202,10 @@ pub(super) static PATH_CONTROL_CHARACTER: Rule = Rule {
         "volumes: [{name: v, hostPath: {path: 'D:/Protokolle/für alle'}}]",
         r#"{apiVersion: v1, kind: PersistentVolume, metadata: {name: v}, spec: {local: {path: "/a\tb"}, nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]}]}}}}"#,
     ],
-    needs: Fields::HOST_PATH
-        .or(Fields::WORKING_DIR)
-        .or(Fields::TERMINATION_MESSAGE_PATH)
-        .or(Fields::VOLUME_MOUNTS),
+    needs: FieldSet::HOST_PATH
+        .or(FieldSet::WORKING_DIR)
+        .or(FieldSet::TERMINATION_MESSAGE_PATH)
+        .or(FieldSet::VOLUME_MOUNTS),
     check: Check::PodAnd(&[Kind::PersistentVolume], |cx, out| {
         if let Some(pod) = cx.pod() {
             control_characters_of_pod(&pod, out);
@@ -221,7 +221,7 @@ pub(super) static PATH_CONTROL_CHARACTER: Rule = Rule {
     ..Rule::BASE
 };
 
-fn control_characters_of_pod(pod: &PodCx<'_>, out: &mut Out<'_>) {
+fn control_characters_of_pod(pod: &PodCx<'_>, out: &mut Reporter<'_>) {
     for volume in pod.volumes() {
         if let Some(source) = &volume.host_path {
             control_character(&source.path, || volume.at(&["hostPath", "path"]), out);
@@ -254,7 +254,7 @@ fn control_characters_of_pod(pod: &PodCx<'_>, out: &mut Out<'_>) {
     }
 }
 
-fn control_character(path: &str, at: impl Fn() -> Path, out: &mut Out<'_>) {
+fn control_character(path: &str, at: impl Fn() -> Path, out: &mut Reporter<'_>) {
     let is_control = |c: char| matches!(c, '\0'..='\x1f' | '\x7f' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let Some(found) = path.chars().find(|c| is_control(*c)) else {
         return;
@@ -328,7 +328,7 @@ pub(super) static MOUNT_PATH_C_DRIVE: Rule = Rule {
 securityContext: {windowsOptions: {hostProcess: true, runAsUserName: 'NT AUTHORITY\\SYSTEM'}}
 containers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: /}]}]",
     ],
-    needs: Fields::VOLUME_MOUNTS,
+    needs: FieldSet::VOLUME_MOUNTS,
     check: Check::Pod(|cx, out| {
         for (container, index, mount) in mounts(cx) {
             if is_c_drive(&mount.mount_path) && !cx.spec.is_host_process(container.container) {
@@ -368,7 +368,7 @@ pub(super) static MOUNT_PATH_CASE_COLLISION: Rule = Rule {
         r"containers: [{name: app, image: app, volumeMounts: [{name: a, mountPath: 'C:\data'}, {name: b, mountPath: 'D:\data'}, {name: c, mountPath: 'C:\data\sub'}]}]",
         r"containers: [{name: app, image: app, volumeMounts: [{name: a, mountPath: 'C:\data'}]}, {name: other, image: app, volumeMounts: [{name: a, mountPath: 'C:\Data'}]}]",
     ],
-    needs: Fields::SEVERAL_MOUNTS,
+    needs: FieldSet::SEVERAL_MOUNTS,
     check: Check::Pod(|cx, out| {
         for container in cx.containers() {
             let mounts = &container.container.volume_mounts;

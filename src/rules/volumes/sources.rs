@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::{INTRO, MICROSOFT, STORAGE, VOLUMES, windows_volume};
-use crate::model::fields::Fields;
+use crate::model::field_set::FieldSet;
 use crate::model::path::Path;
 use crate::model::pod::{DEFAULT_MODE, FileSource, Volume};
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
 use crate::rules::context::{PodCx, VolumeAt};
-use crate::rules::rule::{Builds, Check, Out, Rule};
+use crate::rules::rule::{Builds, Check, Reporter, Rule};
 
 pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
     id: "TSM501",
@@ -31,7 +31,7 @@ pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
         "volumes: [{name: cache, emptyDir: {}}]",
         "volumes: [{name: cache, emptyDir: {medium: '', sizeLimit: 1Gi}}]",
     ],
-    needs: Fields::MEDIUM,
+    needs: FieldSet::MEDIUM,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             if medium(&volume) == Some("Memory") {
@@ -54,7 +54,7 @@ pub(super) static EMPTY_DIR_HUGEPAGES: Rule = Rule {
         "volumes: [{name: pages, emptyDir: {medium: HugePages-2Mi}}]",
     ],
     good: &["volumes: [{name: pages, emptyDir: {}}]"],
-    needs: Fields::MEDIUM,
+    needs: FieldSet::MEDIUM,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             if medium(&volume).is_some_and(|medium| medium.starts_with("HugePages")) {
@@ -96,7 +96,7 @@ pub(super) static VOLUME_DEFAULT_MODE: Rule = Rule {
         "volumes: [{name: token, projected: {defaultMode: 420, sources: [{serviceAccountToken: {path: token}}]}}]",
         "volumes: [{name: keys, secret: {secretName: keys}}]",
     ],
-    needs: Fields::FILE_MODES,
+    needs: FieldSet::FILE_MODES,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             file_modes(&volume, out);
@@ -119,7 +119,7 @@ pub(super) static VOLUME_DEFAULT_MODE: Rule = Rule {
     ..Rule::BASE
 };
 
-fn file_modes(volume: &VolumeAt<'_>, out: &mut Out<'_>) {
+fn file_modes(volume: &VolumeAt<'_>, out: &mut Reporter<'_>) {
     for (field, files) in [
         ("secret", &volume.secret),
         ("configMap", &volume.config_map),
@@ -135,13 +135,13 @@ fn file_modes(volume: &VolumeAt<'_>, out: &mut Out<'_>) {
     }
 }
 
-fn default_mode(mode: Option<i64>, volume: &VolumeAt<'_>, source: &'static str, out: &mut Out<'_>) {
+fn default_mode(mode: Option<i64>, volume: &VolumeAt<'_>, source: &'static str, out: &mut Reporter<'_>) {
     if let Some(mode) = mode.filter(|mode| *mode != DEFAULT_MODE) {
         report_mode(mode, volume.at(&[source, "defaultMode"]), out);
     }
 }
 
-fn item_modes(files: Option<&FileSource>, at: impl Fn() -> Path, out: &mut Out<'_>) {
+fn item_modes(files: Option<&FileSource>, at: impl Fn() -> Path, out: &mut Reporter<'_>) {
     for (index, item) in files.iter().flat_map(|files| files.items.iter().enumerate()) {
         if let Some(mode) = item.mode {
             report_mode(mode, at().field("items").item(index).field("mode"), out);
@@ -149,7 +149,7 @@ fn item_modes(files: Option<&FileSource>, at: impl Fn() -> Path, out: &mut Out<'
     }
 }
 
-fn report_mode(mode: i64, path: Path, out: &mut Out<'_>) {
+fn report_mode(mode: i64, path: Path, out: &mut Reporter<'_>) {
     out.report(path)
         .says(format!(
             "Windows files have no modes; {mode} (octal {mode:04o}) protects nothing"
@@ -185,7 +185,7 @@ pub(super) static NFS_VOLUME: Rule = Rule {
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web, namespace: default}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: share, persistentVolumeClaim: {claimName: share}}]}}",
     ],
-    needs: Fields::NFS,
+    needs: FieldSet::NFS,
     check: Check::PodAnd(&[Kind::PersistentVolume], |cx, out| {
         for volume in cx.pod().iter().flat_map(PodCx::volumes) {
             if volume.nfs.0 {
@@ -229,7 +229,7 @@ pub(super) static UNSUPPORTED_VOLUME_PLUGIN: Rule = Rule {
     good: &[
         "volumes: [{name: disk, csi: {driver: disk.csi.azure.com}}, {name: claim, persistentVolumeClaim: {claimName: x}}]",
     ],
-    needs: Fields::VOLUME_PLUGINS,
+    needs: FieldSet::VOLUME_PLUGINS,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             for field in unsupported(&volume) {
@@ -292,7 +292,7 @@ pub(super) static IMAGE_VOLUME: Rule = Rule {
         "# --kubernetes-version 1.30\nvolumes: [{name: model, image: {reference: registry.example.com/model:1.0}}]",
         "volumes: [{name: model, emptyDir: {}}]",
     ],
-    needs: Fields::IMAGE_VOLUME,
+    needs: FieldSet::IMAGE_VOLUME,
     check: Check::Pod(|cx, out| {
         for volume in cx.volumes() {
             if volume.image.0 {
@@ -322,7 +322,7 @@ pub(super) static HOST_PATH_DEVICE_TYPE: Rule = Rule {
     good: &[
         r"volumes: [{name: logs, hostPath: {path: 'C:\logs', type: DirectoryOrCreate}}, {name: data, hostPath: {path: 'C:\data', type: ''}}]",
     ],
-    needs: Fields::HOST_PATH,
+    needs: FieldSet::HOST_PATH,
     check: Check::Pod(|cx, out| {
         for (volume, _, kind) in host_paths(cx) {
             if is_device(kind) {
@@ -357,7 +357,7 @@ pub(super) static NAMED_PIPE_HOST_PATH_TYPE: Rule = Rule {
         r"volumes: [{name: docker, hostPath: {path: '\\.\pipe\docker_engine', type: null}}]",
         r"volumes: [{name: logs, hostPath: {path: 'C:\pipe', type: Directory}}]",
     ],
-    needs: Fields::HOST_PATH,
+    needs: FieldSet::HOST_PATH,
     check: Check::Pod(|cx, out| {
         for (volume, path, kind) in host_paths(cx) {
             // Device types are another rule's.
@@ -404,7 +404,7 @@ pub(super) static NAMED_PIPE_OLD_BUILD: Rule = Rule {
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: app}], volumes: [{name: docker, hostPath: {path: '\\.\pipe\docker_engine'}}]}}",
     ],
-    needs: Fields::HOST_PATH,
+    needs: FieldSet::HOST_PATH,
     check: Check::Pod(|cx, out| {
         for (volume, path, _) in host_paths(cx) {
             if is_named_pipe(path) {
@@ -462,7 +462,7 @@ pub(super) static SECRET_VOLUME_OLD_BUILD: Rule = Rule {
 containers: [{name: app, image: app, volumeMounts: [{name: default-token-x2x4x, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}]}]
 volumes: [{name: default-token-x2x4x, secret: {secretName: default-token-x2x4x}}]",
     ],
-    needs: Fields::FILES,
+    needs: FieldSet::FILES,
     check: Check::Pod(|cx, out| {
         let tokens = token_volumes(cx);
         for volume in cx.volumes() {

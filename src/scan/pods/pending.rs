@@ -4,23 +4,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Pod, Told};
+use super::{ScannedPod, TroubleText};
 use crate::cluster::node::NodeView;
-use crate::engine::scheduling::{Admission, constraints, untolerated};
-use crate::model::build::{Build, Compatibility, Isolation, compatibility};
+use crate::engine::scheduling::{AdmissionStage, constraints, untolerated};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
 use crate::model::node_affinity::{Match, matches_expression, matches_field, matches_label};
 use crate::model::os::Verdict;
+use crate::model::os_selectors::{is_build_label, is_os_label};
 use crate::model::pod::{Expression, NodeSelectorTerm, PodSpec};
-use crate::model::selection::{is_build_label, is_os_label};
 use crate::rules::Image;
-use crate::scan::report::Wrong;
+use crate::scan::report::PodProblem;
 
-type Nodes<'n> = Vec<&'n NodeView>;
+type CandidateNodes<'n> = Vec<&'n NodeView>;
 
-impl Pod<'_> {
+impl ScannedPod<'_> {
     /// Why it waits; only where every Windows node is ruled out, and the last of them for such a reason.
-    pub(super) fn waits(&self) -> Option<Told> {
+    pub(super) fn waits(&self) -> Option<TroubleText> {
         if !self.is_for(Verdict::Windows) {
             return None;
         }
@@ -34,7 +34,7 @@ impl Pod<'_> {
         let class = self.class().ok().flatten();
         let of_class = |key: &str| class.is_some_and(|(_, class)| class.node_selector.contains_key(key));
         let speaks_of_build = |key: &str| is_build_label(key) || key == OS_SKU_LABEL;
-        let of_os: Nodes<'_> = self.that_meet(&nodes, &|key| is_os_label(key));
+        let of_os: CandidateNodes<'_> = self.that_meet(&nodes, &|key| is_os_label(key));
         if of_os.is_empty() {
             return Some(self.wrong_os());
         }
@@ -51,16 +51,16 @@ impl Pod<'_> {
                 .collect();
             let labels = labels.join(", ");
             return Some((
-                Wrong::WaitsForRuntimeClass,
+                PodProblem::WaitsForRuntimeClass,
                 format!("the RuntimeClass {name} selects {labels}, which no Windows node has"),
                 format!("label nodes so, or let the RuntimeClass {name} select labels that they have"),
             ));
         }
-        let constraints = constraints(self.subject, self.ground.world.facts, Admission::Merged)?;
+        let constraints = constraints(self.subject, self.ground.world.facts, AdmissionStage::Merged)?;
         let selected = classed
             .into_iter()
             .filter(|node| constraints.matches(*node) == Match::Yes);
-        let selected: Nodes<'_> = selected.collect();
+        let selected: CandidateNodes<'_> = selected.collect();
         if selected.is_empty() {
             return None;
         }
@@ -69,25 +69,27 @@ impl Pod<'_> {
             .or_else(|| self.unfit(&selected))
     }
 
-    fn that_meet<'n>(&self, nodes: &Nodes<'n>, of: &dyn Fn(&str) -> bool) -> Nodes<'n> {
+    fn that_meet<'n>(&self, nodes: &CandidateNodes<'n>, of: &dyn Fn(&str) -> bool) -> CandidateNodes<'n> {
         let nodes = nodes.iter().copied();
         nodes.filter(|node| meets(self.spec, node, of)).collect()
     }
 
     /// A required affinity without a term that could match.
-    fn without_term(&self) -> Option<Told> {
+    fn without_term(&self) -> Option<TroubleText> {
         self.spec.required_node_affinity()?;
         if !self.spec.required_terms().iter().all(NodeSelectorTerm::is_empty) {
             return None;
         }
         Some((
-            Wrong::WaitsForAffinity,
+            PodProblem::WaitsForAffinity,
             "its required node affinity matches no node: an empty term matches none".to_owned(),
-            self.anew("have no empty term: write into it what the nodes must have, or delete the affinity"),
+            self.recreate_advice(
+                "have no empty term: write into it what the nodes must have, or delete the affinity",
+            ),
         ))
     }
 
-    fn no_node(&self) -> Told {
+    fn no_node(&self) -> TroubleText {
         let facts = self.ground.world.facts;
         let pools: Vec<&str> = (facts.hosts().iter().chain(&facts.pools))
             .filter(|host| host.may_be_at_zero)
@@ -102,13 +104,13 @@ impl Pod<'_> {
             )
         };
         (
-            Wrong::WaitsForOs,
+            PodProblem::WaitsForOs,
             "the cluster has no Windows node at the moment".to_owned(),
             remedy,
         )
     }
 
-    fn wrong_os(&self) -> Told {
+    fn wrong_os(&self) -> TroubleText {
         let selected: Vec<String> = (self.spec.node_selector.iter())
             .filter(|(key, _)| is_os_label(key))
             .map(|(key, value)| format!("{key}: {}", &**value))
@@ -119,14 +121,14 @@ impl Pod<'_> {
             selected.join(", ")
         };
         (
-            Wrong::WaitsForOs,
+            PodProblem::WaitsForOs,
             format!("no Windows node has {what}"),
-            self.anew("select kubernetes.io/os: windows"),
+            self.recreate_advice("select kubernetes.io/os: windows"),
         )
     }
 
     /// A pod whose requirements on labels of builds no node satisfies. `nodes`: those of its operating system.
-    fn wrong_label(&self, nodes: &Nodes<'_>) -> Told {
+    fn wrong_label(&self, nodes: &CandidateNodes<'_>) -> TroubleText {
         let (asked, excluded) = (self.named_builds("In"), self.named_builds("NotIn"));
         let there = builds(nodes);
         let is_unlabelled = |node: &NodeView, build: Build| {
@@ -145,7 +147,7 @@ impl Pod<'_> {
         };
         if let Some(first) = of_it.first() {
             return (
-                Wrong::WaitsForBuild,
+                PodProblem::WaitsForBuild,
                 format!(
                     "it asks for nodes labelled with build {}, and those of that build, as {first}, carry no such label",
                     shown(&asked, " or ")
@@ -155,12 +157,14 @@ impl Pod<'_> {
         }
         if asked.is_empty() && !excluded.is_empty() {
             return (
-                Wrong::WaitsForBuild,
+                PodProblem::WaitsForBuild,
                 format!(
                     "it excludes build {}, and no Windows node is left; there is {there}",
                     shown(&excluded, " and ")
                 ),
-                self.anew("exclude only builds that do not run its image, or add a node of another build"),
+                self.recreate_advice(
+                    "exclude only builds that do not run its image, or add a node of another build",
+                ),
             );
         }
         let what = if asked.is_empty() {
@@ -169,9 +173,9 @@ impl Pod<'_> {
             format!("build {}, which no Windows node has", shown(&asked, " or "))
         };
         (
-            Wrong::WaitsForBuild,
+            PodProblem::WaitsForBuild,
             format!("it asks for {what}; there is {there}"),
-            self.anew("use an image for a build that there is, and select that one, or add a node of the build that it asks for"),
+            self.recreate_advice("use an image for a build that there is, and select that one, or add a node of the build that it asks for"),
         )
     }
 
@@ -187,12 +191,12 @@ impl Pod<'_> {
         selected.chain(affine).filter_map(Build::parse_label).collect()
     }
 
-    fn untolerated(&self, nodes: &Nodes<'_>) -> Option<Told> {
+    fn untolerated(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
         let facts = self.ground.world.facts;
         let mut lacking: BTreeSet<Taint> = BTreeSet::new();
         for node in nodes {
             let taints = node.taints();
-            let kept_off = untolerated(self.subject, &taints, facts, self.policy, Admission::Merged);
+            let kept_off = untolerated(self.subject, &taints, facts, self.policy, AdmissionStage::Merged);
             let lasting: Vec<&Taint> = kept_off.into_iter().filter(|taint| taint.lasts()).collect();
             if lasting.is_empty() {
                 return None;
@@ -202,7 +206,7 @@ impl Pod<'_> {
         let lacking: Vec<Taint> = lacking.into_iter().collect();
         let is_placed = self.ground.world.not_asked(&self.subject.namespace).is_none()
             && self.subject.meta.controller().is_some()
-            && untolerated(self.subject, &lacking, facts, self.policy, Admission::Placed).is_empty();
+            && untolerated(self.subject, &lacking, facts, self.policy, AdmissionStage::Placed).is_empty();
         let tolerations: Vec<String> = (lacking.iter())
             .map(|taint| {
                 let Taint { key, value, effect } = taint;
@@ -212,11 +216,11 @@ impl Pod<'_> {
         let remedy = if is_placed {
             "delete the pod: placement gives the next one the toleration".to_owned()
         } else {
-            self.anew(&format!("tolerate {}", tolerations.join(", ")))
+            self.recreate_advice(&format!("tolerate {}", tolerations.join(", ")))
         };
         let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
         Some((
-            Wrong::WaitsForToleration,
+            PodProblem::WaitsForToleration,
             format!(
                 "the Windows nodes that it may run on carry {}, which it does not tolerate",
                 taints.join(", ")
@@ -225,7 +229,7 @@ impl Pod<'_> {
         ))
     }
 
-    fn unhandled(&self, nodes: &Nodes<'_>) -> Option<Told> {
+    fn unhandled(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
         let mut told = None;
         for node in nodes {
             told = Some(self.without_class(Some(node))?);
@@ -235,10 +239,10 @@ impl Pod<'_> {
 
     /// A pod that selects nodes which do not run its image: the scheduler does not know of it, and another reason keeps the pod
     /// waiting; but once that is mended, this one remains.
-    fn unfit(&self, nodes: &Nodes<'_>) -> Option<Told> {
+    fn unfit(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
         let isolation = self.isolation();
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
-        if isolation == Isolation::HostProcess || in_doubt {
+        if isolation == ContainerIsolation::HostProcess || in_doubt {
             return None;
         }
         let images = Image::of_pod(self.spec, self.ground.world.facts);
@@ -254,12 +258,12 @@ impl Pod<'_> {
             .into_iter()
             .find(|(_, build)| nodes.iter().all(|node| fails(*build, node)))?;
         Some((
-            Wrong::WaitsForBuild,
+            PodProblem::WaitsForBuild,
             format!(
                 "its image {image} is for {build}, which none of the nodes that it may run on runs; there is {}",
                 builds(nodes)
             ),
-            self.anew("use an image for a build that there is, or add a node that runs this one"),
+            self.recreate_advice("use an image for a build that there is, or add a node that runs this one"),
         ))
     }
 }
@@ -280,13 +284,13 @@ fn meets(spec: &PodSpec<'_>, node: &NodeView, of: &dyn Fn(&str) -> bool) -> bool
 }
 
 /// The Windows nodes that stay.
-fn windows(nodes: &BTreeMap<String, Arc<NodeView>>) -> Nodes<'_> {
+fn windows(nodes: &BTreeMap<String, Arc<NodeView>>) -> CandidateNodes<'_> {
     let nodes = nodes.values().map(|node| &**node);
     nodes.filter(|node| node.is_windows() && !node.deleting).collect()
 }
 
 /// The builds of nodes with how many there are of each, in words.
-fn builds(nodes: &Nodes<'_>) -> String {
+fn builds(nodes: &CandidateNodes<'_>) -> String {
     let mut counts: BTreeMap<Option<Build>, usize> = BTreeMap::new();
     for node in nodes {
         *counts.entry(node.build()).or_default() += 1;

@@ -9,36 +9,36 @@ const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 /// What the views leave out of a pod.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Around {
-    metadata: AroundMeta,
-    spec: AroundSpec,
-    status: Status,
+pub(super) struct PodRecord {
+    metadata: PodRecordMeta,
+    spec: PodRecordSpec,
+    status: PodStatus,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct AroundMeta {
+struct PodRecordMeta {
     creation_timestamp: Option<Timestamp>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct AroundSpec {
+struct PodRecordSpec {
     scheduling_gates: Option<Vec<serde::de::IgnoredAny>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
+struct PodStatus {
     phase: Option<String>,
-    conditions: Option<Vec<Condition>>,
+    conditions: Option<Vec<PodCondition>>,
     init_container_statuses: Option<Vec<ContainerStatus>>,
     container_statuses: Option<Vec<ContainerStatus>>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Condition {
+struct PodCondition {
     r#type: Option<String>,
     status: Option<String>,
     last_transition_time: Option<Timestamp>,
@@ -47,31 +47,31 @@ struct Condition {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct ContainerStatus {
-    state: Option<State>,
-    last_state: Option<State>,
+    state: Option<ContainerState>,
+    last_state: Option<ContainerState>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct State {
-    waiting: Option<Words>,
-    terminated: Option<Words>,
+struct ContainerState {
+    waiting: Option<ContainerStateMessage>,
+    terminated: Option<ContainerStateMessage>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Words {
+struct ContainerStateMessage {
     message: Option<String>,
 }
 
 /// What a kubelet says of the containers of a pod, as far as it is about platforms.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Said {
+pub(super) struct KubeletMessages {
     wrong_build: bool,
     wrong_platform: bool,
 }
 
-impl Said {
+impl KubeletMessages {
     /// The image is for another Windows build than the node's.
     pub(super) fn is_wrong_build(self) -> bool {
         self.wrong_build
@@ -106,8 +106,8 @@ impl Said {
     }
 }
 
-impl Around {
-    fn condition(&self, name: &str) -> Option<&Condition> {
+impl PodRecord {
+    fn condition(&self, name: &str) -> Option<&PodCondition> {
         let mut conditions = self.status.conditions.iter().flatten();
         conditions.find(|condition| condition.r#type.as_deref() == Some(name))
     }
@@ -147,8 +147,8 @@ impl Around {
             .or(self.metadata.creation_timestamp)
     }
 
-    pub(super) fn said(&self) -> Said {
-        let mut said = Said::default();
+    pub(super) fn kubelet_messages(&self) -> KubeletMessages {
+        let mut kubelet_messages = KubeletMessages::default();
         let lists = [
             &self.status.init_container_statuses,
             &self.status.container_statuses,
@@ -161,10 +161,10 @@ impl Around {
                     .flatten()
                     .filter_map(|words| words.message.as_deref())
                 {
-                    said.read(message);
+                    kubelet_messages.read(message);
                 }
             }
         }
-        said
+        kubelet_messages
     }
 }

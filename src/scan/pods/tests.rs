@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::node::NodeView;
-use crate::engine::effective::PolicySet;
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::node::Host;
-use crate::model::subject::Stage;
+use crate::model::object::ReviewStage;
 use crate::model::workload::Kind;
 
 const NOW: &str = "2026-06-01T12:00:00Z";
 
 /// Nodes: `old` (2019) and `new` (2022), both tainted os=windows, `lin`.
-struct Cluster {
+struct TestCluster {
     facts: Facts,
     nodes: BTreeMap<String, Arc<NodeView>>,
     policy: Policy,
@@ -41,10 +41,10 @@ fn windows(name: &str, build: &str) -> NodeView {
     }
 }
 
-impl Cluster {
+impl TestCluster {
     fn new() -> Self {
         let nodes = [windows("old", "10.0.17763"), windows("new", "10.0.20348")];
-        let mut cluster = Cluster {
+        let mut cluster = TestCluster {
             facts: Facts::new(36, date(2026, 6, 1)),
             nodes: nodes.map(|node| (node.name.clone(), Arc::new(node))).into(),
             policy: Policy::cluster_default(),
@@ -77,14 +77,14 @@ impl Cluster {
 
     fn trouble(&self, pod: &Value) -> Option<PodTrouble> {
         let json = pod.to_string();
-        let subject = Subject::parse(Kind::Pod, &json, Stage::Stored).unwrap();
-        let world = World {
+        let subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
+        let world = EvalContext {
             facts: &self.facts,
             policies: Cow::Owned(PolicySet::new(Vec::new(), self.policy.clone())),
             excluded: &[],
             registered: None,
         };
-        let ground = Ground {
+        let ground = PodContext {
             world: &world,
             nodes: self.knows_nodes.then_some(&self.nodes),
             is_other: &|name| name == "lin",
@@ -93,7 +93,7 @@ impl Cluster {
         trouble(&subject, &json, None, &ground, NOW.parse().unwrap())
     }
 
-    fn wrong(&self, pod: &Value) -> Option<Wrong> {
+    fn wrong(&self, pod: &Value) -> Option<PodProblem> {
         self.trouble(pod).map(|trouble| trouble.wrong)
     }
 }
@@ -140,10 +140,10 @@ const NO_IMAGE: &str = "failed to pull and unpack image \"docker.io/library/alpi
 
 #[test]
 fn a_pod_on_a_node_of_the_other_operating_system_is_told() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let windows = |node: &str| windows_pod(json!({"nodeName": node}), json!({"phase": "Pending"}));
     let told = cluster.trouble(&windows("lin")).unwrap();
-    assert_eq!(told.wrong, Wrong::OperatingSystem);
+    assert_eq!(told.wrong, PodProblem::OperatingSystem);
     assert_eq!(told.message, "a Windows pod on lin, which is no Windows node");
     assert_eq!(
         told.remedy,
@@ -159,12 +159,12 @@ fn a_pod_on_a_node_of_the_other_operating_system_is_told() {
         json!({"nodeName": "new", "nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "a"}]}),
         json!({}),
     );
-    assert_eq!(cluster.wrong(&linux), Some(Wrong::OperatingSystem));
+    assert_eq!(cluster.wrong(&linux), Some(PodProblem::OperatingSystem));
 }
 
 #[test]
 fn an_image_of_a_windows_only_repository_on_a_linux_node_is_reported_before_its_kubelet_fails() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let of = |image: &str, status: Value| {
         pod(
             json!({"nodeName": "lin", "containers": [{"name": "a", "image": image}]}),
@@ -173,20 +173,23 @@ fn an_image_of_a_windows_only_repository_on_a_linux_node_is_reported_before_its_
     };
     let pulling = || json!({"phase": "Pending"});
     let base = "mcr.microsoft.com/windows/servercore:ltsc2022";
-    assert_eq!(cluster.wrong(&of(base, pulling())), Some(Wrong::OperatingSystem));
+    assert_eq!(
+        cluster.wrong(&of(base, pulling())),
+        Some(PodProblem::OperatingSystem)
+    );
     assert_eq!(
         cluster.wrong(&of("registry.example/web:ltsc2022", pulling())),
         None
     );
     assert_eq!(
         cluster.wrong(&of("registry.example/web:ltsc2022", waiting(NO_IMAGE))),
-        Some(Wrong::OperatingSystem)
+        Some(PodProblem::OperatingSystem)
     );
 }
 
 #[test]
 fn an_agent_for_every_operating_system_is_left_alone_until_its_kubelet_says_that_it_cannot_run() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let agent = |status| {
         pod(
             json!({"nodeName": "new", "tolerations": [{"operator": "Exists"}], "containers": [{"name": "a", "image": "agent:1"}]}),
@@ -200,13 +203,13 @@ fn an_agent_for_every_operating_system_is_left_alone_until_its_kubelet_says_that
     );
     assert_eq!(
         cluster.wrong(&agent(waiting(NO_IMAGE))),
-        Some(Wrong::OperatingSystem)
+        Some(PodProblem::OperatingSystem)
     );
 }
 
 #[test]
 fn a_pod_that_is_ready_or_has_ended_runs_where_it_is() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let on_linux = |status| windows_pod(json!({"nodeName": "lin"}), status);
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     assert_eq!(cluster.wrong(&on_linux(ready)), None);
@@ -218,7 +221,7 @@ fn a_pod_that_is_ready_or_has_ended_runs_where_it_is() {
 
 #[test]
 fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let on = |node: &str, image: &str, more: Value, status: Value| {
         let mut pod = windows_pod(
             json!({"nodeName": node, "containers": [{"name": "web", "image": image}]}),
@@ -232,7 +235,7 @@ fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
     };
     let nano = "mcr.microsoft.com/windows/nanoserver:ltsc2022";
     let told = cluster.trouble(&on("old", nano, json!({}), json!({}))).unwrap();
-    assert_eq!(told.wrong, Wrong::Build);
+    assert_eq!(told.wrong, PodProblem::Build);
     assert_eq!(
         told.message,
         "its image mcr.microsoft.com/windows/nanoserver:ltsc2022 is for 10.0.20348, which old (10.0.17763, Windows Server \
@@ -250,24 +253,24 @@ fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
     });
     let old_image = "mcr.microsoft.com/windows/nanoserver:1809";
     let of = |class: Value| on("new", old_image, class, json!({}));
-    assert_eq!(hyperv.wrong(&of(json!({}))), Some(Wrong::Build));
+    assert_eq!(hyperv.wrong(&of(json!({}))), Some(PodProblem::Build));
     assert_eq!(hyperv.wrong(&of(json!({"runtimeClassName": "hyperv"}))), None);
     // What a tag of another repository says is told where the kubelet says the same.
     let own = |status| on("old", "registry.example/web:ltsc2022", json!({}), status);
     assert_eq!(hyperv.wrong(&own(json!({}))), None);
-    assert_eq!(hyperv.wrong(&own(waiting(MISMATCH))), Some(Wrong::Build));
+    assert_eq!(hyperv.wrong(&own(waiting(MISMATCH))), Some(PodProblem::Build));
     assert_eq!(
         hyperv.wrong(&on("old", "web:1", json!({}), waiting(MISMATCH))),
-        Some(Wrong::Build)
+        Some(PodProblem::Build)
     );
 }
 
 #[test]
 fn a_bound_pod_without_its_runtime_class_or_handler_is_told() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     let of = |class: &str| windows_pod(json!({"nodeName": "new", "runtimeClassName": class}), json!({}));
     let told = cluster.trouble(&of("gone")).unwrap();
-    assert_eq!(told.wrong, Wrong::WaitsForRuntimeClass);
+    assert_eq!(told.wrong, PodProblem::WaitsForRuntimeClass);
     assert_eq!(told.message, "there is no RuntimeClass gone, which the pod names");
     let told = cluster.trouble(&of("hyperv")).unwrap();
     assert_eq!(
@@ -281,62 +284,62 @@ fn a_bound_pod_without_its_runtime_class_or_handler_is_told() {
 
 #[test]
 fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     for (more, wrong, message) in [
         (json!({}), None, ""),
         (
             json!({"nodeSelector": {"kubernetes.io/os": "Windows"}}),
-            Some(Wrong::WaitsForOs),
+            Some(PodProblem::WaitsForOs),
             "no Windows node has kubernetes.io/os: Windows",
         ),
         (
             json!({"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.26100"}}),
-            Some(Wrong::WaitsForBuild),
+            Some(PodProblem::WaitsForBuild),
             "it asks for build 10.0.26100, which no Windows node has; there is 10.0.17763 (1), 10.0.20348 (1)",
         ),
         (
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.26100"]}]}]}}}}),
-            Some(Wrong::WaitsForBuild),
+            Some(PodProblem::WaitsForBuild),
             "it asks for build 10.0.26100, which no Windows node has; there is 10.0.17763 (1), 10.0.20348 (1)",
         ),
         (
             json!({"tolerations": []}),
-            Some(Wrong::WaitsForToleration),
+            Some(PodProblem::WaitsForToleration),
             "the Windows nodes that it may run on carry os=windows:NoSchedule, which it does not tolerate",
         ),
         (
             json!({"runtimeClassName": "gone"}),
-            Some(Wrong::WaitsForRuntimeClass),
+            Some(PodProblem::WaitsForRuntimeClass),
             "there is no RuntimeClass gone, which the pod names",
         ),
         (
             json!({"runtimeClassName": "nowhere", "nodeSelector": {"kubernetes.io/os": "windows", "pool": "gone"}}),
-            Some(Wrong::WaitsForRuntimeClass),
+            Some(PodProblem::WaitsForRuntimeClass),
             "the RuntimeClass nowhere selects pool=gone, which no Windows node has",
         ),
         (
             json!({"runtimeClassName": "hyperv"}),
-            Some(Wrong::WaitsForRuntimeClass),
+            Some(PodProblem::WaitsForRuntimeClass),
             "the node old has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv asks for",
         ),
         (
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}}),
-            Some(Wrong::WaitsForAffinity),
+            Some(PodProblem::WaitsForAffinity),
             "its required node affinity matches no node: an empty term matches none",
         ),
         (
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "NotIn",
                     "values": ["10.0.17763", "10.0.20348"]}]}]}}}}),
-            Some(Wrong::WaitsForBuild),
+            Some(PodProblem::WaitsForBuild),
             "it excludes build 10.0.17763 and 10.0.20348, and no Windows node is left; there is 10.0.17763 (1), 10.0.20348 (1)",
         ),
         (
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "NotIn", "values": ["10.0.17763"]}]}]}}},
                 "tolerations": []}),
-            Some(Wrong::WaitsForToleration),
+            Some(PodProblem::WaitsForToleration),
             "the Windows nodes that it may run on carry os=windows:NoSchedule, which it does not tolerate",
         ),
         (
@@ -359,7 +362,7 @@ fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
         ),
         (
             json!({"containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2025"}]}),
-            Some(Wrong::WaitsForBuild),
+            Some(PodProblem::WaitsForBuild),
             "its image mcr.microsoft.com/windows/nanoserver:ltsc2025 is for 10.0.26100, which none of the nodes that it may \
              run on runs; there is 10.0.17763 (1), 10.0.20348 (1)",
         ),
@@ -376,7 +379,7 @@ fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
 
 #[test]
 fn a_pod_that_waits_only_for_what_passes_is_not_told() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestCluster::new();
     for node in ["old", "new"] {
         cluster.change(node, |node| {
             node.taints = serde_json::from_value(
@@ -391,16 +394,16 @@ fn a_pod_that_waits_only_for_what_passes_is_not_told() {
         json!({"tolerations": [], "schedulingGates": [{"name": "quota"}]}),
         unschedulable(),
     );
-    assert_eq!(Cluster::new().wrong(&gated), None);
+    assert_eq!(TestCluster::new().wrong(&gated), None);
     assert_eq!(
-        Cluster::new().wrong(&untolerating),
-        Some(Wrong::WaitsForToleration)
+        TestCluster::new().wrong(&untolerating),
+        Some(PodProblem::WaitsForToleration)
     );
 }
 
 #[test]
 fn a_pod_without_a_word_of_the_scheduler_is_told_after_a_minute_and_whatever_the_clock_does() {
-    let cluster = Cluster::new();
+    let cluster = TestCluster::new();
     for (created, told) in [
         ("2026-06-01T11:58:59Z", true),
         ("2026-06-01T11:59:30Z", false),
@@ -414,7 +417,7 @@ fn a_pod_without_a_word_of_the_scheduler_is_told_after_a_minute_and_whatever_the
 
 #[test]
 fn where_placement_would_give_the_toleration_the_remedy_is_to_make_the_pod_anew() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestCluster::new();
     let untolerating = windows_pod(json!({"tolerations": []}), unschedulable());
     let told = cluster.trouble(&untolerating).unwrap();
     assert_eq!(
@@ -432,11 +435,11 @@ fn where_placement_would_give_the_toleration_the_remedy_is_to_make_the_pod_anew(
 
 #[test]
 fn without_a_windows_node_the_pools_at_zero_are_named() {
-    let mut cluster = Cluster::new();
+    let mut cluster = TestCluster::new();
     cluster.nodes.clear();
     let waiting = windows_pod(json!({}), unschedulable());
     let told = cluster.trouble(&waiting).unwrap();
-    assert_eq!(told.wrong, Wrong::WaitsForOs);
+    assert_eq!(told.wrong, PodProblem::WaitsForOs);
     assert_eq!(told.remedy, "add a pool of Windows nodes to the cluster");
     cluster.facts.add_host(Host {
         name: "of the pool agentpool=win (at zero nodes)".to_owned(),

@@ -7,9 +7,9 @@ use clap::Parser;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::view::ClusterView;
+use crate::cluster::cache::ClusterCache;
 use crate::process::metrics::Metrics;
-use crate::process::room::Room;
+use crate::process::resource_limits::ResourceLimits;
 use crate::tls::args::TlsArgs;
 use crate::webhook::{LimitArgs, ListenArgs};
 
@@ -35,9 +35,9 @@ async fn refusal(flags: &[&str]) -> String {
         "127.0.0.1:0",
     ];
     let flags = Flags::try_parse_from(START.iter().chain(flags)).unwrap();
-    let config = Config {
+    let config = WebhookConfig {
         listen: flags.listen,
-        limits: flags.limits.within(Room::default()),
+        limits: flags.limits.within(ResourceLimits::default()),
         certificate: flags.tls.into(),
         clients: None,
         metrics: Metrics::new("0", None),
@@ -131,7 +131,7 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
             "the task \"nodes\" ended unexpectedly: it panicked",
         ),
         (
-            outcome(|tasks, _| tasks.spawn_saying("certificates", async { "no names" })).await,
+            outcome(|tasks, _| tasks.spawn_reporting("certificates", async { "no names" })).await,
             "the task \"certificates\" ended unexpectedly: no names",
         ),
         (
@@ -144,14 +144,14 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
 }
 
 /// A view with a policy that cannot be used, whose status says this.
-fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterView> {
+fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterCache> {
     let policy = json!({
         "metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"validation": "Enforce"}, "status": status,
     });
-    Arc::new(ClusterView {
+    Arc::new(ClusterCache {
         kubernetes: 36,
         pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
-        ..ClusterView::default()
+        ..ClusterCache::default()
     })
 }
 
@@ -161,14 +161,14 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     let metrics = Metrics::new("0", None);
     let readiness = Readiness::default();
     let (_tell, registered) = watch::channel(None);
-    let following = Following {
-        snapshots: Snapshots::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
+    let following = SnapshotTask {
+        snapshots: SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
         registered,
         arrival: watch::channel(None).1,
-        reporting: watch::channel(Reporting::Off).1,
-        gauges: Gauges::new(&metrics),
+        reporting: watch::channel(ReportingState::Off).1,
+        gauges: ClusterMetrics::new(&metrics),
         readiness: readiness.clone(),
-        freshness: Freshness::default(),
+        freshness: WatchStaleness::default(),
     };
     let (publish, views) = watch::channel(None);
     let (show, mut latest) = watch::channel(Arc::new(following.snapshots.unknown()));

@@ -204,18 +204,18 @@ async fn a_panic_is_one_answer_and_one_count() {
 
 /// A reviewer that takes its time and knows how many of it were at work at once.
 #[derive(Default)]
-struct Crowded {
+struct SlowReviewer {
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-impl Review for Crowded {
-    fn review(&self, _: Phase, _: Sent<'_>) -> Reply {
+impl ReviewHandler for SlowReviewer {
+    fn review(&self, _: Phase, _: ReviewBody<'_>) -> ReviewResponse {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(20));
         self.now.fetch_sub(1, Ordering::SeqCst);
-        Reply {
+        ReviewResponse {
             status: StatusCode::OK,
             body: Vec::new(),
             record: None,
@@ -225,7 +225,7 @@ impl Review for Crowded {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_turn() {
-    let crowded = Arc::new(Crowded::default());
+    let crowded = Arc::new(SlowReviewer::default());
     let router = router(
         crowded.clone(),
         &Limits::default(),
@@ -248,7 +248,7 @@ async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_the_largest_reviews_one_is_judged_at_a_time_and_others_do_not_wait_for_it() {
-    let crowded = Arc::new(Crowded::default());
+    let crowded = Arc::new(SlowReviewer::default());
     let metrics = Metrics::new("0.0.0", None);
     let router = router(crowded.clone(), &Limits::default(), &metrics, None);
     let sizes = [3 << 20, 3 << 20, 3 << 20, 3 << 20];
@@ -267,11 +267,11 @@ async fn of_the_largest_reviews_one_is_judged_at_a_time_and_others_do_not_wait_f
 }
 
 /// A reviewer that misses something until the bell has rung, and answers 200 if it waited for that, else 400.
-pub(super) struct Missing(pub(super) tokio::sync::watch::Receiver<bool>);
+pub(super) struct WaitingReviewer(pub(super) tokio::sync::watch::Receiver<bool>);
 
-impl Review for Missing {
-    fn review(&self, _: Phase, _: Sent<'_>) -> Reply {
-        Reply {
+impl ReviewHandler for WaitingReviewer {
+    fn review(&self, _: Phase, _: ReviewBody<'_>) -> ReviewResponse {
+        ReviewResponse {
             status: if *self.0.borrow() {
                 StatusCode::OK
             } else {
@@ -282,7 +282,7 @@ impl Review for Missing {
         }
     }
 
-    fn review_if_known(&self, phase: Phase, sent: Sent<'_>) -> Result<Reply, News> {
+    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
         let mut bell = self.0.clone();
         if *bell.borrow() {
             return Ok(self.review(phase, sent));
@@ -298,7 +298,7 @@ async fn a_review_waits_for_news_but_not_for_long_and_is_judged_without() {
     for size in [10, 300 << 10] {
         let (bell, heard) = tokio::sync::watch::channel(false);
         let router = router(
-            Arc::new(Missing(heard)),
+            Arc::new(WaitingReviewer(heard)),
             &Limits::default(),
             &Metrics::new("0.0.0", None),
             None,
@@ -327,8 +327,8 @@ async fn a_client_that_does_not_wait_for_its_answer_leaves_a_span_that_says_so()
     let metrics = Metrics::new("0.0.0", None);
     let router = router(Arc::new(Measure), &Limits::default(), &metrics, Some(tracer));
     let (_body, receiver) = fed(None);
-    let patience = Duration::from_millis(20);
-    let answer = tokio::time::timeout(patience, asked(&router, post("/mutate", receiver))).await;
+    let backoff_interval = Duration::from_millis(20);
+    let answer = tokio::time::timeout(backoff_interval, asked(&router, post("/mutate", receiver))).await;
     assert!(answer.is_err());
     let span = recorded().expect("a span was recorded");
     assert_eq!(

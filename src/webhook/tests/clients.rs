@@ -7,13 +7,13 @@ use rcgen::{
 use rustls::pki_types::PrivateKeyDer;
 
 use super::*;
-use crate::tls::clients::ClientCertificates;
+use crate::tls::client_auth::ClientCertificates;
 
 /// A CA of clients.
 struct Issuer(CertifiedIssuer<'static, KeyPair>);
 
 /// What a client shows.
-type Shown = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+type PresentedCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl Issuer {
     fn new() -> Self {
@@ -24,7 +24,7 @@ impl Issuer {
     }
 
     /// A certificate with a common name and DNS names.
-    fn issue(&self, common: &str, names: &[&str], usage: ExtendedKeyUsagePurpose) -> Shown {
+    fn issue(&self, common: &str, names: &[&str], usage: ExtendedKeyUsagePurpose) -> PresentedCertificate {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let mut params = CertificateParams::new(names).unwrap();
         params.distinguished_name.push(DnType::CommonName, common);
@@ -37,7 +37,7 @@ impl Issuer {
 }
 
 /// What comes of a review over a connection that shows this.
-async fn asked(server: &Running, shown: Option<&Shown>) -> Result<StatusCode, String> {
+async fn asked(server: &Running, shown: Option<&PresentedCertificate>) -> Result<StatusCode, String> {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(server.ca.as_bytes()).unwrap())

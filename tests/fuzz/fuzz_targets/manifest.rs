@@ -4,11 +4,11 @@
 use jiff::civil::date;
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
-use transom::check::{Input, Manifests};
-use transom::engine::effective::PolicySet;
+use transom::check::{CheckInput, Manifests};
+use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
-use transom::model::subject::Stage;
+use transom::model::object::ReviewStage;
 
 fuzz_target!(|bytes: &[u8]| {
     let parsed = transom::manifest::parse(bytes.to_vec());
@@ -21,12 +21,12 @@ fuzz_target!(|bytes: &[u8]| {
         assert!((1..=bytes.len() + 1).contains(&error.line), "{error}");
     }
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let manifests = Manifests::parse(vec![Input { source: "fuzz".into(), bytes: bytes.to_vec() }]);
+    let manifests = Manifests::parse(vec![CheckInput { source: "fuzz".into(), bytes: bytes.to_vec() }]);
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     manifests.learn(&mut facts, &policies);
-    manifests.check(&facts, &policies, Stage::Written, |checked| {
+    manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
         let mut places = checked.places();
-        for finding in &checked.inspection.findings {
+        for finding in &checked.evaluation.findings {
             let position = places.of(&finding.path);
             assert!((1..=bytes.len() + 1).contains(&position.line));
         }

@@ -8,8 +8,8 @@ use base64::prelude::BASE64_STANDARD;
 use jiff::civil::date;
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use transom::admission::{Context, Phase, review};
-use transom::engine::effective::PolicySet;
+use transom::admission::{AdmissionContext, Phase, review};
+use transom::engine::policy_set::PolicySet;
 use transom::model::build::Build;
 use transom::model::facts::{Facts, RuntimeClassFacts};
 use transom::model::node::{Host, Taint};
@@ -46,7 +46,7 @@ fuzz_target!(|body: &[u8]| {
     let asked: Option<Value> = serde_json::from_slice(body).ok();
     for policies in POLICIES.iter() {
         for phase in [Phase::Mutate, Phase::Validate] {
-            let Ok(answer) = review(phase, body, &Context { facts: &FACTS, policies }) else { continue };
+            let Ok(answer) = review(phase, body, &AdmissionContext { facts: &FACTS, policies }) else { continue };
             let answer: Value = serde_json::from_slice(&answer.body).expect("the answer is JSON");
             let response = &answer["response"];
             // Numbers out of range and deep nesting are skipped unread by the program; this reader refuses them.

@@ -9,8 +9,8 @@ use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind};
 use tokio::time::Instant;
 
-use super::Place;
-use crate::cluster::errors::{Failure, answered};
+use super::ObjectKey;
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::survey::LISTS;
 use crate::model::workload::Kind;
 
@@ -18,33 +18,33 @@ use crate::model::workload::Kind;
 const MOST: usize = 20;
 
 /// The workloads that a taint is refused for.
-pub(super) struct Affected {
+pub(super) struct AffectedWorkloads {
     /// Each with its generation, once that is known.
-    workloads: BTreeMap<Place, Option<i64>>,
+    workloads: BTreeMap<ObjectKey, Option<i64>>,
     every: Duration,
     due: Instant,
 }
 
 /// What became of a workload since it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Now {
+enum WorkloadChange {
     Deleted,
     Generation(i64),
     /// It could not be read.
     NotKnown,
 }
 
-impl Affected {
+impl AffectedWorkloads {
     /// No workload: nothing is refused.
     pub(super) fn none() -> Self {
-        Affected::new(BTreeMap::new(), Duration::ZERO)
+        AffectedWorkloads::new(BTreeMap::new(), Duration::ZERO)
     }
 
     /// These workloads, with the generations that the survey has met. They are read at this interval.
-    pub(super) fn new(workloads: BTreeMap<Place, Option<i64>>, every: Duration) -> Self {
-        let known = |(_, kind, name): &Place| resource(kind).is_some() && !name.is_empty();
+    pub(super) fn new(workloads: BTreeMap<ObjectKey, Option<i64>>, every: Duration) -> Self {
+        let known = |(_, kind, name): &ObjectKey| resource(kind).is_some() && !name.is_empty();
         let workloads = workloads.into_iter().filter(|(place, _)| known(place));
-        Affected {
+        AffectedWorkloads {
             workloads: workloads.take(MOST).collect(),
             every,
             due: Instant::now() + every,
@@ -75,11 +75,11 @@ impl Affected {
 }
 
 /// Notes the generation of a workload. Whether it was another one before.
-fn has_changed(known: &mut Option<i64>, now: Now) -> bool {
+fn has_changed(known: &mut Option<i64>, now: WorkloadChange) -> bool {
     match now {
-        Now::NotKnown => false,
-        Now::Deleted => true,
-        Now::Generation(generation) => known
+        WorkloadChange::NotKnown => false,
+        WorkloadChange::Deleted => true,
+        WorkloadChange::Generation(generation) => known
             .replace(generation)
             .is_some_and(|before| before != generation),
     }
@@ -97,17 +97,20 @@ fn resource(kind: &str) -> Option<ApiResource> {
     Some(ApiResource::from_gvk_with_plural(&gvk, plural))
 }
 
-async fn read(client: &Client, (namespace, kind, name): &Place) -> Now {
+async fn read(client: &Client, (namespace, kind, name): &ObjectKey) -> WorkloadChange {
     let Some(resource) = resource(kind) else {
-        return Now::NotKnown;
+        return WorkloadChange::NotKnown;
     };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     match answered(api.get_metadata(name)).await {
-        Ok(object) => object.metadata.generation.map_or(Now::NotKnown, Now::Generation),
-        Err(Failure::Gone) => Now::Deleted,
+        Ok(object) => object
+            .metadata
+            .generation
+            .map_or(WorkloadChange::NotKnown, WorkloadChange::Generation),
+        Err(ApiError::Gone) => WorkloadChange::Deleted,
         Err(error) => {
             tracing::debug!(kind, namespace, name, error = %error, "cannot read a workload that a taint is refused for");
-            Now::NotKnown
+            WorkloadChange::NotKnown
         }
     }
 }
@@ -119,12 +122,12 @@ mod tests {
     #[test]
     fn another_generation_is_a_change_and_the_first_is_none() {
         let mut known = None;
-        assert!(!has_changed(&mut known, Now::NotKnown));
-        assert!(!has_changed(&mut known, Now::Generation(3)));
-        assert!(!has_changed(&mut known, Now::Generation(3)));
-        assert!(has_changed(&mut known, Now::Generation(4)));
-        assert!(!has_changed(&mut known, Now::NotKnown));
-        assert!(has_changed(&mut known, Now::Deleted));
+        assert!(!has_changed(&mut known, WorkloadChange::NotKnown));
+        assert!(!has_changed(&mut known, WorkloadChange::Generation(3)));
+        assert!(!has_changed(&mut known, WorkloadChange::Generation(3)));
+        assert!(has_changed(&mut known, WorkloadChange::Generation(4)));
+        assert!(!has_changed(&mut known, WorkloadChange::NotKnown));
+        assert!(has_changed(&mut known, WorkloadChange::Deleted));
     }
 
     #[test]
@@ -141,10 +144,12 @@ mod tests {
         let place = |kind: &str, name: String| (("shop".to_owned(), kind.to_owned(), name), None);
         let many = (0..30).map(|at| place("DaemonSet", format!("agent-{at}")));
         assert_eq!(
-            Affected::new(many.collect(), Duration::ZERO).workloads.len(),
+            AffectedWorkloads::new(many.collect(), Duration::ZERO)
+                .workloads
+                .len(),
             MOST
         );
-        let other = Affected::new([place("Rollout", "web".to_owned())].into(), Duration::ZERO);
+        let other = AffectedWorkloads::new([place("Rollout", "web".to_owned())].into(), Duration::ZERO);
         assert_eq!(other.due(), None);
     }
 }

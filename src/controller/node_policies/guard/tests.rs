@@ -4,9 +4,9 @@
 
 use super::*;
 use crate::api::WindowsNodePolicy;
+use crate::cluster::cache::ClusterCache;
 use crate::cluster::facts;
-use crate::cluster::pools::Memory;
-use crate::cluster::view::ClusterView;
+use crate::cluster::pool_history::PoolHistory;
 use crate::model::facts::Facts;
 use crate::model::os::Os;
 use crate::model::policy::{ImageEvidence, Policy};
@@ -29,31 +29,31 @@ fn built_in(namespace: &str) -> NamespacePolicy {
 fn hurt_under(
     policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
-    view: &ClusterView,
+    view: &ClusterCache,
     objects: &[(Kind, Value)],
-) -> Hurt {
+) -> Impact {
     let mut base = Facts::new(36, jiff::civil::Date::ZERO);
     base.namespaces = Arc::new(facts::namespaces(view));
-    let facts = facts::of(view, &Memory::default(), &base, jiff::Timestamp::UNIX_EPOCH);
+    let facts = facts::of(view, &PoolHistory::default(), &base, jiff::Timestamp::UNIX_EPOCH);
     let mut guard = Guard::new(taints, ["win1"], &facts, policy_of);
     for (kind, object) in objects {
-        guard.look(*kind, &object.to_string());
+        guard.visit(*kind, &object.to_string());
     }
     guard.hurt()
 }
 
-fn lines(hurt: Hurt) -> Vec<String> {
+fn lines(hurt: Impact) -> Vec<String> {
     (hurt.0.into_iter())
         .map(|victim| format!("{} ({})", victim.name, victim.why))
         .collect()
 }
 
-fn hurt_by(taints: &[Taint], view: &ClusterView, objects: &[(Kind, Value)]) -> Vec<String> {
+fn hurt_by(taints: &[Taint], view: &ClusterCache, objects: &[(Kind, Value)]) -> Vec<String> {
     lines(hurt_under(&built_in, taints, view, objects))
 }
 
 fn hurt(objects: &[(Kind, Value)]) -> Vec<String> {
-    hurt_by(&taints(), &ClusterView::default(), objects)
+    hurt_by(&taints(), &ClusterCache::default(), objects)
 }
 
 fn template(kind: Kind, namespace: &str, name: &str, spec: Value) -> (Kind, Value) {
@@ -247,9 +247,9 @@ fn a_runtime_class_that_tolerates_helps_all_but_daemonsets() {
         "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows"},
             "tolerations": [{"key": "os", "operator": "Exists"}]},
     }));
-    let view = ClusterView {
+    let view = ClusterCache {
         runtime_classes: [("win".to_owned(), Arc::new(class.unwrap()))].into(),
-        ..ClusterView::default()
+        ..ClusterCache::default()
     };
     let spec = json!({"runtimeClassName": "win", "containers": [{"name": "c", "image": "x"}]});
     let found = hurt_by(
@@ -270,20 +270,20 @@ fn a_runtime_class_that_tolerates_helps_all_but_daemonsets() {
 fn placement_helps_only_with_taints_that_it_learns_and_within_the_whitelist() {
     let own = [Taint::no_schedule("team", "blue")];
     let web = [template(Kind::Deployment, "placed", "web", windows(json!({})))];
-    assert_eq!(hurt_by(&own, &ClusterView::default(), &web).len(), 1);
+    assert_eq!(hurt_by(&own, &ClusterCache::default(), &web).len(), 1);
     for (whitelist, count) in [
         ("[]", 0),
         (r#"[{"key": "team"}]"#, 1),
         (r#"[{"key": "os", "operator": "Exists"}]"#, 0),
         ("x", 1),
     ] {
-        let namespace = crate::cluster::view::NamespaceView {
+        let namespace = crate::cluster::cache::CachedNamespace {
             tolerations_whitelist: Some(whitelist.to_owned()),
             ..Default::default()
         };
-        let view = ClusterView {
+        let view = ClusterCache {
             namespaces: [("placed".to_owned(), Arc::new(namespace))].into(),
-            ..ClusterView::default()
+            ..ClusterCache::default()
         };
         assert_eq!(hurt_by(&taints(), &view, &web).len(), count, "{whitelist}");
     }
@@ -308,7 +308,7 @@ fn no_execute_hurts_whatever_runs_there_and_does_not_tolerate_it() {
         "web",
         "apps/v1",
     );
-    let found = hurt_by(&evict, &ClusterView::default(), &[set, run]);
+    let found = hurt_by(&evict, &ClusterCache::default(), &[set, run]);
     assert_eq!(
         found,
         ["Deployment placed/web (its pods would be evicted, as they do not tolerate os=windows:NoExecute)"]
@@ -345,9 +345,9 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
     let hurt = hurt_under(
         &policy_of,
         &taints(),
-        &ClusterView {
+        &ClusterCache {
             node_policies: [("pools".to_owned(), Arc::new(node_policy))].into(),
-            ..ClusterView::default()
+            ..ClusterCache::default()
         },
         &[
             of("other", "pooled", &pooled),
@@ -380,8 +380,8 @@ fn placement_helps_with_the_taints_that_the_policy_lists_too() {
         counts.policy.taints.extend(own.clone());
         counts
     };
-    assert!(hurt_under(&listed, &own, &ClusterView::default(), &web).is_empty());
-    assert!(!hurt_under(&built_in, &own, &ClusterView::default(), &web).is_empty());
+    assert!(hurt_under(&listed, &own, &ClusterCache::default(), &web).is_empty());
+    assert!(!hurt_under(&built_in, &own, &ClusterCache::default(), &web).is_empty());
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn what_runs_on_windows_and_selects_nothing_is_told_the_selector_that_is_right()
         run("other", "agent", &bare),
         template(Kind::Deployment, "other", "web", windows(json!({}))),
     ];
-    let hurt = hurt_under(&policy_of, &taints(), &ClusterView::default(), &objects);
+    let hurt = hurt_under(&policy_of, &taints(), &ClusterCache::default(), &objects);
     let message = hurt.message(&taints());
     let tolerations = "tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]";
     for remedy in [
@@ -426,7 +426,7 @@ fn a_host_process_daemonset_without_a_selector_is_told_both() {
     let spec = json!({"containers": [{"name": "c", "image": "x"}], "hostNetwork": true,
         "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
     let objects = [template(Kind::DaemonSet, "placed", "proxy", spec)];
-    let hurt = hurt_under(&built_in, &taints(), &ClusterView::default(), &objects);
+    let hurt = hurt_under(&built_in, &taints(), &ClusterCache::default(), &objects);
     assert!(
         hurt.message(&taints()).contains(
             "Write in their pod templates: nodeSelector: {kubernetes.io/os: windows} and tolerations: [{key: os"
@@ -437,12 +437,12 @@ fn a_host_process_daemonset_without_a_selector_is_told_both() {
 
 #[test]
 fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
-    let victim = |i| Victim {
+    let victim = |i| AffectedWorkload {
         name: format!("Deployment a/d{i}"),
         why: "x".to_owned(),
         remedy: Some(Remedy::Tolerate),
     };
-    let many = Hurt((0..23).map(victim).collect());
+    let many = Impact((0..23).map(victim).collect());
     let text = many.message(&[
         Taint::no_schedule("windows", "true"),
         Taint::no_schedule("dedicated", ""),

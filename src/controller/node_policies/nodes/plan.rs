@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 
-pub use super::change::{Change, NodePlan};
 use super::labels::LABELS;
-use super::owned::{Owned, is_protected};
+use super::ownership::{NodeOwnership, is_protected};
+pub use super::patch::{NodeChange, NodePlan};
 use crate::api::{NodeLabels, TaintMode};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::model::node::{ARCH_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, Taint};
@@ -16,7 +16,7 @@ pub const MOST_REVERSALS: u32 = 3;
 
 /// What a policy wants of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Want {
+pub struct DesiredNode {
     /// The policy's name.
     pub policy: String,
     /// Its generation: reversals are counted anew for another one.
@@ -34,24 +34,24 @@ pub struct Want {
     pub inherits: bool,
 }
 
-/// Decides what is to be written to a node. `want` is `None` where no policy selects it any more.
+/// Decides what is to be written to a node. `desired` is `None` where no policy selects it any more.
 ///
 /// What is not Transom's by the owner annotation is never taken away; what stood there before is not Transom's.
-pub fn plan(node: &NodeView, want: Option<&Want>) -> NodePlan {
+pub fn plan(node: &NodeView, desired: Option<&DesiredNode>) -> NodePlan {
     if node.deleting {
         return NodePlan::default();
     }
-    let read = Owned::of(node);
-    let before = read.clone().unwrap_or_else(|_| Owned::unmistakable(node));
-    match (want, node.reported_os()) {
-        (None, _) => take_back(node, &before, read.as_ref(), Keep::default()),
-        (Some(want), ReportedOs::Other) => {
-            let mut plan = take_back(node, &before, read.as_ref(), Keep::default());
+    let read = NodeOwnership::of(node);
+    let before = read.clone().unwrap_or_else(|_| NodeOwnership::unmistakable(node));
+    match (desired, node.reported_os()) {
+        (None, _) => revert(node, &before, read.as_ref(), KeepOptions::default()),
+        (Some(desired), ReportedOs::Other) => {
+            let mut plan = revert(node, &before, read.as_ref(), KeepOptions::default());
             if node.labels.get(OS_LABEL).is_some_and(|os| os == "windows") {
                 plan.remains.push(format!(
                     "its label {OS_LABEL} is \"windows\", but its kubelet reports \"{}\": restart the kubelet, which \
                      writes the label (policy {})",
-                    node.operating_system, want.policy
+                    node.operating_system, desired.policy
                 ));
             }
             plan
@@ -62,13 +62,13 @@ pub fn plan(node: &NodeView, want: Option<&Want>) -> NodePlan {
             ],
             ..NodePlan::default()
         },
-        (Some(want), ReportedOs::Windows) => in_force(node, want, &before, read.as_ref()),
+        (Some(desired), ReportedOs::Windows) => in_force(node, desired, &before, read.as_ref()),
     }
 }
 
 /// What stays on a node when everything else of ours is taken back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Keep {
+pub struct KeepOptions {
     /// The labels that are taken back otherwise.
     pub labels: bool,
     /// The taints.
@@ -76,13 +76,18 @@ pub struct Keep {
 }
 
 /// Plans to take back everything that is ours on a node, but what is to be kept; that is Transom's no longer.
-pub fn plan_to_take_back(node: &NodeView, keep: Keep) -> NodePlan {
-    let read = Owned::of(node);
-    let before = read.clone().unwrap_or_else(|_| Owned::unmistakable(node));
-    take_back(node, &before, read.as_ref(), keep)
+pub fn plan_revert(node: &NodeView, keep: KeepOptions) -> NodePlan {
+    let read = NodeOwnership::of(node);
+    let before = read.clone().unwrap_or_else(|_| NodeOwnership::unmistakable(node));
+    revert(node, &before, read.as_ref(), keep)
 }
 
-fn take_back(node: &NodeView, before: &Owned, read: Result<&Owned, &String>, keep: Keep) -> NodePlan {
+fn revert(
+    node: &NodeView,
+    before: &NodeOwnership,
+    read: Result<&NodeOwnership, &String>,
+    keep: KeepOptions,
+) -> NodePlan {
     let mut plan = NodePlan::default();
     if !node.is_marked() {
         return plan;
@@ -97,7 +102,7 @@ fn take_back(node: &NodeView, before: &Owned, read: Result<&Owned, &String>, kee
         let ours = |taint: &Taint| before.may_take_taint(taint);
         plan.taints = without(&node.taints, ours, &mut plan.changes);
     }
-    plan.settle_annotation(node, &Owned::default(), read);
+    plan.settle_annotation(node, &NodeOwnership::default(), read);
     plan
 }
 
@@ -105,13 +110,13 @@ fn take_back(node: &NodeView, before: &Owned, read: Result<&Owned, &String>, kee
 fn without(
     taints: &[NodeTaint],
     gone: impl Fn(&Taint) -> bool,
-    changes: &mut Vec<Change>,
+    changes: &mut Vec<NodeChange>,
 ) -> Option<Vec<NodeTaint>> {
     let mut kept = Vec::with_capacity(taints.len());
     for taint in taints {
         let known = taint_of(taint);
         if gone(&known) {
-            changes.push(Change::TaintTaken(known));
+            changes.push(NodeChange::TaintTaken(known));
         } else {
             kept.push(taint.clone());
         }
@@ -119,15 +124,20 @@ fn without(
     (kept.len() < taints.len()).then_some(kept)
 }
 
-fn in_force(node: &NodeView, want: &Want, before: &Owned, read: Result<&Owned, &String>) -> NodePlan {
+fn in_force(
+    node: &NodeView,
+    desired: &DesiredNode,
+    before: &NodeOwnership,
+    read: Result<&NodeOwnership, &String>,
+) -> NodePlan {
     let mut plan = NodePlan::default();
     let mut owned = before.clone();
-    owned.policy.clone_from(&want.policy);
+    owned.policy.clone_from(&desired.policy);
     report_kubelet_labels(node, &mut plan);
-    labels(node, want, &mut owned, &mut plan);
-    taints(node, want, before, &mut owned, &mut plan);
+    labels(node, desired, &mut owned, &mut plan);
+    taints(node, desired, before, &mut owned, &mut plan);
     if owned.is_empty() {
-        owned = Owned::default();
+        owned = NodeOwnership::default();
     }
     plan.settle_annotation(node, &owned, read);
     plan
@@ -146,10 +156,10 @@ fn report_kubelet_labels(node: &NodeView, plan: &mut NodePlan) {
     }
 }
 
-fn labels(node: &NodeView, want: &Want, owned: &mut Owned, plan: &mut NodePlan) {
+fn labels(node: &NodeView, desired: &DesiredNode, owned: &mut NodeOwnership, plan: &mut NodePlan) {
     for row in &LABELS {
         let now = node.labels.get(row.key);
-        if !(row.is_wanted)(&want.labels) {
+        if !(row.is_wanted)(&desired.labels) {
             if now.is_some_and(|value| owned.may_take_label(row.key, value)) {
                 plan.set_label(node, row.key, None);
             }
@@ -172,25 +182,31 @@ fn labels(node: &NodeView, want: &Want, owned: &mut Owned, plan: &mut NodePlan) 
     }
 }
 
-fn taints(node: &NodeView, want: &Want, before: &Owned, owned: &mut Owned, plan: &mut NodePlan) {
-    if before.generation != want.generation || before.policy != want.policy {
+fn taints(
+    node: &NodeView,
+    desired: &DesiredNode,
+    before: &NodeOwnership,
+    owned: &mut NodeOwnership,
+    plan: &mut NodePlan,
+) {
+    if before.generation != desired.generation || before.policy != desired.policy {
         owned.reversals.clear();
     }
     owned
         .reversals
-        .retain(|text, _| want.taints.iter().any(|taint| taint.to_string() == *text));
-    let mut list = Taints {
+        .retain(|text, _| desired.taints.iter().any(|taint| taint.to_string() == *text));
+    let mut list = TaintList {
         now: node.taints.clone(),
         changed: false,
     };
-    give_up_unwanted(want, before, owned, &mut list, plan);
-    for taint in &want.taints {
-        one_taint(taint, want, before, owned, &mut list, plan);
+    release_undesired(desired, before, owned, &mut list, plan);
+    for taint in &desired.taints {
+        one_taint(taint, desired, before, owned, &mut list, plan);
     }
     owned.generation = if owned.reversals.is_empty() {
         0
     } else {
-        want.generation
+        desired.generation
     };
     if list.changed {
         plan.taints = Some(list.now);
@@ -198,12 +214,12 @@ fn taints(node: &NodeView, want: &Want, before: &Owned, owned: &mut Owned, plan:
 }
 
 /// The taints of a node while they are changed: those of other writers stay, in their order.
-struct Taints {
+struct TaintList {
     now: Vec<NodeTaint>,
     changed: bool,
 }
 
-impl Taints {
+impl TaintList {
     fn has(&self, taint: &Taint) -> bool {
         self.now.iter().any(|now| taint_of(now) == *taint)
     }
@@ -231,29 +247,35 @@ impl Taints {
 }
 
 /// Takes away what is ours and wanted no more; forgets what is ours no more.
-fn give_up_unwanted(want: &Want, before: &Owned, owned: &mut Owned, list: &mut Taints, plan: &mut NodePlan) {
+fn release_undesired(
+    desired: &DesiredNode,
+    before: &NodeOwnership,
+    owned: &mut NodeOwnership,
+    list: &mut TaintList,
+    plan: &mut NodePlan,
+) {
     for taint in &before.taints {
-        if want.taints.contains(taint) {
+        if desired.taints.contains(taint) {
             continue;
         }
         // Replaced in one write by what the policy wants there now.
-        let successor = want
+        let successor = desired
             .taints
             .iter()
             .find(|t| t.key == taint.key && t.effect == taint.effect);
         if list.has(taint) && before.may_take_taint(taint) {
-            if want.mode == TaintMode::Report && !want.inherits {
+            if desired.mode == TaintMode::Report && !desired.inherits {
                 plan.remains.push(format!(
                     "it carries the taint {taint}, which Transom set and the policy no longer names: set taints.mode \
                      to Apply to have it taken away"
                 ));
                 continue;
             }
-            if successor.is_some_and(|successor| !want.cleared.contains(successor)) {
+            if successor.is_some_and(|successor| !desired.cleared.contains(successor)) {
                 continue;
             }
             list.remove(taint);
-            plan.changes.push(Change::TaintTaken(taint.clone()));
+            plan.changes.push(NodeChange::TaintTaken(taint.clone()));
         }
         owned.taints.retain(|ours| ours != taint);
     }
@@ -261,10 +283,10 @@ fn give_up_unwanted(want: &Want, before: &Owned, owned: &mut Owned, list: &mut T
 
 fn one_taint(
     taint: &Taint,
-    want: &Want,
-    before: &Owned,
-    owned: &mut Owned,
-    list: &mut Taints,
+    desired: &DesiredNode,
+    before: &NodeOwnership,
+    owned: &mut NodeOwnership,
+    list: &mut TaintList,
     plan: &mut NodePlan,
 ) {
     if is_protected(taint) {
@@ -280,7 +302,7 @@ fn one_taint(
     // It was ours, and another writer has taken it away.
     if before.taints.contains(taint) {
         owned.taints.retain(|ours| ours != taint);
-        if want.mode == TaintMode::Apply {
+        if desired.mode == TaintMode::Apply {
             *owned.reversals.entry(text.clone()).or_default() += 1;
         }
     }
@@ -304,13 +326,13 @@ fn one_taint(
              (the node pool), or change the policy to try again"
         ));
         plan.contested.push(taint.clone());
-    } else if want.mode == TaintMode::Report {
+    } else if desired.mode == TaintMode::Report {
         plan.remains
             .push(format!("it lacks the taint {taint} (taints.mode is Report)"));
-    } else if want.cleared.contains(taint) {
+    } else if desired.cleared.contains(taint) {
         list.add(taint);
         owned.taints.push(taint.clone());
-        plan.changes.push(Change::TaintSet(taint.clone()));
+        plan.changes.push(NodeChange::TaintSet(taint.clone()));
     } else {
         plan.remains.push(format!("it lacks the taint {taint}"));
         plan.waiting.push(taint.clone());

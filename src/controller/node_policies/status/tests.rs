@@ -19,7 +19,7 @@ fn condition<'s>(status: &'s WindowsNodePolicyStatus, kind: &str) -> &'s Conditi
     status.conditions.iter().find(|c| c.type_ == kind).unwrap()
 }
 
-fn ready(standing: &NodesOfPolicy, known: &Known) -> (String, String) {
+fn ready(standing: &NodesOfPolicy, known: &PolicyFacts) -> (String, String) {
     let status = status_of(&policy(&json!({})), standing, known, None, Timestamp::UNIX_EPOCH);
     let ready = condition(&status, "Ready");
     (ready.status.clone(), ready.reason.clone())
@@ -29,7 +29,7 @@ fn ready(standing: &NodesOfPolicy, known: &Known) -> (String, String) {
 fn ready_says_the_most_urgent_problem() {
     let said = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
     let mut standing = NodesOfPolicy::default();
-    let mut known = Known::default();
+    let mut known = PolicyFacts::default();
     assert_eq!(ready(&standing, &known), said("True", "NoNodes"));
     standing.nodes = 2;
     assert_eq!(ready(&standing, &known), said("True", "AsWanted"));
@@ -49,7 +49,7 @@ fn ready_says_the_most_urgent_problem() {
 fn times_change_only_with_the_status() {
     let (first, later) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(60).unwrap());
     let mut standing = NodesOfPolicy::default();
-    let known = Known::default();
+    let known = PolicyFacts::default();
     let before = status_of(&policy(&json!({})), &standing, &known, None, first);
     standing.nodes = 1;
     let same = status_of(&policy(&json!({})), &standing, &known, Some(&before), later);
@@ -75,7 +75,7 @@ fn builds_and_drift_are_counted_and_bounded() {
     let status = status_of(
         &policy(&json!({})),
         &standing,
-        &Known::default(),
+        &PolicyFacts::default(),
         None,
         Timestamp::UNIX_EPOCH,
     );
@@ -96,22 +96,22 @@ fn builds_and_drift_are_counted_and_bounded() {
 }
 
 /// A standing in which nodes wait for a taint, and what the guard said.
-fn held_back(guarded: Guarded) -> (NodePolicy, NodesOfPolicy, Known) {
+fn held_back(guarded: GuardResult) -> (NodePolicy, NodesOfPolicy, PolicyFacts) {
     let mut standing = NodesOfPolicy::default();
     let nodes = (0..30).map(|i| format!("w{i:02}")).collect();
     standing
         .waiting
         .insert(Taint::no_schedule("os", "windows"), nodes);
-    let known = Known {
+    let known = PolicyFacts {
         guarded,
-        ..Known::default()
+        ..PolicyFacts::default()
     };
     (policy(&json!({"taints": {"mode": "Apply"}})), standing, known)
 }
 
 #[test]
 fn the_last_problem_is_short_and_the_condition_tells_everything() {
-    let (policy, mut standing, known) = held_back(Guarded::Refused {
+    let (policy, mut standing, known) = held_back(GuardResult::Refused {
         message: format!("not set: {}", "x".repeat(5_000)),
         brief: "not set: who and who and 20 more".to_owned(),
     });
@@ -131,7 +131,13 @@ fn the_last_problem_is_short_and_the_condition_tells_everything() {
         let taints = vec![Taint::no_schedule("os", "windows")];
         standing.contested.insert(format!("w{i:02}"), taints);
     }
-    let status = status_of(&policy, &standing, &Known::default(), None, Timestamp::UNIX_EPOCH);
+    let status = status_of(
+        &policy,
+        &standing,
+        &PolicyFacts::default(),
+        None,
+        Timestamp::UNIX_EPOCH,
+    );
     let short = status.last_problem.clone().unwrap();
     assert!(
         short.contains("away three times on w00, w01, w02 and 27 more:") && short.len() < 300,
@@ -143,13 +149,13 @@ fn the_last_problem_is_short_and_the_condition_tells_everything() {
 
 #[test]
 fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_once_only() {
-    let refused = || Guarded::Refused {
+    let refused = || GuardResult::Refused {
         message: "long".to_owned(),
         brief: "short".to_owned(),
     };
     let (policy, mut standing, mut known) = held_back(refused());
     let mut stored: Option<WindowsNodePolicyStatus> = None;
-    let mut look = |standing: &NodesOfPolicy, known: &Known| {
+    let mut visit = |standing: &NodesOfPolicy, known: &PolicyFacts| {
         let news = news_of(&policy, standing, known, stored.as_ref());
         stored = Some(status_of(
             &policy,
@@ -162,24 +168,24 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
             .map(|event| format!("{:?} {} {}", event.type_, event.reason, event.note.unwrap()))
             .collect::<Vec<_>>()
     };
-    assert_eq!(look(&standing, &known), ["Warning WouldHurt short"]);
-    assert_eq!(look(&standing, &known), Vec::<String>::new());
+    assert_eq!(visit(&standing, &known), ["Warning WouldHurt short"]);
+    assert_eq!(visit(&standing, &known), Vec::<String>::new());
     // Others would be hurt: no other reason.
-    known.guarded = Guarded::Refused {
+    known.guarded = GuardResult::Refused {
         message: "longer".to_owned(),
         brief: "other".to_owned(),
     };
-    assert_eq!(look(&standing, &known), Vec::<String>::new());
-    known.guarded = Guarded::Unknown("forbidden".to_owned());
+    assert_eq!(visit(&standing, &known), Vec::<String>::new());
+    known.guarded = GuardResult::Unknown("forbidden".to_owned());
     assert_eq!(
-        look(&standing, &known),
+        visit(&standing, &known),
         ["Warning NotKnown not set, because it cannot be known whether a workload would be hurt: forbidden"]
     );
     standing.waiting.clear();
     standing
         .contested
         .insert("w1".to_owned(), vec![Taint::no_schedule("os", "windows")]);
-    let told = look(&standing, &known);
+    let told = visit(&standing, &known);
     assert_eq!(told.len(), 2, "{told:?}");
     assert_eq!(told[0], "Normal NobodyHurt no taint is held back");
     assert!(
@@ -188,7 +194,7 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     );
     standing.contested.clear();
     assert_eq!(
-        look(&standing, &known),
+        visit(&standing, &known),
         ["Normal NoOtherWriter no other writer undoes what is written"]
     );
 }
@@ -206,7 +212,7 @@ const OURS: [&str; 6] = [
 #[test]
 fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more() {
     let now = Timestamp::UNIX_EPOCH;
-    let (standing, mut known) = (NodesOfPolicy::default(), Known::default());
+    let (standing, mut known) = (NodesOfPolicy::default(), PolicyFacts::default());
     known.classes = Some(ClassesOfPolicy::default());
     let mut stored = status_of(&policy(&json!({})), &standing, &known, None, now);
     let kinds = |status: &WindowsNodePolicyStatus| -> Vec<String> {

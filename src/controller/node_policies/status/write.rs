@@ -10,11 +10,11 @@ use kube::{Api, Resource as _};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Known, news_of, status_of};
+use super::{PolicyFacts, news_of, status_of};
 use crate::api::WindowsNodePolicy;
-use crate::cluster::errors::Failure;
-use crate::cluster::view::is_older;
-use crate::controller::node_policies::assess::NodesOfPolicy;
+use crate::cluster::cache::is_older;
+use crate::cluster::errors::ApiError;
+use crate::controller::node_policies::node_state::NodesOfPolicy;
 use crate::controller::node_policies::policies::NodePolicy;
 use crate::controller::node_policies::writer::{Writer, patching};
 use crate::process::metrics::Reconcile;
@@ -44,7 +44,7 @@ impl Statuses {
         &mut self,
         policy: &NodePolicy,
         nodes: &NodesOfPolicy,
-        known: &Known,
+        known: &PolicyFacts,
     ) -> Option<Instant> {
         let last = self.written.get(&policy.name).map(|(at, _)| *at);
         let stored = self.as_stored(policy);
@@ -71,7 +71,7 @@ impl Statuses {
                 }
                 (Some(Arc::new(written)), None)
             }
-            Err(Failure::Gone) => return None,
+            Err(ApiError::Gone) => return None,
             Err(error) => {
                 self.reconcile.failed();
                 tracing::warn!(policy = policy.name, error = %error, "status not written");

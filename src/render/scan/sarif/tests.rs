@@ -7,12 +7,12 @@ use crate::engine::Decision;
 use crate::model::os::Verdict;
 use crate::model::severity::Class;
 use crate::model::workload::Kind;
-use crate::scan::Outcome;
-use crate::scan::report::{Cluster, Gap, Summary};
+use crate::scan::OwnerOutcome;
+use crate::scan::report::{ScanGap, ScanSummary, ScannedCluster};
 
-fn report() -> Report {
+fn report() -> ScanReport {
     let rule = catalogue().find(|rule| rule.id == "TSM204").unwrap();
-    let found = |fate, because: Option<&str>| Found {
+    let found = |fate, because: Option<&str>| FindingResult {
         id: rule.id,
         rule: rule.name,
         severity: Severity::Error,
@@ -24,7 +24,7 @@ fn report() -> Report {
         would_deny: true,
         because: because.map(str::to_owned),
     };
-    let judged = Judged {
+    let judged = OwnerResult {
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
         namespace: "shop".to_owned(),
@@ -34,7 +34,7 @@ fn report() -> Report {
         verdict: Verdict::Windows,
         evidence: Vec::new(),
         policy: "strict".to_owned(),
-        outcome: Outcome::Denied,
+        outcome: OwnerOutcome::Denied,
         decision: Decision::Deny,
         not_asked: None,
         image_builds: Vec::new(),
@@ -43,16 +43,16 @@ fn report() -> Report {
         changes: Vec::new(),
         would_change: Vec::new(),
         findings: vec![
-            found(Fate::Denied, None),
-            found(Fate::Exempted, Some("until May")),
+            found(FindingOutcome::Denied, None),
+            found(FindingOutcome::Exempted, Some("until May")),
         ],
     };
-    Report {
+    ScanReport {
         schema: crate::scan::report::SCHEMA,
         at: "2026-06-01T12:00:00Z".parse().unwrap(),
-        cluster: Cluster::default(),
+        cluster: ScannedCluster::default(),
         judged_as: Vec::new(),
-        summary: Summary::default(),
+        summary: ScanSummary::default(),
         nodes: Vec::new(),
         namespaces: Vec::new(),
         owners: vec![judged],
@@ -61,12 +61,12 @@ fn report() -> Report {
             name: "web-1".to_owned(),
             owner: Some("Deployment web".to_owned()),
             node: None,
-            wrong: Wrong::WaitsForOs,
+            wrong: PodProblem::WaitsForOs,
             message: "no node".to_owned(),
             remedy: "add one".to_owned(),
             since: None,
         }],
-        gaps: vec![Gap {
+        gaps: vec![ScanGap {
             what: "jobs".to_owned(),
             why: "forbidden".to_owned(),
             cure: None,

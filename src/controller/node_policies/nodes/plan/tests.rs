@@ -1,6 +1,6 @@
 //! What is planned for one node, case by case.
 
-use super::super::change::Annotation;
+use super::super::patch::AnnotationChange;
 use super::*;
 use crate::api::{KubeletLabel, Management};
 use crate::cluster::node::PROOF_LABEL;
@@ -20,8 +20,8 @@ fn node(kernel: &str) -> NodeView {
     }
 }
 
-fn want() -> Want {
-    Want {
+fn desired_node() -> DesiredNode {
+    DesiredNode {
         policy: "windows".into(),
         generation: 1,
         labels: NodeLabels::default(),
@@ -45,9 +45,9 @@ fn after(node: &NodeView, plan: &NodePlan) -> NodeView {
         node.taints.clone_from(taints);
     }
     match &plan.annotation {
-        Annotation::Stays => {}
-        Annotation::Goes => node.owned = None,
-        Annotation::Says(text) => node.owned = Some(text.clone()),
+        AnnotationChange::Stays => {}
+        AnnotationChange::Goes => node.owned = None,
+        AnnotationChange::Says(text) => node.owned = Some(text.clone()),
     }
     node
 }
@@ -78,8 +78,8 @@ fn a_build_label_that_is_missing_stale_or_forged_is_corrected() {
         let mut node = node("10.0.20348.2700");
         node.labels
             .extend(now.map(|value| (BUILD_LABEL.to_owned(), value.to_owned())));
-        let plan = plan(&node, Some(&want()));
-        let change = Change::Label {
+        let plan = plan(&node, Some(&desired_node()));
+        let change = NodeChange::Label {
             key: BUILD_LABEL,
             from: now.map(str::to_owned),
             to: Some("10.0.20348".into()),
@@ -95,9 +95,9 @@ fn a_build_label_that_is_missing_stale_or_forged_is_corrected() {
 #[test]
 fn a_plan_that_was_carried_out_plans_nothing_more() {
     let first = node("10.0.20348.1");
-    let second = after(&first, &plan(&first, Some(&want())));
+    let second = after(&first, &plan(&first, Some(&desired_node())));
     assert_eq!(texts(&second), ["os=windows:NoSchedule"]);
-    assert_eq!(plan(&second, Some(&want())), NodePlan::default());
+    assert_eq!(plan(&second, Some(&desired_node())), NodePlan::default());
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn exactly_what_is_ours_is_taken_back() {
     let mut before = node("10.0.20348.1");
     before.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
     before.taints = vec![other_taint("a"), other_taint("b")];
-    let mut ours = after(&before, &plan(&before, Some(&want())));
+    let mut ours = after(&before, &plan(&before, Some(&desired_node())));
     assert_eq!(
         texts(&ours),
         ["a:NoSchedule", "b:NoSchedule", "os=windows:NoSchedule"]
@@ -131,7 +131,7 @@ fn what_stood_there_before_us_is_not_ours() {
         value: Some("windows".into()),
         ..other_taint("os")
     }];
-    assert!(plan(&before, Some(&want())).is_empty());
+    assert!(plan(&before, Some(&desired_node())).is_empty());
     assert!(plan(&before, None).is_empty());
 }
 
@@ -142,7 +142,7 @@ fn another_value_of_our_taint_is_reported_and_never_overwritten() {
         value: Some("Windows".into()),
         ..other_taint("os")
     }];
-    let plan = plan(&node, Some(&want()));
+    let plan = plan(&node, Some(&desired_node()));
     assert!(plan.taints.is_none());
     assert!(
         plan.remains[0].contains("os=Windows:NoSchedule, which is not Transom's"),
@@ -152,12 +152,12 @@ fn another_value_of_our_taint_is_reported_and_never_overwritten() {
 
 #[test]
 fn report_sets_no_taint_and_says_what_is_missing() {
-    let want = Want {
+    let desired = DesiredNode {
         mode: TaintMode::Report,
         cleared: BTreeSet::new(),
-        ..want()
+        ..desired_node()
     };
-    let plan = plan(&node("10.0.20348.1"), Some(&want));
+    let plan = plan(&node("10.0.20348.1"), Some(&desired));
     assert!(plan.taints.is_none() && plan.waiting.is_empty());
     assert_eq!(
         plan.remains,
@@ -167,58 +167,58 @@ fn report_sets_no_taint_and_says_what_is_missing() {
 
 #[test]
 fn a_taint_waits_until_it_hurts_no_workload() {
-    let want = Want {
+    let desired = DesiredNode {
         cleared: BTreeSet::new(),
-        ..want()
+        ..desired_node()
     };
-    let plan = plan(&node("10.0.20348.1"), Some(&want));
+    let plan = plan(&node("10.0.20348.1"), Some(&desired));
     assert!(plan.taints.is_none());
     assert_eq!(plan.waiting, [Taint::no_schedule("os", "windows")]);
 }
 
 #[test]
 fn after_three_reversals_it_is_contested_until_the_policy_changes() {
-    let mut want = want();
+    let mut desired = desired_node();
     let mut now = node("10.0.20348.1");
     for round in 0..MOST_REVERSALS {
-        let plan = plan(&now, Some(&want));
+        let plan = plan(&now, Some(&desired));
         assert!(plan.contested.is_empty(), "round {round}");
         now = after(&now, &plan);
         assert_eq!(texts(&now), ["os=windows:NoSchedule"], "round {round}");
         now.taints.clear();
     }
-    let given_in = plan(&now, Some(&want));
-    assert_eq!(given_in.contested, want.taints);
+    let given_in = plan(&now, Some(&desired));
+    assert_eq!(given_in.contested, desired.taints);
     assert!(given_in.taints.is_none());
     now = after(&now, &given_in);
     // Nothing more is written, whichever replica leads.
-    let quiet = plan(&now, Some(&want));
-    assert!(quiet.is_empty() && quiet.contested == want.taints);
-    want.generation = 2;
-    now = after(&now, &plan(&now, Some(&want)));
+    let quiet = plan(&now, Some(&desired));
+    assert!(quiet.is_empty() && quiet.contested == desired.taints);
+    desired.generation = 2;
+    now = after(&now, &plan(&now, Some(&desired)));
     assert_eq!(texts(&now), ["os=windows:NoSchedule"]);
-    assert!(plan(&now, Some(&want)).is_empty());
+    assert!(plan(&now, Some(&desired)).is_empty());
 }
 
 #[test]
 fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replaces_it() {
     let first = node("10.0.20348.1");
-    let ours = after(&first, &plan(&first, Some(&want())));
-    let none = Want {
+    let ours = after(&first, &plan(&first, Some(&desired_node())));
+    let none = DesiredNode {
         taints: Vec::new(),
-        ..want()
+        ..desired_node()
     };
     assert_eq!(
         texts(&after(&ours, &plan(&ours, Some(&none)))),
         Vec::<String>::new()
     );
-    let other = Want {
+    let other = DesiredNode {
         taints: vec![Taint::no_schedule("os", "Windows")],
-        ..want()
+        ..desired_node()
     };
     // What was known of the one says nothing of the other.
     assert!(plan(&ours, Some(&other)).taints.is_none());
-    let other = Want {
+    let other = DesiredNode {
         cleared: other.taints.iter().cloned().collect(),
         ..other
     };
@@ -227,7 +227,7 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
         ["os=Windows:NoSchedule"]
     );
     // In Report nothing of the taints is written, in either direction.
-    let report = Want {
+    let report = DesiredNode {
         mode: TaintMode::Report,
         cleared: BTreeSet::new(),
         ..none
@@ -258,12 +258,12 @@ fn odd_nodes_are_reported_and_not_written() {
             "its kubelet reports \"linux\"",
         ),
     ];
-    let want = Want {
+    let desired = DesiredNode {
         taints: Vec::new(),
-        ..want()
+        ..desired_node()
     };
     for (node, says) in odd {
-        let plan = plan(&node, Some(&want));
+        let plan = plan(&node, Some(&desired));
         assert!(plan.is_empty(), "{node:?}");
         assert!(
             plan.remains.iter().any(|text| text.contains(says)),
@@ -274,7 +274,7 @@ fn odd_nodes_are_reported_and_not_written() {
         deleting: true,
         ..node("10.0.20348.1")
     };
-    assert_eq!(super::plan(&deleting, Some(&want)), NodePlan::default());
+    assert_eq!(super::plan(&deleting, Some(&desired)), NodePlan::default());
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn labels_of_the_kubelet_are_reported_and_not_written() {
     let mut node = node("10.0.20348.1");
     node.labels.insert(OS_LABEL.into(), "linux".into());
     node.labels.remove(ARCH_LABEL);
-    let plan = plan(&node, Some(&want()));
+    let plan = plan(&node, Some(&desired_node()));
     assert!(!plan.labels.contains_key(OS_LABEL) && !plan.labels.contains_key(ARCH_LABEL));
     assert_eq!(plan.remains.len(), 2, "{plan:?}");
 }
@@ -290,9 +290,9 @@ fn labels_of_the_kubelet_are_reported_and_not_written() {
 #[test]
 fn a_node_that_is_windows_no_longer_gives_back_what_is_ours() {
     let first = node("10.0.20348.1");
-    let mut ours = after(&first, &plan(&first, Some(&want())));
+    let mut ours = after(&first, &plan(&first, Some(&desired_node())));
     ours.operating_system = "linux".into();
-    let back = after(&ours, &plan(&ours, Some(&want())));
+    let back = after(&ours, &plan(&ours, Some(&desired_node())));
     assert_eq!((back.owned.as_deref(), texts(&back).len()), (None, 0));
     assert!(!back.labels.contains_key(RESTRICTED_BUILD_LABEL));
     assert_eq!(
@@ -312,8 +312,8 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
         ..other_taint("os")
     }];
     node.owned = Some("{{{".into());
-    let plan_of_want = plan(&node, Some(&want()));
-    let lost = |plan: &NodePlan| matches!(plan.changes.last(), Some(Change::AnnotationLost(_)));
+    let plan_of_want = plan(&node, Some(&desired_node()));
+    let lost = |plan: &NodePlan| matches!(plan.changes.last(), Some(NodeChange::AnnotationLost(_)));
     assert!(
         lost(&plan_of_want) && plan_of_want.changes.len() == 1,
         "{plan_of_want:?}"
@@ -321,13 +321,13 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     let mended = after(&node, &plan_of_want);
     assert_eq!((&mended.taints, &mended.labels), (&node.taints, &node.labels));
     // No kubelet can write the mirror, and it says what Transom writes there: it is still Transom's.
-    let owned = Owned::of(&mended).unwrap();
+    let owned = NodeOwnership::of(&mended).unwrap();
     assert_eq!((owned.labels.len(), owned.taints.len()), (1, 0), "{owned:?}");
     assert!(owned.labels.contains_key(RESTRICTED_BUILD_LABEL));
     for plan in [
         plan(&node, None),
         plan(&mended, None),
-        plan_to_take_back(&node, Keep::default()),
+        plan_revert(&node, KeepOptions::default()),
     ] {
         let left = after(&node, &plan);
         assert!(!left.labels.contains_key(RESTRICTED_BUILD_LABEL), "{plan:?}");
@@ -347,23 +347,23 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
         value: Some("db".into()),
         ..other_taint("dedicated")
     };
-    let forged = Owned {
+    let forged = NodeOwnership {
         policy: "windows".into(),
         taints: vec![Taint::no_schedule("dedicated", "db")],
-        ..Owned::default()
+        ..NodeOwnership::default()
     };
     let windows = node("10.0.20348.1");
     let mut linux = node("6.1.0");
     linux.operating_system = "linux".into();
     linux.labels.insert(OS_LABEL.into(), "linux".into());
     // The proof of what really is ours does not prove anything else.
-    let ours = after(&windows, &plan(&windows, Some(&want())));
+    let ours = after(&windows, &plan(&windows, Some(&desired_node())));
     for mut node in [linux, windows, ours] {
         let others = texts(&node);
         node.taints.push(dedicated.clone());
         node.owned = forged.to_annotation();
-        for want in [Some(want()), None] {
-            let plan = plan(&node, want.as_ref());
+        for desired in [Some(desired_node()), None] {
+            let plan = plan(&node, desired.as_ref());
             let left = after(&node, &plan);
             assert!(left.taints.contains(&dedicated), "{plan:?}");
             assert!(
@@ -372,12 +372,12 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
             );
             assert!(!left.owned.unwrap_or_default().contains("dedicated"), "{plan:?}");
             assert!(
-                matches!(plan.changes.last(), Some(Change::AnnotationLost(_))),
+                matches!(plan.changes.last(), Some(NodeChange::AnnotationLost(_))),
                 "{plan:?}"
             );
         }
         assert!(
-            after(&node, &plan_to_take_back(&node, Keep::default()))
+            after(&node, &plan_revert(&node, KeepOptions::default()))
                 .taints
                 .contains(&dedicated)
         );
@@ -387,7 +387,7 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
 #[test]
 fn the_proof_is_written_with_the_taints_and_goes_with_them() {
     let first = node("10.0.20348.1");
-    let plan_of_first = plan(&first, Some(&want()));
+    let plan_of_first = plan(&first, Some(&desired_node()));
     let patch = plan_of_first.patch(&first).unwrap();
     assert!(patch["metadata"]["labels"][PROOF_LABEL].is_string(), "{patch}");
     let ours = after(&first, &plan_of_first);
@@ -396,8 +396,8 @@ fn the_proof_is_written_with_the_taints_and_goes_with_them() {
     let mut robbed = ours.clone();
     robbed.owned = None;
     for plan in [
-        plan(&robbed, Some(&want())),
-        plan_to_take_back(&robbed, Keep::default()),
+        plan(&robbed, Some(&desired_node())),
+        plan_revert(&robbed, KeepOptions::default()),
     ] {
         let left = after(&robbed, &plan);
         assert_eq!(
@@ -411,7 +411,7 @@ fn the_proof_is_written_with_the_taints_and_goes_with_them() {
 fn five_hundred_taints_of_others_stay_in_their_order() {
     let mut node = node("10.0.20348.1");
     node.taints = (0..500).map(|i| other_taint(&format!("t{i}"))).collect();
-    let with = after(&node, &plan(&node, Some(&want())));
+    let with = after(&node, &plan(&node, Some(&desired_node())));
     assert_eq!((with.taints.len(), &with.taints[..500]), (501, &node.taints[..]));
     assert_eq!(after(&with, &plan(&with, None)).taints, node.taints);
 }
@@ -419,25 +419,25 @@ fn five_hundred_taints_of_others_stay_in_their_order() {
 #[test]
 fn a_mirror_that_the_policy_wants_no_more_goes_and_the_build_label_stays() {
     let first = node("10.0.20348.1");
-    let ours = after(&first, &plan(&first, Some(&want())));
-    let want = Want {
+    let ours = after(&first, &plan(&first, Some(&desired_node())));
+    let desired = DesiredNode {
         labels: NodeLabels {
             kubelet: KubeletLabel::Disabled,
             node_restriction: Management::Disabled,
         },
-        ..want()
+        ..desired_node()
     };
-    let less = after(&ours, &plan(&ours, Some(&want)));
+    let less = after(&ours, &plan(&ours, Some(&desired)));
     assert!(!less.labels.contains_key(RESTRICTED_BUILD_LABEL) && less.labels.contains_key(BUILD_LABEL));
-    assert!(plan(&less, Some(&want)).is_empty());
+    assert!(plan(&less, Some(&desired)).is_empty());
 }
 
 #[test]
 fn protected_taints_are_never_set() {
-    let want = Want {
+    let desired = DesiredNode {
         taints: vec![Taint::no_schedule("node.kubernetes.io/unschedulable", "")],
-        ..want()
+        ..desired_node()
     };
-    let plan = plan(&node("10.0.20348.1"), Some(&want));
+    let plan = plan(&node("10.0.20348.1"), Some(&desired));
     assert!(plan.taints.is_none() && plan.remains[0].contains("belongs to Kubernetes"));
 }

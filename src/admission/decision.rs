@@ -1,0 +1,204 @@
+//! What is answered to one object: denied, patched or allowed, with which words. `/mutate` and `/validate` differ here.
+
+use std::cell::OnceCell;
+
+use jiff::civil::Date;
+
+use super::annotations;
+use super::audit_record::Phase;
+use super::managed_fields::{ManagedFields, injector};
+use super::message::{self, AddedFields, DenialMessage};
+use super::request::Request;
+use super::response::{Denial, ReviewDecision};
+use crate::engine::{Decision, Evaluation};
+use crate::model::edit::Edit;
+use crate::model::json::exists;
+use crate::model::object::Object;
+use crate::model::os;
+use crate::model::path::Path;
+use crate::model::policy::{Action, Policy};
+use crate::model::requester::Origin;
+use crate::model::root_owner::root_owner;
+use crate::model::severity::Class;
+use crate::rules::Finding;
+
+/// One object in one phase, with what was found: what is answered follows from it.
+pub struct ReviewContext<'j> {
+    pub phase: Phase,
+    pub request: &'j Request<'j>,
+    pub subject: &'j Object<'j>,
+    pub evaluation: &'j Evaluation,
+    pub policy: &'j Policy,
+    pub today: Date,
+    owners: OnceCell<ManagedFields<'j>>,
+}
+
+impl<'j> ReviewContext<'j> {
+    /// An object that was inspected.
+    pub fn new(
+        phase: Phase,
+        request: &'j Request<'j>,
+        subject: &'j Object<'j>,
+        evaluation: &'j Evaluation,
+        policy: &'j Policy,
+        today: Date,
+    ) -> Self {
+        ReviewContext {
+            phase,
+            request,
+            subject,
+            evaluation,
+            policy,
+            today,
+            owners: OnceCell::new(),
+        }
+    }
+
+    /// Who owns which fields of the object: read where that is asked, once.
+    fn owners(&self) -> &ManagedFields<'j> {
+        self.owners
+            .get_or_init(|| ManagedFields::of(self.subject.meta.managed_fields))
+    }
+
+    /// What is answered.
+    pub fn decide(&self) -> ReviewDecision<'j> {
+        let mut decide = match self.phase {
+            Phase::Mutate => self.mutate(),
+            Phase::Validate => self.validate(),
+        };
+        if !decide.annotations.is_empty() {
+            let decision = decide.decision().as_str().to_owned();
+            decide.annotations.insert(0, ("decision", decision));
+            let Object { kind, meta, .. } = self.subject;
+            let owner = root_owner(*kind, meta, self.today).unwrap_or_default();
+            annotations::add(&mut decide.annotations, "owner", &owner);
+            if self.owner_is_not_trusted() {
+                decide.annotations.push(("owner-trust", "not-trusted".to_owned()));
+            }
+            decide.annotations.push(annotations::schema());
+        }
+        decide
+    }
+
+    /// Whether more would have passed if the requester were known as the controller of the object's owner.
+    fn owner_is_not_trusted(&self) -> bool {
+        let is_refused = |finding: &Finding| finding.enforced_action > Action::Audit;
+        self.subject.made_by == Origin::Unproven && self.evaluation.of_the_owner().any(is_refused)
+    }
+
+    /// Denies only what the API server would refuse next; it would show the user none of the other findings.
+    fn mutate(&self) -> ReviewDecision<'j> {
+        let evaluation = self.evaluation;
+        if self.is_refused_next(|finding| finding.action) {
+            return ReviewDecision {
+                denial: Some(self.denial()),
+                annotations: annotations::of_findings(evaluation, self.policy, true),
+                ..ReviewDecision::default()
+            };
+        }
+        let mut annotations = annotations::of_edits(evaluation, self.policy);
+        // The API server refuses it before `/validate` could say that we would have.
+        if self.evaluation.would_deny().next().is_some()
+            && self.is_refused_next(|finding| finding.enforced_action)
+        {
+            if annotations.is_empty() {
+                annotations = annotations::of_findings(evaluation, self.policy, false);
+            } else {
+                annotations.push(("would-deny", annotations::would_deny(evaluation)));
+            }
+        }
+        ReviewDecision {
+            denial: None,
+            patch: &evaluation.edits,
+            warnings: message::removed(self.subject, evaluation).into_iter().collect(),
+            annotations,
+        }
+    }
+
+    fn validate(&self) -> ReviewDecision<'j> {
+        let denied = self.evaluation.decision() == Decision::Deny;
+        let silent = self.evaluation.findings.is_empty()
+            && matches!(
+                self.evaluation.inference.verdict,
+                os::Verdict::Linux | os::Verdict::Unknown
+            );
+        ReviewDecision {
+            denial: denied.then(|| self.denial()),
+            patch: &[],
+            warnings: if denied {
+                Vec::new()
+            } else {
+                message::warnings(self.subject, self.evaluation, &self.added())
+            },
+            annotations: if silent {
+                Vec::new()
+            } else {
+                annotations::of_findings(self.evaluation, self.policy, denied)
+            },
+        }
+    }
+
+    /// Whether the API server is about to refuse what a finding with action Deny is about, in a field that is owned.
+    fn is_refused_next(&self, action: fn(&Finding) -> Action) -> bool {
+        let mut denials = self
+            .evaluation
+            .open()
+            .filter(|finding| action(finding) == Action::Deny)
+            .peekable();
+        if denials.peek().is_none() {
+            return false;
+        }
+        let takes_back =
+            |edit: &Edit| matches!(edit, Edit::Remove(path) if *path == Path::of(&["spec", "os"]));
+        let says_windows = !self.evaluation.edits.iter().any(takes_back)
+            && self
+                .subject
+                .pod()
+                .is_some_and(|pod| pod.os_name() == Some("windows"));
+        denials.any(|finding| {
+            let refused = finding.class == Class::ApiAlways || (finding.class == Class::Api && says_windows);
+            refused && self.owners().owns(&finding.path)
+        })
+    }
+
+    fn denial(&self) -> Denial<'j> {
+        Denial::Found(DenialMessage {
+            subject: self.subject,
+            evaluation: self.evaluation,
+            added: self.added(),
+            is_update: &*self.request.operation == "UPDATE",
+            distrusts_owner: self.owner_is_not_trusted(),
+        })
+    }
+
+    /// The findings of fields that another webhook added: they say so.
+    fn added(&self) -> AddedFields {
+        /// Looking a field up reads the object once more; a person needs no more than this many.
+        const MOST: usize = 50;
+        /// In a larger review, in bytes, looking up takes longer than who added the field is worth.
+        const LARGEST: usize = 256 << 10;
+        // Best practices speak of what is missing; no webhook added that.
+        let may_be_added =
+            |finding: &Finding| finding.action >= Action::Warn && finding.class != Class::BestPractice;
+        if self.request.body.len() > LARGEST || !self.evaluation.open().any(may_be_added) {
+            return AddedFields::default();
+        }
+        let object = OnceCell::new();
+        let is_there = |path: &Path| exists(object.get_or_init(|| self.request.object_text()), path);
+        let is_added = |finding: &Finding| {
+            may_be_added(finding) && !self.owners().owns(&finding.path) && is_there(&finding.path)
+        };
+        let findings: Vec<usize> = (self.evaluation.findings.iter().enumerate().take(MOST))
+            .filter(|(_, finding)| is_added(finding))
+            .map(|(index, _)| index)
+            .collect();
+        if findings.is_empty() {
+            return AddedFields::default();
+        }
+        let by = injector(self.subject).map_or(String::new(), |name| format!(", probably by {name}"));
+        AddedFields {
+            findings,
+            words: format!(" (added in admission{by})"),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Ownership: who wrote a field, by `managedFields`. What no manager owns was added in admission, by another webhook.
+
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::model::facts::SCC_ANNOTATION;
+use crate::model::json::write_string;
+use crate::model::json_types::Str;
+use crate::model::object::Object;
+use crate::model::path::{Path, Segment};
+
+/// Who owns which fields of an object.
+pub struct ManagedFields<'a> {
+    managers: Vec<ManagedFieldsEntry<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ManagedFieldsEntry<'a> {
+    #[serde(default, borrow)]
+    fields_v1: FieldTree<'a>,
+}
+
+/// A tree of `fieldsV1`; what is no object is a leaf.
+#[derive(Default)]
+struct FieldTree<'a>(Vec<(Str<'a>, FieldTree<'a>)>);
+
+impl<'a> ManagedFields<'a> {
+    /// Reads `metadata.managedFields`. An object without any, or with some that do not parse, is its author's own.
+    pub fn of(managed_fields: Option<&'a RawValue>) -> Self {
+        let managers = managed_fields.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        ManagedFields {
+            managers: managers.unwrap_or_default(),
+        }
+    }
+
+    /// Whether some field manager owns the field, or what it stands in as a whole.
+    pub fn owns(&self, path: &Path) -> bool {
+        let owns = |entry: &ManagedFieldsEntry<'_>| entry.fields_v1.covers(path.segments());
+        self.managers.is_empty() || self.managers.iter().any(owns)
+    }
+}
+
+impl FieldTree<'_> {
+    /// Whether the tree has a path in it. A leaf owns everything below it, but for one of [`STRUCTS`]. Items that are told apart by something else
+    /// than a name (`mountPath`, `containerPort`) count as owned with their list.
+    fn covers(&self, path: &[Segment]) -> bool {
+        let Some((segment, rest)) = path.split_first() else {
+            return true;
+        };
+        if self.0.is_empty() {
+            return true;
+        }
+        let next = match segment {
+            Segment::Field(name) => self.find(|key| key.strip_prefix("f:") == Some(name)),
+            Segment::Key(name) => self.find(|key| key.strip_prefix("f:") == Some(name)),
+            Segment::Item(_, Some(name)) => {
+                const BY_NAME: &str = "k:{\"name\":";
+                if self.find(|key| key.starts_with(BY_NAME)).is_none() {
+                    return true;
+                }
+                let mut of_item = BY_NAME.to_owned();
+                write_string(&mut of_item, name);
+                of_item.push('}');
+                self.find(|key| key == of_item)
+            }
+            Segment::Item(_, None) => return true,
+        };
+        let is_struct = matches!(segment, Segment::Field(name) if STRUCTS.contains(name));
+        let is_empty_struct = |next: &Self| next.0.is_empty() && is_struct && !rest.is_empty();
+        next.is_some_and(|next| !is_empty_struct(next) && next.covers(rest))
+    }
+
+    fn find(&self, is: impl Fn(&str) -> bool) -> Option<&Self> {
+        let mut members = self.0.iter().rev();
+        members.find(|(key, _)| is(key)).map(|(_, below)| below)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for FieldTree<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Below;
+        impl<'de> Visitor<'de> for Below {
+            type Value = FieldTree<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("anything")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FieldTree<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(FieldTree(members))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<FieldTree<'de>, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(FieldTree::default())
+            }
+            fn visit_unit<E>(self) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
+            }
+            fn visit_str<E>(self, _: &str) -> Result<FieldTree<'de>, E> {
+                Ok(FieldTree::default())
+            }
+        }
+        deserializer.deserialize_any(Below)
+    }
+}
+
+/// What a manager owns as a leaf where it wrote it empty (`securityContext: {}`, which the API server puts into each pod by
+/// itself): each field below has an owner of its own.
+const STRUCTS: [&str; 8] = [
+    "securityContext",
+    "windowsOptions",
+    "resources",
+    "emptyDir",
+    "lifecycle",
+    "affinity",
+    "nodeAffinity",
+    "dnsConfig",
+];
+
+/// The injector whose signature the pod carries, where it is one that people know.
+pub fn injector(subject: &Object<'_>) -> Option<&'static str> {
+    const ANNOTATIONS: [(&str, &str); 7] = [
+        (SCC_ANNOTATION, "a SecurityContextConstraints of OpenShift"),
+        ("sidecar.istio.io/status", "Istio"),
+        ("linkerd.io/proxy-version", "Linkerd"),
+        ("dapr.io/enabled", "Dapr"),
+        ("vault.hashicorp.com/agent-inject-status", "Vault"),
+        ("consul.hashicorp.com/connect-inject-status", "Consul"),
+        ("policies.kyverno.io/last-applied-patches", "Kyverno"),
+    ];
+    const CONTAINERS: [(&str, &str); 6] = [
+        ("istio-proxy", "Istio"),
+        ("istio-init", "Istio"),
+        ("linkerd-proxy", "Linkerd"),
+        ("daprd", "Dapr"),
+        ("vault-agent", "Vault"),
+        ("consul-dataplane", "Consul"),
+    ];
+    let template = subject.template()?;
+    let by_annotation = ANNOTATIONS
+        .iter()
+        .find(|(key, _)| template.meta.annotations.get(key).is_some());
+    let by_container = || {
+        CONTAINERS.iter().find(|(name, _)| {
+            template
+                .spec
+                .visit_containers()
+                .any(|(_, _, c)| *c.name == **name)
+        })
+    };
+    by_annotation.or_else(by_container).map(|(_, injector)| *injector)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(fields: &str) -> Box<RawValue> {
+        RawValue::from_string(format!(r#"[{{"manager": "kubectl", "fieldsV1": {fields}}}]"#)).unwrap()
+    }
+
+    #[test]
+    fn a_field_is_owned_by_the_manager_that_applied_it() {
+        let entries = entries(
+            r#"{"f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:securityContext": {"f:runAsUser": {}}}}, "f:tolerations": {}}}"#,
+        );
+        let owner = ManagedFields::of(Some(&entries));
+        let containers = Path::of(&["spec", "containers"]);
+        let field = |name: &str| {
+            containers
+                .clone()
+                .named_item(0, name)
+                .fields(&["securityContext", "runAsUser"])
+        };
+        assert!(owner.owns(&field("web")));
+        assert!(!owner.owns(&field("istio-proxy")));
+        assert!(
+            !owner.owns(
+                &containers
+                    .clone()
+                    .named_item(0, "web")
+                    .fields(&["securityContext", "privileged"])
+            )
+        );
+        assert!(owner.owns(&Path::of(&["spec", "tolerations"]).item(0)));
+        assert!(ManagedFields::of(None).owns(&field("anything")));
+    }
+
+    #[test]
+    fn an_empty_object_of_the_author_does_not_own_what_others_put_into_it() {
+        let entries = entries(
+            r#"{"f:spec": {"f:securityContext": {}, "f:nodeSelector": {}, "f:containers":
+                {"k:{\"name\":\"web\"}": {".": {}, "f:resources": {}, "f:securityContext":
+                    {".": {}, "f:capabilities": {}}}}}}"#,
+        );
+        let owner = ManagedFields::of(Some(&entries));
+        let of_pod = |fields: &[&'static str]| Path::of(&["spec"]).fields(fields);
+        let of_web = |fields: &[&'static str]| of_pod(&["containers"]).named_item(0, "web").fields(fields);
+        for (path, owned) in [
+            (of_pod(&["securityContext"]), true),
+            (of_pod(&["securityContext", "fsGroup"]), false),
+            (of_pod(&["nodeSelector"]).key("disk"), true),
+            (of_web(&["resources"]), true),
+            (of_web(&["resources", "limits"]), false),
+            (of_web(&["securityContext", "runAsUser"]), false),
+            (of_web(&["securityContext", "capabilities"]), true),
+            // A list or an object that is written as a whole.
+            (of_web(&["securityContext", "capabilities", "drop"]), true),
+        ] {
+            assert_eq!(owner.owns(&path), owned, "{path}");
+        }
+    }
+}

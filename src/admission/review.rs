@@ -1,0 +1,280 @@
+//! The judgement of one request: which objects are looked at, by which policy, and what is recorded of it.
+
+use std::borrow::Cow;
+
+use super::ReviewAnswer;
+use super::annotations;
+use super::audit_record::{AuditRecord, Phase};
+use super::decision::ReviewContext;
+use super::managed_fields::ManagedFields;
+use super::request::{Request, RequestObject, changes_nothing};
+use super::response::{Denial, ReviewDecision, encode};
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::engine::{Decision, Evaluation, evaluate, ratchet};
+use crate::model::debugger;
+use crate::model::facts::{Facts, SCC_ANNOTATION};
+use crate::model::mirror::Witness;
+use crate::model::object::{Editable, Object, ObjectError, ReviewStage};
+use crate::model::os::Verdict;
+use crate::model::path::Path;
+use crate::model::pod::PodSpec;
+use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
+use crate::model::requester::Origin;
+use crate::model::severity::Class;
+use crate::model::text::one_line;
+use crate::model::workload::Kind;
+
+/// What a review is judged by.
+#[derive(Clone, Copy)]
+pub struct AdmissionContext<'c> {
+    /// What is known of the cluster and the day.
+    pub facts: &'c Facts,
+    /// The policies.
+    pub policies: &'c PolicySet,
+}
+
+/// Judges one request.
+pub fn review_request(
+    phase: Phase,
+    mut request: Request<'_>,
+    context: &AdmissionContext<'_>,
+) -> ReviewAnswer {
+    let mut record = AuditRecord::of(phase, &request);
+    let object = request.object.take();
+    let Some(kind) = request.reviewed_kind() else {
+        return answer(&request, ReviewDecision::default(), record);
+    };
+    let policy = policy_for(&request, context);
+    record.set_policy(&policy.name);
+    if does_nothing(&policy) {
+        return answer(&request, ReviewDecision::default(), record);
+    }
+    let Some(object) = object else {
+        return reject_unreadable(kind, &request, "the request carries no object", &policy, record);
+    };
+    if let ("UPDATE", RequestObject::Raw(object)) = (&*request.operation, &object)
+        && changes_nothing(object, request.old_object)
+    {
+        return answer(&request, ReviewDecision::default(), record);
+    }
+    let mut subject = match parse(phase, kind, &request, object) {
+        Ok(subject) => subject,
+        Err(error) => return reject_unreadable(kind, &request, &error.to_string(), &policy, record),
+    };
+    recognise_requester(&mut subject, &request, &policy);
+    let evaluation = evaluate_as_written(&mut subject, phase, &request, context.facts, &policy);
+    let ruling = ReviewContext::new(
+        phase,
+        &request,
+        &subject,
+        &evaluation,
+        &policy,
+        context.facts.today,
+    )
+    .decide();
+    record.set_name(subject.meta.display_name());
+    record.labels.decision = ruling.decision().as_str();
+    record.warned = !ruling.warnings.is_empty();
+    record.verdict = Some(evaluation.inference.verdict);
+    record.rules = annotations::reported(&evaluation)
+        .map(|finding| finding.rule.name)
+        .collect();
+    answer(&request, ruling, record)
+}
+
+/// Finds out what the requester proves of an object: that a controller made it, or that it is a mirror pod.
+fn recognise_requester(subject: &mut Object<'_>, request: &Request<'_>, policy: &Policy) {
+    let (user, groups) = (&*request.user_info.username, &request.user_info.groups.0);
+    subject.made_by = Origin::requester(subject.owner_kind(), user, &policy.controllers);
+    subject.is_mirror = subject.is_mirror_by(&Witness::Requester { user, groups });
+}
+
+/// The answer to a request, with what there is to log of it.
+fn answer(request: &Request<'_>, ruling: ReviewDecision<'_>, mut record: AuditRecord) -> ReviewAnswer {
+    let body = encode(&request.uid, &ruling);
+    record.annotations = ruling.annotations;
+    ReviewAnswer { body, record }
+}
+
+/// The policy that counts for a request.
+pub(super) fn policy_for<'c>(request: &Request<'_>, context: &AdmissionContext<'c>) -> Cow<'c, Policy> {
+    let namespace = context.facts.namespaces.get(&*request.namespace);
+    context.policies.effective(&PolicyQuery {
+        namespace: &request.namespace,
+        labels: namespace.map(|namespace| &namespace.labels),
+        user: &request.user_info.username,
+        groups: &request.user_info.groups,
+        today: context.facts.today,
+    })
+}
+
+/// Whether nothing would come of a judgement by this policy.
+fn does_nothing(policy: &Policy) -> bool {
+    policy.validation == Action::Disabled
+        && policy.placement == PlacementMode::Disabled
+        && matches!(policy.ignored_fields, IgnoredFields::Deny | IgnoredFields::Warn)
+}
+
+/// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
+fn reject_unreadable(
+    kind: Kind,
+    request: &Request<'_>,
+    why: &str,
+    policy: &Policy,
+    mut record: AuditRecord,
+) -> ReviewAnswer {
+    let denies = policy.validation == Action::Deny;
+    let decision = if denies { Decision::Deny } else { Decision::Allow };
+    let ruling = ReviewDecision {
+        denial: denies
+            .then(|| Denial::Unreadable(format!("transom cannot read this {kind}: {}", one_line(why)))),
+        annotations: annotations::of_unevaluated(decision, &format!("unreadable: {why}"), Some(policy)),
+        ..ReviewDecision::default()
+    };
+    record.labels.decision = decision.as_str();
+    answer(request, ruling, record)
+}
+
+pub(super) fn parse<'a>(
+    phase: Phase,
+    kind: Kind,
+    request: &Request<'a>,
+    object: RequestObject<'a>,
+) -> Result<Box<Object<'a>>, ObjectError> {
+    let stage = if phase == Phase::Mutate {
+        ReviewStage::Written
+    } else {
+        ReviewStage::Stored
+    };
+    let mut subject = match object {
+        RequestObject::Read(subject) => subject,
+        RequestObject::Raw(object) => Box::new(Object::parse(kind, object.get(), stage)?),
+    };
+    subject.stage = stage;
+    if !request.namespace.is_empty() {
+        subject.namespace = request.namespace.clone();
+    }
+    subject.editable = match (phase, &*request.operation, &*request.sub_resource) {
+        (Phase::Mutate, "CREATE", "") if kind == Kind::Pod => Editable::Pod,
+        (Phase::Mutate, "UPDATE", "ephemeralcontainers") => Editable::EphemeralContainers,
+        _ => Editable::Nothing,
+    };
+    // Who owns which fields takes time to read: of few pods that is asked.
+    if debugger::is_labelled(&subject.meta) {
+        let owners = ManagedFields::of(subject.meta.managed_fields);
+        subject.find_debugger(|path| owners.owns(path));
+    }
+    Ok(subject)
+}
+
+/// Inspects an object; where we stand in the way of the other webhooks, as if our `spec.os.name` were not there, and where
+/// OpenShift stood in ours, as if its defaults were not.
+pub(super) fn evaluate_as_written(
+    subject: &mut Object<'_>,
+    phase: Phase,
+    request: &Request<'_>,
+    facts: &Facts,
+    policy: &Policy,
+) -> Evaluation {
+    let evaluation = evaluate_against_old(subject, phase, request, facts, policy);
+    subject.os_is_added = stands_in_the_way_of_others(subject, &evaluation, policy);
+    subject.added_fields = added_by_scc(subject, &evaluation, facts);
+    if !subject.os_is_added && subject.added_fields.is_empty() {
+        return evaluation;
+    }
+    evaluate_against_old(subject, phase, request, facts, policy)
+}
+
+/// What OpenShift's SecurityContextConstraints wrote into a Windows pod that did not say `spec.os.name: windows` when they
+/// were asked: they are asked before webhooks, and leave out only pods that say it.
+fn added_by_scc(subject: &Object<'_>, evaluation: &Evaluation, facts: &Facts) -> Vec<Path> {
+    let Some(template) = subject.template() else {
+        return Vec::new();
+    };
+    if subject.editable != Editable::Pod
+        || evaluation.inference.verdict != Verdict::Windows
+        || template.spec.os_name().is_some()
+        || template.meta.annotations.get(SCC_ANNOTATION).is_none()
+    {
+        return Vec::new();
+    }
+    let forbidden = evaluation
+        .findings
+        .iter()
+        .filter(|finding| finding.is_ignored_field());
+    let mut fields: Vec<Path> = forbidden
+        .filter(|finding| finding.class == Class::Api && finding.edit.is_some())
+        .map(|finding| finding.path.clone())
+        .collect();
+    // What Pod Security asks of a Windows pod too is not taken out where it asks.
+    let namespace = facts.namespaces.get(&*subject.namespace);
+    if namespace.is_some_and(|namespace| !namespace.is_restricted()) {
+        fields.extend(non_root(subject, &template.spec));
+    }
+    let owners = ManagedFields::of(subject.meta.managed_fields);
+    fields.retain(|field| !owners.owns(field));
+    fields
+}
+
+/// Where a pod says `runAsNonRoot: true`.
+fn non_root(subject: &Object<'_>, pod: &PodSpec<'_>) -> Vec<Path> {
+    const FIELD: &[&str] = &["securityContext", "runAsNonRoot"];
+    let spec = subject.spec_path();
+    let of_pod = pod
+        .security_context
+        .as_ref()
+        .and_then(|context| context.run_as_non_root);
+    let of_pod = (of_pod == Some(true)).then(|| spec.clone().fields(FIELD));
+    let of_containers = pod.visit_containers().filter_map(|(list, index, container)| {
+        let context = container.security_context.as_ref()?;
+        let item = spec
+            .clone()
+            .field(list.field())
+            .named_item(index, &container.name);
+        (context.run_as_non_root == Some(true)).then(|| item.fields(FIELD))
+    });
+    of_pod.into_iter().chain(of_containers).collect()
+}
+
+/// Inspects an object; on UPDATE, what its old self had as well cannot deny.
+fn evaluate_against_old(
+    subject: &Object<'_>,
+    phase: Phase,
+    request: &Request<'_>,
+    facts: &Facts,
+    policy: &Policy,
+) -> Evaluation {
+    let mut evaluation = evaluate(subject, facts, policy);
+    if &*request.operation == "UPDATE" && !evaluation.findings.is_empty() {
+        let old = request
+            .old_object
+            .and_then(|old| parse(phase, subject.kind, request, RequestObject::Raw(old)).ok());
+        if let Some(mut old) = old {
+            old.editable = Editable::Nothing;
+            recognise_requester(&mut old, request, policy);
+            ratchet::downgrade_existing(subject.kind, &mut evaluation, &evaluate(&old, facts, policy));
+        }
+    }
+    evaluation
+}
+
+/// Whether a pod would be refused for `spec.os.name`, which no author wrote: most likely we did, before another webhook
+/// added what the API server then refuses. Who wrote it takes time to tell, so that is asked last.
+fn stands_in_the_way_of_others(subject: &Object<'_>, evaluation: &Evaluation, policy: &Policy) -> bool {
+    let says_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
+    let is_refused = || {
+        // A rule that is off does not tell.
+        !policy.actions.is_empty()
+            || evaluation
+                .findings
+                .iter()
+                .any(|finding| finding.rule.class == Class::Api)
+    };
+    subject.editable == Editable::Pod
+        && says_windows
+        && is_refused()
+        && !ManagedFields::of(subject.meta.managed_fields).owns(&Path::of(&["spec", "os", "name"]))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,172 @@
+//! Foresight: what admission would answer if a stored object were created again as it stands, by the judgement of reviews.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::audit_record::Phase;
+use super::decision::ReviewContext;
+use super::managed_fields::ManagedFields;
+use super::request::{Request, RequestObject};
+use super::review::{AdmissionContext, evaluate_as_written, parse, policy_for};
+use crate::engine::{Evaluation, action_reason};
+use crate::model::edit::{Edit, to_json_patch};
+use crate::model::json::at;
+use crate::model::object::ObjectError;
+use crate::model::path::Path;
+use crate::model::policy::Policy;
+use crate::model::workload::Kind;
+use crate::rules::Finding;
+
+/// What would become of an object that is created.
+#[derive(Clone, Debug)]
+pub struct Simulation<'c> {
+    /// The policy that counts, for a requester who is in no exemption.
+    pub policy: Cow<'c, Policy>,
+    /// What the phase finds that answers last: `/mutate` where it denies, else `/validate`.
+    pub evaluation: Evaluation,
+    /// Why a finding does something else than its severity says, in the order of the findings.
+    pub because: Vec<Option<String>>,
+    /// The phase that denies it, where one does.
+    pub denied_in: Option<Phase>,
+    /// What `/mutate` changes.
+    pub edits: Vec<Edit>,
+    /// What `/mutate` would change besides, if what is in dry run were on.
+    pub would_edit: Vec<Edit>,
+    /// The findings that `/mutate` mends by these edits, or would.
+    pub mended: Vec<Finding>,
+}
+
+/// Judges a stored object as both phases would if its author created it again: without what its run has brought it, and for
+/// a requester of whom nothing is known.
+///
+/// # Errors
+/// The object is not what its kind says.
+pub fn simulate_create<'c>(
+    kind: Kind,
+    json: &str,
+    context: &AdmissionContext<'c>,
+) -> Result<Simulation<'c>, ObjectError> {
+    let unbound = if kind == Kind::Pod { unbind(json) } else { None };
+    let json = unbound.as_deref().unwrap_or(json);
+    let namespace = namespace_of(json);
+    let policy = policy_for(&request(&namespace, None), context);
+    let written = SimulatedPhase::of(Phase::Mutate, kind, json, &namespace, context, &policy)?;
+    let edits = written.evaluation.edits.clone();
+    let would_edit = written.evaluation.would_edit.clone();
+    if written.denied {
+        return Ok(Simulation {
+            evaluation: written.evaluation,
+            because: written.because,
+            denied_in: Some(Phase::Mutate),
+            edits: Vec::new(),
+            would_edit,
+            mended: Vec::new(),
+            policy,
+        });
+    }
+    let patched = apply(json, &edits);
+    let stored = patched.as_deref().unwrap_or(json);
+    let stored = SimulatedPhase::of(Phase::Validate, kind, stored, &namespace, context, &policy)?;
+    let is_mended = |finding: &Finding| {
+        let identity = finding.identity();
+        !finding.is_open() && (stored.evaluation.findings.iter()).all(|other| other.identity() != identity)
+    };
+    let mended = (written.evaluation.findings.into_iter())
+        .filter(is_mended)
+        .collect();
+    Ok(Simulation {
+        evaluation: stored.evaluation,
+        because: stored.because,
+        denied_in: stored.denied.then_some(Phase::Validate),
+        edits,
+        would_edit,
+        mended,
+        policy,
+    })
+}
+
+/// What one phase sees.
+struct SimulatedPhase {
+    evaluation: Evaluation,
+    because: Vec<Option<String>>,
+    denied: bool,
+}
+
+impl SimulatedPhase {
+    fn of(
+        phase: Phase,
+        kind: Kind,
+        json: &str,
+        namespace: &str,
+        context: &AdmissionContext<'_>,
+        policy: &Policy,
+    ) -> Result<Self, ObjectError> {
+        let raw: Result<&RawValue, _> = serde_json::from_str(json);
+        let raw = raw.map_err(|error| ObjectError {
+            path: ".".to_owned(),
+            reason: error.to_string(),
+        })?;
+        let request = request(namespace, Some(raw));
+        let mut subject = parse(phase, kind, &request, RequestObject::Raw(raw))?;
+        subject.is_mirror = context.facts.is_stored_mirror(&subject);
+        let evaluation = evaluate_as_written(&mut subject, phase, &request, context.facts, policy);
+        let decide = ReviewContext::new(
+            phase,
+            &request,
+            &subject,
+            &evaluation,
+            policy,
+            context.facts.today,
+        )
+        .decide();
+        let denied = decide.denial.is_some();
+        let why = |finding| action_reason(finding, &subject, policy);
+        Ok(SimulatedPhase {
+            because: evaluation.findings.iter().map(why).collect(),
+            denied,
+            evaluation,
+        })
+    }
+}
+
+/// The request of a requester of whom nothing is known.
+fn request<'r>(namespace: &'r str, object: Option<&'r RawValue>) -> Request<'r> {
+    Request {
+        namespace: namespace.into(),
+        operation: "CREATE".into(),
+        object: object.map(RequestObject::Raw),
+        ..Request::default()
+    }
+}
+
+fn namespace_of(json: &str) -> String {
+    let text = at(json, &["metadata", "namespace"]).unwrap_or_default();
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// A pod without the node that the scheduler bound it to; `None` where it is on none, or where its author named the node.
+fn unbind(json: &str) -> Option<String> {
+    const NODE: [&str; 2] = ["spec", "nodeName"];
+    at(json, &NODE)?;
+    let managed = at(json, &["metadata", "managedFields"]);
+    let managed: Option<&RawValue> = managed.and_then(|text| serde_json::from_str(text).ok());
+    // The binding leaves no trace among the managed fields; an object without any is its author's own.
+    if managed.is_some() && ManagedFields::of(managed).owns(&Path::of(&NODE)) {
+        return None;
+    }
+    let mut pod: Value = serde_json::from_str(json).ok()?;
+    pod.get_mut("spec")?.as_object_mut()?.remove("nodeName");
+    Some(pod.to_string())
+}
+
+/// The object with these edits in it; `None` where there are none.
+fn apply(json: &str, edits: &[Edit]) -> Option<String> {
+    if edits.is_empty() {
+        return None;
+    }
+    let mut object: Value = serde_json::from_str(json).ok()?;
+    json_patch::patch(&mut object, &to_json_patch(edits)).ok()?;
+    Some(object.to_string())
+}

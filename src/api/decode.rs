@@ -1,0 +1,366 @@
+//! Reading JSON into a type of ours, with everything that is wrong with it, where serde stops at the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::field_error::{FieldError, FieldStep, spell};
+use crate::model::text::cut;
+
+/// So many unknown fields are left out of one object before it is given up.
+const MOST_UNKNOWN_FIELDS: usize = 200;
+/// So many corrections are tried on one object before it is given up; each of them is read once more.
+const MOST_CORRECTIONS: usize = 200;
+
+/// What has been read.
+pub struct Decoded<T> {
+    /// The object; with problems only what is right with it, and nothing where that cannot be told.
+    pub read: Option<T>,
+    /// What is wrong with it, in no order.
+    pub problems: Vec<FieldError>,
+    /// The places that were corrected to be able to read on: what is found wrong there later is not the author's doing.
+    pub corrected: BTreeSet<Vec<FieldStep>>,
+}
+
+impl<T> Decoded<T> {
+    /// What is made of the object where there is nothing wrong with it; else everything that is.
+    pub fn then<M>(self, make: impl FnOnce(T) -> Result<M, Vec<FieldError>>) -> Result<M, Vec<FieldError>> {
+        let mut problems = self.problems;
+        match self.read.map(make) {
+            Some(Ok(made)) if problems.is_empty() => return Ok(made),
+            Some(Ok(_)) | None => {}
+            Some(Err(more)) => {
+                // What was put in the place of something wrong is not worth a word.
+                let is_new = |problem: &FieldError| !stands_below(&problem.path, self.corrected.iter());
+                problems.extend(more.into_iter().filter(is_new));
+            }
+        }
+        Err(problems)
+    }
+}
+
+/// Reads a value. With `left_out`, fields that are not known are left out and noted there; else they are a problem.
+pub fn read<T: DeserializeOwned>(
+    mut value: Value,
+    mut left_out: Option<&mut BTreeSet<String>>,
+) -> Decoded<T> {
+    let mut problems = Vec::new();
+    let mut tried: BTreeMap<Vec<FieldStep>, usize> = BTreeMap::new();
+    let mut corrections = 0;
+    let mut read = None;
+    while corrections < MOST_CORRECTIONS {
+        let error = match serde_path_to_error::deserialize::<_, T>(&value) {
+            Ok(right) => {
+                read = Some(right);
+                break;
+            }
+            Err(error) => error,
+        };
+        let (place, message) = (places(error.path()), error.inner().to_string());
+        if message.starts_with("unknown field")
+            && let Some(unknown) = left_out.as_deref_mut()
+            && unknown.len() < MOST_UNKNOWN_FIELDS
+            && remove(&mut value, &place)
+        {
+            unknown.insert(spell(&place));
+            continue;
+        }
+        corrections += 1;
+        // serde asks for the text first, and names what there is only then.
+        let found = at(&value, &place);
+        if message.ends_with("expected string or map") && !found.is_some_and(Value::is_string) {
+            let text = found.map(Value::to_string).unwrap_or_default();
+            if put(&mut value, &place, Value::String(text)) {
+                continue;
+            }
+        }
+        let problem = problem(&place, &message, at(&value, &place));
+        let place = problem.path.clone();
+        if !stands_below(&place, tried.keys()) {
+            problems.push(problem);
+        }
+        let times = tried.entry(place.clone()).or_default();
+        if !correct(&mut value, &place, *times) {
+            break;
+        }
+        *times += 1;
+    }
+    Decoded {
+        read,
+        problems,
+        corrected: tried.into_keys().collect(),
+    }
+}
+
+/// What serde says, as a problem: of a field that is missing at the field, else where it stumbled.
+fn problem(place: &[FieldStep], error: &str, found: Option<&Value>) -> FieldError {
+    let mut path = place.to_vec();
+    let message = if let Some(field) = missing_field(error) {
+        path.push(FieldStep::Key(field.to_owned()));
+        format!(
+            "{}: the field \"{field}\" is missing; it has no default",
+            spell(place)
+        )
+    } else {
+        explain(place, error, found)
+    };
+    FieldError { path, message }
+}
+
+/// Whether a place is one of these, or below one of them.
+fn stands_below<'p>(place: &[FieldStep], mut places: impl Iterator<Item = &'p Vec<FieldStep>>) -> bool {
+    places.any(|other| place.starts_with(other))
+}
+
+fn places(path: &serde_path_to_error::Path) -> Vec<FieldStep> {
+    use serde_path_to_error::Segment;
+    path.iter()
+        .filter_map(|segment| match segment {
+            Segment::Map { key } => Some(FieldStep::Key(key.clone())),
+            Segment::Seq { index } => Some(FieldStep::Index(*index)),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        })
+        .collect()
+}
+
+fn missing_field(message: &str) -> Option<&str> {
+    message.strip_prefix("missing field `")?.strip_suffix('`')
+}
+
+fn at<'v>(from: &'v Value, place: &[FieldStep]) -> Option<&'v Value> {
+    place.iter().try_fold(from, |value, step| match step {
+        FieldStep::Key(key) => value.get(key),
+        FieldStep::Index(index) => value.get(index),
+    })
+}
+
+fn at_mut<'v>(from: &'v mut Value, place: &[FieldStep]) -> Option<&'v mut Value> {
+    place.iter().try_fold(from, |value, step| match step {
+        FieldStep::Key(key) => value.get_mut(key),
+        FieldStep::Index(index) => value.get_mut(index),
+    })
+}
+
+/// Puts a value at a place; says whether the place can be.
+fn put(into: &mut Value, place: &[FieldStep], value: Value) -> bool {
+    match place.split_last() {
+        Some((FieldStep::Key(key), parent)) => {
+            let parent = at_mut(into, parent).and_then(Value::as_object_mut);
+            parent.map(|map| map.insert(key.clone(), value)).is_some()
+        }
+        Some((FieldStep::Index(_), _)) => at_mut(into, place).map(|item| *item = value).is_some(),
+        None => false,
+    }
+}
+
+/// Removes the field at a place; says whether it was there.
+fn remove(from: &mut Value, place: &[FieldStep]) -> bool {
+    let Some((FieldStep::Key(key), parent)) = place.split_last() else {
+        return false;
+    };
+    let parent = at_mut(from, parent).and_then(Value::as_object_mut);
+    parent.is_some_and(|map| map.shift_remove(key).is_some())
+}
+
+/// Takes out what cannot be read, so that what stands beside it can be; where it cannot be done without, something else
+/// is put in its place, at each time another thing. Says whether there was anything left to try.
+fn correct(value: &mut Value, place: &[FieldStep], times: usize) -> bool {
+    if times == 0 && remove(value, place) {
+        return true;
+    }
+    // One of them fits every type that a field of ours has.
+    let others = [
+        json!(""),
+        json!("Exists"),
+        json!("Audit"),
+        json!({}),
+        json!([]),
+        json!(false),
+        json!(0),
+    ];
+    let other = others.into_iter().nth(times);
+    other.is_some_and(|other| put(value, place, other))
+}
+
+/// Turns serde's words into ours, with the nearest valid name ("unknown field `validaton`, expected one of …") or with
+/// what stands there ("invalid type: string, expected i32").
+fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
+    let mut quoted = error.split('`').skip(1).step_by(2);
+    let unknown = error.starts_with("unknown field") || error.starts_with("unknown variant");
+    let (Some(written), true) = (quoted.next(), unknown) else {
+        let what = type_error(error, found).unwrap_or_else(|| error.to_owned());
+        return format!("{}: {what}", spell(place));
+    };
+    let known: Vec<&str> = quoted.collect();
+    let (what, place) = match place.split_last() {
+        Some((_, parent)) if error.starts_with("unknown field") => ("field", parent),
+        _ => ("value", place),
+    };
+    let nearest = known
+        .iter()
+        .min_by_key(|name| strsim::damerau_levenshtein(name, written));
+    let hint = match nearest.filter(|name| strsim::damerau_levenshtein(name, written) <= written.len() / 2) {
+        Some(name) => format!("did you mean {name}?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    format!("{}: there is no {what} \"{written}\"; {hint}", spell(place))
+}
+
+/// What stands there, what has to stand there, and how to write it.
+fn type_error(error: &str, found: Option<&Value>) -> Option<String> {
+    if !error.starts_with("invalid type") && !error.starts_with("invalid value") {
+        return None;
+    }
+    let found = found?;
+    let expected = match error.rsplit_once(", expected ")?.1 {
+        "i32" if found.is_i64() || found.is_u64() => "a whole number from -2147483648 to 2147483647",
+        "i32" => "a whole number",
+        "a string" => "text",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "a map",
+        other if other.starts_with("struct ") => "a map of fields",
+        other => other,
+    };
+    let stands = match found {
+        Value::Null => "nothing stands here".to_owned(),
+        Value::Bool(_) | Value::Number(_) => format!("{found} stands here"),
+        Value::String(text) => format!("the text \"{}\" stands here", cut(text, 64)),
+        Value::Array(_) => "a list stands here".to_owned(),
+        Value::Object(_) => "a map stands here".to_owned(),
+    };
+    let cure = match found {
+        Value::Bool(_) | Value::Number(_) if expected == "text" => {
+            format!("; write it in quotes: \"{found}\"")
+        }
+        Value::String(text) if expected == "a whole number" && text.parse::<i32>().is_ok() => {
+            format!("; write it without quotes: {text}")
+        }
+        Value::String(text) if expected == "true or false" && matches!(text.as_str(), "true" | "false") => {
+            format!("; write it without quotes: {text}")
+        }
+        _ => String::new(),
+    };
+    Some(format!("{stands}, and it has to be {expected}{cure}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::pod_policy::WindowsPodPolicySpec;
+
+    fn problems(mut spec: Value) -> Vec<String> {
+        let fields = spec.as_object_mut().unwrap();
+        fields.entry("mode").or_insert_with(|| json!("Audit"));
+        let reading = read::<WindowsPodPolicySpec>(spec, None);
+        assert!(reading.read.is_some(), "it was given up: {:?}", reading.corrected);
+        reading
+            .problems
+            .into_iter()
+            .map(|problem| problem.message)
+            .collect()
+    }
+
+    #[test]
+    fn what_stands_there_and_what_has_to_is_said_in_words() {
+        for (spec, said) in [
+            (
+                json!({"priority": "high"}),
+                "priority: the text \"high\" stands here, and it has to be a whole number",
+            ),
+            (
+                json!({"priority": "10"}),
+                "priority: the text \"10\" stands here, and it has to be a whole number; write it without quotes: 10",
+            ),
+            (
+                json!({"priority": 1.5}),
+                "priority: 1.5 stands here, and it has to be a whole number",
+            ),
+            (
+                json!({"priority": 99_999_999_999_i64}),
+                "priority: 99999999999 stands here, and it has to be a whole number from -2147483648 to 2147483647",
+            ),
+            (
+                json!({"placement": null}),
+                "placement: nothing stands here, and it has to be a map of fields",
+            ),
+            (
+                json!({"exemptions": {"name": "a"}}),
+                "exemptions: a map stands here, and it has to be a list",
+            ),
+            (
+                json!({"validation": {"rules": ["run-as-user"]}}),
+                "validation.rules: a list stands here, and it has to be a map",
+            ),
+            (
+                json!({"validation": {"action": "Off"}}),
+                "validation.action: there is no value \"Off\"; there are Disabled, Audit, Warn, Deny",
+            ),
+            (
+                json!({"namespaceOverrides": false}),
+                "namespaceOverrides: there is no value \"false\"; there are None, Stricter, Any",
+            ),
+            (
+                json!({"namespaceSelector": {"matchLabels": {"example.com/team": 7}}}),
+                "namespaceSelector.matchLabels[example.com/team]: 7 stands here, and it has to be text; write it in \
+                 quotes: \"7\"",
+            ),
+            (
+                json!({"exemptions": [{"name": "e", "expires": "2027-01-01", "owner": "a", "rules": ["*"]}]}),
+                "exemptions[0]: the field \"reason\" is missing; it has no default",
+            ),
+        ] {
+            assert_eq!(problems(spec), [said]);
+        }
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_found_and_nothing_that_was_put_in_its_place() {
+        let found = problems(json!({
+            "mode": "enforce",
+            "priority": [],
+            "tomorrow": 1,
+            "namespaceSelector": {"matchExpressions": [{"key": 1, "operator": "Is", "values": [true]}, 5]},
+            "validation": {"rules": {"run-as-user": 1, "host-pid": "Warn"}},
+            "placement": {"runtimeClasses": ["win", {"release": []}, {"release": "a", "name": {}}],
+                "toleratedTaints": [{}]},
+            "exemptions": [{"rules": "all"}],
+        }));
+        let begin = |start: &str| found.iter().filter(|message| message.starts_with(start)).count();
+        for start in [
+            "mode: there is no value \"enforce\"; did you mean Enforce?",
+            "priority: a list stands here",
+            "the policy: there is no field \"tomorrow\"",
+            "namespaceSelector.matchExpressions[0].key: 1 stands here",
+            "namespaceSelector.matchExpressions[0].operator: there is no value \"Is\"",
+            "namespaceSelector.matchExpressions[0].values[0]: true stands here",
+            "namespaceSelector.matchExpressions[1]: 5 stands here",
+            "validation.rules.run-as-user: there is no value \"1\"",
+            "placement.runtimeClasses[0]: the text \"win\" stands here",
+            "placement.runtimeClasses[1].release: a list stands here",
+            "placement.runtimeClasses[1]: the field \"name\"",
+            "placement.runtimeClasses[2].name: a map stands here",
+            "placement.toleratedTaints[0]: the field \"key\"",
+            "exemptions[0].rules: the text \"all\" stands here",
+            "exemptions[0]: the field \"name\"",
+            "exemptions[0]: the field \"expires\"",
+            "exemptions[0]: the field \"owner\"",
+            "exemptions[0]: the field \"reason\"",
+        ] {
+            assert_eq!(begin(start), 1, "{start}: {found:#?}");
+        }
+        assert_eq!(found.len(), 18, "{found:#?}");
+    }
+
+    #[test]
+    fn nonsense_comes_to_an_end() {
+        let fields: serde_json::Map<String, Value> =
+            (0..1000).map(|i| (format!("field{i}"), json!(i))).collect();
+        for value in [Value::Object(fields), json!(5), json!("text"), Value::Null] {
+            let reading = read::<WindowsPodPolicySpec>(value, None);
+            assert!(reading.read.is_none() && !reading.problems.is_empty());
+            assert!(reading.problems.len() <= MOST_CORRECTIONS + 1);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What the events add up to: by cluster, namespace, workload, user and rule, in bounded memory.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+
+use super::InputResult;
+use super::counts::{OutcomeCounts, RequestOutcome};
+use super::event::{AuditEvent, ObjectRef};
+use super::outcome::EventOutcome;
+use super::remediation::CurrentState;
+use crate::model::text::{cut, one_line};
+use crate::model::workload::Kind;
+
+/// How many rows are kept. With the longest names, they and their rules take less than 400 MiB. What comes then is in the
+/// totals only.
+const MOST_ROWS: usize = 100_000;
+/// How many rules a row keeps. There are fewer.
+const MOST_RULES: usize = 500;
+/// How many rules all rows keep together.
+const MOST_RULES_OF_ALL: usize = 500_000;
+/// How many clusters are told apart.
+const MOST_CLUSTERS: usize = 1000;
+/// The longest name of anything, in bytes.
+const LONGEST: usize = 256;
+
+/// Which events count.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// The first moment.
+    pub since: Option<Timestamp>,
+    /// The moment after the last one.
+    pub until: Option<Timestamp>,
+    /// The namespaces; empty: every one.
+    pub namespaces: Vec<String>,
+}
+
+impl Filter {
+    /// Whether an event of this time and namespace counts.
+    pub fn lets_pass(&self, time: Timestamp, namespace: &str) -> bool {
+        self.since.is_none_or(|since| time >= since)
+            && self.until.is_none_or(|until| time < until)
+            && (self.namespaces.is_empty() || self.namespaces.iter().any(|known| known == namespace))
+    }
+}
+
+/// From when to when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TimeSpan {
+    /// The first and the last moment; none where there was no event.
+    pub ends: Option<(Timestamp, Timestamp)>,
+}
+
+impl TimeSpan {
+    /// Takes a moment in.
+    pub fn add(&mut self, time: Timestamp) {
+        self.ends = Some(match self.ends {
+            None => (time, time),
+            Some((first, last)) => (first.min(time), last.max(time)),
+        });
+    }
+
+    /// Takes another span in.
+    pub fn join(&mut self, other: &TimeSpan) {
+        for time in other.ends.iter().flat_map(|(first, last)| [*first, *last]) {
+            self.add(time);
+        }
+    }
+}
+
+/// How often one rule refused, or would have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RuleCount {
+    /// Requests that it refused.
+    pub denied: u64,
+    /// Requests that it would have refused.
+    pub would_deny: u64,
+    /// From when to when.
+    pub span: TimeSpan,
+}
+
+impl RuleCount {
+    /// Adds another one's.
+    pub fn add(&mut self, other: &RuleCount) {
+        self.denied += other.denied;
+        self.would_deny += other.would_deny;
+        self.span.join(&other.span);
+    }
+}
+
+/// The requests of one user for one workload.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WorkloadRow {
+    /// Its cluster, as its inputs or a log store name it; empty where neither does.
+    pub cluster: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The workload, as in `Deployment web`.
+    pub workload: String,
+    /// The user.
+    pub user: String,
+    /// What came of the requests.
+    pub counts: OutcomeCounts,
+    /// From when to when.
+    pub span: TimeSpan,
+    /// The rules, by name.
+    pub rules: BTreeMap<String, RuleCount>,
+    /// How the workload is now, where that was asked.
+    pub now: Option<CurrentState>,
+}
+
+/// All that a cluster's logs tell.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClusterRecord {
+    /// Its name; empty where neither the inputs nor a log store name it.
+    pub name: String,
+    /// What came of the requests that were more than tries.
+    pub counts: OutcomeCounts,
+    /// What came of requests that were to store nothing (`dryRun=All`). They are in no row.
+    pub dry_runs: OutcomeCounts,
+    /// What is in `counts` and in no row, because there were too many rows.
+    pub beyond: OutcomeCounts,
+    /// From when to when.
+    pub span: TimeSpan,
+}
+
+/// What was gathered of all inputs.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AuditReport {
+    /// The inputs.
+    pub inputs: Vec<InputResult>,
+    /// The clusters that something was told of, by name.
+    pub clusters: Vec<ClusterRecord>,
+    /// One for each user of each workload: most denials first.
+    pub rows: Vec<WorkloadRow>,
+    /// Whether there were more events than are remembered: one that stands in two inputs may be counted twice.
+    pub forgets: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct RowKey {
+    cluster: usize,
+    namespace: String,
+    workload: String,
+    user: String,
+}
+
+#[derive(Default)]
+struct RowValue {
+    counts: OutcomeCounts,
+    span: TimeSpan,
+    rules: BTreeMap<String, RuleCount>,
+}
+
+/// What is gathered while reading.
+#[derive(Default)]
+pub struct Aggregate {
+    clusters: Vec<ClusterRecord>,
+    rows: HashMap<RowKey, RowValue>,
+    /// How many rules the rows have.
+    rules: usize,
+}
+
+impl Aggregate {
+    /// Takes an event in.
+    pub fn add(&mut self, cluster: &str, time: Timestamp, event: &AuditEvent<'_>, told: &EventOutcome<'_>) {
+        let index = self.cluster(cluster);
+        let Some(cluster) = self.clusters.get_mut(index) else {
+            return;
+        };
+        cluster.span.add(time);
+        if event.is_dry_run() {
+            cluster.dry_runs.count(told.outcomes());
+            return;
+        }
+        cluster.counts.count(told.outcomes());
+        let key = RowKey {
+            cluster: index,
+            namespace: bounded(event.namespace()),
+            workload: workload(event.object(), told.owner),
+            user: bounded(event.user()),
+        };
+        if self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&key) {
+            cluster.beyond.count(told.outcomes());
+            return;
+        }
+        let row = self.rows.entry(key).or_default();
+        row.counts.count(told.outcomes());
+        row.span.add(time);
+        for (names, is_denied) in [(&told.denied_by, true), (&told.would_deny, false)] {
+            for name in names {
+                let has_room = self.rules < MOST_RULES_OF_ALL;
+                self.rules += usize::from(row.count(name, is_denied, time, has_room));
+            }
+        }
+    }
+
+    fn cluster(&mut self, name: &str) -> usize {
+        let name = bounded(name);
+        if let Some(index) = self.clusters.iter().position(|known| known.name == name) {
+            return index;
+        }
+        if self.clusters.len() < MOST_CLUSTERS {
+            self.clusters.push(ClusterRecord {
+                name,
+                ..ClusterRecord::default()
+            });
+        }
+        self.clusters.len().saturating_sub(1)
+    }
+
+    /// The report.
+    pub fn finish(self, inputs: Vec<InputResult>, forgets: bool) -> AuditReport {
+        let clusters = self.clusters;
+        let named = |(key, value): (RowKey, RowValue)| WorkloadRow {
+            cluster: clusters
+                .get(key.cluster)
+                .map_or(String::new(), |known| known.name.clone()),
+            namespace: key.namespace,
+            workload: key.workload,
+            user: key.user,
+            counts: value.counts,
+            span: value.span,
+            rules: value.rules,
+            now: None,
+        };
+        let mut rows: Vec<WorkloadRow> = self.rows.into_iter().map(named).collect();
+        rows.sort_by(|a, b| {
+            let order = |row: &WorkloadRow| {
+                let WorkloadRow { counts, .. } = row;
+                [counts.denials(), counts.changes(), counts.unanswered()].map(std::cmp::Reverse)
+            };
+            let names = |row: &WorkloadRow| [&row.namespace, &row.workload, &row.user].map(Clone::clone);
+            (a.cluster.cmp(&b.cluster))
+                .then_with(|| order(a).cmp(&order(b)))
+                .then_with(|| names(a).cmp(&names(b)))
+        });
+        let mut clusters = clusters;
+        clusters.sort_by(|a, b| a.name.cmp(&b.name));
+        AuditReport {
+            inputs,
+            clusters,
+            rows,
+            forgets,
+        }
+    }
+}
+
+impl RowValue {
+    /// Says whether the rule is new here.
+    fn count(&mut self, name: &str, is_denied: bool, time: Timestamp, has_room: bool) -> bool {
+        let name = bounded(name);
+        let is_new = !self.rules.contains_key(&*name);
+        if is_new && (!has_room || self.rules.len() >= MOST_RULES) {
+            return false;
+        }
+        let rule = self.rules.entry(name).or_default();
+        if is_denied {
+            rule.denied += 1;
+        } else {
+            rule.would_deny += 1;
+        }
+        rule.span.add(time);
+        is_new
+    }
+}
+
+impl AuditReport {
+    /// What came of all requests that were more than tries.
+    pub fn counts(&self) -> OutcomeCounts {
+        let mut all = OutcomeCounts::default();
+        for cluster in &self.clusters {
+            all.add(&cluster.counts);
+        }
+        all
+    }
+
+    /// What came of requests that were to store nothing.
+    pub fn dry_runs(&self) -> OutcomeCounts {
+        let mut all = OutcomeCounts::default();
+        for cluster in &self.clusters {
+            all.add(&cluster.dry_runs);
+        }
+        all
+    }
+
+    /// From when to when the inputs tell.
+    pub fn span(&self) -> TimeSpan {
+        let mut span = TimeSpan::default();
+        for input in &self.inputs {
+            span.join(&input.span);
+        }
+        span
+    }
+
+    /// How many requests had an outcome.
+    pub fn of(&self, outcome: RequestOutcome) -> u64 {
+        self.counts().of(outcome)
+    }
+}
+
+fn bounded(text: &str) -> String {
+    cut(&one_line(&cut(text, LONGEST)), LONGEST).into_owned()
+}
+
+/// The workload of an object: its owner's name, else its own.
+fn workload(object: &ObjectRef<'_>, owner: Option<&str>) -> String {
+    let ObjectRef {
+        resource,
+        name,
+        api_group,
+        ..
+    } = object;
+    if let Some(owner) = owner {
+        return bounded(owner);
+    }
+    let plural = |kind: &&Kind| {
+        let word = kind.as_str();
+        resource.len() == word.len() + 1
+            && resource.ends_with('s')
+            && resource
+                .get(..word.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(word))
+    };
+    let kind = Kind::ALL.iter().find(plural).map(|kind| kind.as_str());
+    let kind = match kind {
+        Some(kind) => kind.to_owned(),
+        None if api_group.is_empty() => resource.to_string(),
+        None => format!("{resource}.{api_group}"),
+    };
+    let name = if name.is_empty() { "*" } else { name };
+    bounded(&format!("{kind} {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_with_a_long_name_is_one() {
+        let mut gathered = Aggregate::default();
+        for name in ["a".repeat(1000), "##[".repeat(1000), "short".to_owned()] {
+            let first = gathered.cluster(&name);
+            assert_eq!(gathered.cluster(&name), first);
+        }
+        assert_eq!(gathered.clusters.len(), 3);
+        assert!(
+            gathered
+                .clusters
+                .iter()
+                .all(|cluster| cluster.name.len() <= LONGEST)
+        );
+    }
+
+    #[test]
+    fn a_rule_is_counted_on_where_there_is_no_room_for_another() {
+        let mut row = RowValue::default();
+        let time = Timestamp::UNIX_EPOCH;
+        let long = "a".repeat(1000);
+        assert!(row.count(&long, true, time, true));
+        assert!(!row.count(&long, true, time, false));
+        assert!(!row.count("another", true, time, false));
+        let rules: Vec<(usize, u64)> = row
+            .rules
+            .iter()
+            .map(|(name, rule)| (name.len(), rule.denied))
+            .collect();
+        assert_eq!(rules, [(LONGEST, 2)]);
+    }
+}

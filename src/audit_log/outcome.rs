@@ -1,0 +1,190 @@
+//! What one event tells of Transom.
+
+use std::collections::BTreeSet;
+
+use memchr::memmem::Finder;
+
+use super::counts::RequestOutcome;
+use super::event::AuditEvent;
+use crate::model::webhook_probe::is_rejection;
+
+/// What the names of Transom's webhooks end with.
+const OURS: &str = "transom.dev";
+
+/// The API server's keys for webhooks that did not answer and were passed by; the values are their names.
+const FAILED_OPEN: [&str; 2] = [
+    "failed-open.validating.webhook.admission.k8s.io/",
+    "failed-open.mutation.webhook.admission.k8s.io/",
+];
+
+/// The names of webhooks that are Transom's: those that are frozen end with one domain; others may be added.
+pub struct WebhookNames(Vec<(String, Finder<'static>)>);
+
+impl WebhookNames {
+    /// Transom's own, and others, each whole or its last labels.
+    pub fn new(more: &[String]) -> Self {
+        let names = [OURS.to_owned()].into_iter().chain(more.iter().cloned());
+        let with_finder = |name: String| {
+            let finder = Finder::new(name.as_bytes()).into_owned();
+            (name, finder)
+        };
+        WebhookNames(names.map(with_finder).collect())
+    }
+
+    /// Whether a text may name one, without reading it.
+    pub fn may_be_in(&self, text: &[u8]) -> bool {
+        self.0.iter().any(|(_, finder)| finder.find(text).is_some())
+    }
+
+    fn is_ours(&self, webhook: &str) -> bool {
+        self.0.iter().any(|(name, _)| {
+            let before = webhook.strip_suffix(name.as_str());
+            before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        })
+    }
+}
+
+/// What an event tells of Transom.
+#[derive(Debug, Default)]
+pub struct EventOutcome<'e> {
+    outcomes: [bool; RequestOutcome::ALL.len()],
+    /// Whether a webhook of Transom's had its say, or was to.
+    was_asked: bool,
+    /// The workload that the object belongs to, as in `Deployment web`.
+    pub owner: Option<&'e str>,
+    /// The rules that refused the request.
+    pub denied_by: BTreeSet<&'e str>,
+    /// The rules that would have.
+    pub would_deny: BTreeSet<&'e str>,
+}
+
+impl<'e> EventOutcome<'e> {
+    /// What an event tells.
+    pub fn of(event: &'e AuditEvent<'_>, names: &WebhookNames) -> Self {
+        let mut told = EventOutcome::default();
+        let (mut rules, mut is_patched) = ("", false);
+        for (key, value) in event.annotations() {
+            if FAILED_OPEN.iter().any(|prefix| key.starts_with(prefix)) {
+                told.note(RequestOutcome::FailedOpen, names.is_ours(value));
+                continue;
+            }
+            let Some((webhook, key)) = key.split_once('/') else {
+                continue;
+            };
+            if !names.is_ours(webhook) {
+                continue;
+            }
+            told.was_asked = true;
+            match (key, value) {
+                ("decision", "deny") => told.note(RequestOutcome::Denied, true),
+                ("decision", "patch") => is_patched = true,
+                ("not-evaluated", _) => told.note(RequestOutcome::NotEvaluated, true),
+                ("would-patch", _) => told.note(RequestOutcome::WouldPatch, true),
+                ("removed", _) => told.note(RequestOutcome::Removed, true),
+                ("withheld", _) => told.note(RequestOutcome::Withheld, true),
+                ("exempted", _) => told.note(RequestOutcome::Exempted, true),
+                ("owner-trust", _) => told.note(RequestOutcome::OwnerNotTrusted, true),
+                ("owner", owner) => told.owner = Some(owner),
+                ("denied-by", names) => add(&mut told.denied_by, names),
+                ("would-deny", names) => add(&mut told.would_deny, names),
+                ("rules", names) => rules = names,
+                _ => {}
+            }
+        }
+        told.read_failure(event, names);
+        // A request that is denied would not be denied as well.
+        let is_denied = told.had(RequestOutcome::Denied);
+        if is_denied {
+            told.would_deny.clear();
+        }
+        told.note(RequestOutcome::WouldDeny, !told.would_deny.is_empty());
+        if is_denied && told.denied_by.is_empty() {
+            add(&mut told.denied_by, rules);
+        }
+        let ours = is_denied || told.had(RequestOutcome::FailedClosed);
+        told.note(
+            RequestOutcome::RefusedOtherwise,
+            told.was_asked && event.has_failed() && !ours,
+        );
+        told.note(RequestOutcome::Patched, is_patched && !event.has_failed());
+        if event.has_failed() {
+            // Of what was not stored nothing was removed either.
+            told.retract(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
+        }
+        told
+    }
+
+    /// What the client was told, where the webhook's own words did not come through.
+    fn read_failure(&mut self, event: &AuditEvent<'_>, names: &WebhookNames) {
+        let failure = event.failure();
+        if event.is_dry_run() && is_rejection(failure) {
+            return;
+        }
+        for (before, outcome) in [
+            ("admission webhook \"", RequestOutcome::Denied),
+            ("failed calling webhook \"", RequestOutcome::FailedClosed),
+        ] {
+            let webhook = (failure.split_once(before)).and_then(|(_, after)| after.split_once('"'));
+            if let Some((webhook, _)) = webhook
+                && names.is_ours(webhook)
+            {
+                self.note(outcome, true);
+            }
+        }
+    }
+
+    fn note(&mut self, outcome: RequestOutcome, had: bool) {
+        if had && let Some(noted) = self.outcomes.get_mut(outcome as usize) {
+            *noted = true;
+            self.was_asked = true;
+        }
+    }
+
+    fn retract(&mut self, outcomes: &[RequestOutcome]) {
+        for outcome in outcomes {
+            if let Some(noted) = self.outcomes.get_mut(*outcome as usize) {
+                *noted = false;
+            }
+        }
+    }
+
+    /// Whether the request had an outcome.
+    pub fn had(&self, outcome: RequestOutcome) -> bool {
+        self.outcomes.get(outcome as usize).copied().unwrap_or_default()
+    }
+
+    /// Every outcome.
+    pub fn outcomes(&self) -> impl Iterator<Item = RequestOutcome> {
+        RequestOutcome::ALL
+            .into_iter()
+            .filter(|outcome| self.had(*outcome))
+    }
+
+    /// Whether it tells nothing.
+    pub fn is_silent(&self) -> bool {
+        !self.was_asked
+    }
+}
+
+/// Adds the names of a list, each once: a line of a log can have hundreds of thousands.
+fn add<'e>(names: &mut BTreeSet<&'e str>, list: &'e str) {
+    names.extend(list.split(',').map(str::trim).filter(|name| !name.is_empty()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_list_of_many_rules_takes_time_in_proportion() {
+        let list: Vec<String> = (0..200_000).map(|number| format!("rule-{number}")).collect();
+        let list = format!("{0},{0}, rule-0 ,", list.join(","));
+        let (mut names, start) = (BTreeSet::new(), Instant::now());
+        add(&mut names, &list);
+        assert_eq!(names.len(), 200_000);
+        // Comparing each with each takes minutes here.
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    }
+}

@@ -1,0 +1,225 @@
+//! The `caBundle` of the webhook configurations: read from whatever they are, written by server-side apply, and let go.
+//!
+//! The field manager that applies a field of a webhook owns a part of that webhook. When the chart then drops it by
+//! server-side apply, our part would stay, which is no valid webhook: the API server would refuse the upgrade. So the
+//! ownership is given up as soon as the value stands. A value without an owner stays when other managers apply, and is
+//! written again where it has gone.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::{Api, Client, Resource};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::FIELD_MANAGER;
+use super::bundles::WebhookBundle;
+use crate::registration::configurations;
+
+/// One of the two webhook configurations, whether it exists or not.
+#[derive(Clone, Debug)]
+pub(super) struct ConfigurationStore {
+    pub(super) api: Api<DynamicObject>,
+    resource: ApiResource,
+    pub(super) name: String,
+}
+
+/// A webhook configuration as it was seen.
+#[derive(Clone, Debug)]
+pub(super) struct PublishedConfiguration {
+    resource_version: String,
+    /// Who owns fields besides us, where we own some.
+    others: Option<Vec<ManagedFieldsEntry>>,
+    /// The field managers besides us that own a `caBundle`, else the one that wrote last.
+    pub(super) writers: Vec<String>,
+    pub(super) bundles: Vec<WebhookBundle>,
+    /// The same webhooks, as far as they say who is asked about.
+    pub(super) entries: Vec<configurations::RegisteredEntry>,
+}
+
+impl ConfigurationStore {
+    /// The configuration of kind `K` and this name.
+    pub(super) fn new<K: Resource<DynamicType = ()>>(client: Client, name: &str) -> Self {
+        let resource = ApiResource::erase::<K>(&());
+        ConfigurationStore {
+            api: Api::all_with(client, &resource),
+            resource,
+            name: name.to_owned(),
+        }
+    }
+
+    /// The configuration for people: `MutatingWebhookConfiguration transom`.
+    pub(super) fn title(&self) -> String {
+        format!("{} {}", self.resource.kind, self.name)
+    }
+
+    /// Writes `bundle` into every webhook that was seen, and into no other: what the chart has dropped is let go.
+    ///
+    /// The resourceVersion makes the API server refuse it where the configuration has changed since, or is gone.
+    pub(super) async fn publish(
+        &self,
+        seen: &PublishedConfiguration,
+        bundle: &str,
+    ) -> Result<PublishedConfiguration, kube::Error> {
+        let ca_bundle = ByteString(bundle.as_bytes().to_vec());
+        let webhook =
+            |seen: &WebhookBundle| json!({"name": seen.name, "clientConfig": {"caBundle": ca_bundle}});
+        let webhooks: Vec<_> = seen.bundles.iter().map(webhook).collect();
+        let wanted = Patch::Apply(json!({
+            "apiVersion": self.resource.api_version,
+            "kind": self.resource.kind,
+            "metadata": {"name": self.name, "resourceVersion": seen.resource_version},
+            "webhooks": webhooks,
+        }));
+        let mut params = PatchParams::apply(FIELD_MANAGER);
+        let written = self.api.patch(&self.name, &params, &wanted).await;
+        let who = written.as_ref().err().and_then(owner);
+        let written = if let Some(who) = who {
+            tracing::warn!(
+                configuration = self.title(),
+                "takes the caBundle back: {who}; let nothing else write it"
+            );
+            params = params.force();
+            self.api.patch(&self.name, &params, &wanted).await?
+        } else {
+            written?
+        };
+        Ok(PublishedConfiguration::read(&written))
+    }
+
+    /// Gives up what we own of the entries, so that the chart can drop them; the values stay.
+    ///
+    /// The resourceVersion is as in [`ConfigurationStore::publish`]. Where nothing is owned there is nothing to write.
+    pub(super) async fn release(
+        &self,
+        seen: &PublishedConfiguration,
+    ) -> Result<PublishedConfiguration, kube::Error> {
+        let Some(others) = &seen.others else {
+            return Ok(seen.clone());
+        };
+        let wanted = Patch::Merge(json!({
+            "metadata": {"resourceVersion": seen.resource_version, "managedFields": others},
+        }));
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let written = self.api.patch(&self.name, &params, &wanted).await?;
+        Ok(PublishedConfiguration::read(&written))
+    }
+}
+
+/// Who else owns a field that was to be applied, where that is what the API server says.
+fn owner(error: &kube::Error) -> Option<&str> {
+    let kube::Error::Api(status) = error else {
+        return None;
+    };
+    let causes = &status.details.as_ref()?.causes;
+    let cause = causes
+        .iter()
+        .find(|cause| cause.reason == "FieldManagerConflict")?;
+    Some(&cause.message)
+}
+
+impl PublishedConfiguration {
+    /// Whether a webhook has another bundle.
+    pub(super) fn differs(&self, bundle: &str) -> bool {
+        !self.bundles.iter().all(|webhook| webhook.is(bundle))
+    }
+
+    /// Whether we own a part of it that can be let go.
+    pub(super) fn is_held(&self) -> bool {
+        self.others.is_some()
+    }
+
+    /// What is read of a configuration; a webhook that is not readable is none.
+    pub(super) fn read(object: &DynamicObject) -> Self {
+        let webhooks = object.data["webhooks"].as_array();
+        let webhooks = webhooks.map(Vec::as_slice).unwrap_or_default();
+        let bundle = |webhook: &Value| {
+            let bundle = ByteString::deserialize(&webhook["clientConfig"]["caBundle"]);
+            Some(WebhookBundle {
+                name: webhook["name"].as_str()?.to_owned(),
+                bundle: bundle.ok().map(|bundle| bundle.0),
+            })
+        };
+        PublishedConfiguration {
+            resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
+            others: others(object),
+            writers: writers(object),
+            bundles: webhooks.iter().filter_map(bundle).collect(),
+            entries: webhooks
+                .iter()
+                .filter_map(configurations::RegisteredEntry::read)
+                .collect(),
+        }
+    }
+}
+
+fn writers(object: &DynamicObject) -> Vec<String> {
+    let owners = object.metadata.managed_fields.iter().flatten();
+    let others = owners.filter(|owner| owner.manager.as_deref() != Some(FIELD_MANAGER));
+    let name = |owner: &ManagedFieldsEntry| owner.manager.clone();
+    let owns = |owner: &&ManagedFieldsEntry| {
+        let fields = owner.fields_v1.as_ref().map(|fields| &fields.0["f:webhooks"]);
+        let webhooks = fields.and_then(Value::as_object).into_iter().flatten();
+        webhooks
+            .filter_map(|(_, webhook)| webhook["f:clientConfig"].as_object())
+            .any(|config| config.contains_key("f:caBundle"))
+    };
+    let mut writers: Vec<String> = others.clone().filter(owns).filter_map(name).collect();
+    if writers.is_empty() {
+        let last = others.max_by(|a, b| {
+            a.time
+                .as_ref()
+                .map(|time| time.0)
+                .cmp(&b.time.as_ref().map(|time| time.0))
+        });
+        writers.extend(last.and_then(name));
+    }
+    writers.sort();
+    writers.dedup();
+    writers
+}
+
+/// Every owner but us, where we are one.
+///
+/// Where there is no other, we stay: the API server takes an empty list for none at all, and at the next apply would make
+/// up an owner of everything, whose webhooks no manager could drop.
+fn others(object: &DynamicObject) -> Option<Vec<ManagedFieldsEntry>> {
+    let owners = object.metadata.managed_fields.as_ref()?;
+    let is_other = |owner: &&ManagedFieldsEntry| owner.manager.as_deref() != Some(FIELD_MANAGER);
+    let others: Vec<_> = owners.iter().filter(is_other).cloned().collect();
+    (!others.is_empty() && others.len() < owners.len()).then_some(others)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned_by(managers: &[&str]) -> PublishedConfiguration {
+        let owners: Vec<_> = managers
+            .iter()
+            .map(|manager| json!({"manager": manager, "operation": "Apply", "fieldsV1": {}}))
+            .collect();
+        let object = json!({"metadata": {"name": "zz-transom", "managedFields": owners}, "webhooks": []});
+        PublishedConfiguration::read(&serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn only_our_own_share_is_let_go() {
+        let others = owned_by(&["helm", FIELD_MANAGER, "kubectl"]).others.unwrap();
+        let names: Vec<_> = others
+            .iter()
+            .filter_map(|owner| owner.manager.as_deref())
+            .collect();
+        assert_eq!(names, ["helm", "kubectl"]);
+    }
+
+    #[test]
+    fn where_we_own_nothing_or_all_there_is_nothing_to_let_go() {
+        assert!(!owned_by(&[]).is_held());
+        assert!(!owned_by(&["helm"]).is_held());
+        assert!(!owned_by(&[FIELD_MANAGER]).is_held());
+    }
+}

@@ -1,0 +1,247 @@
+//! What to do next about certificates: a pure function of what stands in the Secret, in the webhook configurations, and
+//! what is being served.
+
+use std::time::{Duration, SystemTime};
+
+use super::Lifetimes;
+use super::bundles::Bundles;
+use super::ca::CaCertificate;
+use super::secret::SecretState;
+use crate::tls::identity::{Identity, Validity};
+
+/// How many CAs survive when nothing works any more: after a clock went back they may be of use again.
+const MOST_KEPT: usize = 8;
+
+/// Everything that a decision is made by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RotationState<'a> {
+    /// The wall clock.
+    pub(super) now: SystemTime,
+    /// The Secret, where there is one.
+    pub(super) secret: Option<&'a SecretState>,
+    /// For how long it has been as it is, by a clock that never jumps.
+    pub(super) secret_for: Duration,
+    /// The webhook configurations.
+    pub(super) bundles: &'a Bundles,
+    /// For how long they have been as they are, by a clock that never jumps.
+    pub(super) bundles_for: Duration,
+    /// What this replica serves, unless it is a placeholder.
+    pub(super) served: Option<&'a Identity>,
+    /// The names that the serving certificate must have.
+    pub(super) names: &'a [String],
+    /// How long things last.
+    pub(super) lifetimes: &'a Lifetimes,
+}
+
+/// The next step; after it, decide again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Action {
+    /// All is as it should be, or something must be waited for.
+    Nothing {
+        /// When to look again at the latest.
+        look_again: Duration,
+    },
+    /// Create the Secret with a new CA and a certificate signed by it.
+    CreateSecret {
+        /// CAs that are trusted now and still needed.
+        keep: Vec<CaCertificate>,
+    },
+    /// The same in a Secret in which nothing is of use.
+    StartOver {
+        /// CAs that are trusted now and still needed.
+        keep: Vec<CaCertificate>,
+    },
+    /// Put CAs back into the Secret that are published and needed, and were lost from it.
+    TrustAgain {
+        /// Which.
+        cas: Vec<CaCertificate>,
+    },
+    /// Write the Secret's CAs into every webhook of the configurations.
+    PublishBundle,
+    /// Issue a new serving certificate by the CA that signs.
+    RenewLeaf,
+    /// Make the CA that signs next, so that it is trusted before it is used.
+    AddNextCa,
+    /// Let the next CA sign, and issue a new serving certificate by it.
+    PromoteNextCa,
+    /// Trust only the CA that signs, and the next one.
+    DropOldCas,
+}
+
+impl Action {
+    /// What is being done, for the log.
+    pub(super) fn describe(&self) -> &'static str {
+        match self {
+            Action::Nothing { .. } => "nothing to do",
+            Action::CreateSecret { .. } => "there is no Secret: creates it with a new CA",
+            Action::StartOver { .. } => "nothing in the Secret is of use: makes a new CA",
+            Action::TrustAgain { .. } => "puts a CA that is still needed back into the Secret",
+            Action::PublishBundle => "publishes the CA bundle",
+            Action::RenewLeaf => "issues a new serving certificate",
+            Action::AddNextCa => "makes the next CA, to be trusted before it is used",
+            Action::PromoteNextCa => "issues a new serving certificate by the next CA",
+            Action::DropOldCas => "no longer trusts the old CA",
+        }
+    }
+}
+
+/// The next step towards a certificate that every API server trusts, and will go on trusting.
+///
+/// Four questions, one after the other: what is trusted stays trusted; then there is a certificate that works; then
+/// every webhook is published with the CAs of the Secret; and only then, at leisure, certificates and CAs change.
+pub(super) fn decide(situation: &RotationState<'_>) -> Action {
+    let Some(secret) = situation.secret else {
+        let keep = situation.lost(None);
+        return Action::CreateSecret { keep };
+    };
+    let now = situation.now;
+    let works = situation.works(secret);
+    let signer = secret.signer(now).map(|(ca, _)| ca);
+    let next = secret.next_signer(now).map(|(ca, _)| ca);
+
+    let lost = situation.lost(Some(secret));
+    let is_of_use = works.is_some() || signer.is_some() || next.is_some();
+    if !lost.is_empty() && (is_of_use || situation.mends(secret, &lost)) {
+        return Action::TrustAgain { cas: lost };
+    }
+    let Some((leaf, issuer)) = works else {
+        let all = lost.iter().chain(&secret.trusted);
+        return match (signer, next) {
+            (Some(_), _) => Action::RenewLeaf,
+            (None, Some(_)) => Action::PromoteNextCa,
+            (None, None) => Action::StartOver {
+                keep: all.take(MOST_KEPT).cloned().collect(),
+            },
+        };
+    };
+    let bundle = CaCertificate::bundle(&secret.trusted);
+    if !situation.bundles.webhooks().all(|webhook| webhook.is(&bundle)) {
+        return Action::PublishBundle;
+    }
+    let is_settled = situation.is_settled();
+    // By every replica, as far as can be expected.
+    let is_served = situation.secret_for >= situation.lifetimes.grace && situation.serves(leaf);
+    match (signer, next) {
+        (_, Some(_)) if is_settled => Action::PromoteNextCa,
+        (_, Some(_)) => situation.wait(None),
+        (None, None) => Action::AddNextCa,
+        // The certificate is of a CA that signs no more.
+        (Some(signer), None) if issuer != signer && is_settled => Action::RenewLeaf,
+        (Some(signer), None) if issuer == signer && situation.renews(leaf, signer) => Action::RenewLeaf,
+        (Some(signer), None) if issuer == signer && secret.trusted.len() > 1 && is_served => {
+            Action::DropOldCas
+        }
+        (Some(signer), None) if now >= renewal(signer.validity(), situation.lifetimes.ca) => {
+            Action::AddNextCa
+        }
+        (Some(signer), None) => situation.wait(Some((leaf, signer))),
+    }
+}
+
+/// Whether a replica changes over to the certificate in the Secret.
+///
+/// Not before every API server can be expected to trust it, unless what is served is not trusted either.
+pub(super) fn takes_over(situation: &RotationState<'_>, offered: &Identity) -> bool {
+    let RotationState {
+        now, names, bundles, ..
+    } = *situation;
+    let Some(served) = situation.served else {
+        return true;
+    };
+    if bundles.webhooks().next().is_none() {
+        return offered.validity().holds(now) || !served.validity().holds(now);
+    }
+    let trusted = |identity: &Identity| {
+        identity.validity().holds(now) && bundles.distrusts(identity, names, now).is_none()
+    };
+    situation.is_settled() && trusted(offered) || !trusted(served)
+}
+
+/// When two thirds are over of a certificate that was to last so long; one that Transom did not issue may last shorter.
+fn renewal(validity: Validity, lasts: Duration) -> SystemTime {
+    let life = validity.until.duration_since(validity.from).unwrap_or_default();
+    validity.until - lasts.min(life) / 3
+}
+
+impl RotationState<'_> {
+    /// The certificate in the Secret with the CA there that makes it trusted, where one does.
+    fn works<'s>(&self, secret: &'s SecretState) -> Option<(&'s Identity, &'s CaCertificate)> {
+        let leaf = secret.leaf.as_ref()?;
+        let mut cas = secret.trusted.iter();
+        Some((leaf, cas.find(|ca| ca.vouches_for(leaf, self.names, self.now))?))
+    }
+
+    /// Whether every API server can be expected to go by what is published.
+    fn is_settled(&self) -> bool {
+        self.bundles.configurations.is_empty() || self.bundles_for >= self.lifetimes.settle
+    }
+
+    /// The CAs that are published and not in the Secret, and by which something works: the certificate in the Secret,
+    /// the one that is served, or the signing key.
+    fn lost(&self, secret: Option<&SecretState>) -> Vec<CaCertificate> {
+        let trusted = secret.map_or(&[][..], |secret| &secret.trusted);
+        let leaf = secret.and_then(|secret| secret.leaf.as_ref());
+        let signs = secret.filter(|secret| secret.signer(self.now).is_none());
+        let signs = signs.and_then(|secret| secret.signs.as_deref());
+        let mut lost = self.bundles.cas();
+        lost.retain(|ca| {
+            let vouches = |identity: &Identity| ca.vouches_for(identity, self.names, self.now);
+            !trusted.contains(ca)
+                && (leaf.is_some_and(vouches)
+                    || self.served.is_some_and(vouches)
+                    || signs.is_some_and(|key| ca.is_of(key) && ca.validity().holds(self.now)))
+        });
+        lost
+    }
+
+    /// Whether the Secret would work again with these CAs in it.
+    fn mends(&self, secret: &SecretState, lost: &[CaCertificate]) -> bool {
+        lost.iter().any(|ca| {
+            let vouches = |leaf: &Identity| ca.vouches_for(leaf, self.names, self.now);
+            secret.leaf.as_ref().is_some_and(vouches)
+                || secret.signs.as_deref().is_some_and(|key| ca.is_of(key))
+        })
+    }
+
+    /// Whether it is time for a new certificate, and a new one would last longer.
+    fn renews(&self, leaf: &Identity, ca: &CaCertificate) -> bool {
+        let lasts = self.lifetimes.leaf;
+        let new = (self.now + lasts).min(ca.validity().until);
+        self.now >= renewal(leaf.validity(), lasts) && new > leaf.validity().until + lasts / 10
+    }
+
+    /// Whether this replica serves this certificate.
+    pub(super) fn serves(&self, leaf: &Identity) -> bool {
+        self.served.is_some_and(|served| served.chain() == leaf.chain())
+    }
+
+    /// Waits for what comes first.
+    fn wait(&self, works: Option<(&Identity, &CaCertificate)>) -> Action {
+        /// Clocks jump: this is the longest that one is believed.
+        const MOST: Duration = Duration::from_secs(3_600);
+        const LEAST: Duration = Duration::from_millis(100);
+        let Lifetimes {
+            ca: ca_lasts,
+            leaf: leaf_lasts,
+            settle,
+            grace,
+            ..
+        } = *self.lifetimes;
+        let waits = [(settle, self.bundles_for), (grace, self.secret_for)];
+        let waits = waits.into_iter();
+        let waits = waits.filter_map(|(wait, already)| wait.checked_sub(already));
+        let ends = works.map(|(leaf, ca)| {
+            [
+                renewal(leaf.validity(), leaf_lasts),
+                renewal(ca.validity(), ca_lasts),
+                leaf.validity().until,
+            ]
+        });
+        let ends = ends.into_iter().flatten();
+        let ends = ends.filter_map(|time| time.duration_since(self.now).ok());
+        let ahead = waits.chain(ends).filter(|wait| !wait.is_zero());
+        Action::Nothing {
+            look_again: ahead.fold(MOST, Duration::min).max(LEAST),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Which policy counted for an object, and why: so that a report cannot be taken for that of another policy.
+
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::model::policy::{Action, PlacementMode, Policy};
+
+/// The policy that counted.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct PolicyChoice {
+    /// Its name, or `built-in`.
+    pub policy: String,
+    /// What findings do at most.
+    pub validation: Action,
+    /// What placement does.
+    pub placement: PlacementMode,
+    /// Why it is this one.
+    pub why: String,
+}
+
+impl PolicyChoice {
+    /// How the policies came to `effective` for an object.
+    pub fn of(policies: &PolicySet, asker: &PolicyQuery<'_>, effective: &Policy) -> Self {
+        let none = std::collections::BTreeMap::new();
+        let labels = asker.labels.unwrap_or(&none);
+        let stored = policies.stored();
+        let mut why = match policies.selecting(labels) {
+            None if stored.is_empty() => "no policy is given".to_owned(),
+            None if asker.labels.is_none() => {
+                "no policy selects the namespace, whose labels are not among the inputs".to_owned()
+            }
+            None => "no policy selects the namespace".to_owned(),
+            Some(chosen) => {
+                let also = stored.iter().filter(|it| it.namespace_selector.selects(labels));
+                match also.count().saturating_sub(1) {
+                    0 => "it selects the namespace".to_owned(),
+                    others => format!(
+                        "it selects the namespace, and its priority ({}) or name puts it before {others} more",
+                        chosen.priority
+                    ),
+                }
+            }
+        };
+        let written = policies.selecting(labels).map(|chosen| &chosen.policy);
+        let changed = |written: &Policy| {
+            (written.validation, written.placement) != (effective.validation, effective.placement)
+        };
+        if written.is_some_and(changed) {
+            why.push_str("; labels of the namespace change it");
+        }
+        PolicyChoice {
+            policy: effective.name.clone(),
+            validation: effective.validation,
+            placement: effective.placement,
+            why,
+        }
+    }
+}

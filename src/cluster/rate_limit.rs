@@ -1,0 +1,260 @@
+//! How fast is written: turns at a steady pace, waits that grow where another writer undoes what is written, and how
+//! patiently a question is asked again.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::runtime::utils::Backoff;
+use tokio::time::Instant;
+
+/// Turns at a steady pace, shared by all writers of a controller.
+#[derive(Debug)]
+pub struct RateLimiter {
+    gap: Duration,
+    next: Mutex<Instant>,
+}
+
+impl RateLimiter {
+    /// So many turns in a second.
+    pub fn per_second(turns: u32) -> Self {
+        RateLimiter {
+            gap: Duration::from_secs(1) / turns.max(1),
+            next: Mutex::new(Instant::now()),
+        }
+    }
+
+    /// Waits for a turn.
+    pub async fn turn(&self) {
+        let at = {
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = (*next).max(Instant::now());
+            *next = at + self.gap;
+            at
+        };
+        tokio::time::sleep_until(at).await;
+    }
+}
+
+/// The pauses between attempts of a watch that is refused: they double up to eight seconds, and a random part of up to a
+/// quarter is taken off each, so that replicas do not ask in step.
+///
+/// Client-go's pauses, which kube takes over, grow to a minute: for so long a replica would not see the policies of a
+/// CustomResourceDefinition that was deleted and is back.
+#[derive(Debug, Default)]
+pub struct WatchBackoff {
+    attempts: u32,
+}
+
+impl WatchBackoff {
+    const FIRST: Duration = Duration::from_millis(500);
+    const LONGEST: Duration = Duration::from_secs(8);
+}
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = Self::FIRST.saturating_mul(1 << self.attempts.min(16));
+        self.attempts = self.attempts.saturating_add(1);
+        let pause = pause.min(Self::LONGEST);
+        // Of a keyed hash of nothing, every key of which is another one.
+        let random = RandomState::new().hash_one(()) % 1_024;
+        let off = pause / 4 * u32::try_from(random).unwrap_or_default() / 1_024;
+        Some(pause.saturating_sub(off))
+    }
+}
+
+impl Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        self.attempts = 0;
+    }
+}
+
+/// Turns at a steady rate of which some are saved up while none is taken: a few may come at once, and however many were
+/// taken, the next one is never further away than the rate says.
+#[derive(Debug)]
+pub struct TokenBucket {
+    gap: Duration,
+    saved: Duration,
+    /// When all that can be saved up will be.
+    full: Option<Instant>,
+}
+
+impl TokenBucket {
+    /// So many turns in a second, and so many at once.
+    pub fn new(per_second: u32, at_once: u32) -> Self {
+        let gap = Duration::from_secs(1) / per_second.max(1);
+        TokenBucket {
+            gap,
+            saved: gap * at_once.max(1),
+            full: None,
+        }
+    }
+
+    /// Takes a turn, or says how long to wait for one.
+    ///
+    /// # Errors
+    /// The time until the next turn, where none is left.
+    pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        let full = self.full.unwrap_or(now).max(now) + self.gap;
+        match full.duration_since(now).checked_sub(self.saved) {
+            Some(wait) if !wait.is_zero() => Err(wait),
+            _ => {
+                self.full = Some(full);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// When an object may be written again: ever later, the more often another writer undoes what
+/// was written.
+#[derive(Debug)]
+pub struct WriteBackoff {
+    first: Duration,
+    written: HashMap<String, WriteHistory>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WriteHistory {
+    times: u32,
+    last: Instant,
+    next: Instant,
+}
+
+impl WriteBackoff {
+    /// The longest wait.
+    const MOST: Duration = Duration::from_secs(300);
+    /// After how long without a write all is forgotten.
+    const FORGET: Duration = Duration::from_secs(900);
+    /// From how many writes on another writer is said to undo them.
+    const RESTLESS: u32 = 5;
+
+    /// Waits of `first`, twice that, and so on.
+    pub fn new(first: Duration) -> Self {
+        WriteBackoff {
+            first,
+            written: HashMap::new(),
+        }
+    }
+
+    /// When an object may be written; `None`: now.
+    pub fn until(&self, key: &str, now: Instant) -> Option<Instant> {
+        let next = self.written.get(key)?.next;
+        (next > now).then_some(next)
+    }
+
+    /// An object was written, or a write failed.
+    pub fn wrote(&mut self, key: &str, now: Instant) {
+        let before = (self.written.get(key)).filter(|written| now < written.last + Self::FORGET);
+        let times = before.map_or(0, |written| written.times).saturating_add(1);
+        let wait = self
+            .first
+            .saturating_mul(1 << (times - 1).min(16))
+            .min(Self::MOST);
+        let written = WriteHistory {
+            times,
+            last: now,
+            next: now + wait,
+        };
+        self.written.insert(key.to_owned(), written);
+    }
+
+    /// Whether an object is written again and again, because another writer undoes it.
+    pub fn is_restless(&self, key: &str) -> bool {
+        self.written
+            .get(key)
+            .is_some_and(|written| written.times >= Self::RESTLESS)
+    }
+
+    /// Forgets what was quiet for long.
+    pub fn forget_quiet(&mut self, now: Instant) {
+        self.written
+            .retain(|_, written| now < written.last + Self::FORGET);
+    }
+}
+
+/// How long after a look at the whole cluster in vain it is looked at again: each time twice as long, up to fifteen times.
+/// What was found may stay as it is for months.
+pub fn backoff_interval(every: Duration, in_vain: u32) -> Duration {
+    let times = 2_u32.saturating_pow(in_vain.saturating_sub(1)).min(15);
+    every.saturating_mul(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_that_is_refused_is_tried_again_within_eight_seconds() {
+        let mut backoff = WatchBackoff::default();
+        let pauses: Vec<Duration> = backoff.by_ref().take(100).collect();
+        for (attempt, pause) in pauses.iter().enumerate() {
+            let whole = Duration::from_millis(500) * (1 << attempt.min(4));
+            assert!(*pause <= whole && *pause >= whole * 3 / 4, "{attempt}: {pause:?}");
+        }
+        assert!(pauses[4..].iter().any(|pause| pause != &pauses[4]), "{pauses:?}");
+        backoff.reset();
+        assert!(backoff.next().is_some_and(|pause| pause <= WatchBackoff::FIRST));
+    }
+
+    #[test]
+    fn what_is_undone_again_and_again_is_written_ever_later() {
+        let start = Instant::now();
+        let mut back_off = WriteBackoff::new(Duration::from_secs(1));
+        let (mut now, mut writes) = (start, 0);
+        while now < start + Duration::from_secs(3600) {
+            back_off.wrote("w1", now);
+            writes += 1;
+            now = back_off.until("w1", now).unwrap();
+        }
+        assert!((10..30).contains(&writes), "{writes} writes in an hour");
+        assert!(back_off.is_restless("w1") && !back_off.is_restless("w2"));
+        back_off.forget_quiet(now + WriteBackoff::FORGET);
+        assert!(!back_off.is_restless("w1"));
+    }
+
+    #[test]
+    fn what_was_saved_up_is_taken_at_once_and_then_the_rate_never_starves() {
+        let start = Instant::now();
+        let mut allowance = TokenBucket::new(2, 30);
+        let taken =
+            |allowance: &mut TokenBucket, now| (0..100).filter(|_| allowance.take(now).is_ok()).count();
+        assert_eq!(taken(&mut allowance, start), 30);
+        assert_eq!(allowance.take(start), Err(Duration::from_millis(500)));
+        // As long as it is asked for as fast as can be, there are two in every second.
+        for second in 1..=600 {
+            assert_eq!(
+                taken(&mut allowance, start + Duration::from_secs(second)),
+                2,
+                "{second}"
+            );
+        }
+        assert_eq!(
+            taken(&mut allowance, start + Duration::from_secs(3600)),
+            30,
+            "not more"
+        );
+    }
+
+    #[tokio::test]
+    async fn turns_come_no_faster_than_the_pace() {
+        let pace = RateLimiter::per_second(1000);
+        let start = Instant::now();
+        for _ in 0..101 {
+            pace.turn().await;
+        }
+        assert!(start.elapsed() >= Duration::from_millis(100));
+    }
+
+    #[test]
+    fn a_guard_that_says_no_is_asked_ever_later_up_to_a_quarter_of_an_hour() {
+        let minutes: Vec<u64> = (1..=6)
+            .chain([u32::MAX])
+            .map(|refusals| backoff_interval(Duration::from_secs(60), refusals).as_secs() / 60)
+            .collect();
+        assert_eq!(minutes, [1, 2, 4, 8, 15, 15, 15]);
+    }
+}

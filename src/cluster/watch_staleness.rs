@@ -1,0 +1,134 @@
+//! How old what a watch shows is: the time since the API server last answered it. Old facts are better than none, so this
+//! is for the metrics and the log, and never for readiness.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http_body_util::BodyExt as _;
+use kube::Client;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::time::Instant;
+
+use crate::process::metrics::Metrics;
+
+/// From which age on the log tells it. An API server sends bookmarks on a quiet watch about once a minute, and ends each
+/// watch within five; one that does neither is not heard.
+const STALE: Duration = Duration::from_secs(180);
+/// How often it is looked whether a watch has become stale.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// When each watch was last answered. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct WatchStaleness(Arc<Mutex<BTreeMap<&'static str, WatchContact>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct WatchContact {
+    /// The last byte of an answer that was no refusal; before the first one, the start.
+    record_contact: Instant,
+    /// Whether the log has told that it is stale.
+    told: bool,
+}
+
+impl WatchStaleness {
+    /// Nothing is watched yet. Shown as `transom_watch_last_contact_timestamp_seconds`.
+    pub fn new(metrics: &Metrics) -> Self {
+        let freshness = WatchStaleness::default();
+        let contacts = LastContactCollector(freshness.clone());
+        metrics.register(|registry| registry.register_collector(Box::new(contacts)));
+        freshness
+    }
+
+    /// A client for the watch of a resource, and for nothing else: every byte of an answer that is no refusal shows that the
+    /// watch works, bookmarks too, which are no events.
+    pub fn client(&self, client: &Client, resource: &'static str) -> Client {
+        self.record_contact(resource);
+        let (freshness, client) = (self.clone(), client.clone());
+        let service = tower::service_fn(move |request| {
+            let (freshness, client) = (freshness.clone(), client.clone());
+            async move {
+                let response = client.send(request).await?;
+                let is_good = response.status().is_success();
+                if is_good {
+                    freshness.record_contact(resource);
+                }
+                Ok::<_, kube::Error>(response.map(|body| {
+                    body.map_frame(move |frame| {
+                        if is_good {
+                            freshness.record_contact(resource);
+                        }
+                        frame
+                    })
+                }))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Tells the log of each watch that becomes stale, and of its end; for ever.
+    pub async fn tell(self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            for (resource, watch) in self.watches().iter_mut() {
+                let age = watch.record_contact.elapsed();
+                if std::mem::replace(&mut watch.told, age >= STALE) == watch.told {
+                    continue;
+                }
+                if watch.told {
+                    tracing::error!(
+                        resource,
+                        "the API server has not answered the watch for {} s: what is known of {resource} is as old, and reviews \
+                         and the leader go on by it; look for \"the watch has broken\" above, at the rights of Transom's \
+                         ServiceAccount, and at the way to the API server",
+                        age.as_secs()
+                    );
+                } else {
+                    tracing::info!(resource, "the API server answers the watch again");
+                }
+            }
+        }
+    }
+
+    fn record_contact(&self, resource: &'static str) {
+        let record_contact = Instant::now();
+        let mut watches = self.watches();
+        let watch = watches.entry(resource).or_insert(WatchContact {
+            record_contact,
+            told: false,
+        });
+        watch.record_contact = record_contact;
+    }
+
+    fn watches(&self) -> MutexGuard<'_, BTreeMap<&'static str, WatchContact>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The metric, computed when it is asked for.
+#[derive(Debug)]
+struct LastContactCollector(WatchStaleness);
+
+impl Collector for LastContactCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let watches = self.0.watches().clone();
+        if watches.is_empty() {
+            return Ok(());
+        }
+        let none = ConstGauge::new(0.0_f64);
+        let mut family = encoder.encode_descriptor(
+            "watch_last_contact_timestamp_seconds",
+            "When the API server last answered a watch, in seconds since 1970",
+            None,
+            none.metric_type(),
+        )?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        for (resource, watch) in watches {
+            // A clock that is set does not change how long ago it was.
+            let at = now.saturating_sub(watch.record_contact.elapsed());
+            ConstGauge::new(at.as_secs_f64()).encode(family.encode_family(&[("resource", resource)])?)?;
+        }
+        Ok(())
+    }
+}

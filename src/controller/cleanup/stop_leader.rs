@@ -1,0 +1,117 @@
+//! Stopping the controllers of an installation, and waiting until its leader acts no more.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, PartialObjectMeta, Patch, PatchParams};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{Cleanup, OURS};
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::lease::LEASE;
+
+/// How long a leader is waited for that does not stop.
+const LEADER_STOPS: Duration = Duration::from_secs(60);
+
+/// How long a Lease must have stood still before no replica can be acting on it: one that drains may take it once more.
+const STANDS_STILL: Duration = Duration::from_secs(LEASE.as_secs() + 5);
+
+/// Whether a replica may still act as the leader.
+pub(super) enum LeaderState {
+    Gone,
+    /// One does; which, and what to do.
+    Acts(String),
+    /// That cannot be seen; why.
+    Unknown(String),
+}
+
+impl Cleanup<'_> {
+    /// Scales Transom to nothing and waits until no leader acts any more: it would write everything again.
+    pub(super) async fn stop_controllers(&mut self, say: &dyn Fn(String)) -> LeaderState {
+        let api = self.own::<Deployment>();
+        let name = &self.options.name;
+        match answered(api.get(name)).await {
+            Ok(deployment) if deployment.spec.replicas != Some(0) => {
+                let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+                match answered(api.patch_scale(name, &PatchParams::default(), &none)).await {
+                    Ok(_) => self.report.done.push(format!("Deployment {name} scaled to 0")),
+                    Err(ApiError::Gone) => {}
+                    Err(why) => {
+                        let text = format!("Deployment {name} cannot be scaled to 0: {why}");
+                        self.report.failures.push(text);
+                    }
+                }
+            }
+            Ok(_) | Err(ApiError::Gone) => {}
+            Err(why) => {
+                let text = format!("cannot read the Deployment {name} of Transom, to stop it: {why}");
+                self.report.failures.push(text);
+            }
+        }
+        self.leader_is_gone(say).await
+    }
+
+    /// Waits until no replica acts: the pods are gone and the Lease is given up, or has stood still for as long as it
+    /// lasts. A replica that still drains may take a Lease that another one gives up, so an empty Lease alone proves
+    /// nothing; pods on a machine that is gone stay for ever, so pods alone do not either.
+    async fn leader_is_gone(&self, say: &dyn Fn(String)) -> LeaderState {
+        let options = self.options;
+        let api = self.own::<Lease>();
+        let started = Instant::now();
+        let mut seen: Option<(String, Instant)> = None;
+        let mut leader = String::new();
+        while started.elapsed() < LEADER_STOPS {
+            let lease = match answered(api.get(&options.lease)).await {
+                Ok(lease) => lease,
+                Err(ApiError::Gone) => return LeaderState::Gone,
+                Err(why) => {
+                    return LeaderState::Unknown(format!("cannot see whether a leader still acts: {why}"));
+                }
+            };
+            let version = lease.metadata.resource_version.unwrap_or_default();
+            let holder = lease.spec.and_then(|spec| spec.holder_identity);
+            let holder = holder.unwrap_or_default();
+            if holder.is_empty() && !self.has_pods().await {
+                return LeaderState::Gone;
+            }
+            if !holder.is_empty() && holder != leader {
+                say(format!("waiting for the leader {holder} to stop"));
+                leader = holder;
+            }
+            match &seen {
+                Some((last, since)) if *last == version => {
+                    if since.elapsed() > STANDS_STILL {
+                        return LeaderState::Gone;
+                    }
+                }
+                _ => seen = Some((version, Instant::now())),
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        LeaderState::Acts(format!(
+            "{leader} still renews the Lease {}/{} and would make everything again, so nothing but the webhook \
+             configurations was deleted: stop that process (a Deployment: kubectl -n {} scale deployment {} --replicas 0; \
+             elsewhere: end its transom serve), then run this again",
+            options.namespace, options.lease, options.namespace, options.name
+        ))
+    }
+
+    /// Whether pods of the Deployment are left, those that are ending too; where that cannot be known, yes.
+    async fn has_pods(&self) -> bool {
+        let api = self.own::<PartialObjectMeta<Pod>>();
+        let list = match answered(api.list(&ListParams::default().labels(OURS))).await {
+            Ok(list) => list,
+            Err(ApiError::Gone) => return false,
+            Err(_) => return true,
+        };
+        let prefix = format!("{}-", self.options.name);
+        list.items.iter().any(|pod| {
+            let owners = pod.metadata.owner_references.iter().flatten();
+            let mut sets = owners.filter(|owner| owner.kind == "ReplicaSet");
+            sets.any(|set| set.name.starts_with(&prefix))
+        })
+    }
+}

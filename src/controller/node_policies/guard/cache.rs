@@ -1,0 +1,163 @@
+//! What the guard has answered for each policy, and when it is asked again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::time::Instant;
+
+use super::affected::AffectedWorkloads;
+use super::{Guard, GuardResult, ObjectKey};
+use crate::cluster::node::NodeView;
+use crate::cluster::rate_limit::backoff_interval;
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::survey::visit_pod_carriers;
+use crate::controller::node_policies::NodeControllerSettings;
+use crate::controller::node_policies::node_state::{NodesOfPolicy, SafeTaints};
+use crate::controller::node_policies::policies::NodePolicy;
+use crate::model::node::Taint;
+
+/// The answers, by policy.
+pub struct GuardCache {
+    client: Client,
+    settings: NodeControllerSettings,
+    by_policy: HashMap<String, GuardAnswer>,
+}
+
+/// What the guard has said of the taints of a policy.
+struct GuardAnswer {
+    generation: i64,
+    cleared: SafeTaints,
+    /// When it may be asked again.
+    again: Option<Instant>,
+    /// The workloads that it refused for.
+    affected: AffectedWorkloads,
+    /// How often it was asked since no workload would have been hurt.
+    refusals: u32,
+    said: GuardResult,
+}
+
+impl GuardCache {
+    /// None yet.
+    pub fn new(client: Client, settings: NodeControllerSettings) -> Self {
+        GuardCache {
+            client,
+            settings,
+            by_policy: HashMap::new(),
+        }
+    }
+
+    /// Forgets what was answered for another generation of a policy.
+    pub fn apply_generations(&mut self, generations: &BTreeMap<String, i64>) {
+        self.by_policy
+            .retain(|name, answer| generations.get(name) == Some(&answer.generation));
+    }
+
+    /// What was said of the taints of a policy.
+    pub fn said(&self, policy: &str) -> GuardResult {
+        self.by_policy
+            .get(policy)
+            .map(|answer| answer.said.clone())
+            .unwrap_or_default()
+    }
+
+    /// Which taints of a policy hurt no workload, as far as was asked.
+    pub fn cleared(&self, policy: &str) -> Option<&SafeTaints> {
+        self.by_policy.get(policy).map(|answer| &answer.cleared)
+    }
+
+    /// Asks the guard about the taints that nodes wait for and that were not surveyed with these nodes, unless it was
+    /// asked just now and none of the workloads that it refused for has changed; says when to ask again.
+    pub async fn ask(
+        &mut self,
+        policy: &NodePolicy,
+        waiting: &NodesOfPolicy,
+        nodes: &[Arc<NodeView>],
+        snapshot: &Snapshot,
+    ) -> Option<Instant> {
+        let answer = self
+            .by_policy
+            .entry(policy.name.clone())
+            .or_insert_with(|| GuardAnswer {
+                generation: policy.generation,
+                cleared: SafeTaints::default(),
+                again: None,
+                affected: AffectedWorkloads::none(),
+                refusals: 0,
+                said: GuardResult::Free,
+            });
+        answer.cleared.age(nodes.iter().map(|node| &**node));
+        let open = not_cleared(waiting, nodes, &answer.cleared);
+        if open.is_empty() {
+            return None;
+        }
+        if let Some(again) = answer.again
+            && Instant::now() < again
+        {
+            let due = answer.affected.due().filter(|due| *due < again);
+            if due.is_none_or(|due| Instant::now() < due) {
+                return Some(due.unwrap_or(again));
+            }
+            if !answer.affected.have_changed(&self.client).await {
+                return answer.affected.due().map(|due| due.min(again));
+            }
+        }
+        let (said, affected) = survey(&open, &self.client, snapshot).await;
+        answer.said = said;
+        answer.affected = AffectedWorkloads::new(affected, self.settings.affected_every);
+        answer.affected.read_unknown(&self.client).await;
+        if answer.said == GuardResult::Free {
+            for (taint, nodes) in open {
+                for node in nodes {
+                    answer.cleared.add(taint, node);
+                }
+            }
+            answer.refusals = 0;
+            // Nodes that come one after the other are not each worth a survey.
+            answer.again = Some(Instant::now() + self.settings.status_every);
+            return None;
+        }
+        answer.refusals = answer.refusals.saturating_add(1);
+        let again = Instant::now() + backoff_interval(self.settings.guard_every, answer.refusals);
+        answer.again = Some(again);
+        Some(answer.affected.due().map_or(again, |due| due.min(again)))
+    }
+}
+
+/// The taints that nodes wait for, with those of the nodes for which it is not known that no workload would be hurt.
+fn not_cleared<'a>(
+    of_policy: &'a NodesOfPolicy,
+    nodes: &'a [Arc<NodeView>],
+    cleared: &SafeTaints,
+) -> BTreeMap<&'a Taint, Vec<&'a NodeView>> {
+    let open = of_policy.waiting.iter().map(|(taint, names)| {
+        let waiting = nodes.iter().filter(|node| names.contains(&node.name));
+        let open = waiting.filter(|node| !cleared.has(taint, node));
+        (taint, open.map(|node| &**node).collect::<Vec<_>>())
+    });
+    open.filter(|(_, nodes)| !nodes.is_empty()).collect()
+}
+
+/// Looks at every workload of the cluster. Also returns those that would be hurt, with their generations.
+async fn survey(
+    open: &BTreeMap<&Taint, Vec<&NodeView>>,
+    client: &Client,
+    snapshot: &Snapshot,
+) -> (GuardResult, BTreeMap<ObjectKey, Option<i64>>) {
+    let taints: Vec<Taint> = open.keys().map(|taint| (*taint).clone()).collect();
+    let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
+    let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
+    let mut guard = Guard::new(&taints, names, &snapshot.facts, &policy_of);
+    let surveyed = visit_pod_carriers(client, |kind, json| guard.visit(kind, json)).await;
+    let affected = guard.affected();
+    let hurt = guard.hurt();
+    let said = match surveyed {
+        Err(error) => GuardResult::Unknown(error.to_string()),
+        Ok(()) if hurt.is_empty() => GuardResult::Free,
+        Ok(()) => GuardResult::Refused {
+            message: hurt.message(&taints),
+            brief: hurt.brief(&taints),
+        },
+    };
+    (said, affected)
+}

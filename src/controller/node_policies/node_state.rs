@@ -1,0 +1,340 @@
+//! How nodes stand: for each policy those it counts for, what is to be written, and what is wrong. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::nodes::ownership::NodeOwnership;
+use super::nodes::plan::{NodePlan, plan};
+use super::policies::{NodePolicies, SelectedPolicy};
+use crate::cluster::node::{NodeView, taint_of};
+use crate::model::build::{Build, supported_on};
+use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
+
+/// Which taints hurt no workload on which nodes. Only what was surveyed counts: a node that came later was not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SafeTaints(BTreeMap<Taint, BTreeSet<String>>);
+
+impl SafeTaints {
+    /// Remembers that a taint hurts no workload on a node.
+    pub fn add(&mut self, taint: &Taint, node: &NodeView) {
+        self.0.entry(taint.clone()).or_default().insert(node.uid.clone());
+    }
+
+    /// Whether a taint hurts no workload on a node.
+    pub fn has(&self, taint: &Taint, node: &NodeView) -> bool {
+        self.0.get(taint).is_some_and(|nodes| nodes.contains(&node.uid))
+    }
+
+    /// The taints that hurt no workload on a node.
+    pub fn on(&self, node: &NodeView) -> BTreeSet<Taint> {
+        let taints = self.0.keys().filter(|taint| self.has(taint, node));
+        taints.cloned().collect()
+    }
+
+    /// Forgets what holds for a moment only: NoExecute evicts what runs there by now, so it is asked about each time.
+    /// Forgets nodes that are gone, and those that carry the taint: where it is taken away, perhaps in a month, it is not
+    /// set again on the word of today.
+    pub fn age<'n>(&mut self, nodes: impl IntoIterator<Item = &'n NodeView>) {
+        let there: BTreeMap<&str, &NodeView> = nodes.into_iter().map(|node| (&*node.uid, node)).collect();
+        let carries = |node: &NodeView, taint: &Taint| node.taints.iter().any(|now| taint_of(now) == *taint);
+        self.0.retain(|taint, surveyed| {
+            surveyed.retain(|uid| there.get(&**uid).is_some_and(|node| !carries(node, taint)));
+            taint.effect != "NoExecute" && !surveyed.is_empty()
+        });
+    }
+}
+
+/// The policies, and for which of them taints may be set that nodes lack.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyResolver {
+    /// The policies.
+    pub policies: NodePolicies,
+    /// By the name of the policy, the taints that hurt no workload.
+    pub cleared: BTreeMap<String, SafeTaints>,
+    /// Whether it is known that policies which are not among these are gone, so that what was theirs may be taken back.
+    pub others_are_gone: bool,
+}
+
+impl PolicyResolver {
+    /// What is to be written to a node.
+    pub fn decide(&self, node: &NodeView) -> NodePlan {
+        let owner = self.owner(node);
+        let may_be_there = owner == OwnerState::Unknown && !self.others_are_gone;
+        match self.policies.choose(node) {
+            SelectedPolicy::Held => NodePlan::default(),
+            _ if node.is_marked() && may_be_there => NodePlan::default(),
+            SelectedPolicy::NoPolicy => plan(node, None),
+            SelectedPolicy::Policy(policy) => {
+                let cleared = self.cleared.get(&policy.name);
+                let cleared = cleared.map(|cleared| cleared.on(node)).unwrap_or_default();
+                let mut desired = policy.desired(cleared);
+                desired.inherits = owner != OwnerState::Selects;
+                plan(node, Some(&desired))
+            }
+        }
+    }
+
+    /// How the policy that a node's annotation names stands to the node.
+    fn owner(&self, node: &NodeView) -> OwnerState {
+        let owner = NodeOwnership::parse(node.owned.as_deref()).unwrap_or_default();
+        match self.policies.get(&owner.policy) {
+            // An annotation that cannot be read owns nothing, and is replaced.
+            None if owner.policy.is_empty()
+                && matches!(self.policies.choose(node), SelectedPolicy::Policy(_)) =>
+            {
+                OwnerState::Selects
+            }
+            None => OwnerState::Unknown,
+            Some(policy) if policy.selects(&node.labels) => OwnerState::Selects,
+            Some(_) => OwnerState::LetGo,
+        }
+    }
+
+    /// Whether a node carries something of ours for a policy that is not known.
+    pub fn is_orphan(&self, node: &NodeView) -> bool {
+        node.is_marked() && self.owner(node) == OwnerState::Unknown
+    }
+}
+
+/// How the policy that set what is ours on a node stands to it now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OwnerState {
+    /// It selects the node.
+    Selects,
+    /// It is there, and selects the node no longer.
+    LetGo,
+    /// It is not among the policies that are known.
+    Unknown,
+}
+
+/// How the nodes of one policy stand.
+#[derive(Clone, Debug, Default)]
+pub struct NodesOfPolicy {
+    /// How many Windows nodes it counts for.
+    pub nodes: usize,
+    /// Those by build.
+    pub builds: BTreeMap<Build, usize>,
+    /// What on which node is not as it is to be.
+    pub drift: BTreeMap<String, Vec<String>>,
+    /// Nodes that wait to be written.
+    pub unwritten: usize,
+    /// The taints that nodes lack and that wait for the guard, with those nodes.
+    pub waiting: BTreeMap<Taint, BTreeSet<String>>,
+    /// The nodes on which taints are contested.
+    pub contested: BTreeMap<String, Vec<Taint>>,
+    /// Other policies that select a node of this one, with one such node.
+    pub overlapping: BTreeMap<String, String>,
+    /// Nodes of builds that the cluster's Kubernetes does not support.
+    pub unsupported: BTreeMap<Build, usize>,
+}
+
+/// How the nodes of every policy stand, by its name, and the nodes that are to be written.
+pub fn assess(
+    nodes: &[Arc<NodeView>],
+    decider: &PolicyResolver,
+    kubernetes: u32,
+) -> (BTreeMap<String, NodesOfPolicy>, Vec<Arc<NodeView>>) {
+    let names = decider.policies.iter().map(|policy| policy.name.clone());
+    let mut by_policy: BTreeMap<String, NodesOfPolicy> =
+        names.map(|name| (name, NodesOfPolicy::default())).collect();
+    let mut due = Vec::new();
+    for node in nodes {
+        let plan = decider.decide(node);
+        if !plan.is_empty() {
+            due.push(Arc::clone(node));
+        }
+        let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
+        if is_windows && let Some(names) = decider.policies.overlapping(node) {
+            for name in &names {
+                let others = names.iter().filter(|other| *other != name);
+                let state = by_policy.entry((*name).to_owned()).or_default();
+                let seen = others.map(|other| ((*other).to_owned(), node.name.clone()));
+                for (other, node) in seen {
+                    state.overlapping.entry(other).or_insert(node);
+                }
+            }
+        }
+        if let SelectedPolicy::Policy(policy) = decider.policies.choose(node) {
+            let state = by_policy.entry(policy.name.clone()).or_default();
+            if is_windows {
+                count(state, node, kubernetes);
+            }
+            note(state, node, plan);
+        }
+    }
+    (by_policy, due)
+}
+
+fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {
+    state.nodes += 1;
+    let Some(build) = node.kernel_build() else { return };
+    *state.builds.entry(build).or_default() += 1;
+    if supported_on(kubernetes).is_some_and(|support| support.lacks(build)) {
+        *state.unsupported.entry(build).or_default() += 1;
+    }
+}
+
+fn note(state: &mut NodesOfPolicy, node: &NodeView, plan: NodePlan) {
+    let mut what: Vec<String> = plan.remains.clone();
+    what.extend(
+        plan.changes
+            .iter()
+            .map(|change| format!("{change} (not written yet)")),
+    );
+    if !what.is_empty() {
+        state.drift.insert(node.name.clone(), what);
+    }
+    state.unwritten += usize::from(!plan.is_empty());
+    for taint in plan.waiting {
+        state.waiting.entry(taint).or_default().insert(node.name.clone());
+    }
+    if !plan.contested.is_empty() {
+        state.contested.insert(node.name.clone(), plan.contested);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::node::PROOF_LABEL;
+
+    #[test]
+    fn a_taint_is_cleared_for_the_nodes_that_were_surveyed_and_for_no_other() {
+        let node = |uid: &str| NodeView {
+            name: "same".into(),
+            uid: uid.into(),
+            operating_system: "windows".into(),
+            kernel_version: "10.0.20348.1".into(),
+            ..NodeView::default()
+        };
+        let policy = serde_json::from_value(serde_json::json!({
+            "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+            "metadata": {"name": "p", "generation": 1},
+            "spec": {"taints": {"mode": "Apply", "noExecute": "Allowed", "required": [
+                {"key": "os", "value": "windows", "effect": "NoSchedule"},
+                {"key": "os", "value": "windows", "effect": "NoExecute"}]}},
+        }));
+        let mut decider = PolicyResolver {
+            policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy.unwrap()))].into()),
+            ..PolicyResolver::default()
+        };
+        let schedule = Taint::no_schedule("os", "windows");
+        let execute = Taint {
+            effect: "NoExecute".into(),
+            ..schedule.clone()
+        };
+        let (old, new) = (node("1"), node("2"));
+        let both = vec![schedule.clone(), execute.clone()];
+        assert_eq!(decider.decide(&old).waiting, both);
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.add(&schedule, &old);
+        assert_eq!(decider.decide(&old).waiting, std::slice::from_ref(&execute));
+        assert_eq!(decider.decide(&new).waiting, both);
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.add(&execute, &old);
+        assert_eq!(decider.decide(&old).waiting, []);
+        // In the next pass NoExecute is asked about anew.
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.age([&old]);
+        assert_eq!(decider.decide(&old).waiting, [execute]);
+        // And so is every taint that the node has carried since.
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.add(&schedule, &old);
+        let carrying = NodeView {
+            taints: vec![k8s_openapi::api::core::v1::Taint {
+                key: "os".into(),
+                value: Some("windows".into()),
+                effect: "NoSchedule".into(),
+                time_added: None,
+            }],
+            ..old.clone()
+        };
+        cleared.age([&carrying]);
+        assert_eq!(decider.decide(&old).waiting, both);
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.add(&schedule, &old);
+        // A node that was made anew under the same name was not surveyed either.
+        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        cleared.age([&new]);
+        assert_eq!(decider.decide(&old).waiting, both);
+    }
+
+    #[test]
+    fn nothing_is_taken_back_for_a_policy_that_may_only_not_be_seen_yet() {
+        let owned = NodeOwnership {
+            policy: "late".into(),
+            taints: vec![Taint::no_schedule("os", "windows")],
+            ..NodeOwnership::default()
+        };
+        let node = NodeView {
+            operating_system: "windows".into(),
+            kernel_version: "10.0.20348.1".into(),
+            resource_version: "1".into(),
+            labels: [(PROOF_LABEL.to_owned(), owned.proof().unwrap())].into(),
+            owned: owned.to_annotation(),
+            ..NodeView::default()
+        };
+        let mut decider = PolicyResolver::default();
+        assert!(decider.is_orphan(&node) && decider.decide(&node).is_empty());
+        decider.others_are_gone = true;
+        assert!(!decider.decide(&node).is_empty());
+    }
+
+    #[test]
+    fn what_a_policy_set_goes_with_it_though_the_next_one_only_reports() {
+        let policy = |name: &str, spec: serde_json::Value| {
+            let stored = serde_json::json!({
+                "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+                "metadata": {"name": name, "generation": 1}, "spec": spec,
+            });
+            (name.to_owned(), Arc::new(serde_json::from_value(stored).unwrap()))
+        };
+        let pool = |pool: &str| serde_json::json!({"nodeSelector": {"matchLabels": {"pool": pool}}});
+        let report = || policy("default", serde_json::json!({}));
+        let ours = Taint::no_schedule("sku", "windows");
+        let owned = NodeOwnership {
+            policy: "a-pool".into(),
+            taints: vec![ours.clone()],
+            ..NodeOwnership::default()
+        };
+        let labels = [(PROOF_LABEL, owned.proof().unwrap()), ("pool", "a".to_owned())];
+        let node = NodeView {
+            operating_system: "windows".into(),
+            kernel_version: "10.0.20348.1".into(),
+            resource_version: "1".into(),
+            labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
+            owned: owned.to_annotation(),
+            taints: vec![k8s_openapi::api::core::v1::Taint {
+                key: "sku".into(),
+                value: Some("windows".into()),
+                effect: "NoSchedule".into(),
+                time_added: None,
+            }],
+            ..NodeView::default()
+        };
+        let unreadable = serde_json::json!({"nodeSelector": {"matchLabels": {"not a key!": "x"}}});
+        // The policies there are, whether others are known to be gone, whether the taint goes, whether anything is done.
+        let cases = [
+            (vec![report()], true, true, true),
+            (vec![report()], false, false, false),
+            (vec![policy("a-pool", pool("b")), report()], false, true, true),
+            (vec![policy("a-pool", pool("a")), report()], false, false, true),
+            (vec![policy("a-pool", unreadable), report()], true, false, false),
+        ];
+        for (number, (policies, others_are_gone, goes, acts)) in cases.into_iter().enumerate() {
+            let decider = PolicyResolver {
+                policies: NodePolicies::of(&policies.into_iter().collect()),
+                others_are_gone,
+                ..PolicyResolver::default()
+            };
+            let plan = decider.decide(&node);
+            let gone = plan.patch(&node).is_some_and(|patch| {
+                patch
+                    .pointer("/spec/taints")
+                    .is_some_and(serde_json::Value::is_null)
+            });
+            assert_eq!((gone, !plan.is_empty()), (goes, acts), "case {number}: {plan:?}");
+            assert_eq!(decider.is_orphan(&node), number < 2, "case {number}");
+        }
+    }
+}

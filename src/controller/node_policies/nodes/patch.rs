@@ -1,0 +1,151 @@
+//! What changes on one node, and the patch that carries it: our keys only, and the version that it was decided on.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::api::core::v1::Taint as NodeTaint;
+use serde_json::{Map, Value, json};
+
+use super::ownership::NodeOwnership;
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL};
+use crate::model::node::Taint;
+
+/// One thing that a plan changes on a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NodeChange {
+    /// A label is written, or taken away (`to` is `None`).
+    Label {
+        /// Its key.
+        key: &'static str,
+        /// What stood there.
+        from: Option<String>,
+        /// What will stand there.
+        to: Option<String>,
+    },
+    /// A taint is set.
+    TaintSet(Taint),
+    /// A taint of ours is taken away.
+    TaintTaken(Taint),
+    /// The owner annotation could not be read or is not believed, and is written anew or removed.
+    AnnotationLost(String),
+}
+
+impl fmt::Display for NodeChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let quoted = |value: &Option<String>| {
+            value
+                .as_ref()
+                .map_or_else(|| "absent".to_owned(), |value| format!("\"{value}\""))
+        };
+        match self {
+            NodeChange::Label { key, from, to } => {
+                write!(f, "label {key}: {} → {}", quoted(from), quoted(to))
+            }
+            NodeChange::TaintSet(taint) => write!(f, "taint {taint}: set"),
+            NodeChange::TaintTaken(taint) => write!(f, "taint {taint}: taken away, as it was Transom's"),
+            NodeChange::AnnotationLost(why) => write!(
+                f,
+                "annotation {OWNED_ANNOTATION} is not believed ({why}): what it named is Transom's no longer"
+            ),
+        }
+    }
+}
+
+/// What is to be written to a node, and what is to be said of it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct NodePlan {
+    /// What it changes; empty where nothing is written, or only the annotation.
+    pub changes: Vec<NodeChange>,
+    /// What is not as it is to be, and stays so.
+    pub remains: Vec<String>,
+    /// Taints that the node lacks, and that wait until it is known that they hurt no workload.
+    pub waiting: Vec<Taint>,
+    /// Taints that another writer has taken away too often.
+    pub contested: Vec<Taint>,
+    pub(super) labels: BTreeMap<&'static str, Option<String>>,
+    pub(super) taints: Option<Vec<NodeTaint>>,
+    pub(super) annotation: AnnotationChange,
+}
+
+/// What becomes of the owner annotation.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) enum AnnotationChange {
+    #[default]
+    Stays,
+    Goes,
+    Says(String),
+}
+
+impl NodePlan {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.taints.is_none() && self.annotation == AnnotationChange::Stays
+    }
+
+    /// The JSON merge patch: our keys only, the whole list of taints where one of them changes, and the version that
+    /// it was decided on. `None` where there is nothing to write.
+    pub fn patch(&self, node: &NodeView) -> Option<Value> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut metadata = Map::new();
+        metadata.insert("resourceVersion".into(), json!(node.resource_version.text()));
+        if !self.labels.is_empty() {
+            metadata.insert("labels".into(), json!(self.labels));
+        }
+        let annotation = match &self.annotation {
+            AnnotationChange::Stays => None,
+            AnnotationChange::Goes => Some(Value::Null),
+            AnnotationChange::Says(text) => Some(json!(text)),
+        };
+        if let Some(annotation) = annotation {
+            metadata.insert("annotations".into(), json!({ OWNED_ANNOTATION: annotation }));
+        }
+        let mut patch = Map::new();
+        patch.insert("metadata".into(), Value::Object(metadata));
+        if let Some(taints) = &self.taints {
+            let taints = if taints.is_empty() {
+                Value::Null
+            } else {
+                json!(taints)
+            };
+            patch.insert("spec".into(), json!({ "taints": taints }));
+        }
+        Some(Value::Object(patch))
+    }
+
+    /// Writes a label, or takes it away.
+    pub(super) fn set_label(&mut self, node: &NodeView, key: &'static str, to: Option<String>) {
+        self.changes.push(NodeChange::Label {
+            key,
+            from: node.labels.get(key).cloned(),
+            to: to.clone(),
+        });
+        self.labels.insert(key, to);
+    }
+
+    /// Compares what is to be owned with what the annotation says now, and with the label that proves it.
+    pub(super) fn settle_annotation(
+        &mut self,
+        node: &NodeView,
+        owned: &NodeOwnership,
+        read: Result<&NodeOwnership, &String>,
+    ) {
+        let same = match read {
+            Ok(before) => before == owned && (node.owned.is_none() == owned.is_empty()),
+            Err(_) => false,
+        };
+        if !same {
+            self.annotation = owned
+                .to_annotation()
+                .map_or(AnnotationChange::Goes, AnnotationChange::Says);
+        }
+        let proof = owned.proof();
+        if node.labels.get(PROOF_LABEL) != proof.as_ref() {
+            self.labels.insert(PROOF_LABEL, proof);
+        }
+        if let Err(why) = read {
+            self.changes.push(NodeChange::AnnotationLost(why.clone()));
+        }
+    }
+}

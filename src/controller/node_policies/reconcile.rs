@@ -1,0 +1,247 @@
+//! One pass over the cluster: what is due is written, and what became of it is told in the status of the policies.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use kube::Api;
+use kube::api::ListParams;
+use tokio::time::Instant;
+
+use super::NodeControllerContext;
+use super::events::NodeEvents;
+use super::guard::cache::GuardCache;
+use super::node_state::{NodesOfPolicy, PolicyResolver, assess};
+use super::nodes::apply::{ApplyResult, apply};
+use super::nodes::assumed::AssumedNodes;
+use super::policies::{NodePolicies, NodePolicy, SelectedPolicy};
+use super::runtime_classes::{self, reconcile::ClassController};
+use super::status::{PolicyFacts, write::Statuses};
+use super::writer::Writer;
+use crate::api::WindowsNodePolicy;
+use crate::cluster::cache::ClusterCache;
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::node::NodeView;
+use crate::cluster::rate_limit::WriteBackoff;
+use crate::cluster::snapshot::Snapshot;
+
+/// The controller of nodes for one term of leadership, and what it remembers from pass to pass. All of it can be lost: it
+/// saves requests, and decides nothing.
+pub struct NodeController {
+    context: NodeControllerContext,
+    writer: Writer,
+    classes: ClassController,
+    statuses: Statuses,
+    answers: GuardCache,
+    back_off: WriteBackoff,
+    fresh: AssumedNodes,
+    news: NodeEvents,
+    /// Why nodes could not be written.
+    failures: BTreeMap<String, String>,
+    generations: BTreeMap<String, i64>,
+    /// When the API server was asked last whether all other policies are gone, and what it said.
+    asked_others: Option<(Instant, bool)>,
+}
+
+impl NodeController {
+    /// One that remembers nothing yet.
+    pub fn new(context: NodeControllerContext) -> Self {
+        let settings = context.settings;
+        let writer = Writer::new(
+            context.client.clone(),
+            Some(context.leadership.clone()),
+            Some(context.recorder.clone()),
+            settings.writes_per_second,
+        );
+        NodeController {
+            classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
+            statuses: Statuses::new(writer.clone(), settings.status_every, context.reconcile.clone()),
+            answers: GuardCache::new(context.client.clone(), settings),
+            back_off: WriteBackoff::new(settings.back_off),
+            fresh: AssumedNodes::default(),
+            news: NodeEvents::default(),
+            failures: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            asked_others: None,
+            writer,
+            context,
+        }
+    }
+
+    /// One pass. Says when the next one is due, if nothing changes until then.
+    pub async fn pass(&mut self, snapshot: &Snapshot) -> Option<Instant> {
+        let view = &*snapshot.view;
+        let start = Instant::now();
+        let mut alarms: Vec<Instant> = Vec::new();
+        let mut decider = PolicyResolver {
+            policies: NodePolicies::of(&view.node_policies),
+            ..PolicyResolver::default()
+        };
+        self.apply_new_generations(&decider.policies, start);
+        let nodes = self.nodes_now(view);
+        let orphans = nodes.iter().any(|node| decider.is_orphan(node))
+            || runtime_classes::has_orphans(&view.runtime_classes, &decider.policies);
+        if orphans {
+            decider.others_are_gone = self.others_are_gone(&decider.policies).await;
+            if !decider.others_are_gone {
+                alarms.push(start + self.context.settings.status_every);
+            }
+        }
+        let (by_policy, _) = assess(&nodes, &decider, view.kubernetes);
+        for policy in decider.policies.iter() {
+            let Some(waiting) = by_policy.get(&policy.name) else {
+                continue;
+            };
+            alarms.extend(self.answers.ask(policy, waiting, &nodes, snapshot).await);
+            if let Some(cleared) = self.answers.cleared(&policy.name) {
+                decider.cleared.insert(policy.name.clone(), cleared.clone());
+            }
+        }
+        let decider = Arc::new(decider);
+        let (_, due) = assess(&nodes, &decider, view.kubernetes);
+        alarms.extend(self.write(due, &decider).await);
+
+        let nodes = self.nodes_now(view);
+        let (by_policy, _) = assess(&nodes, &decider, view.kubernetes);
+        let gone = decider.others_are_gone;
+        alarms.extend(self.classes.pass(snapshot, &decider.policies, gone, &nodes).await);
+        for policy in decider.policies.iter() {
+            let of_policy = by_policy.get(&policy.name).cloned().unwrap_or_default();
+            let known = self.known(policy, &of_policy);
+            alarms.extend(self.statuses.write(policy, &of_policy, &known).await);
+        }
+        alarms.extend(self.fresh.until());
+        alarms.into_iter().min()
+    }
+
+    /// Nodes as they are: as we wrote them last, where the watch does not show that yet.
+    fn nodes_now(&mut self, view: &ClusterCache) -> Vec<Arc<NodeView>> {
+        self.failures.retain(|name, _| view.nodes.contains_key(name));
+        self.fresh.nodes(view, Instant::now())
+    }
+
+    /// Another generation of a policy is a new start for all that waits.
+    fn apply_new_generations(&mut self, policies: &NodePolicies, now: Instant) {
+        let generations: BTreeMap<String, i64> = policies
+            .iter()
+            .map(|policy| (policy.name.clone(), policy.generation))
+            .collect();
+        if generations != self.generations {
+            self.back_off = WriteBackoff::new(self.context.settings.back_off);
+            self.answers.apply_generations(&generations);
+            self.generations = generations;
+            self.asked_others = None;
+        }
+        self.back_off.forget_quiet(now);
+    }
+
+    /// Asks the API server whether there are policies that are not among these: a view that lags must not cost nodes
+    /// their taints.
+    async fn others_are_gone(&mut self, known: &NodePolicies) -> bool {
+        if let Some((at, gone)) = self.asked_others
+            && Instant::now() < at + self.context.settings.status_every
+        {
+            return gone;
+        }
+        let gone = self.ask_for_others(known).await;
+        self.asked_others = Some((Instant::now(), gone));
+        gone
+    }
+
+    async fn ask_for_others(&self, known: &NodePolicies) -> bool {
+        let policies: Api<WindowsNodePolicy> = Api::all(self.context.client.clone());
+        match answered(policies.list_metadata(&ListParams::default())).await {
+            Ok(list) => (list.items.iter())
+                .filter(|policy| policy.metadata.deletion_timestamp.is_none())
+                .all(|policy| {
+                    known
+                        .get(policy.metadata.name.as_deref().unwrap_or_default())
+                        .is_some()
+                }),
+            // Without the resource there are no policies.
+            Err(ApiError::Gone) => true,
+            Err(error) => {
+                self.context.reconcile.failed();
+                tracing::warn!(error = %error, "nothing is taken back, because the node policies cannot be listed");
+                false
+            }
+        }
+    }
+
+    /// Writes the nodes that are due, a few at a time; says when to go on with the rest.
+    async fn write(&mut self, due: Vec<Arc<NodeView>>, decider: &Arc<PolicyResolver>) -> Option<Instant> {
+        let now = Instant::now();
+        let (mut ready, mut alarms) = (Vec::new(), Vec::new());
+        for node in due {
+            match self.back_off.until(&node.name, now) {
+                None => ready.push(node),
+                Some(at) => alarms.push(at),
+            }
+        }
+        let more = ready.len() > self.context.settings.at_once;
+        if more {
+            ready.truncate(self.context.settings.at_once);
+            alarms.push(now);
+        }
+        let writer = &self.writer;
+        let writes = ready.into_iter().map(|node| {
+            let decider = Arc::clone(decider);
+            async move {
+                let name = node.name.clone();
+                let decide = move |node: &NodeView| decider.decide(node);
+                (name, apply(writer, node, &decide).await)
+            }
+        });
+        let outcomes: Vec<_> = futures::stream::iter(writes)
+            .buffer_unordered(self.context.settings.in_flight.max(1))
+            .collect()
+            .await;
+        for (name, outcome) in outcomes {
+            if !matches!(outcome, ApplyResult::Failed(_)) {
+                self.failures.remove(&name);
+            }
+            match outcome {
+                ApplyResult::Stands(node) => self.fresh.put(node, Instant::now()),
+                ApplyResult::Wrote(node, changes) => {
+                    let now = Instant::now();
+                    self.back_off.wrote(&name, now);
+                    let policy = match decider.policies.choose(&node) {
+                        SelectedPolicy::Policy(policy) => policy.name.as_str(),
+                        SelectedPolicy::NoPolicy | SelectedPolicy::Held => "",
+                    };
+                    self.news.add(policy, &node, changes, now);
+                    self.fresh.put(node, Instant::now());
+                }
+                ApplyResult::Gone => self.fresh.remove(&name),
+                ApplyResult::Failed(error) => {
+                    self.context.reconcile.failed();
+                    tracing::warn!(node = name, error, "node not written");
+                    self.back_off.wrote(&name, Instant::now());
+                    alarms.extend(self.back_off.until(&name, Instant::now()));
+                    self.failures.insert(name, error);
+                }
+            }
+        }
+        let due = self.news.due();
+        if !more || due.is_some_and(|due| due <= Instant::now()) {
+            self.news.flush(&decider.policies, &self.writer).await;
+        }
+        alarms.into_iter().min()
+    }
+
+    /// What is known of a policy besides how its nodes stand.
+    fn known(&self, policy: &NodePolicy, nodes: &NodesOfPolicy) -> PolicyFacts {
+        PolicyFacts {
+            guarded: self.answers.said(&policy.name),
+            failures: (self.failures.iter())
+                .filter(|(node, _)| nodes.drift.contains_key(*node))
+                .map(|(node, error)| format!("{node}: {error}"))
+                .collect(),
+            restless: (nodes.drift.keys())
+                .filter(|node| self.back_off.is_restless(node) && !self.failures.contains_key(*node))
+                .cloned()
+                .collect(),
+            classes: self.classes.of_policy(&policy.name),
+        }
+    }
+}

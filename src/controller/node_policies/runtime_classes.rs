@@ -1,0 +1,299 @@
+//! RuntimeClasses: one for each release and isolation, where a node policy manages them. What is planned here, from what
+//! `desired` says there should be, is pure; what carries it out stands in `write`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use self::desired::{DesiredClass, desired, model};
+use super::policies::{NodePolicies, SelectedPolicy};
+use crate::api::{Isolation, Management};
+use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
+use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
+use crate::model::node::{
+    BETA_OS_LABEL, BUILD_LABEL, NodeSigns as _, OS_LABEL, RESTRICTED_BUILD_LABEL, ReportedOs, Taint,
+};
+use crate::model::os_selectors::is_build_label;
+
+mod desired;
+pub mod reconcile;
+pub mod write;
+
+/// The label by which people find what Transom made.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Its value.
+pub const MANAGED_BY: &str = "transom";
+
+/// The owner annotation of a RuntimeClass: that it is ours, and what for.
+#[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct OwnedClass {
+    /// The policy that it was made for.
+    pub policy: String,
+    /// The release, as in `ltsc2022`.
+    pub release: String,
+    /// The isolation.
+    pub isolation: Isolation,
+}
+
+impl OwnedClass {
+    /// What the annotation of a class says; `None` for a class that is not ours.
+    pub fn of(class: &RuntimeClass) -> Option<Self> {
+        let annotations = class.metadata.annotations.as_ref()?;
+        serde_json::from_str(annotations.get(OWNED_ANNOTATION)?).ok()
+    }
+}
+
+/// One thing to do about a RuntimeClass.
+#[derive(Clone, PartialEq, Debug)]
+pub enum ClassChange {
+    /// Make it.
+    Create(Box<RuntimeClass>),
+    /// Merge this into it; it names the version that it was decided on.
+    Update {
+        /// Its name.
+        name: String,
+        /// The patch.
+        patch: Value,
+    },
+    /// Take it away, where nothing names it. One whose handler changes is made anew afterwards: a handler is immutable.
+    Delete {
+        /// As it stands.
+        class: Arc<RuntimeClass>,
+        /// The policy that is told where it cannot go.
+        policy: String,
+        /// Why, in words that end a sentence: "…, as".
+        why: &'static str,
+    },
+}
+
+impl ClassChange {
+    /// The name of the class.
+    pub fn name(&self) -> &str {
+        match self {
+            ClassChange::Create(class) => name_of(class),
+            ClassChange::Update { name, .. } => name,
+            ClassChange::Delete { class, .. } => name_of(class),
+        }
+    }
+}
+
+/// How the RuntimeClasses of a policy stand.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClassesOfPolicy {
+    /// Those that there are.
+    pub names: Vec<String>,
+    /// What is worth knowing.
+    pub notes: Vec<String>,
+    /// What is wrong.
+    pub problems: Vec<String>,
+}
+
+/// What is to be done, and what is to be said to each policy that manages classes.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ClassPlan {
+    /// What is to be done.
+    pub changes: Vec<ClassChange>,
+    /// How the classes of each policy stand.
+    pub by_policy: BTreeMap<String, ClassesOfPolicy>,
+}
+
+fn name_of(class: &RuntimeClass) -> &str {
+    class.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Plans the RuntimeClasses. `absent`: the taints of pools that are at zero now. `others_are_gone`: policies that are not
+/// among these are certainly gone, so that what was made for them may be taken away.
+pub fn plan(
+    existing: &BTreeMap<String, Arc<RuntimeClass>>,
+    policies: &NodePolicies,
+    nodes: &[Arc<NodeView>],
+    absent: &BTreeSet<Taint>,
+    others_are_gone: bool,
+) -> ClassPlan {
+    let mut plan = ClassPlan::default();
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    for policy in policies
+        .iter()
+        .filter(|policy| policy.stored.spec.runtime_classes.management == Management::Managed)
+    {
+        let mut state = ClassesOfPolicy::default();
+        let of_policy: Vec<&NodeView> = (nodes.iter())
+            .filter(|node| node.reported_os() == ReportedOs::Windows)
+            .filter(
+                |node| matches!(policies.choose(node), SelectedPolicy::Policy(chosen) if chosen.name == policy.name),
+            )
+            .map(AsRef::as_ref)
+            .collect();
+        for desired in desired(policy, &of_policy, absent, existing, &mut state) {
+            if !taken.insert(desired.name.clone()) {
+                continue;
+            }
+            let step = match existing.get(&desired.name) {
+                None => Some(ClassChange::Create(Box::new(desired.to_class()))),
+                Some(class) => against(class, &desired, &mut state),
+            };
+            if existing.contains_key(&desired.name) {
+                state.names.push(desired.name);
+            }
+            plan.changes.extend(step);
+        }
+        plan.by_policy.insert(policy.name.clone(), state);
+    }
+    report_contradictions(existing, &taken, &mut plan);
+    plan.changes
+        .extend(undesired_classes(existing, policies, &taken, others_are_gone));
+    plan
+}
+
+/// The classes of ours that no policy wants any more.
+fn undesired_classes(
+    existing: &BTreeMap<String, Arc<RuntimeClass>>,
+    policies: &NodePolicies,
+    taken: &BTreeSet<String>,
+    others_are_gone: bool,
+) -> Vec<ClassChange> {
+    let not_taken = existing.iter().filter(|(name, _)| !taken.contains(*name));
+    let ours = not_taken.filter_map(|(_, class)| Some((class, OwnedClass::of(class)?)));
+    // Nothing is touched while its policy's selector cannot be read, or while it might just not be seen yet.
+    let certain = ours.filter(|(_, owned)| match policies.get(&owned.policy) {
+        Some(policy) => policy.unusable.is_none(),
+        None => others_are_gone,
+    });
+    let deletions = certain.map(|(class, owned)| ClassChange::Delete {
+        class: Arc::clone(class),
+        policy: owned.policy,
+        why: "no policy wants it any more",
+    });
+    deletions.collect()
+}
+
+/// Whether there are classes of ours for a policy that is not among these.
+pub fn has_orphans(existing: &BTreeMap<String, Arc<RuntimeClass>>, policies: &NodePolicies) -> bool {
+    let mut owned = existing.values().filter_map(|class| OwnedClass::of(class));
+    owned.any(|owned| policies.get(&owned.policy).is_none())
+}
+
+/// What is to be done about a class that exists.
+fn against(
+    class: &Arc<RuntimeClass>,
+    desired: &DesiredClass,
+    state: &mut ClassesOfPolicy,
+) -> Option<ClassChange> {
+    let Some(owned) = OwnedClass::of(class) else {
+        state.notes.push(format!(
+            "{} was not made by Transom: it is used as it is, and never changed",
+            desired.name
+        ));
+        state.problems.extend(misfit(class, desired));
+        return None;
+    };
+    if class.handler != desired.handler {
+        return Some(ClassChange::Delete {
+            class: Arc::clone(class),
+            policy: desired.owned.policy.clone(),
+            why: "its handler changes, and a handler is immutable",
+        });
+    }
+    let labels = class.metadata.labels.as_ref();
+    let labelled = labels
+        .and_then(|l| l.get(MANAGED_BY_LABEL))
+        .is_some_and(|by| by == MANAGED_BY);
+    if owned == desired.owned && labelled && desired.is_scheduled(class) {
+        return None;
+    }
+    let mut selector: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+    let now = class.scheduling.as_ref().and_then(|s| s.node_selector.as_ref());
+    // A merge patch takes a key away with null.
+    selector.extend(now.into_iter().flatten().map(|(key, _)| (key.as_str(), None)));
+    selector.extend(
+        desired
+            .node_selector
+            .iter()
+            .map(|(key, value)| (key.as_str(), Some(value.as_str()))),
+    );
+    Some(ClassChange::Update {
+        name: desired.name.clone(),
+        patch: json!({
+            "metadata": {
+                "resourceVersion": class.metadata.resource_version,
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+                "annotations": {OWNED_ANNOTATION: desired.annotation()},
+            },
+            "scheduling": {"nodeSelector": selector, "tolerations": desired.tolerations()},
+        }),
+    })
+}
+
+/// What of a class that Transom did not make does not fit the release that it is used for.
+fn misfit(class: &RuntimeClass, desired: &DesiredClass) -> Option<String> {
+    let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
+    let says = |key: &str| selector.get(key).map(String::as_str);
+    let name = &desired.name;
+    if let Some(os) = says(OS_LABEL)
+        .or(says(BETA_OS_LABEL))
+        .filter(|os| *os != "windows")
+    {
+        return Some(format!(
+            "{name}: its scheduling.nodeSelector selects {os}, so no Windows pod can use it: rename it, or choose another \
+             spec.runtimeClasses.namePattern"
+        ));
+    }
+    let build = says(BUILD_LABEL).or(says(RESTRICTED_BUILD_LABEL))?;
+    let release = RELEASES
+        .iter()
+        .find(|release| release.name == desired.owned.release)?;
+    let runs = Build::parse_label(build).is_some_and(|host| {
+        compatibility(release.build, host, model(desired.owned.isolation)) == Compatibility::Runs
+    });
+    (!runs).then(|| {
+        format!(
+            "{name}: its scheduling.nodeSelector selects the build {build}, which does not run {}",
+            release.product
+        )
+    })
+}
+
+/// Reports classes of others whose scheduling says two things at once; to the first policy that manages classes.
+fn report_contradictions(
+    existing: &BTreeMap<String, Arc<RuntimeClass>>,
+    taken: &BTreeSet<String>,
+    plan: &mut ClassPlan,
+) {
+    /// More would make the condition unreadable.
+    const MOST: usize = 10;
+    let Some(state) = plan.by_policy.values_mut().next() else {
+        return;
+    };
+    let foreign = existing
+        .iter()
+        .filter(|(name, class)| !taken.contains(*name) && OwnedClass::of(class).is_none());
+    let said = foreign.filter_map(|(name, class)| {
+        contradiction(class)
+            .map(|what| format!("{name}, which Transom did not make, contradicts itself: {what}"))
+    });
+    state.notes.extend(said.take(MOST));
+}
+
+fn contradiction(class: &RuntimeClass) -> Option<String> {
+    let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
+    let (os, beta) = (selector.get(OS_LABEL), selector.get(BETA_OS_LABEL));
+    if let (Some(os), Some(beta)) = (os, beta)
+        && os != beta
+    {
+        return Some(format!("{OS_LABEL} is {os} and {BETA_OS_LABEL} is {beta}"));
+    }
+    let (label, value) = selector.iter().find(|(key, _)| is_build_label(key))?;
+    if let Some(os) = os.or(beta).filter(|os| *os != "windows") {
+        return Some(format!("it selects {os} and the Windows build {value}"));
+    }
+    Build::parse_label(value)
+        .is_none()
+        .then(|| format!("{label} is \"{value}\", which no node has; builds are written as 10.0.20348"))
+}
+
+#[cfg(test)]
+mod tests;

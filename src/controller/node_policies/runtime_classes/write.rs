@@ -1,0 +1,144 @@
+//! Carrying out what is planned for RuntimeClasses. One that something still names is not deleted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
+use kube::{Api, Client};
+
+use super::ClassChange;
+use crate::cluster::errors::ApiError;
+use crate::cluster::survey::{SurveyError, visit_pod_carriers};
+use crate::controller::node_policies::writer::{FIELD_MANAGER, Writer, patching};
+use crate::model::object::{Object, ReviewStage};
+use crate::model::text::list;
+use crate::model::workload::Kind;
+
+/// How many users of a class are named.
+const NAMED: usize = 5;
+
+/// Which objects name which RuntimeClass.
+pub type ClassUsers = BTreeMap<String, Vec<String>>;
+
+/// Looks through every template and pod for those that name one of these classes.
+///
+/// # Errors
+/// When not everything could be read: then nothing may be deleted.
+pub async fn users(client: &Client, classes: &BTreeSet<String>) -> Result<ClassUsers, SurveyError> {
+    let mut users = Ok(ClassUsers::new());
+    visit_pod_carriers(client, |kind, json| {
+        if let Ok(known) = &mut users
+            && let Err(error) = note_user(known, classes, kind, json)
+        {
+            users = Err(error);
+        }
+    })
+    .await?;
+    users
+}
+
+/// Notes an object, where it names one of the classes. One that cannot be read may name any of them.
+fn note_user(
+    users: &mut ClassUsers,
+    classes: &BTreeSet<String>,
+    kind: Kind,
+    json: &str,
+) -> Result<(), SurveyError> {
+    let subject = Object::parse(kind, json, ReviewStage::Stored).map_err(|error| SurveyError::Object {
+        kind,
+        reason: error.to_string(),
+    })?;
+    let name = subject.pod().and_then(|pod| pod.runtime_class_name.as_deref());
+    if let Some(name) = name.filter(|name| classes.contains(*name)) {
+        let user = format!("{kind} {}/{}", subject.namespace, subject.meta.name);
+        users.entry(name.to_owned()).or_default().push(user);
+    }
+    Ok(())
+}
+
+/// What became of a change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ClassWriteResult {
+    /// It was carried out, or another writer did so.
+    Yes,
+    /// Another writer was faster: it is planned anew with what comes.
+    Later,
+    /// The class is still named: by which objects.
+    InUse(String),
+    /// It failed: why.
+    Failed(String),
+}
+
+/// Carries out one change. `users` tells which objects name the class of a deletion.
+pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &ClassUsers) -> ClassWriteResult {
+    let name = change.name();
+    if let ClassChange::Delete { why, .. } = change
+        && let Some(users) = users.get(name)
+    {
+        return ClassWriteResult::InUse(format!(
+            "{name} stays, though {why}, because it is named by {}: take runtimeClassName out of them",
+            list(users, NAMED)
+        ));
+    }
+    let classes: Api<RuntimeClass> = Api::all(writer.client.clone());
+    let sent = match change {
+        ClassChange::Create(class) => {
+            let params = PostParams {
+                field_manager: Some(FIELD_MANAGER.to_owned()),
+                ..PostParams::default()
+            };
+            writer.write(classes.create(&params, class)).await.map(drop)
+        }
+        ClassChange::Update { name, patch } => {
+            let patch = Patch::Merge(patch);
+            (writer.write(classes.patch(name, &patching(), &patch)).await).map(drop)
+        }
+        ClassChange::Delete { class, .. } => {
+            let params = DeleteParams::default().preconditions(Preconditions {
+                resource_version: class.metadata.resource_version.clone(),
+                uid: class.metadata.uid.clone(),
+            });
+            writer.write(classes.delete(name, &params)).await.map(drop)
+        }
+    };
+    match sent {
+        Ok(()) => {
+            tracing::info!(
+                runtime_class = name,
+                change = verb(change),
+                "RuntimeClass changed"
+            );
+            ClassWriteResult::Yes
+        }
+        Err(ApiError::Gone) if matches!(change, ClassChange::Delete { .. }) => ClassWriteResult::Yes,
+        Err(ApiError::Gone | ApiError::Conflict) => ClassWriteResult::Later,
+        Err(ApiError::Other(error)) => {
+            ClassWriteResult::Failed(format!("cannot {} {name}: {error}", verb(change)))
+        }
+    }
+}
+
+fn verb(change: &ClassChange) -> &'static str {
+    match change {
+        ClassChange::Create(_) => "create",
+        ClassChange::Update { .. } => "update",
+        ClassChange::Delete { .. } => "delete",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_cannot_be_read_may_be_a_user_of_any_class() {
+        let classes = ["win".to_owned()].into();
+        let mut users = ClassUsers::new();
+        let named = r#"{"metadata": {"namespace": "a", "name": "t"}, "template": {"spec": {"runtimeClassName": "win"}}}"#;
+        assert!(note_user(&mut users, &classes, Kind::PodTemplate, named).is_ok());
+        assert_eq!(users["win"], ["PodTemplate a/t"]);
+        let odd = r#"{"metadata": {"name": "p"}, "spec": {"runtimeClassName": 7, "containers": 7}}"#;
+        let error = note_user(&mut users, &classes, Kind::Pod, odd).unwrap_err();
+        assert!(error.to_string().starts_with("cannot read a Pod: "), "{error}");
+    }
+}

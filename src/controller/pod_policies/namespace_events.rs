@@ -1,0 +1,291 @@
+//! Labels of namespaces that do nothing, labels that took one out lately, and namespaces that have lost their policy: Events
+//! and the log report each once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Client;
+use kube::api::{Api, PostParams};
+
+use crate::cluster::cache::LabelAuthor;
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::lease::Leadership;
+use crate::cluster::snapshot::Snapshot;
+use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
+use crate::engine::namespace_labels::IgnoredLabel;
+use crate::model::text::cut;
+use crate::registration;
+
+/// The reason of Events about a label that does nothing.
+const IGNORED: &str = "LabelIgnored";
+/// The reason of Events about a label that takes its namespace out.
+const LEFT_OUT: &str = "NamespaceExcluded";
+/// The reason of Events about a namespace that no policy selects any more.
+const WITHOUT_POLICY: &str = "NamespaceWithoutPolicy";
+/// How long ago a label that takes a namespace out was written at most, to be told of. The API server keeps Events for as
+/// long by default, so that the name of the Event keeps it from being told twice.
+const LATELY: SignedDuration = SignedDuration::from_hours(1);
+/// Events in one go; with the pause between two looks that is so many in a second.
+const AT_ONCE: usize = 20;
+/// How many hexadecimal digits of the SHA-256 tell two problems of a namespace apart.
+const DIGITS: usize = 16;
+/// Where Events about objects without a namespace are kept.
+const EVENTS: &str = "default";
+
+/// A label that does nothing or takes its namespace out, or a namespace that has lost its policy, as an Event reports it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamespaceEvent {
+    /// The reason of the Event.
+    pub reason: &'static str,
+    /// The name of the Event. The same problem of the same namespace has the same name, whichever replica tells it, and when: the
+    /// API server refuses the second one, so that a new leader or a restart tells nothing twice.
+    pub event: String,
+    /// The namespace.
+    pub namespace: String,
+    /// Its uid.
+    pub uid: String,
+    /// What the label does or what the namespace has lost, why, and what to write instead.
+    pub message: String,
+}
+
+impl NamespaceEvent {
+    fn new(reason: &'static str, namespace: &str, uid: &str, message: String) -> Self {
+        let mut event = format!("{namespace}.");
+        let problem = format!("{uid}\n{message}");
+        for byte in ring::digest::digest(&ring::digest::SHA256, problem.as_bytes())
+            .as_ref()
+            .iter()
+            .take(DIGITS / 2)
+        {
+            let _ = write!(event, "{byte:02x}");
+        }
+        NamespaceEvent {
+            reason,
+            event,
+            namespace: namespace.to_owned(),
+            uid: uid.to_owned(),
+            message,
+        }
+    }
+
+    /// The Event.
+    fn event(&self, now: Timestamp) -> Event {
+        Event {
+            metadata: ObjectMeta {
+                name: Some(self.event.clone()),
+                namespace: Some(EVENTS.to_owned()),
+                ..ObjectMeta::default()
+            },
+            action: Some("EvaluateLabels".to_owned()),
+            reason: Some(self.reason.to_owned()),
+            note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
+            type_: Some("Warning".to_owned()),
+            event_time: Some(MicroTime(now)),
+            reporting_controller: Some(REPORTER.to_owned()),
+            reporting_instance: Some("transom".to_owned()),
+            regarding: Some(ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Namespace".to_owned()),
+                name: Some(self.namespace.clone()),
+                uid: Some(self.uid.clone()),
+                ..ObjectReference::default()
+            }),
+            ..Event::default()
+        }
+    }
+}
+
+/// What does nothing, why, and the command that mends it.
+fn message(namespace: &str, label: &IgnoredLabel) -> String {
+    let IgnoredLabel { key, value, why, .. } = label;
+    let shown = if value.is_empty() { "\"\"" } else { value };
+    let mut text = format!("the label {key}={shown} of namespace {namespace} does nothing: {why}");
+    match label.meant {
+        Some((meant, with)) if meant == key => {
+            let _ = write!(
+                text,
+                "; did you mean {with}? kubectl label --overwrite namespace {namespace} {meant}={with}"
+            );
+        }
+        Some((meant, with)) => {
+            let _ = write!(
+                text,
+                "; did you mean {meant}={with}? kubectl label namespace {namespace} {key}- {meant}={with}"
+            );
+        }
+        None => {
+            let _ = write!(text, "; take it away: kubectl label namespace {namespace} {key}-");
+        }
+    }
+    if let Some(or_else) = &label.or_else {
+        let _ = write!(text, "; or {or_else}");
+    }
+    text
+}
+
+/// What the label takes away, who wrote it, and the command that brings it back.
+fn left_out(namespace: &str, author: &LabelAuthor) -> String {
+    let LabelAuthor { label, manager, at } = author;
+    let manager = if manager.is_empty() {
+        "an unknown manager"
+    } else {
+        manager
+    };
+    let mut text = format!(
+        "the label {label} takes namespace {namespace} out: the API server asks Transom about nothing there, so Windows \
+         pods are neither checked nor placed. Field manager {manager} wrote it"
+    );
+    if let Some(at) = at {
+        let _ = write!(text, " at {at}");
+    }
+    let _ = write!(
+        text,
+        "; to take it away: kubectl label namespace {namespace} {label}-"
+    );
+    text
+}
+
+/// Every label that does nothing, and those that took their namespace out lately, by namespace.
+fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
+    let lately = |author: &&LabelAuthor| author.at.is_some_and(|at| now.duration_since(at) < LATELY);
+    let of_one = snapshot.view.namespaces.iter().flat_map(|(namespace, seen)| {
+        let ignored = snapshot.policies.ignored_labels(&seen.labels).into_iter();
+        let ignored = ignored.map(|label| (IGNORED, message(namespace, &label)));
+        // Where the name leaves it out, the label changes nothing.
+        let by_label = !registration::is_left_out_by_name(namespace, &snapshot.excluded);
+        let out = (seen.left_out_by.iter().filter(move |_| by_label)).filter(lately);
+        let out = out.map(|author| (LEFT_OUT, left_out(namespace, author)));
+        (ignored.chain(out))
+            .map(|(reason, message)| NamespaceEvent::new(reason, namespace, &seen.uid, message))
+            .collect::<Vec<_>>()
+    });
+    of_one.collect()
+}
+
+/// A namespace that has lost its policy, what counts there now, and what to compare.
+fn without_policy(namespace: &str, former: &str) -> String {
+    format!(
+        "no WindowsPodPolicy selects namespace {namespace} any more; until now {former} did. The built-in policy counts there \
+         (validation Audit, placement DryRun), so nothing is denied. Compare the labels of the namespace with the \
+         namespaceSelector of the policies: kubectl get namespace {namespace} --show-labels"
+    )
+}
+
+/// Which policy selects each namespace, and which did where none does any more.
+#[derive(Debug, Default)]
+struct NamespaceSelection {
+    by: BTreeMap<String, String>,
+    lost: BTreeMap<String, String>,
+}
+
+impl NamespaceSelection {
+    /// Follows a snapshot. Without any policy there is none to lose.
+    fn follow(&mut self, snapshot: &Snapshot) {
+        let namespaces = &snapshot.view.namespaces;
+        self.by.retain(|name, _| namespaces.contains_key(name));
+        self.lost.retain(|name, _| namespaces.contains_key(name));
+        if snapshot.policies.stored().is_empty() {
+            self.by.clear();
+            self.lost.clear();
+        }
+        for (name, seen) in namespaces {
+            match snapshot.policies.selecting(&seen.labels) {
+                Some(stored) => {
+                    self.lost.remove(name);
+                    if self.by.get(name) != Some(&stored.policy.name) {
+                        self.by.insert(name.clone(), stored.policy.name.clone());
+                    }
+                }
+                None => {
+                    if let Some(former) = self.by.remove(name) {
+                        self.lost.insert(name.clone(), former);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The namespaces that have lost their policy.
+    fn notes(&self, snapshot: &Snapshot) -> Vec<NamespaceEvent> {
+        let lost = self.lost.iter().filter_map(|(name, former)| {
+            let seen = snapshot.view.namespaces.get(name)?;
+            let is_asked = snapshot.is_asked_about(name, &seen.labels);
+            is_asked
+                .then(|| NamespaceEvent::new(WITHOUT_POLICY, name, &seen.uid, without_policy(name, former)))
+        });
+        lost.collect()
+    }
+}
+
+/// Tells of labels, and remembers what it has told.
+#[derive(Debug, Default)]
+pub struct EventDeduper {
+    /// The policies of namespaces.
+    selected: NamespaceSelection,
+    /// The names of the Events that are written.
+    told: BTreeSet<String>,
+    /// Why the API server refused the last one: a refusal that stays is logged once.
+    refused: Option<String>,
+}
+
+impl EventDeduper {
+    /// What is to be told now, some of it at a time, and whether there is more. What no longer is a problem is
+    /// forgotten.
+    pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<NamespaceEvent>, bool) {
+        self.selected.follow(snapshot);
+        let mut notes = notes(snapshot, now);
+        notes.extend(self.selected.notes(snapshot));
+        let there: BTreeSet<&str> = notes.iter().map(|note| note.event.as_str()).collect();
+        self.told.retain(|event| there.contains(event.as_str()));
+        notes.retain(|note| !self.told.contains(&note.event));
+        let more = notes.len() > AT_ONCE;
+        notes.truncate(AT_ONCE);
+        (notes, more)
+    }
+
+    /// Notes that something has been told, by us or by another replica.
+    pub fn publish(&mut self, note: NamespaceEvent) {
+        self.told.insert(note.event);
+    }
+
+    /// Writes the Events that are due while this replica leads; says whether there are more.
+    pub(super) async fn write(
+        &mut self,
+        client: &Client,
+        leadership: &Leadership,
+        snapshot: &Snapshot,
+    ) -> bool {
+        let api: Api<Event> = Api::namespaced(client.clone(), EVENTS);
+        let (due, more) = self.due(snapshot, Timestamp::now());
+        for note in due {
+            if !leadership.holds() {
+                return false;
+            }
+            let event = note.event(Timestamp::now());
+            match answered(api.create(&PostParams::default(), &event)).await {
+                Ok(_) => tracing::warn!(namespace = note.namespace, "{}", note.message),
+                // It was told before this replica led.
+                Err(ApiError::Conflict) => {}
+                Err(error) => {
+                    let error = error.to_string();
+                    if self.refused.as_ref() != Some(&error) {
+                        let NamespaceEvent {
+                            namespace, reason, ..
+                        } = &note;
+                        tracing::warn!("cannot write the Event {reason} of namespace {namespace}: {error}");
+                        self.refused = Some(error);
+                    }
+                    // Later, with the next look.
+                    return false;
+                }
+            }
+            self.refused = None;
+            self.publish(note);
+        }
+        more
+    }
+}

@@ -1,0 +1,472 @@
+//! What the status of a pod policy says, and which Events go with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use k8s_openapi::api::core::v1::ObjectReference;
+use serde_json::Value;
+
+use super::MOST_NAMES;
+use super::build_labels::build_labels;
+use super::programmed::programmed;
+use crate::api::{
+    API_VERSION, DecodedPolicy, EffectiveSettings, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus,
+    in_one_line,
+};
+use crate::cluster::policy_store::{PolicyState, generation, text};
+use crate::cluster::snapshot::{ReportingState, Snapshot};
+use crate::controller::conditions::{ConditionUpdate, EventPolicy, LONGEST_NOTE, conditions};
+use crate::engine::policy_set::{ExemptionState, SOON};
+use crate::model::build::RELEASES;
+use crate::model::text::{cut, list};
+use crate::rules;
+
+/// What this program says of itself.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The condition of reports on stored objects.
+const REPORTS_WRITTEN: &str = "ReportsWritten";
+/// The condition of namespaces without a policy.
+const WITHOUT_POLICY: &str = "NamespacesWithoutPolicy";
+/// So much is told of what is wrong with a policy, in its status.
+const LONGEST_PROBLEMS: usize = 3500;
+
+/// A status that differs from the one that is stored.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StatusUpdate {
+    /// The policy.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The version that this was decided on.
+    pub resource_version: String,
+    /// What its status is to say.
+    pub status: WindowsPodPolicyStatus,
+    /// What has become worse or better since the stored status.
+    pub news: Vec<ConditionUpdate>,
+}
+
+impl StatusUpdate {
+    /// The policy, as Events point to it.
+    pub fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(API_VERSION.to_owned()),
+            kind: Some(POD_POLICY.to_owned()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            // Without it the recorder counts another problem of the same kind as the first one once more, in the words
+            // of the first.
+            resource_version: Some(self.resource_version.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// Where a policy counts, and with which others it is at odds.
+#[derive(Default)]
+struct PolicyReach<'v> {
+    selected: Vec<&'v str>,
+    effective: i32,
+    /// The policies that come first in namespaces that it selects.
+    overridden_by: BTreeSet<&'v str>,
+    /// Whether it applies in any namespace, called or not.
+    applies_somewhere: bool,
+    /// Policies of the same priority and the namespaces in question, and whether this one counts there.
+    ties: BTreeMap<&'v str, (bool, Vec<&'v str>)>,
+    /// The namespaces where it counts and labels do nothing, with those labels.
+    ignored: Vec<String>,
+}
+
+/// The statuses that are to be written, one made after the other: each may keep a version of its policy.
+pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = StatusUpdate> {
+    let view = &*snapshot.view;
+    let today = now.to_zoned(TimeZone::UTC).date();
+    let reach = reach(snapshot);
+    let others = snapshot.policies.stored().len();
+    // One policy says it for all: that of the lowest priority, on which the others fall back.
+    let last = snapshot.policies.stored().last();
+    let last = last.map(|stored| stored.policy.name.as_str());
+    (snapshot.outcomes.iter()).filter_map(move |(name, outcome)| {
+        let object = view.pod_policies.get(name)?;
+        let none = PolicyReach::default();
+        let reach = reach.get(name.as_str()).unwrap_or(&none);
+        let mut statements = statements(name, outcome, reach, others, today);
+        statements.push(build_labels(outcome.in_force(), &snapshot.facts));
+        // While it is not known what is registered, what was said of it stays.
+        let programmed = snapshot.registered.as_ref().map(|known| {
+            let (facts, set) = (&snapshot.facts, &snapshot.policies);
+            programmed(
+                outcome.in_force(),
+                known,
+                snapshot.unreached.as_deref(),
+                set,
+                view,
+                facts,
+            )
+        });
+        let ready = ready(&statements[0], programmed.as_ref());
+        statements.splice(1..1, programmed.into_iter().chain([ready]));
+        statements.extend(written(&snapshot.reporting));
+        let mut retired = Vec::new();
+        if let ReportingState::Off = snapshot.reporting {
+            retired.push(REPORTS_WRITTEN);
+        }
+        if last == Some(name.as_str()) {
+            statements.push(without_policy(snapshot));
+        } else {
+            retired.push(WITHOUT_POLICY);
+        }
+        report(
+            name,
+            object,
+            effective(outcome, object),
+            statements,
+            &retired,
+            reach,
+            now,
+        )
+    })
+}
+
+/// Whether the reports on stored objects are written: nothing while that is not known, or none are asked for.
+fn written(reporting: &ReportingState) -> Option<ConditionUpdate> {
+    let unmet = match reporting {
+        ReportingState::Off | ReportingState::Unknown => return None,
+        ReportingState::Written => None,
+        ReportingState::Amiss(reason, message) => Some((*reason, message.clone())),
+    };
+    let met = ("Written", "the reports say what was found of stored objects");
+    Some(ConditionUpdate::expect_true(REPORTS_WRITTEN, unmet, met).with_events(EventPolicy::Reasons))
+}
+
+fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
+    let (set, view) = (&*snapshot.policies, &*snapshot.view);
+    let mut reach: BTreeMap<&str, PolicyReach<'_>> = BTreeMap::new();
+    for (namespace, seen) in &view.namespaces {
+        let labels = &seen.labels;
+        let selecting = set
+            .stored()
+            .iter()
+            .filter(|stored| stored.namespace_selector.selects(labels));
+        let is_asked = snapshot.is_asked_about(namespace, labels);
+        let mut first: Option<(&str, i32)> = None;
+        for stored in selecting {
+            let name = stored.policy.name.as_str();
+            let entry = reach.entry(name).or_default();
+            entry.selected.push(namespace);
+            entry.overridden_by.extend(first.map(|(winner, _)| winner));
+            match first {
+                None => {
+                    entry.effective += i32::from(is_asked);
+                    entry.applies_somewhere = true;
+                    let ignored = set.ignored_labels(labels);
+                    if !ignored.is_empty() {
+                        let ignored = ignored
+                            .iter()
+                            .map(|label| format!("{}={}", label.key, label.value));
+                        let labels = list(ignored, MOST_NAMES);
+                        entry.ignored.push(format!("{namespace} ({})", cut(&labels, 128)));
+                    }
+                    first = Some((name, stored.priority));
+                }
+                Some((winner, priority)) if priority == stored.priority && is_asked => {
+                    entry.ties.entry(winner).or_default().1.push(namespace);
+                    let tie = reach.entry(winner).or_default().ties.entry(name).or_default();
+                    tie.0 = true;
+                    tie.1.push(namespace);
+                }
+                Some(_) => (),
+            }
+        }
+    }
+    reach
+}
+
+fn report(
+    name: &str,
+    object: &Value,
+    effective: Option<EffectiveSettings>,
+    statements: Vec<ConditionUpdate>,
+    retired: &[&str],
+    reach: &PolicyReach<'_>,
+    now: Timestamp,
+) -> Option<StatusUpdate> {
+    let stored: WindowsPodPolicyStatus = object
+        .get("status")
+        .and_then(|status| serde_json::from_value(status.clone()).ok())
+        .unwrap_or_default();
+    let generation = generation(object);
+    let news = statements.iter().filter(|said| said.is_news(&stored.conditions));
+    let news = news.cloned().collect();
+    let status = WindowsPodPolicyStatus {
+        observed_generation: Some(generation),
+        last_problem: (statements.iter().find(|said| said.is_bad)).map(|said| said.message.clone()),
+        conditions: conditions(statements, retired, &stored.conditions, generation, now),
+        matched_namespaces: MatchedNamespaces {
+            count: i32::try_from(reach.selected.len()).unwrap_or(i32::MAX),
+            effective: reach.effective,
+            names: (reach.selected.iter().take(MatchedNamespaces::MOST))
+                .map(|name| (*name).to_owned())
+                .collect(),
+        },
+        effective,
+    };
+    (status != stored).then(|| StatusUpdate {
+        name: name.to_owned(),
+        uid: text(object, "/metadata/uid").to_owned(),
+        resource_version: text(object, "/metadata/resourceVersion").to_owned(),
+        status,
+        news,
+    })
+}
+
+/// The settings of the version that applies; `None` where none does.
+fn effective(outcome: &PolicyState, object: &Value) -> Option<EffectiveSettings> {
+    let (decoded, generation) = match outcome {
+        PolicyState::InForce(decoded) => (decoded, generation(object)),
+        PolicyState::LastGood { good, generation, .. } => (good, *generation),
+        PolicyState::Skipped { .. } => return None,
+    };
+    let policy = &decoded.policy.policy;
+    Some(EffectiveSettings {
+        generation,
+        validation: policy.validation.to_string(),
+        ignored_fields: policy.effective_ignored_fields().to_string(),
+        placement: policy.placement.to_string(),
+        linux_pods: policy.linux_pods.to_string(),
+    })
+}
+
+/// The conditions of a policy, the gravest first. Ties and labels come and go with namespaces: only the first is told.
+fn statements(
+    name: &str,
+    outcome: &PolicyState,
+    reach: &PolicyReach<'_>,
+    in_force: usize,
+    today: Date,
+) -> Vec<ConditionUpdate> {
+    let decoded = outcome.in_force();
+    vec![
+        accepted(outcome, in_force).with_events(EventPolicy::Words),
+        overridden(reach).with_events(EventPolicy::Turns),
+        overlapping(name, reach).with_events(EventPolicy::Turns),
+        exemptions_expired(decoded, today).with_events(EventPolicy::Words),
+        exemptions_expiring(decoded, today).with_events(EventPolicy::Words),
+        labels_ignored(reach).with_events(EventPolicy::Turns),
+    ]
+}
+
+/// Whether the stored version can be used, as a whole or without what this version of Transom does not know.
+fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
+    let met = ("Accepted", "the policy applies as it is stored");
+    let (reason, error, consequence) = match outcome {
+        PolicyState::InForce(decoded) => return left_out(decoded, met),
+        PolicyState::LastGood {
+            generation, error, ..
+        } => (
+            "PreviousVersionApplies",
+            error,
+            format!("until then generation {generation} of the policy applies"),
+        ),
+        PolicyState::Skipped { error } => {
+            let instead = if in_force == 0 {
+                "no other policy can be used either, so the built-in policy applies everywhere"
+            } else {
+                "other policies apply instead, and the built-in policy where none selects a namespace"
+            };
+            let consequence = format!(
+                "until then the policy does not apply, because no earlier version of it is known; {instead} (built-in: mode \
+                 Audit)"
+            );
+            ("Invalid", error, consequence)
+        }
+    };
+    let it = if error.problems.len() == 1 { "it" } else { "them" };
+    let end = format!("; correct {it}: {consequence}");
+    // As far as they fit into so many bytes, and never at the cost of what applies instead.
+    let told = |room: usize| {
+        let problems = in_one_line(&error.problems, room.saturating_sub(end.len()));
+        format!("{problems}{end}")
+    };
+    ConditionUpdate {
+        brief: told(LONGEST_NOTE),
+        ..ConditionUpdate::expect_true("Accepted", Some((reason, told(LONGEST_PROBLEMS))), met)
+    }
+}
+
+/// What this version of Transom does not know of a policy: it is left out, and the rest applies.
+fn left_out(decoded: &DecodedPolicy, met: (&'static str, &str)) -> ConditionUpdate {
+    let rule = |name: &String| match rules::nearest(name) {
+        Some(nearest) => format!("{} (did you mean {nearest}?)", cut(name, 64)),
+        None => cut(name, 64).into_owned(),
+    };
+    let of = |names: &BTreeSet<String>| listed(names.iter().map(|name| cut(name, 128)));
+    let unknown = [
+        (
+            "UnknownRules",
+            "the rules",
+            listed(decoded.unknown_rules.iter().map(rule)),
+        ),
+        ("UnknownReleases", "the releases", of(&decoded.unknown_releases)),
+        ("UnknownFields", "the fields", of(&decoded.unknown_fields)),
+    ];
+    let unknown = unknown
+        .into_iter()
+        .filter_map(|(reason, what, names)| Some((reason, what, names?)));
+    let unknown: Vec<(&'static str, &str, String)> = unknown.collect();
+    let Some((reason, ..)) = unknown.first() else {
+        return ConditionUpdate::expect_true("Accepted", None, met);
+    };
+    let names: Vec<String> = (unknown.iter())
+        .map(|(_, what, names)| format!("{what} {names}"))
+        .collect();
+    let mut message = format!(
+        "Transom {VERSION} does not know {}; they are left out, the rest of the policy applies; correct the names, or go back \
+         to the version that knows them",
+        names.join(", ")
+    );
+    if !decoded.unknown_releases.is_empty() {
+        let known: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
+        let _ = write!(message, "; the known releases are {}", known.join(", "));
+    }
+    ConditionUpdate {
+        holds: true,
+        ..ConditionUpdate::expect_true("Accepted", Some((*reason, message)), met)
+    }
+}
+
+/// Whether the policy does what it says: its spec is usable, and the webhooks that it needs are registered.
+fn ready(accepted: &ConditionUpdate, programmed: Option<&ConditionUpdate>) -> ConditionUpdate {
+    let met = ("Ready", "the policy is accepted and programmed");
+    let failing = [Some(accepted), programmed]
+        .into_iter()
+        .flatten()
+        .find(|said| !said.holds);
+    let unmet = failing.map(|said| {
+        let kind = said.kind;
+        (
+            said.reason,
+            format!("the condition {kind} is False: {}", said.message),
+        )
+    });
+    ConditionUpdate::expect_true("Ready", unmet, met)
+}
+
+/// Whether the policy applies nowhere, because others come first in every namespace that it selects.
+fn overridden(reach: &PolicyReach<'_>) -> ConditionUpdate {
+    let is_overridden = !reach.selected.is_empty() && !reach.applies_somewhere;
+    let unmet = is_overridden.then(|| {
+        let message = format!(
+            "other policies come first in all {} namespaces that this policy selects: {}; give this one a higher priority, or \
+             delete it",
+            reach.selected.len(),
+            list(&reach.overridden_by, MOST_NAMES)
+        );
+        ("OtherPoliciesApply", message)
+    });
+    let met = (
+        "NotOverridden",
+        "the policy applies in a namespace, or selects none",
+    );
+    ConditionUpdate::expect_false("Overridden", unmet, met)
+}
+
+fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
+    let ties = reach
+        .ties
+        .iter()
+        .take(MOST_NAMES)
+        .map(|(other, (wins, namespaces))| {
+            let counts = if *wins { name } else { other };
+            let places = list(namespaces, MOST_NAMES);
+            format!("{other} has the same priority and selects {places} too: there {counts} counts")
+        });
+    let mut ties: Vec<String> = ties.collect();
+    if reach.ties.len() > ties.len() {
+        ties.push(format!("and {} more", reach.ties.len() - ties.len()));
+    }
+    let message = || {
+        format!(
+            "{}; of equal priorities the name decides that sorts first; give one of them another priority",
+            ties.join(", ")
+        )
+    };
+    let unmet = (!ties.is_empty()).then(|| ("SamePriority", message()));
+    let met = (
+        "Unambiguous",
+        "no policy of the same priority selects the same namespaces",
+    );
+    ConditionUpdate::expect_false("Overlapping", unmet, met)
+}
+
+fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
+    let message = |names| format!("exemptions that no longer count: {names}; renew or remove them");
+    let unmet = exemptions(decoded, ExemptionState::Expired, today).map(|names| ("Expired", message(names)));
+    ConditionUpdate::expect_false(
+        "ExemptionsExpired",
+        unmet,
+        ("NoneExpired", "no exemption has expired"),
+    )
+}
+
+fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
+    let message = |names| {
+        format!("exemptions that end within {SOON} days: {names}; renew them, or mend what they lift before")
+    };
+    let unmet =
+        exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpireSoon", message(names)));
+    let met = ("NoneExpires", "no exemption expires soon");
+    ConditionUpdate::expect_false("ExemptionsExpiring", unmet, met)
+}
+
+/// The exemptions that stand so, by their notes.
+fn exemptions(decoded: Option<&DecodedPolicy>, state: ExemptionState, today: Date) -> Option<String> {
+    let all = decoded.map_or(&[][..], |decoded| &decoded.policy.exemptions);
+    let so = all.iter().filter(|dated| dated.state(today) == state);
+    listed(so.map(|dated| format!("\"{}\"", cut(&dated.exemption.note, 128))))
+}
+
+fn labels_ignored(reach: &PolicyReach<'_>) -> ConditionUpdate {
+    let message = |namespaces| {
+        format!(
+            "labels that do nothing are on {} of the namespaces where the policy counts: {namespaces}; the Events of each say \
+             why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored",
+            reach.ignored.len()
+        )
+    };
+    let unmet = listed(&reach.ignored).map(|namespaces| ("WithoutEffect", message(namespaces)));
+    let met = (
+        "AllCount",
+        "every label for Transom counts on the namespaces where the policy does",
+    );
+    ConditionUpdate::expect_false("NamespaceLabelsIgnored", unmet, met)
+}
+
+/// Whether there are namespaces without a policy. That can be intended, so it is not bad: Events report each namespace that
+/// loses its policy.
+fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
+    let names: Vec<&str> = snapshot.namespaces_without_policy().collect();
+    let message = |namespaces| {
+        format!(
+            "no policy selects {} of the namespaces that admission asks about: {namespaces}; the built-in policy counts there \
+             (mode Audit); a policy without namespaceSelector selects every namespace",
+            names.len()
+        )
+    };
+    let some = listed(&names).map(|namespaces| ("SelectedByNone", message(namespaces)));
+    let met = (
+        "AllSelected",
+        "every namespace that admission asks about has a policy",
+    );
+    ConditionUpdate {
+        is_bad: false,
+        ..ConditionUpdate::expect_false(WITHOUT_POLICY, some, met)
+    }
+}
+
+/// Names for a message, if there are any.
+fn listed<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Option<String> {
+    Some(list(names, MOST_NAMES)).filter(|names| !names.is_empty())
+}

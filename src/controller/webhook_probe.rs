@@ -1,0 +1,335 @@
+//! Whether the API server's calls arrive: the leader creates a pod as a dry run that its own webhooks answer. A firewall
+//! between the API server and the nodes, a certificate that is not trusted, a Service without endpoints: replicas that are
+//! not reached know nothing of it otherwise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::cluster::errors::words;
+use crate::cluster::lease::Leadership;
+use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
+use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, parse_rejection};
+use crate::registration::names;
+
+/// How often it is tried.
+const EVERY: Duration = Duration::from_secs(60);
+/// How soon after the registration has changed: API servers follow it within a second or so.
+const SETTLE: Duration = Duration::from_secs(3);
+/// So many probes in a row are not answered before that is told: an endpoint may just be going.
+const TIMES: usize = 3;
+/// Between two of them.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long one may take: both webhooks may use up their timeouts.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What is known of the calls.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProbeResult {
+    /// Those of both webhooks arrive.
+    Arrives,
+    /// Some do not.
+    Lost {
+        /// Whether those of `/mutate` arrive.
+        mutating: bool,
+        /// Whether those of `/validate` arrive.
+        validating: bool,
+        /// What the API server said.
+        why: String,
+    },
+    /// That cannot be told, and why.
+    Unknown(String),
+}
+
+impl ProbeResult {
+    /// The same trouble in the words in which it was told first: a port or a name in them differs each time, and no status is to be
+    /// written for that.
+    fn after(self, before: Option<&ProbeResult>) -> ProbeResult {
+        let is_same = match (&self, before) {
+            (
+                ProbeResult::Lost {
+                    mutating, validating, ..
+                },
+                Some(ProbeResult::Lost {
+                    mutating: m,
+                    validating: v,
+                    ..
+                }),
+            ) => (mutating, validating) == (m, v),
+            (ProbeResult::Unknown(_), Some(ProbeResult::Unknown(_))) => true,
+            _ => false,
+        };
+        match before {
+            Some(before) if is_same => before.clone(),
+            _ => self,
+        }
+    }
+
+    /// What is to be done where calls do not arrive.
+    pub fn trouble(&self) -> Option<String> {
+        let ProbeResult::Lost {
+            mutating,
+            validating,
+            why,
+        } = self
+        else {
+            return None;
+        };
+        let which = match (mutating, validating) {
+            (false, false) => "/mutate and /validate",
+            (false, true) => "/mutate",
+            _ => "/validate",
+        };
+        Some(format!(
+            "calls of the API server to {which} do not arrive, so that failurePolicy decides for Windows pods ({why}); look at \
+             the firewall between the API server and the nodes, at the endpoints of the Service, and for \"failed calling \
+             webhook\" in the API server's log"
+        ))
+    }
+}
+
+/// What the answer to a probe with this word tells.
+fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
+    let error = match answer {
+        Ok(pod) => {
+            let annotations = pod.metadata.annotations.as_ref();
+            let marked = annotations.and_then(|all| all.get(PROBED_ANNOTATION));
+            return ProbeResult::Lost {
+                mutating: marked.is_some_and(|marked| marked == word),
+                validating: false,
+                why: "a probe passed unanswered".to_owned(),
+            };
+        }
+        Err(error) => error,
+    };
+    let said = words(error);
+    match parse_rejection(&said, word) {
+        Some(true) => ProbeResult::Arrives,
+        Some(false) => ProbeResult::Lost {
+            mutating: false,
+            validating: true,
+            why: "/validate has seen a probe that /mutate has not".to_owned(),
+        },
+        // Another vendor's webhook may fail as well, and that tells nothing of these.
+        None if said.contains("failed calling webhook")
+            && names::ALL.iter().any(|name| said.contains(name)) =>
+        {
+            // It is called first, and fails open.
+            let of_mutate = said.contains(names::MUTATE);
+            ProbeResult::Lost {
+                mutating: !of_mutate,
+                validating: of_mutate,
+                why: said,
+            }
+        }
+        None => ProbeResult::Unknown(said),
+    }
+}
+
+/// Probes while this replica leads, and tells what is known; nothing while another one does. Ends with the snapshots.
+pub async fn run(
+    client: Client,
+    namespace: String,
+    mut latest: SnapshotReceiver,
+    leadership: Leadership,
+    tell: watch::Sender<Option<Arc<ProbeResult>>>,
+) {
+    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let mut registered = None;
+    loop {
+        let snapshot = Arc::clone(&latest.borrow_and_update());
+        registered.clone_from(&snapshot.registered);
+        let known = if leadership.holds() {
+            let known = match unprovable(&namespace, &snapshot) {
+                Some(why) => ProbeResult::Unknown(why),
+                None => probe_again(&pods).await,
+            };
+            let before = tell.borrow().clone();
+            Some(Arc::new(known.after(before.as_deref())))
+        } else {
+            None
+        };
+        drop(snapshot);
+        let before = tell.send_replace(known.clone());
+        log_change(&namespace, before.as_deref(), known.as_deref());
+        let wait = if known.is_some() { EVERY } else { SETTLE };
+        let changed = async { latest.wait_for(|now| now.registered != registered).await.is_ok() };
+        match timeout(wait, changed).await {
+            Ok(false) => return,
+            // Every API server of a cluster is to go by it.
+            Ok(true) => sleep(SETTLE).await,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Probes once, without knowing what is registered.
+pub async fn once(client: Client, namespace: &str) -> ProbeResult {
+    probe_again(&Api::namespaced(client, namespace)).await
+}
+
+/// Why a probe would prove nothing.
+fn unprovable(namespace: &str, snapshot: &Snapshot) -> Option<String> {
+    let Some(registered) = &snapshot.registered else {
+        return Some("the webhook configurations are not known yet".to_owned());
+    };
+    let Some(known) = snapshot.facts.namespaces.get(namespace) else {
+        return Some(format!(
+            "there is no namespace {namespace}; create it, or name another one"
+        ));
+    };
+    (!registered.mutates_in(&known.labels)).then(|| {
+        format!("the webhooks leave the namespace {namespace} out, or are not registered; name one that they select")
+    })
+}
+
+async fn probe_again(pods: &Api<Pod>) -> ProbeResult {
+    let mut known = probe(pods).await;
+    for _ in 1..TIMES {
+        if !matches!(known, ProbeResult::Lost { .. }) {
+            break;
+        }
+        sleep(AGAIN).await;
+        known = probe(pods).await;
+    }
+    known
+}
+
+async fn probe(pods: &Api<Pod>) -> ProbeResult {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let word = format!("{:x}", since.as_nanos());
+    let pod = serde_json::from_value(json!({
+        "metadata": {"generateName": "transom-probe-", "annotations": {PROBE_ANNOTATION: word}},
+        "spec": {
+            "automountServiceAccountToken": false, "restartPolicy": "Never",
+            // What Pod Security asks of a Windows pod in a restricted namespace: it is asked before `/validate`.
+            "os": {"name": "windows"}, "securityContext": {"runAsNonRoot": true},
+            "nodeSelector": {"kubernetes.io/os": "windows"},
+            "containers": [{"name": "probe", "image": "transom.dev/probe"}],
+        },
+    }));
+    let Ok(pod) = pod else {
+        return ProbeResult::Unknown("the probe is no pod".to_owned());
+    };
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    match timeout(PATIENCE, pods.create(&params, &pod)).await {
+        Ok(answer) => read(&word, &answer),
+        Err(_) => ProbeResult::Unknown(format!("no answer from the API server within {PATIENCE:?}")),
+    }
+}
+
+/// Tells the log what has changed.
+fn log_change(namespace: &str, before: Option<&ProbeResult>, now: Option<&ProbeResult>) {
+    if before == now {
+        return;
+    }
+    match now {
+        Some(ProbeResult::Lost { .. }) => {
+            let trouble = now.and_then(ProbeResult::trouble).unwrap_or_default();
+            // In other words it is the same trouble.
+            if !matches!(before, Some(ProbeResult::Lost { .. })) {
+                tracing::error!(namespace, "{trouble}");
+            }
+        }
+        Some(ProbeResult::Arrives) if matches!(before, Some(ProbeResult::Lost { .. })) => {
+            tracing::info!(namespace, "calls of the API server arrive again");
+        }
+        Some(ProbeResult::Unknown(why)) => {
+            tracing::warn!(
+                namespace,
+                "cannot tell whether calls of the API server arrive: {why}"
+            );
+        }
+        Some(ProbeResult::Arrives) | None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+    use crate::model::webhook_probe::rejection_message;
+
+    #[test]
+    fn the_same_trouble_keeps_its_first_words() {
+        let lost = |mutating, why: &str| ProbeResult::Lost {
+            mutating,
+            validating: false,
+            why: why.to_owned(),
+        };
+        let first = lost(false, "read tcp a:1");
+        assert_eq!(lost(false, "read tcp a:2").after(Some(&first)), first);
+        assert_eq!(lost(true, "b").after(Some(&first)), lost(true, "b"));
+        let unknown = ProbeResult::Unknown("transom-probe-a is forbidden".to_owned());
+        assert_eq!(
+            ProbeResult::Unknown("b".to_owned()).after(Some(&unknown)),
+            unknown
+        );
+        assert_eq!(ProbeResult::Arrives.after(Some(&first)), ProbeResult::Arrives);
+        assert_eq!(lost(true, "b").after(None), lost(true, "b"));
+    }
+
+    #[test]
+    fn what_the_api_server_answers_tells_which_calls_arrive() {
+        let refused = |text: &str| {
+            let status = Status::failure(text, "Forbidden");
+            Box::new(Err(kube::Error::Api(Box::new(status))))
+        };
+        let passed = |annotations: serde_json::Value| {
+            let pod = json!({"metadata": {"annotations": annotations}});
+            Box::new(Ok(serde_json::from_value(pod).unwrap()))
+        };
+        let denied = |mutated| {
+            refused(&format!(
+                "admission webhook denied the request: {}",
+                rejection_message("w", mutated)
+            ))
+        };
+        let failing = |entry: &str| {
+            refused(&format!(
+                "Internal error occurred: failed calling webhook \"{entry}\": timeout"
+            ))
+        };
+        // Whether calls arrive, of /mutate and of /validate; nothing where that is not known.
+        for (answer, expected) in [
+            (denied(true), Some((true, true))),
+            (denied(false), Some((false, true))),
+            (passed(json!({})), Some((false, false))),
+            (passed(json!({PROBED_ANNOTATION: "w"})), Some((true, false))),
+            (
+                passed(json!({PROBED_ANNOTATION: "another"})),
+                Some((false, false)),
+            ),
+            (failing("validate.transom.dev"), Some((true, false))),
+            (failing("certain.validate.transom.dev"), Some((true, false))),
+            (failing("mutate.transom.dev"), Some((false, true))),
+            (failing("validate.kyverno.svc-fail"), None),
+            (refused("pods is forbidden: User cannot create resource"), None),
+            (refused(&rejection_message("another", true)), None),
+        ] {
+            let known = read("w", &answer);
+            let found = match &known {
+                ProbeResult::Arrives => Some((true, true)),
+                ProbeResult::Lost {
+                    mutating, validating, ..
+                } => Some((*mutating, *validating)),
+                ProbeResult::Unknown(_) => None,
+            };
+            assert_eq!(found, expected, "{answer:?}");
+            assert_eq!(
+                known.trouble().is_some(),
+                matches!(known, ProbeResult::Lost { .. })
+            );
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Why a finding does something else than its severity says.
+
+use crate::model::object::Object;
+use crate::model::policy::{Action, Policy};
+use crate::model::requester::Origin;
+use crate::rules::Finding;
+
+/// Why a finding's action is not that of its severity; `None` where it is, and for objects that nothing is ever done to.
+pub fn action_reason(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Option<String> {
+    let usual = Action::of_severity(finding.severity);
+    if finding.action == usual || !subject.kind.has_pod() {
+        return None;
+    }
+    let Policy { name, validation, .. } = policy;
+    let rule = finding.rule.name;
+    let said = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
+    let why = if finding.enforced_action > finding.action {
+        format!("the policy {name} says {} at most", validation.as_str())
+    } else if said == finding.enforced_action {
+        format!("the policy {name} sets {rule} to {}", said.as_str())
+    } else if subject.is_mirror {
+        "a mirror pod runs whatever admission says".to_owned()
+    } else if subject.made_by == Origin::Controller && !finding.class.cannot_run() {
+        "the controller of its owner is assumed to have made it, and the owner was judged".to_owned()
+    } else if subject.is_written_by_kubectl(&finding.path) {
+        "a profile of kubectl debug writes it".to_owned()
+    } else {
+        let word = policy.ignored_fields.as_str();
+        format!("Windows ignores it, and validation.ignoredFields of the policy {name} is {word}")
+    };
+    Some(format!(
+        "{} instead of {}: {why}",
+        finding.action.as_str(),
+        usual.as_str()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::evaluate;
+    use crate::model::facts::Facts;
+    use crate::model::object::ReviewStage;
+    use crate::model::policy::IgnoredFields;
+    use crate::model::workload::Kind;
+
+    #[test]
+    fn a_field_that_is_let_be_names_the_word_of_the_policy_that_lets_it_be() {
+        let policy = Policy {
+            ignored_fields: IgnoredFields::Warn,
+            ..Policy::standalone()
+        };
+        let spec = json!({"nodeName": "win-1", "restartPolicy": "Never", "tolerations": [{"operator": "Exists"}],
+            "nodeSelector": {"kubernetes.io/os": "windows"},
+            "containers": [{"name": "web", "image": "registry.example.com/web:1",
+                "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}]});
+        let deployment = json!({"spec": {"template": {"spec": spec}}});
+        let debugger = json!({"spec": spec,
+            "metadata": {"name": "node-debugger-win-1-x7k2p",
+                "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}}});
+        let by_policy = format!(
+            "Windows ignores it, and validation.ignoredFields of the policy {} is Warn",
+            policy.name
+        );
+        for (kind, object, expected) in [
+            (Kind::Deployment, deployment, by_policy.as_str()),
+            (Kind::Pod, debugger, "a profile of kubectl debug writes it"),
+        ] {
+            let json = object.to_string();
+            let mut subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
+            subject.find_debugger(|_| true);
+            let evaluation = evaluate(
+                &subject,
+                &Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+                &policy,
+            );
+            let found = evaluation
+                .findings
+                .iter()
+                .find(|found| found.rule.name == "seccomp-profile");
+            let why = action_reason(found.unwrap(), &subject, &policy);
+            assert_eq!(why, Some(format!("Warn instead of Deny: {expected}")), "{kind}");
+        }
+    }
+}

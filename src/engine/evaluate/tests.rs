@@ -1,0 +1,523 @@
+//! What the policy does with ignored fields, in pods, in templates, and beside other fields.
+
+use jiff::civil::date;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::model::object::ReviewStage;
+use crate::model::policy::{IgnoredFields, PlacementMode};
+use crate::model::severity::Severity;
+use crate::model::workload::Kind;
+use crate::rules::{MOST_OF_A_RULE, Resolver};
+
+/// A pod spec that is for Windows, with this laid over it.
+fn spec(over: &Value) -> Value {
+    let mut spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"},
+        "containers": [{"name": "web", "image": "registry.example.com/web:1"}]});
+    json_patch::merge(&mut spec, over);
+    spec
+}
+
+fn object(kind: Kind, spec: &Value) -> String {
+    let mut object = json!({ "spec": spec });
+    for field in kind.template().unwrap().iter().rev() {
+        object = json!({ *field: object });
+    }
+    object.to_string()
+}
+
+/// Decision, the rules that are open at Warn or above, and those that repair resolves.
+fn evaluated(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static str>, Vec<&'static str>) {
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let json = object(kind, &spec(over));
+    let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
+    let evaluation = evaluate(&subject, &facts, policy);
+    let open = evaluation.open().filter(|finding| finding.action >= Action::Warn);
+    let open = open.map(|finding| finding.rule.name).collect();
+    let removed = evaluation.findings.iter();
+    let removed = removed.filter(|finding| finding.resolved_by == Some(Resolver::Removal));
+    (
+        evaluation.decision(),
+        open,
+        removed.map(|finding| finding.rule.name).collect(),
+    )
+}
+
+fn with(ignored_fields: IgnoredFields) -> Policy {
+    Policy {
+        ignored_fields,
+        ..Policy::standalone()
+    }
+}
+
+const KINDS: [Kind; 3] = [Kind::Pod, Kind::Deployment, Kind::DaemonSet];
+
+/// Fields that Windows ignores and no API server refuses, with their rules.
+fn ignored_fields() -> Vec<(Value, &'static str)> {
+    let of_container = |field: &str, value: Value| {
+        json!({"containers": [{"name": "web", "image": "registry.example.com/web:1",
+            "securityContext": {field: value}}]})
+    };
+    vec![
+        (of_container("privileged", json!(false)), "privileged"),
+        (of_container("runAsUser", json!(1000)), "run-as-user"),
+        (
+            of_container("capabilities", json!({"drop": ["ALL"]})),
+            "capabilities",
+        ),
+        (
+            of_container("readOnlyRootFilesystem", json!(true)),
+            "read-only-root-filesystem",
+        ),
+        (
+            json!({"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}}),
+            "seccomp-profile",
+        ),
+        (json!({"securityContext": {"fsGroup": 0}}), "fs-group"),
+        (json!({"shareProcessNamespace": false}), "share-process-namespace"),
+        (
+            json!({"dnsPolicy": "ClusterFirstWithHostNet"}),
+            "dns-cluster-first-with-host-net",
+        ),
+    ]
+}
+
+#[test]
+fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
+    for kind in KINDS {
+        for (over, rule) in ignored_fields() {
+            let case = format!("{kind} {over}");
+            let (decision, open, _) = evaluated(kind, &over, &with(IgnoredFields::Deny));
+            assert_eq!((decision, open), (Decision::Deny, vec![rule]), "{case}");
+            let passes = if kind == Kind::Pod {
+                Decision::Patch
+            } else {
+                Decision::Allow
+            };
+            // What is only recorded is not printed.
+            for (let_be, told) in [(IgnoredFields::Warn, vec![rule]), (IgnoredFields::Audit, vec![])] {
+                let (decision, open, _) = evaluated(kind, &over, &with(let_be));
+                assert_eq!((decision, open), (passes, told), "{case} {let_be}");
+            }
+            let (decision, open, removed) = evaluated(kind, &over, &with(IgnoredFields::Remove));
+            assert_eq!((decision, open, removed), (passes, vec![], vec![rule]), "{case}");
+        }
+    }
+}
+
+/// What fails all the same, at the API server, at the kubelet, or because the author counts on it.
+#[test]
+fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
+    for (over, rule) in [
+        (json!({"hostNetwork": true}), "host-network"),
+        (json!({"hostPID": true}), "host-pid"),
+        (json!({"hostIPC": true}), "host-ipc"),
+        (
+            json!({"securityContext": {"sysctls": [{"name": "a", "value": "1"}]}}),
+            "sysctls",
+        ),
+        (
+            json!({"resources": {"limits": {"memory": "1Gi"}}}),
+            "pod-level-resources",
+        ),
+        (
+            json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}}),
+            "supplemental-groups-policy",
+        ),
+        (
+            json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]}),
+            "empty-dir-memory",
+        ),
+        (
+            json!({"os": {"name": "windows"}, "shareProcessNamespace": false}),
+            "share-process-namespace",
+        ),
+    ] {
+        for kind in KINDS {
+            let (decision, open, _) = evaluated(kind, &over, &with(IgnoredFields::Warn));
+            assert_eq!((decision, open), (Decision::Deny, vec![rule]), "{kind} {over}");
+        }
+    }
+}
+
+/// The API server asks the template what it asks a pod: it would refuse the workload before any pod could be repaired.
+#[test]
+fn removal_resolves_nothing_in_a_template_that_the_api_server_refuses() {
+    let over = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
+    for kind in KINDS {
+        let expected = if kind == Kind::Pod {
+            Decision::Patch
+        } else {
+            Decision::Deny
+        };
+        assert_eq!(
+            evaluated(kind, &over, &with(IgnoredFields::Remove)).0,
+            expected,
+            "{kind}"
+        );
+    }
+}
+
+#[test]
+fn a_rule_with_a_word_of_its_own_goes_by_that() {
+    let over = json!({"securityContext": {"runAsUser": 1000}});
+    for (action, word, decision) in [
+        (Action::Deny, IgnoredFields::Warn, Decision::Deny),
+        (Action::Audit, IgnoredFields::Warn, Decision::Allow),
+        (Action::Audit, IgnoredFields::Deny, Decision::Allow),
+    ] {
+        let policy = Policy {
+            actions: [("TSM204", action)].into(),
+            ..with(word)
+        };
+        assert_eq!(
+            evaluated(Kind::Deployment, &over, &policy).0,
+            decision,
+            "{action} {word}"
+        );
+    }
+    let audit = Policy {
+        validation: Action::Audit,
+        ..with(IgnoredFields::Warn)
+    };
+    assert_eq!(
+        evaluated(Kind::Pod, &over, &audit),
+        (Decision::Patch, vec![], vec![])
+    );
+}
+
+/// Its controller compares what places a pod: tolerations may be added, the rest of placement stands in the template.
+#[test]
+fn ignored_fields_are_removed_from_pods_of_a_daemonset_and_their_template_is_not_placed() {
+    let over = json!({"shareProcessNamespace": false});
+    let pod = json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "controller": true}]},
+        "spec": spec(&over)})
+    .to_string();
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let subject = Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap();
+    let evaluation = evaluate(&subject, &facts, &with(IgnoredFields::Remove));
+    let paths: Vec<String> = evaluation
+        .edits
+        .iter()
+        .map(|edit| edit.path().to_string())
+        .collect();
+    assert_eq!(paths, ["spec.shareProcessNamespace", "spec.tolerations"]);
+    assert_eq!(evaluation.removed.len(), 1);
+
+    let template = object(Kind::DaemonSet, &spec(&over));
+    let subject = Object::parse(Kind::DaemonSet, &template, ReviewStage::Written).unwrap();
+    for placement in PlacementMode::ALL {
+        let policy = Policy {
+            placement,
+            ..with(IgnoredFields::Remove)
+        };
+        let evaluation = evaluate(&subject, &facts, &policy);
+        assert!(evaluation.edits.is_empty() && evaluation.would_edit.is_empty());
+        let by_placement = |finding: &&Finding| finding.resolved_by == Some(Resolver::Placement);
+        assert_eq!(
+            evaluation.findings.iter().find(by_placement).map(|f| f.rule.name),
+            None
+        );
+    }
+}
+
+/// Its pods are made by a controller, which reads no warning: what is known before is reported at the workload.
+#[test]
+fn a_gmsa_name_that_nothing_will_resolve_is_reported_at_the_workload() {
+    let account = json!({"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "web"}}});
+    for (kind, has_gmsa, stage, expected) in [
+        (Kind::Deployment, Some(false), ReviewStage::Stored, true),
+        (Kind::DaemonSet, Some(false), ReviewStage::Stored, true),
+        (Kind::Deployment, Some(true), ReviewStage::Stored, false),
+        (Kind::Deployment, None, ReviewStage::Stored, false),
+        (Kind::Pod, Some(true), ReviewStage::Stored, true),
+        // The webhook may still fill it in.
+        (Kind::Pod, Some(false), ReviewStage::Written, false),
+    ] {
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        facts.has_gmsa = has_gmsa;
+        let json = object(kind, &spec(&account));
+        let subject = Object::parse(kind, &json, stage).unwrap();
+        let evaluation = evaluate(&subject, &facts, &Policy::standalone());
+        let mut open = evaluation.open();
+        let found = open.find(|finding| finding.rule.name == "gmsa-name-unresolved");
+        assert_eq!(
+            found.map(|finding| finding.action),
+            expected.then_some(Action::Warn),
+            "{kind} {has_gmsa:?}"
+        );
+    }
+}
+
+/// The constraints of OpenShift are asked before placement, and may refuse the pods of a template that says nothing.
+#[test]
+fn on_openshift_a_template_has_to_say_windows_itself() {
+    for (kind, has_scc, says, expected) in [
+        (Kind::Deployment, true, false, true),
+        (Kind::DaemonSet, true, false, true),
+        (Kind::Deployment, true, true, false),
+        (Kind::Deployment, false, false, false),
+        (Kind::DaemonSet, false, false, false),
+        // Placement says it.
+        (Kind::Pod, true, false, false),
+    ] {
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        facts.has_scc = has_scc;
+        let over = if says {
+            json!({"os": {"name": "windows"}})
+        } else {
+            json!({})
+        };
+        let json = object(kind, &spec(&over));
+        let subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();
+        let evaluation = evaluate(&subject, &facts, &Policy::standalone());
+        let mut warned = evaluation.open().filter(|finding| finding.action == Action::Warn);
+        let warned = warned.any(|finding| finding.rule.name == "os-name-missing");
+        assert_eq!(warned, expected, "{kind} {has_scc} {says}");
+    }
+}
+
+/// The findings of a pod of a release of Kubernetes: rule, severity and class, in their order.
+fn findings(kubernetes: u32, spec: &Value, policy: &Policy) -> Vec<(&'static str, Severity, Class)> {
+    let facts = Facts::new(kubernetes, date(2026, 1, 1));
+    let json = object(Kind::Pod, spec);
+    let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
+    let evaluation = evaluate(&subject, &facts, policy);
+    let findings = evaluation.open().map(|f| (f.rule.name, f.severity, f.class));
+    findings.collect()
+}
+
+#[test]
+fn a_certain_linux_image_in_a_certain_windows_pod_is_an_error_and_comes_first() {
+    let policy = Policy::standalone();
+    let pod = |image: &str| {
+        spec(&json!({
+            "securityContext": {"sysctls": [{"name": "a", "value": "1"}]},
+            "containers": [
+                {"name": "web", "image": "registry.example.com/web:1", "securityContext": {"runAsUser": 1}},
+                {"name": "other", "image": image},
+            ],
+        }))
+    };
+    let name = "linux-image-on-windows-pod";
+    for image in [
+        "nginx:1.29-alpine",
+        "docker.io/bitnami/redis:7.2.4-debian-12-r9",
+        "registry.example.com/web:linux-1.0",
+        "registry.example.com/web:1.0-linux-amd64",
+    ] {
+        let found = findings(Facts::KUBERNETES, &pod(image), &policy);
+        assert_eq!(
+            found.first().map(|f| (f.0, f.1)),
+            Some((name, Severity::Error)),
+            "{image}"
+        );
+        assert!(found.len() > 2, "{image}: {found:?}");
+    }
+    for image in [
+        "registry.example.com/web:1.0-alpine",
+        "nginx:1.29",
+        "registry.example.com/redis:7-debian-12-r9",
+    ] {
+        let found = findings(Facts::KUBERNETES, &pod(image), &policy);
+        let this = found.iter().position(|f| f.0 == name).unwrap();
+        let last_error = found.iter().rposition(|f| f.1 == Severity::Error).unwrap();
+        assert!(
+            found[this].1 == Severity::Warning && this > last_error,
+            "{image}: {found:?}"
+        );
+    }
+    // By the name of an image alone the pod is not certainly for Windows.
+    let both = json!({"containers": [
+        {"name": "a", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"},
+        {"name": "b", "image": "nginx:1.29-alpine"},
+    ]});
+    let mixed = |spec: &Value| {
+        let found = findings(Facts::KUBERNETES, spec, &policy);
+        found.iter().find(|f| f.0 == "mixed-os-images").map(|f| f.1)
+    };
+    assert_eq!(mixed(&both), Some(Severity::Warning));
+    let mut selected = both.clone();
+    selected["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
+    assert_eq!(mixed(&selected), Some(Severity::Error));
+}
+
+#[test]
+fn run_as_user_stops_the_pod_at_kubelets_of_old_releases() {
+    let of_pod = json!({"securityContext": {"runAsUser": 1000}});
+    let container = |user: bool| {
+        let mut container = json!({"name": "web", "image": "registry.example.com/web:1"});
+        if user {
+            container["securityContext"] = json!({"runAsUser": 1000});
+        }
+        container
+    };
+    let one = json!({"containers": [container(true), container(false)]});
+    let all = json!({"containers": [container(true), container(true)]});
+    let class = |kubernetes, over: &Value, policy: &Policy| {
+        let found = findings(kubernetes, &spec(over), policy);
+        found.iter().find(|f| f.0 == "run-as-user").map(|f| f.2)
+    };
+    let deny = with(IgnoredFields::Deny);
+    for (kubernetes, over, expected) in [
+        (30, &of_pod, Class::Run),
+        (21, &of_pod, Class::Run),
+        (30, &all, Class::Run),
+        // The kubelet gives the token to a user only if all containers have it.
+        (30, &one, Class::Api),
+        (31, &of_pod, Class::Api),
+        (20, &of_pod, Class::Api),
+    ] {
+        assert_eq!(
+            class(kubernetes, over, &deny),
+            Some(expected),
+            "{kubernetes}: {over}"
+        );
+    }
+    // The API server refuses such a pod before any kubelet sees it.
+    let says = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
+    assert_eq!(class(30, &says, &deny), Some(Class::Api));
+    assert_eq!(class(30, &of_pod, &with(IgnoredFields::Remove)), None);
+    for (kubernetes, expected) in [(30, Decision::Deny), (31, Decision::Patch)] {
+        let json = object(Kind::Pod, &spec(&of_pod));
+        let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
+        let facts = Facts::new(kubernetes, date(2026, 1, 1));
+        let evaluation = evaluate(&subject, &facts, &with(IgnoredFields::Warn));
+        assert_eq!(evaluation.decision(), expected, "{kubernetes}");
+    }
+}
+
+/// Containers of an image, each with this security context.
+fn containers(prefix: &str, count: usize, image: &str, context: &Value) -> Vec<Value> {
+    let each = |n| json!({"name": format!("{prefix}{n}"), "image": image, "securityContext": context});
+    (0..count).map(each).collect()
+}
+
+fn inspection_of(over: &Value, policy: &Policy, made_by: Origin) -> Evaluation {
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let json = object(Kind::Pod, &spec(over));
+    let mut subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
+    subject.made_by = made_by;
+    evaluate(&subject, &facts, policy)
+}
+
+fn count(evaluation: &Evaluation, rule: &str) -> usize {
+    let of_rule = evaluation.findings.iter().filter(|found| found.rule.name == rule);
+    of_rule.count()
+}
+
+#[test]
+fn many_findings_of_one_rule_hide_no_other_rule() {
+    let items: Vec<Value> = (0..100)
+        .map(|n| json!({"key": format!("k{n}"), "path": format!("p{n}"), "mode": 493}))
+        .collect();
+    let volumes: Vec<Value> = (0..101)
+        .map(|n| json!({"name": format!("v{n}"), "configMap": {"name": "c", "items": items}}))
+        .collect();
+    let advice = json!({ "volumes": volumes });
+    let plain = inspection_of(&advice, &Policy::standalone(), Origin::Author);
+    assert_eq!(plain.decision(), Decision::Allow);
+    assert!(plain.findings.len() < 1_000, "{}", plain.findings.len());
+    let cut: Vec<_> = (plain.findings.iter())
+        .filter(|finding| !finding.beyond.is_empty())
+        .collect();
+    let [cut] = cut[..] else { panic!("{cut:?}") };
+    let more = 101 * 100 - MOST_OF_A_RULE;
+    assert_eq!(cut.beyond.len(), more);
+    assert!(
+        cut.message
+            .ends_with(&format!("(and {} more places that are not listed)", more - 1)),
+        "{}",
+        cut.message
+    );
+    // One rule before that of the volumes, and one after it.
+    let latest = json!([{"name": "a", "image": "mcr.microsoft.com/windows/servercore:latest"}]);
+    for bad in [
+        json!({"volumes": volumes, "hostPID": true}),
+        json!({"volumes": volumes, "containers": latest}),
+    ] {
+        let denied = inspection_of(&bad, &Policy::standalone(), Origin::Author);
+        assert_eq!(denied.decision(), Decision::Deny);
+    }
+}
+
+#[test]
+fn of_the_findings_that_are_too_many_the_one_that_does_most_is_kept() {
+    let many = MOST_OF_A_RULE + 50;
+    let mut advice = containers("a", many, "registry.example.com/app", &Value::Null);
+    let allowed = inspection_of(
+        &json!({ "containers": advice }),
+        &Policy::standalone(),
+        Origin::Author,
+    );
+    assert_eq!(allowed.decision(), Decision::Allow);
+    let error = json!({"name": "error", "image": "mcr.microsoft.com/windows/servercore:latest"});
+    for at in [0, MOST_OF_A_RULE - 1, MOST_OF_A_RULE, MOST_OF_A_RULE + 1, many] {
+        advice.insert(at, error.clone());
+        let denied = inspection_of(
+            &json!({ "containers": advice }),
+            &Policy::standalone(),
+            Origin::Author,
+        );
+        assert_eq!(denied.decision(), Decision::Deny, "{at}");
+        assert_eq!(
+            count(&denied, "image-untagged-or-latest"),
+            MOST_OF_A_RULE + 1,
+            "{at}"
+        );
+        let first = &denied.findings[0];
+        assert_eq!(
+            (first.rule.name, first.severity),
+            ("image-untagged-or-latest", Severity::Error)
+        );
+        advice.remove(at);
+    }
+}
+
+#[test]
+fn only_findings_that_no_exemption_lifts_are_too_many() {
+    let mut policy = Policy::standalone();
+    policy.exemptions.push(crate::model::policy::Exemption {
+        rules: vec!["TSM214"],
+        images: vec!["registry.example.com/exempt*".to_owned()],
+        note: "exempt".to_owned(),
+    });
+    let privileged = json!({"privileged": true});
+    let exempt = containers(
+        "e",
+        MOST_OF_A_RULE * 2,
+        "registry.example.com/exempt:1",
+        &privileged,
+    );
+    let allowed = inspection_of(&json!({ "containers": exempt }), &policy, Origin::Author);
+    assert_eq!(allowed.decision(), Decision::Allow);
+    let other = containers("o", 1, "registry.example.com/other:1", &privileged);
+    let both = [exempt, other].concat();
+    let denied = inspection_of(&json!({ "containers": both }), &policy, Origin::Author);
+    assert_eq!(denied.decision(), Decision::Deny);
+    assert_eq!(count(&denied, "privileged"), 1);
+    // What the controller of its owner made was judged at the owner.
+    let of_controller = inspection_of(&json!({ "containers": both }), &policy, Origin::Controller);
+    assert_eq!(of_controller.decision(), Decision::Allow);
+}
+
+#[test]
+fn removal_leaves_no_finding_behind_that_was_too_many_to_keep() {
+    let many = containers(
+        "a",
+        MOST_OF_A_RULE * 2,
+        "registry.example.com/web:1",
+        &json!({"privileged": true}),
+    );
+    let subject = object(Kind::Pod, &spec(&json!({ "containers": many })));
+    let subject = Object::parse(Kind::Pod, &subject, ReviewStage::Written).unwrap();
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let evaluation = evaluate(&subject, &facts, &with(IgnoredFields::Remove));
+    let open: Vec<_> = evaluation
+        .open()
+        .filter(|found| found.rule.name == "privileged")
+        .collect();
+    let [open] = open[..] else { panic!("{open:?}") };
+    assert_eq!(open.beyond.len(), MOST_OF_A_RULE);
+}

@@ -1,0 +1,219 @@
+//! Changes: the edits of placement and repair for one object, and the findings that they resolve.
+
+use std::collections::HashSet;
+
+use super::field_removal;
+use super::placement::{ForbiddenFields, Placement};
+use super::pod_patch::PodPatch;
+use crate::model::edit::Edit;
+use crate::model::facts::SCC_ANNOTATION;
+use crate::model::object::{Editable, Object, Template};
+use crate::model::os::{Os, Verdict};
+use crate::model::path::Path;
+use crate::model::policy::{IgnoredFields, LinuxPods, PlacementMode};
+use crate::model::workload::Kind;
+use crate::rules::{Cx, Finding, Resolver};
+
+/// What is changed in a pod so that it runs where it can run.
+#[derive(Default)]
+pub struct Mutation<'p> {
+    /// The edits that the policy has on, each with what made it.
+    pub edits: Vec<(Edit, Resolver)>,
+    /// The edits that there would be if everything in dry run were on; empty where nothing is in dry run.
+    pub would_edit: Vec<Edit>,
+    /// The fields that kept placement from setting `spec.os.name`.
+    pub withheld: Vec<Path>,
+    /// The pod with the edits in it, where there are any.
+    changed: Option<Template<'p>>,
+}
+
+impl<'p> Mutation<'p> {
+    /// Plans what the policy has on, and beside it what would be if everything in dry run were on too.
+    ///
+    /// `findings` are those of the object as written; `is_complete` where no rule was off, and none was lifted or cut.
+    pub fn plan(as_written: &Cx<'p>, findings: &[Finding], is_complete: bool) -> Self {
+        let Some(template) = as_written.template else {
+            return Mutation::default();
+        };
+        let policy = as_written.policy;
+        let drafting = MutationBuilder {
+            template,
+            findings,
+            placement: Placement {
+                as_written: *as_written,
+                forbidden: if is_complete {
+                    ForbiddenFields::Among(findings)
+                } else {
+                    ForbiddenFields::Unknown
+                },
+            },
+        };
+        let removes = policy.ignored_fields == IgnoredFields::Remove;
+        let (on, withheld) = drafting.draft(policy.placement == PlacementMode::Apply, removes);
+        let (edits, changed) = on.into_parts();
+        let mut changes = Mutation {
+            edits,
+            would_edit: Vec::new(),
+            withheld,
+            changed,
+        };
+        if policy.placement == PlacementMode::DryRun {
+            let (both, withheld) = drafting.draft(true, removes);
+            changes.would_edit = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
+            changes.withheld = withheld;
+        }
+        changes
+    }
+
+    /// Runs the rules on the pod as it will be stored, and marks the findings that are gone there.
+    pub fn resolve(&self, as_written: &Cx<'_>, findings: &mut [Finding]) {
+        /// Few are compared one by one; of many, comparing each with each would take long.
+        const FEW: usize = 16;
+        let Some(changed) = &self.changed else { return };
+        let as_stored = as_written.with_template(changed);
+        // An edit mends; it never makes a rule speak that was silent. Only those that spoke are asked again.
+        let (mut after, mut asked) = (Vec::new(), Vec::new());
+        for rule in findings.iter().map(|finding| finding.rule) {
+            if !asked.contains(&rule) {
+                asked.push(rule);
+                rule.run(&as_stored, &mut after);
+            }
+        }
+        let hashed: HashSet<_> = if after.len() > FEW {
+            after.iter().map(|f| (f.rule.id, &f.path)).collect()
+        } else {
+            HashSet::new()
+        };
+        let is_still_there = |finding: &Finding| {
+            // It represents findings that were not kept, and the changed pod may still have others of them.
+            if !finding.beyond.is_empty() {
+                return after.iter().any(|other| other.rule == finding.rule);
+            }
+            if after.len() > FEW {
+                return hashed.contains(&(finding.rule.id, &finding.path));
+            }
+            (after.iter()).any(|other| other.rule == finding.rule && other.path == finding.path)
+        };
+        let removed: HashSet<&Path> = self.removed().collect();
+        for finding in findings {
+            if !is_still_there(finding) {
+                finding.resolved_by = Some(if removed.contains(&finding.path) {
+                    Resolver::Removal
+                } else {
+                    Resolver::Placement
+                });
+            }
+        }
+    }
+
+    /// The fields that repair takes out.
+    pub fn removed(&self) -> impl Iterator<Item = &Path> {
+        let by_removal = self.edits.iter().filter(|(_, by)| *by == Resolver::Removal);
+        by_removal.map(|(edit, _)| edit.path())
+    }
+
+    /// What of it admission does or tells: nothing for an object that admission does not edit.
+    pub fn of_admission(self, subject: &Object<'_>) -> Self {
+        if subject.editable == Editable::Nothing {
+            return Mutation::default();
+        }
+        self
+    }
+}
+
+/// What drafts are made from.
+struct MutationBuilder<'p, 'f> {
+    template: &'p Template<'p>,
+    findings: &'f [Finding],
+    placement: Placement<'p, 'f>,
+}
+
+impl<'p> MutationBuilder<'p, '_> {
+    /// The pod with placement and repair, as far as they are on; and the fields that kept `spec.os.name` from being set.
+    fn draft(&self, placement: bool, removal: bool) -> (PodPatch<'p, 'p>, Vec<Path>) {
+        let Cx {
+            subject,
+            inference,
+            policy,
+            ..
+        } = self.placement.as_written;
+        let spec = subject.spec_path();
+        let mut draft = PodPatch::new(self.template, spec.clone());
+        let mut withheld = Vec::new();
+        match inference.verdict {
+            Verdict::Windows if self.is_drafted_whole() => {
+                let removal = removal && self.removes_ignored_fields();
+                let added: &[Path] = if placement { &subject.added_fields } else { &[] };
+                (draft, withheld) = self.whole(placement, removal, added);
+                let says_windows = draft.pod().os_name() == Some(Os::Windows.label());
+                if self.is_constrained() && !says_windows {
+                    (draft, withheld) = self.whole(placement, false, &[]);
+                }
+            }
+            // Its controller reads placement in the template itself, and nothing else of it: its pods are repaired.
+            Verdict::Windows
+                if subject.kind == Kind::DaemonSet && removal && self.removes_ignored_fields() =>
+            {
+                field_removal::plan_removals(&mut draft, self.findings, &spec);
+            }
+            // kubectl's own debug profiles add what the API server then refuses: always mended while placement is on.
+            Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
+                field_removal::plan_removals(&mut draft, self.findings, &spec.field("ephemeralContainers"));
+            }
+            Verdict::Linux | Verdict::Unknown
+                if placement && policy.linux_pods == LinuxPods::Apply && self.is_drafted_whole() =>
+            {
+                self.placement.linux_pod(&mut draft);
+            }
+            _ => {}
+        }
+        (draft, withheld)
+    }
+
+    /// The whole pod with placement and repair, and without these fields.
+    fn whole(&self, placement: bool, removal: bool, added: &[Path]) -> (PodPatch<'p, 'p>, Vec<Path>) {
+        let spec = self.placement.as_written.subject.spec_path();
+        let mut draft = PodPatch::new(self.template, spec.clone());
+        if removal {
+            field_removal::plan_removals(&mut draft, self.findings, &spec);
+        }
+        for field in added {
+            draft.remove(field);
+        }
+        let withheld = if placement {
+            self.placement.windows(&mut draft)
+        } else {
+            Vec::new()
+        };
+        (draft, withheld)
+    }
+
+    /// Whether OpenShift has written its defaults into the pod. It asks for them again when all webhooks are done, of a pod
+    /// that does not say Windows: what is taken out of such a pod would be a refusal.
+    fn is_constrained(&self) -> bool {
+        let is_pod = self.placement.as_written.subject.kind == Kind::Pod;
+        is_pod && self.template.meta.annotations.get(SCC_ANNOTATION).is_some()
+    }
+
+    /// Whether repair of the pod, or of the pods of a template, mends what is found: not where the API server refuses the
+    /// template itself for it, before there is a pod.
+    fn removes_ignored_fields(&self) -> bool {
+        let subject = self.placement.as_written.subject;
+        let template = self.template;
+        template.has_spec
+            && (subject.kind == Kind::Pod || template.spec.os_name() != Some(Os::Windows.label()))
+    }
+
+    /// Whether everything in the pod may change. Workload templates are drafted too, to see what admission of their pods
+    /// will resolve; a DaemonSet's is not: its controller reads the template itself.
+    fn is_drafted_whole(&self) -> bool {
+        let subject = self.placement.as_written.subject;
+        let is_placed = || self.template.spec.is_bound() || subject.is_mirror;
+        self.template.has_spec
+            && match subject.kind {
+                Kind::Pod => subject.editable == Editable::Pod && !is_placed(),
+                Kind::DaemonSet => false,
+                _ => true,
+            }
+    }
+}

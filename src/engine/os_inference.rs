@@ -1,0 +1,419 @@
+//! Operating system inference: every sign of a subject, strongest first, and the verdict that they add up to.
+
+use crate::model::facts::Facts;
+use crate::model::image::{ImageRef, OsHint, os_hint};
+use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
+use crate::model::object::Object;
+use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
+use crate::model::os_selectors::{os_of_label, os_of_terms};
+use crate::model::path::Path;
+use crate::model::pod::{PodSpec, REQUIRED_TERMS};
+use crate::model::policy::{ImageEvidence, Policy};
+use crate::model::text::cut;
+
+mod linux_signs;
+
+/// Collects the evidence about a subject's operating system and draws the verdict.
+///
+/// The first sign decides; if strong signs disagree, the verdict is Conflicting. Weak signs (images, the namespace's
+/// default) apply only if there is no strong one, and prove nothing if they disagree.
+pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inference {
+    let Some(pod) = subject.pod() else {
+        return Inference {
+            verdict: Verdict::Unknown,
+            evidence: Vec::new(),
+        };
+    };
+    let mut signs = OsEvidence {
+        spec: subject.spec_path(),
+        evidence: Vec::new(),
+    };
+    signs.of_os_name(pod);
+    signs.of_node_selector(pod, facts);
+    signs.of_affinity(pod, facts);
+    signs.of_runtime_class(pod, facts);
+    signs.of_host_process(pod);
+    if signs.evidence.is_empty() {
+        let images_agree =
+            policy.image_evidence == ImageEvidence::Disabled || signs.of_images(subject, pod, facts);
+        let agrees =
+            |os: &Os| images_agree && (*os == Os::Linux || !linux_signs::is_of_kubevirt(subject, pod));
+        if let Some(os) = policy.namespace_default_os.filter(agrees) {
+            let value = format!("{} (the policy's default)", os.label());
+            signs.add(
+                EvidenceKind::Namespace,
+                Path::of(&["metadata", "namespace"]),
+                value,
+                os,
+            );
+        }
+    }
+    let evidence = signs.evidence;
+    Inference {
+        verdict: weigh(&evidence),
+        evidence,
+    }
+}
+
+fn weigh(evidence: &[Evidence]) -> Verdict {
+    let Some(first) = evidence.first() else {
+        return Verdict::Unknown;
+    };
+    let mut strong = evidence.iter().filter(|e| e.kind.is_strong());
+    if strong.any(|e| e.os != first.os) {
+        return Verdict::Conflicting;
+    }
+    match first.os {
+        Os::Windows => Verdict::Windows,
+        Os::Linux => Verdict::Linux,
+    }
+}
+
+struct OsEvidence {
+    spec: Path,
+    evidence: Vec<Evidence>,
+}
+
+impl OsEvidence {
+    fn add(&mut self, kind: EvidenceKind, path: Path, value: impl Into<String>, os: Os) {
+        /// Longer than any legal label value; an image name may be longer, and then its beginning tells enough.
+        const LONGEST: usize = 259;
+        let mut value = value.into();
+        if value.len() > LONGEST {
+            value = cut(&value, LONGEST).into_owned();
+        }
+        self.evidence.push(Evidence {
+            kind,
+            path,
+            value,
+            os,
+        });
+    }
+
+    fn of_os_name(&mut self, pod: &PodSpec<'_>) {
+        if let Some((name, os)) = pod
+            .os_name()
+            .and_then(|name| Some((name, Os::parse_lenient(name)?)))
+        {
+            let path = self.spec.clone().fields(&["os", "name"]);
+            self.add(EvidenceKind::OsName, path, name, os);
+        }
+    }
+
+    fn of_node_selector(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
+        let selector = &pod.node_selector;
+        let path = |signs: &OsEvidence, key: &str| signs.spec.clone().field("nodeSelector").key(key);
+        for key in [OS_LABEL, BETA_OS_LABEL] {
+            if let Some((value, os)) = selector.get(key).and_then(|v| Some((v, Os::parse_lenient(v)?))) {
+                self.add(EvidenceKind::NodeSelector, path(self, key), &**value, os);
+            }
+        }
+        for (key, value) in selector {
+            if **key != *OS_LABEL
+                && **key != *BETA_OS_LABEL
+                && let Some(os) = os_of_label(key, value, &facts.pool_labels)
+            {
+                self.add(EvidenceKind::PoolLabel, path(self, key), &**value, os);
+            }
+        }
+    }
+
+    fn of_affinity(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
+        let terms = pod.required_terms();
+        let Some((os, t, e)) = os_of_terms(terms, &facts.pool_labels) else {
+            return;
+        };
+        let Some(expression) = terms.get(t).and_then(|term| term.match_expressions.get(e)) else {
+            return;
+        };
+        let values: Vec<&str> = expression.values.iter().map(|value| &**value).collect();
+        let value = format!(
+            "{} {} [{}]",
+            expression.key,
+            expression.operator,
+            values.join(", ")
+        );
+        let path = self
+            .spec
+            .clone()
+            .fields(REQUIRED_TERMS)
+            .item(t)
+            .field("matchExpressions")
+            .item(e);
+        self.add(EvidenceKind::NodeAffinity, path, value, os);
+    }
+
+    fn of_runtime_class(&mut self, pod: &PodSpec<'_>, facts: &Facts) {
+        let Some(name) = &pod.runtime_class_name else {
+            return;
+        };
+        let Some(class) = facts.runtime_classes.get(&**name) else {
+            return;
+        };
+        let by_os = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL];
+        let known = by_os
+            .iter()
+            .find_map(|key| os_of_label(key, class.node_selector.get(*key)?, &[]));
+        let by_pool = || {
+            class
+                .node_selector
+                .iter()
+                .find_map(|(key, value)| os_of_label(key, value, &facts.pool_labels))
+        };
+        // Only Windows nodes have such a handler, whatever the class leaves unsaid.
+        let by_handler = || class.is_for_windows_by_handler(name).then_some(Os::Windows);
+        let Some(os) = known.or_else(by_pool).or_else(by_handler) else {
+            return;
+        };
+        let path = self.spec.clone().field("runtimeClassName");
+        self.add(EvidenceKind::RuntimeClass, path.clone(), &**name, os);
+        // No node is for both: the pods of a class that contradicts itself would stay Pending.
+        let other = class.node_selector.iter().find_map(|(key, value)| {
+            let other = os_of_label(key, value, &facts.pool_labels).filter(|other| *other != os)?;
+            Some((format!("{name}: {key}={value}"), other))
+        });
+        if let Some((value, other)) = other {
+            self.add(EvidenceKind::RuntimeClass, path, value, other);
+        }
+    }
+
+    fn of_host_process(&mut self, pod: &PodSpec<'_>) {
+        const OPTION: &[&str] = &["securityContext", "windowsOptions", "hostProcess"];
+        let Some((list, index, container)) = pod.visit_containers().find(|(_, _, c)| pod.is_host_process(c))
+        else {
+            return;
+        };
+        let own = container
+            .windows_options()
+            .and_then(|options| options.host_process)
+            .is_some();
+        let path = if own {
+            self.spec
+                .clone()
+                .field(list.field())
+                .named_item(index, &container.name)
+                .fields(OPTION)
+        } else {
+            self.spec.clone().fields(OPTION)
+        };
+        self.add(EvidenceKind::HostProcess, path, "true", Os::Windows);
+    }
+
+    /// What the images say; false if they contradict each other or what made the pod, so that no weak sign applies.
+    ///
+    /// An image that exists for Windows only decides, whatever else the pod has: a rule reports the rest. The tag of any
+    /// other image counts if no image and no field of the pod is for Linux. Of Linux images only the registry's
+    /// answer makes a pod a Linux pod.
+    fn of_images(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts) -> bool {
+        let (mut certain, mut by_tag, mut linux) = (None, None, None);
+        let mut has_linux_image = false;
+        for (list, index, container) in pod.visit_containers() {
+            let Some(image) = &container.image else { continue };
+            let verified = facts.images.get(&**image).and_then(|known| known.os);
+            let found = (list, index, container, image);
+            match verified {
+                Some(Os::Windows) => _ = certain.get_or_insert(found),
+                Some(Os::Linux) => {
+                    linux.get_or_insert(found);
+                    has_linux_image = true;
+                }
+                None => match ImageRef::parse(image).map_or(OsHint::None, |image| os_hint(&image)) {
+                    OsHint::WindowsOnlyRepository => _ = certain.get_or_insert(found),
+                    OsHint::WindowsTagToken(_) => _ = by_tag.get_or_insert(found),
+                    OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => {
+                        has_linux_image = true;
+                    }
+                    OsHint::None => {}
+                },
+            }
+        }
+        let contradicted = has_linux_image || linux_signs::is_of_kubevirt(subject, pod);
+        let decides = match (certain, by_tag, linux) {
+            (None, Some(_), _) if contradicted => return false,
+            (None, Some(_), _) if linux_signs::has_linux_field(pod) => None,
+            (Some(windows), _, _) | (None, Some(windows), _) => Some((windows, Os::Windows)),
+            (None, None, linux) => linux.map(|linux| (linux, Os::Linux)),
+        };
+        if let Some(((list, index, container, image), os)) = decides {
+            let item = self.spec.clone().field(list.field());
+            let path = item.named_item(index, &container.name).field("image");
+            self.add(EvidenceKind::Image, path, &**image, os);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::facts::{ImageFacts, RuntimeClassFacts};
+    use crate::model::object::ReviewStage;
+    use crate::model::workload::Kind;
+
+    /// The verdict on a pod with these images, the first one that of an init container if there are several.
+    fn verdict_of(images: &[&str], over: &serde_json::Value, facts: &Facts, policy: &Policy) -> Verdict {
+        let container = |(n, image): (usize, &&str)| json!({"name": format!("c{n}"), "image": image});
+        let mut containers: Vec<_> = images.iter().enumerate().map(container).collect();
+        let init: Vec<_> = if containers.len() > 1 {
+            containers.drain(..1).collect()
+        } else {
+            Vec::new()
+        };
+        let mut pod =
+            json!({"metadata": {"name": "a"}, "spec": {"initContainers": init, "containers": containers}});
+        json_patch::merge(&mut pod, over);
+        let pod = pod.to_string();
+        infer_os(
+            &Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap(),
+            facts,
+            policy,
+        )
+        .verdict
+    }
+
+    #[test]
+    fn images_must_agree_unless_one_is_certain() {
+        use Verdict::{Linux, Unknown, Windows};
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        for (image, os) in [("asked/windows:1", Os::Windows), ("asked/linux:1", Os::Linux)] {
+            let known = ImageFacts {
+                os: Some(os),
+                build: None,
+            };
+            facts.images.insert(image.to_owned(), known);
+        }
+        let core = "mcr.microsoft.com/windows/servercore:ltsc2022";
+        let tagged = "registry.corp/vm/windows-server:ltsc2022";
+        for (images, expected) in [
+            (&[core][..], Windows),
+            (&[tagged], Windows),
+            (&["registry.corp/app:1.0", tagged], Windows),
+            (&[tagged, "registry.corp/app:1.0"], Windows),
+            // Signs of both systems, in one name or between containers.
+            (&["corp.example/x:1.0-alpine-ltsc2022"], Unknown),
+            (&["corp.example/x:1.0-alpine-ltsc2022", tagged], Windows),
+            (&["busybox:1.36", tagged], Unknown),
+            (&[tagged, "nginx:1.29-alpine"], Unknown),
+            (&[tagged, "corp.example/x:1.0-debian-12-r3"], Unknown),
+            (&[tagged, "mcr.microsoft.com/dotnet/aspnet:8.0"], Unknown),
+            (&["asked/linux:1", tagged], Unknown),
+            (&["nginx:1.29-alpine"], Unknown),
+            (&["asked/linux:1"], Linux),
+            // What exists for Windows only decides; a rule reports the other image.
+            (&[core, "nginx:1.29-alpine"], Windows),
+            (
+                &["busybox:1.36", "mcr.microsoft.com/dotnet/framework/aspnet:4.8"],
+                Windows,
+            ),
+            (&["asked/linux:1", "asked/windows:1"], Windows),
+            (&["corp.example/dotnet/framework/aspnet:4.8"], Unknown),
+            (&["calico/windows:v3.24.5"], Windows),
+            (&["calico/node-windows:v3.28.1"], Windows),
+        ] {
+            let got = verdict_of(images, &json!({}), &facts, &Policy::standalone());
+            assert_eq!(got, expected, "{images:?}");
+            // A default applies where images say nothing, and not where they disagree.
+            let policy = Policy {
+                namespace_default_os: Some(Os::Windows),
+                ..Policy::standalone()
+            };
+            let by_default = match (expected, images) {
+                (Unknown, [_]) => Windows,
+                (expected, _) => expected,
+            };
+            let got = verdict_of(images, &json!({}), &facts, &policy);
+            assert_eq!(got, by_default, "by default: {images:?}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_machine_with_a_windows_disk_is_no_windows_pod() {
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let disk = "registry.corp/vm/windows-server:ltsc2022";
+        let compute = json!({"spec": {"containers": [
+            {"name": "compute", "image": "registry.corp/kubevirt/virt-launcher:v1.6.0",
+             "resources": {"limits": {"devices.kubevirt.io/kvm": "1"}}},
+            {"name": "volumecontainerdisk", "image": disk},
+        ]}});
+        let owned = json!({"metadata": {"ownerReferences": [
+            {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "vm", "uid": "1", "controller": true},
+        ]}});
+        let hugepages = json!({"spec": {"containers": [
+            {"name": "c0", "image": disk, "resources": {"limits": {"hugepages-2Mi": "2Gi"}}},
+        ]}});
+        let policy = Policy::standalone();
+        for over in [&compute, &owned, &hugepages] {
+            assert_eq!(
+                verdict_of(&[disk], over, &facts, &policy),
+                Verdict::Unknown,
+                "{over}"
+            );
+        }
+        // A Windows image with Linux fields and no selector is what Transom is for.
+        let core = "mcr.microsoft.com/windows/servercore:ltsc2022";
+        let fields = json!({"spec": {"hostPID": true, "securityContext": {"runAsUser": 1000}}});
+        assert_eq!(verdict_of(&[core], &fields, &facts, &policy), Verdict::Windows);
+        let user = json!({"spec": {"securityContext": {"runAsUser": 1000, "fsGroup": 1}}});
+        assert_eq!(verdict_of(&[disk], &user, &facts, &policy), Verdict::Windows);
+        assert_eq!(verdict_of(&[disk], &fields, &facts, &policy), Verdict::Unknown);
+        // A default of the namespace counts where fields silence a tag; KubeVirt's pods are Linux pods anyway.
+        let policy = Policy {
+            namespace_default_os: Some(Os::Windows),
+            ..Policy::standalone()
+        };
+        assert_eq!(verdict_of(&[disk], &hugepages, &facts, &policy), Verdict::Windows);
+        assert_eq!(verdict_of(&[disk], &compute, &facts, &policy), Verdict::Unknown);
+        assert_eq!(verdict_of(&[disk], &owned, &facts, &policy), Verdict::Unknown);
+    }
+
+    #[test]
+    fn a_runtime_class_says_what_its_pods_are_and_may_contradict_itself() {
+        let selects = |labels: &[(&str, &str)]| RuntimeClassFacts {
+            node_selector: (labels.iter())
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..RuntimeClassFacts::default()
+        };
+        let pod =
+            r#"{"spec": {"runtimeClassName": "class", "containers": [{"name": "web", "image": "web"}]}}"#;
+        let subject = Object::parse(Kind::Pod, pod, ReviewStage::Written).unwrap();
+        let verdict = |labels: &[(&str, &str)]| {
+            let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+            facts.runtime_classes.insert("class".to_owned(), selects(labels));
+            infer_os(&subject, &facts, &Policy::standalone()).verdict
+        };
+        let handled = |handler: &str, labels: &[(&str, &str)]| {
+            let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+            let class = RuntimeClassFacts {
+                handler: handler.to_owned(),
+                ..selects(labels)
+            };
+            facts.runtime_classes.insert("class".to_owned(), class);
+            infer_os(&subject, &facts, &Policy::standalone()).verdict
+        };
+        assert_eq!(handled("runhcs-wcow-process", &[]), Verdict::Windows);
+        assert_eq!(
+            handled("RUNHCS-wcow-hypervisor-20348", &[("disk", "ssd")]),
+            Verdict::Windows
+        );
+        assert_eq!(handled("runhcs-lcow", &[]), Verdict::Unknown);
+        assert_eq!(handled("runsc", &[]), Verdict::Unknown);
+        // What the class selects is said more clearly than what it runs.
+        assert_eq!(
+            handled("runhcs-wcow-process", &[(OS_LABEL, "linux")]),
+            Verdict::Linux
+        );
+        let (windows, linux) = ((OS_LABEL, "windows"), (OS_LABEL, "linux"));
+        let build = (BUILD_LABEL, "10.0.20348");
+        assert_eq!(verdict(&[windows, build, ("disk", "ssd")]), Verdict::Windows);
+        assert_eq!(verdict(&[linux, ("disk", "ssd")]), Verdict::Linux);
+        assert_eq!(verdict(&[linux, build]), Verdict::Conflicting);
+        assert_eq!(
+            verdict(&[windows, (BETA_OS_LABEL, "linux")]),
+            Verdict::Conflicting
+        );
+    }
+}

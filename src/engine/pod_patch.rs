@@ -1,0 +1,422 @@
+//! The draft: a pod as it will be, together with the edits that make it so. Every method changes both at once.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::model::build::Build;
+use crate::model::edit::{Edit, string_map};
+use crate::model::json_types::{Flag, IsPresent, List, Map, Quantity, Str};
+use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
+use crate::model::node_affinity::holds;
+use crate::model::object::Template;
+use crate::model::os_selectors::is_build_label;
+use crate::model::path::{Path, Segment};
+use crate::model::pod::{
+    Affinity, ContainerList, Expression, NodeAffinity, NodeSelector, NodeSelectorTerm, PodOs, PodSpec,
+    REQUIRED_TERMS, Resources, Toleration,
+};
+use crate::rules::Resolver;
+
+/// A pod as it will be, and the edits that make it so.
+///
+/// The pod is copied at the first edit only.
+#[derive(Clone, Debug)]
+pub struct PodPatch<'t, 'a> {
+    template: Cow<'t, Template<'a>>,
+    spec: Path,
+    edits: Vec<(Edit, Resolver)>,
+}
+
+impl<'t, 'a> PodPatch<'t, 'a> {
+    /// A draft that changes nothing yet.
+    pub fn new(template: &'t Template<'a>, spec: Path) -> Self {
+        PodPatch {
+            template: Cow::Borrowed(template),
+            spec,
+            edits: Vec::new(),
+        }
+    }
+
+    /// The pod as it will be.
+    pub fn template(&self) -> &Template<'a> {
+        &self.template
+    }
+
+    /// The pod spec as it will be.
+    pub fn pod(&self) -> &PodSpec<'a> {
+        &self.template.spec
+    }
+
+    /// The edits so far, each with what made it.
+    pub fn edits(&self) -> &[(Edit, Resolver)] {
+        &self.edits
+    }
+
+    /// At the end, the edits, and the pod as it will be where there are any.
+    pub fn into_parts(self) -> (Vec<(Edit, Resolver)>, Option<Template<'a>>) {
+        let template = match self.template {
+            Cow::Owned(template) if !self.edits.is_empty() => Some(template),
+            _ => None,
+        };
+        (self.edits, template)
+    }
+
+    fn place(&mut self, edit: Edit) -> &mut PodSpec<'a> {
+        self.edits.push((edit, Resolver::Placement));
+        &mut self.template.to_mut().spec
+    }
+
+    fn at(&self, fields: &[&'static str]) -> Path {
+        self.spec.clone().fields(fields)
+    }
+
+    /// Sets `spec.os.name: windows`.
+    pub fn set_os_name(&mut self) {
+        let edit = Edit::Set(self.at(&["os"]), json!({"name": "windows"}));
+        self.place(edit).os = Some(PodOs {
+            name: Some("windows".into()),
+        });
+    }
+
+    /// Takes `spec.os` back.
+    pub fn unset_os_name(&mut self) {
+        let edit = Edit::Remove(self.at(&["os"]));
+        self.place(edit).os = None;
+    }
+
+    /// Adds an entry to the nodeSelector.
+    pub fn select(&mut self, key: &str, value: &str) {
+        let selector = self.at(&["nodeSelector"]);
+        let edit = if self.pod().node_selector.is_empty() {
+            Edit::Set(selector, string_map(key, value))
+        } else {
+            Edit::Set(selector.key(key), Value::from(value))
+        };
+        self.place(edit)
+            .node_selector
+            .set(key.to_owned().into(), value.to_owned().into());
+    }
+
+    /// Takes an entry out of the nodeSelector.
+    pub fn unselect(&mut self, key: &str) {
+        let edit = Edit::Remove(self.at(&["nodeSelector"]).key(key));
+        self.place(edit).node_selector.remove(key);
+    }
+
+    /// Adds a toleration of exactly this taint at the end.
+    pub fn tolerate(&mut self, taint: &Taint) {
+        let path = self.at(&["tolerations"]);
+        let value =
+            json!({"key": taint.key, "operator": "Equal", "value": taint.value, "effect": taint.effect});
+        let edit = if self.pod().tolerations.is_empty() {
+            Edit::Set(path, json!([value]))
+        } else {
+            Edit::Append(path, value)
+        };
+        self.place(edit).tolerations.0.push(Toleration {
+            key: Some(taint.key.clone().into()),
+            operator: Some("Equal".into()),
+            value: Some(taint.value.clone().into()),
+            effect: Some(taint.effect.clone().into()),
+            toleration_seconds: None,
+        });
+    }
+
+    /// Sets `spec.runtimeClassName`.
+    pub fn set_runtime_class(&mut self, name: &str) {
+        let edit = Edit::Set(self.at(&["runtimeClassName"]), Value::from(name));
+        self.place(edit).runtime_class_name = Some(name.to_owned().into());
+    }
+
+    /// Asks for one of a resource in the first container, as a limit and as a request.
+    pub fn ask_for_one(&mut self, resource: &'static str) {
+        let Some(first) = self.pod().containers.first() else {
+            return;
+        };
+        let own = self
+            .at(&["containers"])
+            .named_item(0, &first.name)
+            .field("resources");
+        let edits = if let Some(resources) = &first.resources {
+            let ask = |(name, list): (&'static str, &Map<'a, Quantity<'a>>)| {
+                let list_at = own.clone().field(name);
+                if list.is_empty() {
+                    Edit::Set(list_at, string_map(resource, "1"))
+                } else {
+                    Edit::Set(list_at.key(resource), Value::from("1"))
+                }
+            };
+            let lists = [("limits", &resources.limits), ("requests", &resources.requests)];
+            lists.map(ask).into()
+        } else {
+            let both = json!({"limits": {resource: "1"}, "requests": {resource: "1"}});
+            vec![Edit::Set(own, both)]
+        };
+        for edit in edits {
+            if let Some(first) = self.place(edit).containers.make_mut().first_mut() {
+                let resources = first.resources.get_or_insert_with(Resources::default);
+                resources.limits.set(resource.into(), Quantity("1".into()));
+                resources.requests.set(resource.into(), Quantity("1".into()));
+            }
+        }
+    }
+
+    /// Requires one of these builds by node affinity, inside every term that does not exclude the wrong ones yet; next to
+    /// each of them a term for every template, whose nodes have other labels but not this one before they exist.
+    pub fn require_builds(
+        &mut self,
+        label: &'static str,
+        builds: &[Build],
+        wrong: &[Build],
+        templates: &[&BTreeMap<String, String>],
+    ) {
+        let of_build = expression(label, "In", builds.iter().map(ToString::to_string));
+        let existing = self.pod().required_terms();
+        if existing.is_empty() {
+            let terms = std::iter::once(vec![of_build])
+                .chain(templates.iter().map(|template| not_yet(label, template)))
+                .map(|expressions| NodeSelectorTerm {
+                    match_expressions: List(expressions),
+                    ..NodeSelectorTerm::default()
+                });
+            return self.require(terms.collect());
+        }
+        let open = self.terms_open_to(wrong);
+        self.append_to_terms(&open, &of_build);
+        if open.len() * templates.len() > MOST_TERMS || !open.iter().all(|(_, term)| is_sound(term)) {
+            return;
+        }
+        for (_, term) in &open {
+            for template in templates {
+                let mut term = term.clone();
+                term.match_expressions.0.extend(not_yet(label, template));
+                let edit = Edit::Append(self.at(REQUIRED_TERMS), json_of_term(&term));
+                if let Some(terms) = required_terms_mut(self.place(edit)) {
+                    terms.push(term);
+                }
+            }
+        }
+    }
+
+    /// Excludes these builds by node affinity, inside every term that does not exclude them yet. Nodes without the label stay.
+    pub fn exclude_builds(&mut self, label: &'static str, wrong: &[Build]) {
+        let not_of = expression(label, "NotIn", wrong.iter().map(ToString::to_string));
+        if self.pod().required_terms().is_empty() {
+            return self.require(vec![NodeSelectorTerm {
+                match_expressions: List(vec![not_of]),
+                ..NodeSelectorTerm::default()
+            }]);
+        }
+        let open = self.terms_open_to(wrong);
+        self.append_to_terms(&open, &not_of);
+    }
+
+    /// The terms of the required node affinity that some node of these builds, labelled so, could match.
+    fn terms_open_to(&self, wrong: &[Build]) -> Vec<(usize, NodeSelectorTerm<'a>)> {
+        let wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+        let excludes = |term: &NodeSelectorTerm<'_>, build: &str| {
+            let mut of_builds = term.match_expressions.iter().filter(|e| is_build_label(&e.key));
+            of_builds.any(|requirement| !holds(requirement, Some(build)))
+        };
+        (self.pod().required_terms().iter().enumerate())
+            // An empty term matches no node at all; with an expression in it, it would.
+            .filter(|(_, term)| !term.is_empty() && !wrong.iter().all(|build| excludes(term, build)))
+            .map(|(index, term)| (index, term.clone()))
+            .collect()
+    }
+
+    fn append_to_terms(&mut self, terms: &[(usize, NodeSelectorTerm<'a>)], requirement: &Expression<'a>) {
+        for (index, term) in terms {
+            let path = self.at(REQUIRED_TERMS).item(*index).field("matchExpressions");
+            let edit = if term.match_expressions.is_empty() {
+                Edit::Set(path, json!([json_of(requirement)]))
+            } else {
+                Edit::Append(path, json_of(requirement))
+            };
+            let pod = self.place(edit);
+            if let Some(term) = required_terms_mut(pod).and_then(|terms| terms.get_mut(*index)) {
+                term.match_expressions.0.push(requirement.clone());
+            }
+        }
+    }
+
+    /// The required node affinity, where there is none, with whatever of its parents is missing.
+    fn require(&mut self, terms: Vec<NodeSelectorTerm<'a>>) {
+        let required = json!({"nodeSelectorTerms": terms.iter().map(json_of_term).collect::<Vec<_>>()});
+        let affinity = self.pod().affinity.as_ref();
+        let edit = match affinity.map(|affinity| affinity.node_affinity.as_ref()) {
+            None => Edit::Set(
+                self.at(&["affinity"]),
+                json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}),
+            ),
+            Some(None) => Edit::Set(
+                self.at(&["affinity", "nodeAffinity"]),
+                json!({"requiredDuringSchedulingIgnoredDuringExecution": required}),
+            ),
+            Some(Some(_)) => Edit::Set(
+                self.at(&[
+                    "affinity",
+                    "nodeAffinity",
+                    "requiredDuringSchedulingIgnoredDuringExecution",
+                ]),
+                required,
+            ),
+        };
+        let pod = self.place(edit);
+        let affinity = pod.affinity.get_or_insert_with(Affinity::default);
+        let node_affinity = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
+        node_affinity.required = Some(NodeSelector {
+            node_selector_terms: List(terms),
+        });
+    }
+
+    /// Removes an ignored field. Says whether the draft knows the field; if not, nothing changes.
+    pub fn remove(&mut self, path: &Path) -> bool {
+        let is_gone = |(edit, _): &(Edit, Resolver)| matches!(edit, Edit::Remove(gone) if gone == path);
+        if self.edits.iter().any(is_gone) {
+            return true;
+        }
+        let Some(rest) = path.segments().strip_prefix(self.spec.segments()) else {
+            return false;
+        };
+        if !clear(&mut self.template.to_mut().spec, rest) {
+            return false;
+        }
+        self.edits.push((Edit::Remove(path.clone()), Resolver::Removal));
+        true
+    }
+}
+
+/// More terms than this for pools that are not there yet help no pod, and every scheduler would have to read them.
+const MOST_TERMS: usize = 32;
+
+/// An expression of node affinity.
+fn expression<'a>(key: &str, operator: &'static str, values: impl Iterator<Item = String>) -> Expression<'a> {
+    Expression {
+        key: key.to_owned().into(),
+        operator: operator.into(),
+        values: List(values.map(Str::from).collect()),
+    }
+}
+
+/// What a node is known by that will have the label, but does not have it in its pool's template.
+fn not_yet<'a>(label: &str, template: &BTreeMap<String, String>) -> Vec<Expression<'a>> {
+    let of_template = template
+        .iter()
+        .map(|(key, value)| expression(key, "In", std::iter::once(value.clone())));
+    of_template
+        .chain([expression(label, "DoesNotExist", std::iter::empty())])
+        .collect()
+}
+
+/// Whether a term may be said again for other nodes: not where a rule finds fault with what it says, which would then
+/// stand there twice.
+fn is_sound(term: &NodeSelectorTerm<'_>) -> bool {
+    term.match_expressions.iter().all(|expression| {
+        let says =
+            |only: &str| &*expression.operator == "In" && expression.values.iter().all(|v| **v == *only);
+        match &*expression.key {
+            OS_LABEL => says("windows"),
+            ARCH_LABEL => says("amd64"),
+            BETA_OS_LABEL | BETA_ARCH_LABEL => false,
+            _ => true,
+        }
+    })
+}
+
+fn json_of(expression: &Expression<'_>) -> Value {
+    let values: Vec<&str> = expression.values.iter().map(|value| &**value).collect();
+    if values.is_empty() {
+        json!({"key": &*expression.key, "operator": &*expression.operator})
+    } else {
+        json!({"key": &*expression.key, "operator": &*expression.operator, "values": values})
+    }
+}
+
+fn json_of_term(term: &NodeSelectorTerm<'_>) -> Value {
+    let lists = [
+        ("matchExpressions", &term.match_expressions),
+        ("matchFields", &term.match_fields),
+    ];
+    let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
+    lists
+        .map(|(name, list)| (name.to_owned(), list.iter().map(json_of).collect::<Value>()))
+        .collect()
+}
+
+fn required_terms_mut<'p, 'a>(pod: &'p mut PodSpec<'a>) -> Option<&'p mut Vec<NodeSelectorTerm<'a>>> {
+    Some(
+        &mut pod
+            .affinity
+            .as_mut()?
+            .node_affinity
+            .as_mut()?
+            .required
+            .as_mut()?
+            .node_selector_terms
+            .0,
+    )
+}
+
+/// Clears the field at a path below the pod spec; false where it is none of the fields that repair knows.
+fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
+    match path {
+        [Segment::Field("hostPID")] => pod.host_pid = Flag(false),
+        [Segment::Field("hostIPC")] => pod.host_ipc = Flag(false),
+        [Segment::Field("dnsPolicy")] => pod.dns_policy = None,
+        [Segment::Field("hostUsers")] => pod.host_users = IsPresent(false),
+        [Segment::Field("shareProcessNamespace")] => pod.share_process_namespace = IsPresent(false),
+        [Segment::Field("securityContext"), Segment::Field(field)] => {
+            let Some(context) = &mut pod.security_context else {
+                return false;
+            };
+            match *field {
+                "appArmorProfile" => context.app_armor_profile = IsPresent(false),
+                "seLinuxOptions" => context.se_linux_options = IsPresent(false),
+                "seccompProfile" => context.seccomp_profile = IsPresent(false),
+                "fsGroup" => context.fs_group = IsPresent(false),
+                "fsGroupChangePolicy" => context.fs_group_change_policy = IsPresent(false),
+                "runAsUser" => context.run_as_user = IsPresent(false),
+                "runAsGroup" => context.run_as_group = IsPresent(false),
+                "supplementalGroups" => context.supplemental_groups = IsPresent(false),
+                "supplementalGroupsPolicy" => context.supplemental_groups_policy = None,
+                "seLinuxChangePolicy" => context.se_linux_change_policy = IsPresent(false),
+                "runAsNonRoot" => context.run_as_non_root = None,
+                _ => return false,
+            }
+        }
+        [
+            Segment::Field(list),
+            Segment::Item(index, _),
+            Segment::Field("securityContext"),
+            Segment::Field(field),
+        ] => {
+            let Some(list) = ContainerList::ALL.into_iter().find(|l| l.field() == *list) else {
+                return false;
+            };
+            let context = pod
+                .list_mut(list)
+                .get_mut(*index)
+                .and_then(|c| c.security_context.as_mut());
+            let Some(context) = context else { return false };
+            match *field {
+                "appArmorProfile" => context.app_armor_profile = IsPresent(false),
+                "seLinuxOptions" => context.se_linux_options = IsPresent(false),
+                "seccompProfile" => context.seccomp_profile = IsPresent(false),
+                "capabilities" => context.capabilities = IsPresent(false),
+                "readOnlyRootFilesystem" => context.read_only_root_filesystem = IsPresent(false),
+                "privileged" => context.privileged = IsPresent(false),
+                "allowPrivilegeEscalation" => context.allow_privilege_escalation = IsPresent(false),
+                "procMount" => context.proc_mount = IsPresent(false),
+                "runAsUser" => context.run_as_user = IsPresent(false),
+                "runAsGroup" => context.run_as_group = IsPresent(false),
+                "runAsNonRoot" => context.run_as_non_root = None,
+                _ => return false,
+            }
+        }
+        _ => return false,
+    }
+    true
+}

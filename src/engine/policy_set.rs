@@ -1,0 +1,353 @@
+//! The effective policy: which stored policy counts for a namespace, what its labels may change, which exemptions are in force.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Span;
+use jiff::civil::Date;
+
+use super::exemption::matches;
+use super::namespace_labels::{self, EffectivePolicy, IgnoredLabel, NamespaceOverrides};
+use crate::model::json_types::Str;
+use crate::model::label_selector::LabelSelector;
+use crate::model::policy::{Exemption, Policy};
+use crate::model::string_enum::string_enum;
+
+/// An exemption as it is written down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DatedExemption {
+    /// What it lifts.
+    pub exemption: Exemption,
+    /// Users that it is for; empty: every user.
+    pub usernames: Vec<String>,
+    /// Groups that it is for; empty: every group.
+    pub groups: Vec<String>,
+    /// Namespaces that it is for (`*` stands for anything); empty: every namespace.
+    pub namespaces: Vec<String>,
+    /// The last day on which it counts, in UTC.
+    pub expires: Date,
+}
+
+string_enum! {
+    /// How an exemption stands on a day.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum ExemptionState {
+        /// It counts, and its last day is far.
+        InForce = "in_force",
+        /// It counts, and its last day comes within [`SOON`].
+        Expiring = "expiring",
+        /// It no longer counts.
+        Expired = "expired",
+    }
+}
+
+/// How many days before its last one an exemption is told of: time enough to renew it, or to mend what it lifts.
+pub const SOON: i32 = 14;
+
+impl DatedExemption {
+    /// How it stands on a day.
+    pub fn state(&self, today: Date) -> ExemptionState {
+        let soon = today.saturating_add(Span::new().days(SOON));
+        match self.expires {
+            last if last < today => ExemptionState::Expired,
+            last if last <= soon => ExemptionState::Expiring,
+            _ => ExemptionState::InForce,
+        }
+    }
+}
+
+/// A policy as it is stored: what it does, for which namespaces, and who is exempt until when.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StoredPolicy {
+    /// What it does.
+    pub policy: Policy,
+    /// The higher one counts; ties go to the name that sorts first.
+    pub priority: i32,
+    /// The namespaces that it is for.
+    pub namespace_selector: LabelSelector,
+    /// What namespace labels may change.
+    pub overrides: NamespaceOverrides,
+    /// Exemptions, in force or not.
+    pub exemptions: Vec<DatedExemption>,
+}
+
+impl StoredPolicy {
+    /// A policy for every namespace that lets labels make it stricter.
+    pub fn for_all(policy: Policy) -> Self {
+        StoredPolicy {
+            policy,
+            priority: 0,
+            namespace_selector: LabelSelector::default(),
+            overrides: NamespaceOverrides::default(),
+            exemptions: Vec::new(),
+        }
+    }
+}
+
+/// Who asks, where and when.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyQuery<'q> {
+    /// The namespace.
+    pub namespace: &'q str,
+    /// The namespace's labels, where known.
+    pub labels: Option<&'q BTreeMap<String, String>>,
+    /// The user's name; empty where no user is known.
+    pub user: &'q str,
+    /// The user's groups.
+    pub groups: &'q [Str<'q>],
+    /// Today, in UTC.
+    pub today: Date,
+}
+
+/// Every stored policy, with what counts where none matches.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PolicySet {
+    stored: Vec<Arc<StoredPolicy>>,
+    fallback: StoredPolicy,
+}
+
+impl PolicySet {
+    /// The stored policies, and what counts in namespaces that none of them selects.
+    pub fn new(stored: Vec<StoredPolicy>, fallback: Policy) -> Self {
+        Self::of_shared(stored.into_iter().map(Arc::new).collect(), fallback)
+    }
+
+    /// The same of policies that their reader keeps too: a cluster can have a thousand, with a thousand exemptions each.
+    pub fn of_shared(mut stored: Vec<Arc<StoredPolicy>>, fallback: Policy) -> Self {
+        stored.sort_by(|a, b| {
+            b.priority
+                .cmp(&a.priority)
+                .then_with(|| a.policy.name.cmp(&b.policy.name))
+        });
+        PolicySet {
+            stored,
+            fallback: StoredPolicy::for_all(fallback),
+        }
+    }
+
+    /// The stored policies, the one that counts first at the front.
+    pub fn stored(&self) -> &[Arc<StoredPolicy>] {
+        &self.stored
+    }
+
+    /// The same policies, each with this done to it: what would count if they said something else.
+    #[must_use]
+    pub fn with(&self, change: impl Fn(&mut Policy)) -> Self {
+        let mut changed = self.clone();
+        for stored in &mut changed.stored {
+            change(&mut Arc::make_mut(stored).policy);
+        }
+        change(&mut changed.fallback.policy);
+        changed
+    }
+
+    /// The stored policy that counts in a namespace with these labels; `None` where the built-in one does.
+    pub fn selecting(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
+        let mut stored = self.stored.iter().map(Arc::as_ref);
+        stored.find(|stored| stored.namespace_selector.selects(labels))
+    }
+
+    /// The labels that were written for Transom and do nothing in a namespace that has these. A label that a
+    /// policy selects namespaces by does something.
+    pub fn ignored_labels(&self, labels: &BTreeMap<String, String>) -> Vec<IgnoredLabel> {
+        let selecting = self.selecting(labels);
+        let counts = selecting.unwrap_or(&self.fallback);
+        let in_force = EffectivePolicy {
+            policy: &counts.policy,
+            overrides: counts.overrides,
+            is_built_in: selecting.is_none(),
+        };
+        let mut ignored = namespace_labels::ignored(labels, &in_force);
+        let selectors = || self.stored.iter().map(|stored| &stored.namespace_selector);
+        ignored.retain(|label| !label.is_unknown || !selectors().any(|selector| selector.names(&label.key)));
+        ignored
+    }
+
+    /// The effective policy for a user in a namespace. Copies nothing where no label and no exemption changes it.
+    pub fn effective(&self, asker: &PolicyQuery<'_>) -> Cow<'_, Policy> {
+        let none = BTreeMap::new();
+        let labels = asker.labels.unwrap_or(&none);
+        let stored = self.selecting(labels).unwrap_or(&self.fallback);
+        let mut policy = Cow::Borrowed(&stored.policy);
+        if namespace_labels::is_out(labels) {
+            policy.to_mut().disable();
+            return policy;
+        }
+        namespace_labels::apply(&mut policy, labels, stored.overrides);
+        for dated in stored.exemptions.iter().filter(|dated| is_in_force(dated, asker)) {
+            policy.to_mut().exemptions.push(dated.exemption.clone());
+        }
+        policy
+    }
+}
+
+fn is_in_force(dated: &DatedExemption, asker: &PolicyQuery<'_>) -> bool {
+    let for_whom = dated.usernames.is_empty() && dated.groups.is_empty()
+        || dated.usernames.iter().any(|user| user == asker.user)
+        || dated
+            .groups
+            .iter()
+            .any(|group| asker.groups.iter().any(|g| **g == **group));
+    let here = dated.namespaces.is_empty() || dated.namespaces.iter().any(|n| matches(n, asker.namespace));
+    asker.today <= dated.expires && for_whom && here
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::super::namespace_labels::{IGNORE_LABEL, MODE_LABEL};
+    use super::*;
+    use crate::model::policy::{Action, Mode, PlacementMode};
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
+    }
+
+    fn ask<'q>(labels: &'q BTreeMap<String, String>, user: &'q str) -> PolicyQuery<'q> {
+        PolicyQuery {
+            namespace: "web",
+            labels: Some(labels),
+            user,
+            groups: &[],
+            today: date(2026, 6, 1),
+        }
+    }
+
+    fn warn(name: &str, priority: i32) -> StoredPolicy {
+        let policy = Policy {
+            name: name.into(),
+            ..Policy::standalone().in_mode(Mode::Warn)
+        };
+        StoredPolicy {
+            priority,
+            ..StoredPolicy::for_all(policy)
+        }
+    }
+
+    #[test]
+    fn the_policy_of_highest_priority_that_selects_the_namespace_counts() {
+        let team = StoredPolicy {
+            namespace_selector: LabelSelector {
+                match_labels: labels(&[("team", "a")]),
+                ..LabelSelector::default()
+            },
+            ..warn("team", 10)
+        };
+        let set = PolicySet::new(vec![warn("b", 0), warn("a", 0), team], Policy::cluster_default());
+        assert_eq!(set.effective(&ask(&labels(&[("team", "a")]), "")).name, "team");
+        assert_eq!(set.effective(&ask(&labels(&[]), "")).name, "a");
+        let none = PolicySet::new(vec![], Policy::cluster_default());
+        assert_eq!(none.effective(&ask(&labels(&[]), "")).validation, Action::Audit);
+    }
+
+    #[test]
+    fn labels_only_make_a_policy_stricter_unless_it_allows_more() {
+        let enforce = labels(&[(MODE_LABEL, "Enforce")]);
+        let audit = labels(&[(MODE_LABEL, "Audit")]);
+        let mut stored = warn("p", 0);
+        let stricter = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
+        assert_eq!(stricter.effective(&ask(&enforce, "")).validation, Action::Deny);
+        assert_eq!(stricter.effective(&ask(&audit, "")).validation, Action::Warn);
+        stored.overrides = NamespaceOverrides::Any;
+        let any = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
+        assert_eq!(any.effective(&ask(&audit, "")).validation, Action::Audit);
+        assert_eq!(any.effective(&ask(&audit, "")).placement, PlacementMode::DryRun);
+        stored.overrides = NamespaceOverrides::None;
+        let fixed = PolicySet::new(vec![stored], Policy::cluster_default());
+        assert_eq!(fixed.effective(&ask(&enforce, "")).validation, Action::Warn);
+    }
+
+    #[test]
+    fn an_ignored_namespace_is_left_alone_whatever_the_policy_allows() {
+        let set = PolicySet::new(vec![], Policy::standalone());
+        let out = labels(&[(IGNORE_LABEL, "true"), (MODE_LABEL, "Enforce")]);
+        let effective = set.effective(&ask(&out, ""));
+        assert_eq!(
+            (effective.validation, effective.placement),
+            (Action::Disabled, PlacementMode::Disabled)
+        );
+        assert_eq!(
+            set.effective(&ask(&labels(&[(IGNORE_LABEL, "false")]), ""))
+                .validation,
+            Action::Deny
+        );
+    }
+
+    #[test]
+    fn a_label_that_a_policy_selects_by_is_not_one_that_does_nothing() {
+        let tier = labels(&[("transom.dev/tier", "gold")]);
+        let set = PolicySet::new(vec![], Policy::standalone());
+        assert_eq!(set.ignored_labels(&tier).len(), 1);
+        let stored = StoredPolicy {
+            namespace_selector: LabelSelector {
+                match_labels: labels(&[("transom.dev/tier", "silver")]),
+                ..LabelSelector::default()
+            },
+            ..warn("p", 0)
+        };
+        let set = PolicySet::new(vec![stored], Policy::standalone());
+        assert_eq!(set.ignored_labels(&tier), []);
+    }
+
+    #[test]
+    fn an_exemption_is_told_of_before_its_last_day_and_after() {
+        let state = |expires| {
+            let exemption = Exemption::default();
+            let (usernames, groups, namespaces) = (vec![], vec![], vec![]);
+            let dated = DatedExemption {
+                exemption,
+                usernames,
+                groups,
+                namespaces,
+                expires,
+            };
+            dated.state(date(2026, 6, 1)).as_str()
+        };
+        for (expires, expected) in [
+            (date(2026, 5, 31), "expired"),
+            (date(2026, 6, 1), "expiring"),
+            (date(2026, 6, 15), "expiring"),
+            (date(2026, 6, 16), "in_force"),
+            (Date::MAX, "in_force"),
+        ] {
+            assert_eq!(state(expires), expected, "{expires}");
+        }
+    }
+
+    #[test]
+    fn an_exemption_counts_for_its_users_until_its_last_day() {
+        let exemption = DatedExemption {
+            exemption: Exemption {
+                note: "n".into(),
+                ..Exemption::default()
+            },
+            usernames: vec!["alice".into()],
+            groups: vec![],
+            namespaces: vec!["w*".into()],
+            expires: date(2026, 6, 1),
+        };
+        let stored = StoredPolicy {
+            exemptions: vec![exemption],
+            ..warn("p", 0)
+        };
+        let set = PolicySet::new(vec![stored], Policy::standalone());
+        let none = labels(&[]);
+        assert_eq!(set.effective(&ask(&none, "alice")).exemptions.len(), 1);
+        assert!(set.effective(&ask(&none, "bob")).exemptions.is_empty());
+        let late = PolicyQuery {
+            today: date(2026, 6, 2),
+            ..ask(&none, "alice")
+        };
+        assert!(set.effective(&late).exemptions.is_empty());
+        let elsewhere = PolicyQuery {
+            namespace: "db",
+            ..ask(&none, "alice")
+        };
+        assert!(set.effective(&elsewhere).exemptions.is_empty());
+    }
+}

@@ -1,0 +1,160 @@
+//! Whose word an object is: its author's, or that of a controller whose workload was judged in its stead.
+
+use super::workload::Kind;
+
+/// Every controller of Kubernetes, where none has credentials of its own.
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+
+/// What the user names of the accounts begin with that Kubernetes makes for its controllers. Who may write there owns
+/// the cluster.
+const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
+
+/// Who made an object. An ownerReference can be written by any author: it proves a controller only together with who asks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Origin {
+    /// A person, a tool, or a controller of a kind that no webhook of ours is called for.
+    #[default]
+    Author,
+    /// A requester that names an owner and is not known as the controller of its kind: judged as an author.
+    Unproven,
+    /// The controller of its owner's kind: the owner was judged.
+    Controller,
+}
+
+impl Origin {
+    /// Who made an object with this owner, by who asks; `more` are the users that a policy calls controllers.
+    pub fn requester(owner: Option<Kind>, user: &str, more: &[String]) -> Self {
+        match owner {
+            None => Origin::Author,
+            Some(owner) if is_controller_of(owner, user, more) => Origin::Controller,
+            Some(_) => Origin::Unproven,
+        }
+    }
+
+    /// Whether a requester may be the controller that makes objects of a kind, where the owner of the object is not known.
+    pub fn may_be_controller(kind: Kind, user: &str, more: &[String]) -> bool {
+        let makes = |owner: &Kind| owner.makes() == Some(kind);
+        let mut owners = Kind::ALL.into_iter().filter(makes);
+        owners.any(|owner| is_controller_of(owner, user, more))
+    }
+
+    /// Who made a stored object, or one in a file, of which no requester is known: what its owner says is believed.
+    pub fn assumed(owner: Option<Kind>) -> Self {
+        owner.map_or(Origin::Author, |_| Origin::Controller)
+    }
+}
+
+/// Whether a user is the controller of a kind: the controller manager, the account that Kubernetes or a platform (by
+/// another first word) made for that controller, or a user that the policy names.
+fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
+    if user == CONTROLLER_MANAGER || (!user.is_empty() && more.iter().any(|known| known == user)) {
+        return true;
+    }
+    let Some(account) = user.strip_prefix(ACCOUNTS) else {
+        return false;
+    };
+    accounts(owner).iter().any(|name| {
+        let before = account.strip_suffix(name);
+        before.is_some_and(|before| before.is_empty() || before.ends_with('-'))
+    })
+}
+
+/// The accounts of a kind's controller; none where it makes nothing that is let pass.
+fn accounts(owner: Kind) -> &'static [&'static str] {
+    match owner {
+        Kind::Deployment => &["deployment-controller"],
+        Kind::ReplicaSet => &["replicaset-controller"],
+        Kind::StatefulSet => &["statefulset-controller"],
+        // The second is the name of its flag.
+        Kind::DaemonSet => &["daemon-set-controller", "daemonset-controller"],
+        Kind::Job => &["job-controller"],
+        Kind::CronJob => &["cronjob-controller"],
+        Kind::ReplicationController => &["replication-controller"],
+        _ => &[],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(owner: Kind, user: &str) -> Origin {
+        Origin::requester(Some(owner), user, &["platform:workloads".to_owned()])
+    }
+
+    #[test]
+    fn each_controller_of_kubernetes_is_known_for_its_own_kind() {
+        let accounts = [
+            (Kind::Deployment, "deployment-controller"),
+            (Kind::ReplicaSet, "replicaset-controller"),
+            (Kind::StatefulSet, "statefulset-controller"),
+            (Kind::DaemonSet, "daemon-set-controller"),
+            (Kind::Job, "job-controller"),
+            (Kind::CronJob, "cronjob-controller"),
+            (Kind::ReplicationController, "replication-controller"),
+        ];
+        for (owner, _) in accounts {
+            assert!(owner.makes().is_some(), "{owner}");
+            for (kind, account) in accounts {
+                let expected = if kind == owner {
+                    Origin::Controller
+                } else {
+                    Origin::Unproven
+                };
+                for name in [account.to_owned(), format!("cloud-{account}")] {
+                    let user = format!("system:serviceaccount:kube-system:{name}");
+                    assert_eq!(made(owner, &user), expected, "{owner} {user}");
+                }
+            }
+            assert_eq!(made(owner, "system:kube-controller-manager"), Origin::Controller);
+            assert_eq!(made(owner, "platform:workloads"), Origin::Controller);
+        }
+    }
+
+    #[test]
+    fn without_an_owner_a_user_may_be_any_controller_that_makes_the_kind() {
+        let of = |account: &str| format!("system:serviceaccount:kube-system:{account}");
+        let may =
+            |kind, user: &str| Origin::may_be_controller(kind, user, &["platform:workloads".to_owned()]);
+        for kind in [Kind::Pod, Kind::ReplicaSet, Kind::Job] {
+            for user in ["system:kube-controller-manager", "platform:workloads"] {
+                assert!(may(kind, user), "{kind} {user}");
+            }
+            assert!(!may(kind, "alice") && !may(kind, ""), "{kind}");
+        }
+        assert!(may(Kind::Pod, &of("replicaset-controller")) && may(Kind::Pod, &of("job-controller")));
+        assert!(!may(Kind::Pod, &of("deployment-controller")));
+        assert!(may(Kind::ReplicaSet, &of("deployment-controller")));
+        assert!(may(Kind::Job, &of("cronjob-controller")));
+        assert!(
+            !may(Kind::Deployment, "system:kube-controller-manager"),
+            "no controller makes these"
+        );
+    }
+
+    #[test]
+    fn no_other_user_is_a_controller() {
+        for user in [
+            "",
+            "alice",
+            "kubernetes-admin",
+            "replicaset-controller",
+            "system:serviceaccount:default:replicaset-controller",
+            "system:serviceaccount:kube-system-2:replicaset-controller",
+            "system:serviceaccount:kube-system:default",
+            "system:serviceaccount:kube-system:generic-garbage-collector",
+            "system:serviceaccount:kube-system:myreplicaset-controller",
+            "system:serviceaccount:kube-system:replicaset-controller-2",
+            "system:serviceaccount:argo-rollouts:argo-rollouts",
+            "system:kube-controller-manager-2",
+            "system:kube-scheduler",
+            "system:node:win-1",
+            "platform:*",
+        ] {
+            assert_eq!(made(Kind::ReplicaSet, user), Origin::Unproven, "{user}");
+            assert_eq!(Origin::requester(None, user, &[user.to_owned()]), Origin::Author);
+        }
+        let unknown = Origin::requester(Some(Kind::ReplicaSet), "", &[String::new()]);
+        assert_eq!(unknown, Origin::Unproven, "an unknown user is in no list");
+    }
+}

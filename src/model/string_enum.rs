@@ -1,0 +1,35 @@
+//! Enums whose variants go by a name in every output: the macro that says variant and name in one place.
+
+/// An enum with `ALL` its variants, the name of each as `as_str`, and `Display` with that name.
+macro_rules! string_enum {
+    (
+        $(#[$of_enum:meta])*
+        pub enum $name:ident {
+            $($(#[$of_variant:meta])* $variant:ident = $text:literal,)*
+        }
+    ) => {
+        $(#[$of_enum])*
+        pub enum $name {
+            $($(#[$of_variant])* $variant,)*
+        }
+
+        impl $name {
+            /// Every variant, in its order.
+            pub const ALL: [$name; [$($text),*].len()] = [$($name::$variant),*];
+
+            /// The name in every output.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $($name::$variant => $text,)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+pub(crate) use string_enum;

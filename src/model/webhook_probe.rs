@@ -1,0 +1,43 @@
+//! The probe: a pod that the leader creates as a dry run, to see whether the API server's calls arrive; what it carries, and
+//! how it is answered.
+
+/// The annotation of a probe: a word that its answer repeats, so that no answer but this one's counts.
+pub const PROBE_ANNOTATION: &str = "transom.dev/probe";
+/// The annotation that `/mutate` adds to a probe, with the same word.
+pub const PROBED_ANNOTATION: &str = "transom.dev/probed";
+
+/// How `/validate` refuses a probe. `mutated`: whether `/mutate` has seen it before.
+pub fn rejection_message(word: &str, mutated: bool) -> String {
+    let seen = if mutated { "both" } else { "validate" };
+    format!("transom-probe {word} seen by {seen}")
+}
+
+/// Whether a text holds the refusal of a probe, of whichever word.
+pub fn is_rejection(text: &str) -> bool {
+    text.contains("transom-probe ")
+}
+
+/// Reads what [`rejection_message`] wrote, in whatever the API server puts around it: whether `/mutate` has seen the probe too.
+/// `None`: this is no answer to it.
+pub fn parse_rejection(text: &str, word: &str) -> Option<bool> {
+    [true, false]
+        .into_iter()
+        .find(|mutated| text.contains(&rejection_message(word, *mutated)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_as_it_was_written_and_another_word_is_another_probe() {
+        for mutated in [true, false] {
+            let around = format!(
+                "admission webhook \"x\" denied the request: {}",
+                rejection_message("a1", mutated)
+            );
+            assert_eq!(parse_rejection(&around, "a1"), Some(mutated));
+            assert_eq!(parse_rejection(&around, "b1"), None);
+        }
+    }
+}

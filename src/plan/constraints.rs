@@ -1,0 +1,381 @@
+//! Whether a node of the new build can be what a pod template requires and carries no taint that keeps its pods off; if none
+//! is so, why.
+
+use super::nodes::NodeInventory;
+use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
+use super::requirements::{Requirement, RequirementField, Requirements, Term, least};
+use super::target::named;
+use crate::engine::{AdmissionStage, untolerated};
+use crate::model::build::Build;
+use crate::model::facts::Facts;
+use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABELS, POOL_LABELS, RESTRICTED_BUILD_LABEL, Taint};
+use crate::model::node_affinity::{KnownNodeLabels as _, LabelValue, Match};
+use crate::model::os_selectors::is_build_label;
+use crate::model::policy::Policy;
+use crate::model::text::shown;
+use crate::model::workload::Kind;
+use crate::rules::PodCx;
+
+const SELECTOR: &str =
+    "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodeselector";
+const AFFINITY: &str =
+    "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity";
+const NODE_NAME: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#nodename";
+const TAINTS: &str = "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/";
+const CLASS: &str = "https://kubernetes.io/docs/concepts/containers/runtime-class/#scheduling";
+
+/// The nodes of the new build that a workload could be scheduled on, and the policy of its namespace.
+pub(super) struct TargetNodes<'w> {
+    pub nodes: &'w NodeInventory,
+    pub facts: &'w Facts,
+    pub policy: &'w Policy,
+    pub target: Build,
+    /// The nodes of the new build, and the pools of that build that may be at zero nodes.
+    known: Vec<&'w Host>,
+    /// What is known of a node of the new build before there is one.
+    to_come: Host,
+}
+
+/// One node of the new build, as a workload sees it.
+struct CandidateNode<'w> {
+    host: &'w Host,
+    selected: Match,
+    /// A lasting taint that the pods do not tolerate.
+    taint: Option<&'w Taint>,
+}
+
+impl<'w> TargetNodes<'w> {
+    pub(super) fn new(nodes: &'w NodeInventory, facts: &'w Facts, policy: &'w Policy, target: Build) -> Self {
+        let pools = facts.hosts().iter().filter(|host| host.may_be_at_zero);
+        let pools = pools
+            .chain(&facts.pools)
+            .filter(|pool| pool.build == Some(target));
+        TargetNodes {
+            known: nodes.of(target).map(|node| &node.host).chain(pools).collect(),
+            nodes,
+            facts,
+            policy,
+            target,
+            to_come: Host {
+                name: "a node to come".to_owned(),
+                build: Some(target),
+                may_be_at_zero: true,
+                ..Host::default()
+            },
+        }
+    }
+
+    /// Whether a node satisfies a requirement. What is not known of the labels of a node to come is `Unknown`, but for pools:
+    /// a new pool has a name of its own.
+    fn matches(&self, requirement: &Requirement<'_>, host: &Host) -> Match {
+        match requirement.matches(host) {
+            Match::Unknown if requirement.allows_absence() => Match::Yes,
+            Match::Unknown if self.names_pool(requirement) => Match::from(requirement.allows_every_value()),
+            known => known,
+        }
+    }
+
+    /// What keeps the pods of a template off every node of the new build. If labels that such nodes can be given are all that
+    /// they need, those are notes.
+    pub(super) fn obstacles(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
+        let only_to_come = [&self.to_come];
+        let hosts: &[&Host] = if self.known.is_empty() {
+            &only_to_come
+        } else {
+            &self.known
+        };
+        let mut best: Option<&Host> = None;
+        let mut candidates = Vec::with_capacity(hosts.len());
+        for host in hosts {
+            let candidate = self.candidate(cx, requirements, host);
+            match (candidate.selected, candidate.taint) {
+                (Match::Yes, None) => return Vec::new(),
+                (Match::Unknown, None) => best = best.or(Some(host)),
+                _ => {}
+            }
+            candidates.push(candidate);
+        }
+        if let Some(host) = best {
+            return self.notes(requirements, host);
+        }
+        let selected = candidates.iter().filter(|it| it.selected != Match::No);
+        let selected: Vec<&CandidateNode<'_>> = selected.collect();
+        if !selected.is_empty() {
+            return self
+                .tainted(cx, &selected, candidates.len())
+                .into_iter()
+                .collect();
+        }
+        let mut said = self.pins(requirements, hosts);
+        if said.is_empty() {
+            said.push(self.not_together());
+        }
+        let all: Vec<&CandidateNode<'_>> = candidates.iter().collect();
+        said.extend(self.tainted(cx, &all, all.len()));
+        said
+    }
+
+    fn candidate<'h>(
+        &self,
+        cx: &PodCx<'_>,
+        requirements: &Requirements<'_>,
+        host: &'h Host,
+    ) -> CandidateNode<'h> {
+        let always = least(&requirements.always, |requirement| {
+            self.matches(requirement, host)
+        });
+        let terms = requirements.matches_terms(&|requirement| self.matches(requirement, host));
+        let subject = cx.subject;
+        // The controller of a DaemonSet reads its template, before placement.
+        let admission = if subject.kind == Kind::DaemonSet || subject.is_daemonset_pod() {
+            AdmissionStage::AsWritten
+        } else {
+            AdmissionStage::Placed
+        };
+        let lacking = untolerated(subject, &host.taints, self.facts, self.policy, admission);
+        CandidateNode {
+            host,
+            selected: always.min(terms),
+            taint: lacking.into_iter().find(|taint| taint.lasts()),
+        }
+    }
+
+    /// The requirements that no node of the new build satisfies; of the affinity, the first of each term.
+    fn pins(&self, requirements: &Requirements<'_>, hosts: &[&Host]) -> Vec<PlanFinding> {
+        let is_met = |requirement: &Requirement<'_>| {
+            hosts
+                .iter()
+                .any(|host| self.matches(requirement, host) != Match::No)
+        };
+        let unmet = requirements
+            .always
+            .iter()
+            .filter(|requirement| !is_met(requirement));
+        let mut said: Vec<PlanFinding> = unmet.map(|requirement| self.unmet(requirement)).collect();
+        let of_terms =
+            |host: &&Host| requirements.matches_terms(&|requirement| self.matches(requirement, host));
+        if hosts.iter().any(|host| of_terms(host) != Match::No) {
+            return said;
+        }
+        let terms = requirements.terms.as_deref().unwrap_or_default();
+        if terms.iter().all(|term| term.is_empty) {
+            said.push(no_term(requirements));
+        }
+        let first = |term: &Term<'_>| {
+            let first = term.requirements.iter().find(|requirement| !is_met(requirement));
+            first.map(|requirement| self.unmet(requirement))
+        };
+        said.extend(terms.iter().filter_map(first));
+        said
+    }
+
+    /// The labels that a node of the new build needs, so that the pods can be scheduled on it: those of the first term that
+    /// needs no more.
+    fn notes(&self, requirements: &Requirements<'_>, host: &Host) -> Vec<PlanFinding> {
+        let open = |requirement: &&Requirement<'_>| self.matches(requirement, host) == Match::Unknown;
+        let mut said: Vec<PlanFinding> = Vec::new();
+        let mut note = |requirement: &Requirement<'_>| {
+            let mut nodes = self.nodes.all();
+            let is_there = nodes.any(|node| requirement.matches(&node.host) == Match::Yes);
+            said.push(self.note(requirement, is_there));
+        };
+        requirements.always.iter().filter(open).for_each(&mut note);
+        let mut terms = requirements.terms.iter().flatten();
+        let of_term =
+            |term: &Term<'_>| least(&term.requirements, |requirement| self.matches(requirement, host));
+        let is_needed = !terms
+            .clone()
+            .any(|term| !term.is_empty && of_term(term) == Match::Yes);
+        let term = terms.find(|term| !term.is_empty && of_term(term) == Match::Unknown);
+        if let Some(term) = term.filter(|_| is_needed) {
+            term.requirements.iter().filter(open).for_each(&mut note);
+        }
+        said
+    }
+
+    /// A taint on each of these nodes that the pods do not tolerate. `of`: how many nodes there are in all.
+    fn tainted(&self, cx: &PodCx<'_>, candidates: &[&CandidateNode<'_>], of: usize) -> Option<PlanFinding> {
+        if candidates.iter().any(|candidate| candidate.taint.is_none()) {
+            return None;
+        }
+        let first = candidates.first()?;
+        let taint = first.taint?;
+        let which = if candidates.len() < of {
+            " that it may be scheduled on by its selectors"
+        } else {
+            ""
+        };
+        let message = format!(
+            "every node of {}{which} carries a taint that it does not tolerate, as {} does {taint}",
+            named(self.target),
+            first.host.name
+        );
+        let because = if taint.marks_windows() {
+            FindingSource::rule("missing-windows-toleration")
+        } else {
+            FindingSource::row("taints and tolerations", TAINTS)
+        };
+        let path = cx.at(&["tolerations"]).named();
+        let statement = PlanFinding::new(UpgradeClass::Blocked, path, message, because).by(BlockedBy::Taint);
+        Some(statement.remedy(format!("add a toleration of {taint}")))
+    }
+
+    fn has_nodes(&self) -> bool {
+        self.nodes.of(self.target).next().is_some()
+    }
+
+    fn names_pool(&self, requirement: &Requirement<'_>) -> bool {
+        let labels = &self.facts.pool_labels;
+        let of_policy = |value: &&str| labels.iter().any(|label| label.matches(requirement.key, value));
+        POOL_LABELS.contains(&requirement.key) || requirement.values().iter().any(of_policy)
+    }
+
+    /// A requirement that no node of the new build satisfies, and why.
+    fn unmet(&self, requirement: &Requirement<'_>) -> PlanFinding {
+        let key = requirement.key;
+        let target = named(self.target);
+        if self.has_nodes() {
+            return self.pin(requirement, &format!("no node of {target} is so"));
+        }
+        if OS_SKU_LABELS.contains(&key) {
+            return self.pin(requirement, "AKS gives that label to nodes of another release");
+        }
+        if requirement.is_field() || key == HOSTNAME_LABEL {
+            let why = "that names a node, and the nodes to come have other names";
+            return self.pin(requirement, why);
+        }
+        if self.names_pool(requirement) {
+            let mut nodes = self.nodes.all();
+            let Some(node) = nodes.find(|node| requirement.matches(&node.host) == Match::Yes) else {
+                let statement = self.pin(requirement, "no node of such a pool is known, nor its build");
+                return PlanFinding {
+                    class: UpgradeClass::Unknown,
+                    ..statement
+                };
+            };
+            let of = node.host.build;
+            let of = of.map_or_else(String::new, |build| format!(", of {}", named(build)));
+            return self.pin(
+                requirement,
+                &format!("that is a pool of nodes that are there now{of}"),
+            );
+        }
+        match self.to_come.label_value(key) {
+            LabelValue::Is(value) => self.pin(requirement, &format!("nodes of {target} have {value}")),
+            LabelValue::Absent | LabelValue::Unknown => {
+                self.pin(requirement, &format!("no node of {target} is so"))
+            }
+        }
+    }
+
+    fn not_together(&self) -> PlanFinding {
+        let message = format!(
+            "each of its requirements is met by some node of {}, and no node meets them all",
+            named(self.target)
+        );
+        PlanFinding::new(
+            UpgradeClass::Pinned,
+            "spec",
+            message,
+            FindingSource::row("node selection: all requirements at once", AFFINITY),
+        )
+        .by(BlockedBy::NodeLabel)
+        .remedy("give one pool of the new nodes all the labels, or take requirements out")
+    }
+
+    fn pin(&self, requirement: &Requirement<'_>, why: &str) -> PlanFinding {
+        let by = match requirement.place {
+            RequirementField::RuntimeClass => BlockedBy::RuntimeClass,
+            RequirementField::NodeName => BlockedBy::NodeName,
+            _ if requirement.is_field() || requirement.key == HOSTNAME_LABEL => BlockedBy::NodeName,
+            _ if requirement.key == RESTRICTED_BUILD_LABEL => BlockedBy::RestrictedBuildLabel,
+            RequirementField::Selector if is_build_label(requirement.key) => BlockedBy::NodeSelector,
+            RequirementField::Affinity if is_build_label(requirement.key) => BlockedBy::NodeAffinity,
+            _ if OS_SKU_LABELS.contains(&requirement.key) || self.names_pool(requirement) => {
+                BlockedBy::PoolLabel
+            }
+            _ => BlockedBy::NodeLabel,
+        };
+        let asks = shown(&requirement.shown());
+        let message = match requirement.place {
+            RequirementField::RuntimeClass => format!("its RuntimeClass selects {asks}, and {why}"),
+            _ => format!("it requires {asks}, and {why}"),
+        };
+        let remedy = match by {
+            BlockedBy::RuntimeClass => self.another_class(),
+            BlockedBy::NodeSelector | BlockedBy::NodeAffinity | BlockedBy::RestrictedBuildLabel => format!(
+                "take it out (placement holds pods to the builds that run their images), or require {} when the image runs \
+                 there",
+                self.target
+            ),
+            BlockedBy::NodeName => "take it out: the scheduler finds a node".to_owned(),
+            BlockedBy::NodeLabel => format!(
+                "give the nodes of {} the label, or take the requirement out",
+                named(self.target)
+            ),
+            _ => "name a pool of the new nodes, or select by what both pools have".to_owned(),
+        };
+        PlanFinding::new(
+            UpgradeClass::Pinned,
+            requirement.path.as_str(),
+            message,
+            because(requirement),
+        )
+        .by(by)
+        .remedy(remedy)
+    }
+
+    fn another_class(&self) -> String {
+        let target = self.target.to_string();
+        let of_target = self.facts.runtime_classes.iter().find(|(_, class)| {
+            (class.node_selector.iter()).any(|(key, value)| is_build_label(key) && *value == target)
+        });
+        of_target.map_or_else(
+            || format!("name a RuntimeClass for {}", named(self.target)),
+            |(name, _)| format!("name the RuntimeClass {name}, which selects {target}"),
+        )
+    }
+
+    fn note(&self, requirement: &Requirement<'_>, is_there: bool) -> PlanFinding {
+        let asks = shown(&requirement.shown());
+        let now = if is_there || self.nodes.all().next().is_none() {
+            ""
+        } else {
+            ", which no Windows node has now"
+        };
+        let message = format!("it requires {asks}{now}: the nodes to come need that label");
+        PlanFinding::new(
+            UpgradeClass::Unchanged,
+            requirement.path.as_str(),
+            message,
+            because(requirement),
+        )
+        .remedy(format!("give the new nodes {asks}"))
+        .note()
+    }
+}
+
+/// A required affinity that matches no node at all.
+fn no_term(requirements: &Requirements<'_>) -> PlanFinding {
+    PlanFinding::new(
+        UpgradeClass::Pinned,
+        requirements.terms_path.as_str(),
+        "its required node affinity matches no node: an empty term matches none",
+        FindingSource::row("node selection: an empty nodeSelectorTerm", AFFINITY),
+    )
+    .by(BlockedBy::NodeAffinity)
+    .remedy("delete the required node affinity, or write into the term what the nodes must have")
+}
+
+fn because(requirement: &Requirement<'_>) -> FindingSource {
+    let (name, source) = match requirement.place {
+        RequirementField::Selector => ("nodeSelector", SELECTOR),
+        RequirementField::RuntimeClass => ("scheduling of the RuntimeClass", CLASS),
+        RequirementField::Affinity => ("required node affinity", AFFINITY),
+        RequirementField::NodeName => ("nodeName", NODE_NAME),
+    };
+    FindingSource::row(
+        format!("node selection: {name}, {}", shown(requirement.key)),
+        source,
+    )
+}

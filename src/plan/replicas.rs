@@ -1,0 +1,145 @@
+//! What the planner reads of an object besides its pod template: how many pods there are to be, and how they are.
+
+use serde::Deserialize;
+
+use super::resource_list::PodRequests;
+use crate::model::json_types::{List, Map, Quantity, Str};
+use crate::model::mirror::{Witness, is_mirror};
+use crate::model::resources::Meta;
+use crate::model::workload::Kind;
+
+/// A workload.
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub(super) struct WorkloadReplicas<'a> {
+    spec: Option<ReplicasSpec<'a>>,
+    /// Of a PodTemplate, which has no spec.
+    template: Option<ReplicasTemplate<'a>>,
+    status: Option<ReplicasStatus<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
+struct ReplicasSpec<'a> {
+    replicas: Option<u64>,
+    parallelism: Option<u64>,
+    template: Option<ReplicasTemplate<'a>>,
+    job_template: Option<ReplicasJobTemplate<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct ReplicasJobTemplate<'a> {
+    spec: Option<ReplicasJobSpec<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct ReplicasJobSpec<'a> {
+    template: Option<ReplicasTemplate<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct ReplicasTemplate<'a> {
+    spec: Option<PodRequests<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct ReplicasStatus<'a> {
+    phase: Option<Str<'a>>,
+    conditions: List<ReplicasCondition<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+struct ReplicasCondition<'a> {
+    r#type: Str<'a>,
+    status: Str<'a>,
+}
+
+impl ReplicasStatus<'_> {
+    fn is(&self, condition: &str) -> bool {
+        self.conditions
+            .iter()
+            .any(|it| *it.r#type == *condition && &*it.status == "True")
+    }
+}
+
+impl<'a> WorkloadReplicas<'a> {
+    /// How many pods it wants at a time; `None` where that is not its to say: DaemonSets go by nodes, CronJobs by the clock,
+    /// and nothing of Kubernetes makes pods of a PodTemplate.
+    pub(super) fn replicas(&self, kind: Kind) -> Option<u64> {
+        let spec = self.spec.as_ref();
+        match kind {
+            Kind::DaemonSet | Kind::CronJob | Kind::PodTemplate => None,
+            Kind::Job => Some(spec.and_then(|spec| spec.parallelism).unwrap_or(1)),
+            _ => Some(spec.and_then(|spec| spec.replicas).unwrap_or(1)),
+        }
+    }
+
+    /// Whether it is a Job that has ended.
+    pub(super) fn has_ended(&self, kind: Kind) -> bool {
+        let status = self.status.as_ref();
+        kind == Kind::Job && status.is_some_and(|status| status.is("Complete") || status.is("Failed"))
+    }
+
+    /// What its pods ask for.
+    pub(super) fn asking(&self) -> Option<&PodRequests<'a>> {
+        let of_spec = self.spec.as_ref().and_then(|spec| {
+            let of_job = || spec.job_template.as_ref()?.spec.as_ref()?.template.as_ref();
+            spec.template.as_ref().or_else(of_job)
+        });
+        of_spec.or(self.template.as_ref())?.spec.as_ref()
+    }
+}
+
+/// A pod.
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub(super) struct PlacedPod<'a> {
+    pub metadata: Meta<'a>,
+    pub spec: Option<PodRequests<'a>>,
+    status: Option<ReplicasStatus<'a>>,
+}
+
+impl PlacedPod<'_> {
+    pub(super) fn has_ended(&self) -> bool {
+        let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.is("Ready"))
+    }
+
+    /// Whether the kubelet made it of a file on its node; `uid_of` is the uid of a node that is known.
+    pub(super) fn is_mirror<'w>(&self, uid_of: &'w dyn Fn(&str) -> Option<&'w str>) -> bool {
+        is_mirror(
+            Kind::Pod,
+            &self.metadata,
+            self.node_name(),
+            &Witness::Stored(uid_of),
+        )
+    }
+
+    pub(super) fn node_name(&self) -> Option<&str> {
+        let name = self.spec.as_ref()?.node_name.as_deref()?;
+        (!name.is_empty()).then_some(name)
+    }
+}
+
+/// A RuntimeClass, by what it adds to its pods.
+#[derive(Deserialize, Default)]
+#[serde(default, bound(deserialize = "'de: 'a"))]
+pub(super) struct ClassOverhead<'a> {
+    pub metadata: Meta<'a>,
+    pub overhead: Option<Overhead<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
+pub(super) struct Overhead<'a> {
+    pub pod_fixed: Map<'a, Quantity<'a>>,
+}

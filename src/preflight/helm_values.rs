@@ -1,0 +1,95 @@
+//! The values to install with: each with what was seen that asks for it, and the file that they make.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::model::text::one_line;
+use crate::render::yaml;
+
+/// One value, and why.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ValuesEntry {
+    /// Where it stands in the values.
+    pub path: Vec<&'static str>,
+    /// What it is.
+    pub value: Value,
+    /// What was seen.
+    pub why: String,
+}
+
+/// The values to install with, for a file after that of the platform.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmValues {
+    /// The file of the platform, which comes before.
+    pub platform: String,
+    /// The values, in the order in which they are written.
+    pub entries: Vec<ValuesEntry>,
+}
+
+impl HelmValues {
+    /// Adds one.
+    pub fn add(&mut self, path: &[&'static str], value: Value, why: impl Into<String>) {
+        self.entries.push(ValuesEntry {
+            path: path.to_vec(),
+            value,
+            why: why.into(),
+        });
+    }
+
+    /// All of them as one value, as Helm reads the file.
+    pub fn json(&self) -> Value {
+        let mut all = Value::Object(Map::new());
+        for entry in &self.entries {
+            let mut at = &mut all;
+            for key in &entry.path {
+                at = &mut at[*key];
+            }
+            *at = entry.value.clone();
+        }
+        all
+    }
+
+    /// The file: YAML with a comment above each value.
+    pub fn yaml(&self) -> String {
+        let mut out = format!(
+            "# Values for helm install, after those of the platform: --values {} --values THIS-FILE\n\
+             # Written by transom preflight. Helm replaces lists, so each list is whole.\n",
+            self.platform
+        );
+        let entries: Vec<&ValuesEntry> = self.entries.iter().collect();
+        write(&mut out, &entries, 0);
+        out
+    }
+}
+
+/// Writes entries that share the first `depth` parts of their paths, in the order in which their keys came first.
+fn write(out: &mut String, entries: &[&ValuesEntry], depth: usize) {
+    let indent = "  ".repeat(depth);
+    let mut done: Vec<&str> = Vec::new();
+    for entry in entries {
+        let Some(key) = entry.path.get(depth).copied() else {
+            continue;
+        };
+        if done.contains(&key) {
+            continue;
+        }
+        done.push(key);
+        if entry.path.len() == depth + 1 {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "{indent}# {}", one_line(&entry.why));
+            for line in yaml(&json!({key: entry.value})).lines() {
+                let _ = writeln!(out, "{indent}{line}");
+            }
+        } else {
+            let _ = writeln!(out, "{indent}{key}:");
+            let below: Vec<&ValuesEntry> = (entries.iter().copied())
+                .filter(|entry| entry.path.get(depth) == Some(&key))
+                .collect();
+            write(out, &below, depth + 1);
+        }
+    }
+}

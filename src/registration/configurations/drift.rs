@@ -1,0 +1,245 @@
+//! What of a registration is not as Transom makes it: who is asked about further or less than that, for how long the API
+//! server waits, and what happens without an answer. Pure.
+//!
+//! What a registration may differ in is left alone: where Transom is, which namespaces are left out beside those that
+//! always are, the labels of pools, and a shorter wait.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use super::super::match_conditions::{MatchScope, NAMES};
+use super::super::{
+    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, WebhookPhase, linux_pods_rules, names, path, rules,
+};
+use super::{Configuration, Configurations, EVERY_NAMESPACE, MatchCondition, RegisteredEntry};
+use crate::model::label_selector::LabelSelector;
+use crate::model::text::list;
+
+/// How many of one kind are named.
+const NAMED: usize = 6;
+
+/// What of an entry says how it is called.
+#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WebhookCall {
+    rules: Option<Vec<WebhookRule>>,
+    object_selector: Option<LabelSelector>,
+    failure_policy: Option<String>,
+    match_policy: Option<String>,
+    reinvocation_policy: Option<String>,
+    timeout_seconds: Option<u64>,
+    client_config: WebhookClientConfig,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WebhookRule {
+    api_groups: Option<Vec<String>>,
+    api_versions: Option<Vec<String>>,
+    operations: Option<Vec<String>>,
+    resources: Option<Vec<String>>,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
+#[serde(default)]
+struct WebhookClientConfig {
+    url: Option<String>,
+    service: Option<WebhookServicePath>,
+}
+
+#[derive(Clone, PartialEq, Debug, Deserialize, Default)]
+#[serde(default)]
+struct WebhookServicePath {
+    path: Option<String>,
+}
+
+/// What a rule asks about, as `CREATE apps/v1/deployments`; each combination is one.
+fn asked(rule: &WebhookRule) -> Vec<String> {
+    let all = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
+    let (groups, versions) = (all(&rule.api_groups), all(&rule.api_versions));
+    let (operations, resources) = (all(&rule.operations), all(&rule.resources));
+    let mut asked = Vec::new();
+    for operation in &operations {
+        for group in &groups {
+            for version in &versions {
+                for resource in &resources {
+                    let group = if group.is_empty() { "core" } else { group };
+                    asked.push(format!("{operation} {group}/{version}/{resource}"));
+                }
+            }
+        }
+    }
+    asked
+}
+
+impl Configurations {
+    /// What of both configurations differs from what Transom registers, one sentence for each entry.
+    pub fn drift(&self) -> Vec<String> {
+        let both = [
+            (&self.mutating, WebhookPhase::Mutate),
+            (&self.validating, WebhookPhase::Validate),
+        ];
+        both.into_iter()
+            .flat_map(|(configuration, phase)| configuration.drift(phase == WebhookPhase::Mutate))
+            .collect()
+    }
+}
+
+impl Configuration {
+    /// The same for one of them.
+    pub fn drift(&self, mutates: bool) -> Vec<String> {
+        let phase = if mutates {
+            WebhookPhase::Mutate
+        } else {
+            WebhookPhase::Validate
+        };
+        let of_entry = |entry: &RegisteredEntry| {
+            let found = entry.drift(phase);
+            (!found.is_empty()).then(|| format!("{}: {}", entry.name, found.join(", ")))
+        };
+        self.entries.iter().filter_map(of_entry).collect()
+    }
+}
+
+impl RegisteredEntry {
+    fn drift(&self, phase: WebhookPhase) -> Vec<String> {
+        if !names::ALL.contains(&self.name.as_str()) {
+            return vec!["Transom has no such entry".to_owned()];
+        }
+        let mut found = Vec::new();
+        self.compare_rules(phase, &mut found);
+        self.compare_conditions(&mut found);
+        self.compare_selectors(&mut found);
+        let call = &self.call;
+        let timeout = call.timeout_seconds.unwrap_or(10);
+        let longest = LONGEST_TIMEOUT.as_secs();
+        if timeout > longest {
+            found.push(format!(
+                "timeoutSeconds is {timeout} and may be {longest} at most"
+            ));
+        }
+        let may_fail = self.name == names::CERTAIN_VALIDATE;
+        let policy = call
+            .failure_policy
+            .as_deref()
+            .unwrap_or(FailurePolicy::Fail.as_str());
+        if policy != FailurePolicy::Ignore.as_str() && !may_fail {
+            found.push(format!("failurePolicy is {policy} and has to be Ignore"));
+        }
+        let mut is_to_be = |field: &str, stands: Option<&str>, wanted: &str| {
+            if let Some(stands) = stands.filter(|stands| *stands != wanted) {
+                found.push(format!("{field} is {stands} and has to be {wanted}"));
+            }
+        };
+        is_to_be("matchPolicy", call.match_policy.as_deref(), "Equivalent");
+        if phase == WebhookPhase::Mutate {
+            is_to_be(
+                "reinvocationPolicy",
+                call.reinvocation_policy.as_deref(),
+                "IfNeeded",
+            );
+        }
+        let match_scope = match self.name.as_str() {
+            names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE => MatchScope::Unsaid,
+            names::LINUX_PODS_MUTATE | names::LINUX_PODS_VALIDATE => MatchScope::LinuxPods,
+            _ => MatchScope::Sign,
+        };
+        let path = path(phase, match_scope);
+        let service = call.client_config.service.as_ref();
+        is_to_be(
+            "clientConfig.service.path",
+            service.map(|service| service.path.as_deref().unwrap_or("/")),
+            path,
+        );
+        let url = call.client_config.url.as_deref();
+        if url.is_some_and(|url| !url.ends_with(path)) {
+            found.push(format!("clientConfig.url has to end with {path}"));
+        }
+        found
+    }
+
+    fn compare_rules(&self, phase: WebhookPhase, found: &mut Vec<String>) {
+        let of_linux_pods =
+            [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE].contains(&self.name.as_str());
+        let wanted = if of_linux_pods {
+            linux_pods_rules(phase)
+        } else {
+            rules(phase)
+        };
+        let wanted: BTreeSet<String> = (wanted.into_iter())
+            .map(|rule| WebhookRule {
+                api_groups: rule.api_groups,
+                api_versions: rule.api_versions,
+                operations: rule.operations,
+                resources: rule.resources,
+            })
+            .flat_map(|rule| asked(&rule))
+            .collect();
+        let stands: BTreeSet<String> = self.call.rules.iter().flatten().flat_map(asked).collect();
+        let further: Vec<&String> = stands.difference(&wanted).collect();
+        if !further.is_empty() {
+            found.push(format!(
+                "its rules ask about more than Transom looks at ({})",
+                list(&further, NAMED)
+            ));
+        }
+        // A wildcard asks about everything, too much as it is.
+        let is_wild = stands.iter().any(|asked| asked.contains('*'));
+        let missing: Vec<&String> = wanted.difference(&stands).collect();
+        if !missing.is_empty() && !is_wild {
+            found.push(format!("its rules leave out {}", list(&missing, NAMED)));
+        }
+    }
+
+    fn compare_conditions(&self, found: &mut Vec<String>) {
+        let ours = |condition: &&MatchCondition| NAMES.contains(&condition.name.as_str());
+        // Each of ours looks for signs of Windows, or for none.
+        let looks = |condition: &MatchCondition| condition.expression.contains("windows");
+        if !self.conditions.iter().filter(ours).any(looks) {
+            let stands = if self.conditions.is_empty() {
+                "no matchConditions"
+            } else {
+                "none of Transom's matchConditions"
+            };
+            found.push(format!(
+                "it has {stands}, so that it is called for pods that are not for Windows"
+            ));
+        }
+        let others = self.conditions.iter().filter(|condition| !ours(condition));
+        let others: Vec<&str> = others.map(|condition| condition.name.as_str()).collect();
+        if !others.is_empty() {
+            found.push(format!(
+                "Transom has no condition {}, by which Windows pods may not be asked about",
+                list(&others, NAMED)
+            ));
+        }
+    }
+
+    fn compare_selectors(&self, found: &mut Vec<String>) {
+        let selects = |name: &str, label: Option<(&str, &str)>| {
+            let labels = [(EVERY_NAMESPACE, name)].into_iter().chain(label);
+            let labels = labels
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect();
+            self.namespaces.selects(&labels)
+        };
+        let mut asked: Vec<&str> = NEVER.into_iter().filter(|never| selects(never, None)).collect();
+        if selects("other", Some((IGNORE_LABEL, "true"))) {
+            asked.push("those with transom.dev/ignore=true");
+        }
+        if !asked.is_empty() {
+            found.push(format!(
+                "its namespaceSelector does not leave out {}",
+                list(&asked, NAMED)
+            ));
+        }
+        let selects_all = |selector: &LabelSelector| *selector == LabelSelector::default();
+        if !self.call.object_selector.as_ref().is_none_or(selects_all) {
+            found.push(
+                "its objectSelector leaves out objects by labels that their authors choose; it has to go"
+                    .to_owned(),
+            );
+        }
+    }
+}

@@ -1,0 +1,566 @@
+//! The match conditions: CEL by which the API server decides, from what stands in an object, whether Transom is asked.
+//!
+//! Each pod of a cluster pays for them, so they are cheap before they are exact: [`PoolSelectors::sign`] reads fields with `has`
+//! and `in`, walks each list once and compares words, never patterns. It is complete: it holds for whatever
+//! [`crate::engine::evaluate`] would deny, warn of or change by what stands in the object and its RuntimeClass, and it
+//! meets no `null` that is an error, because an entry that fails open would then not be called. A pod that it lets
+//! through for nothing costs one call.
+//!
+//! Only where `Fail` is asked for something exact stands behind the sign, [`PoolSelectors::surely`]: a Linux pod must not be
+//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`EXPRESSIONS`], [`FEW`], [`VALUE`]) is not looked into, and
+//! goes to an entry that fails open. So the worst legal object stays within the cost that the API server allows.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::admissionregistration::v1::MatchCondition;
+
+use crate::model::facts::LINUX_CLASSES;
+use crate::model::node::{
+    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
+};
+use crate::model::os_selectors::{is_build_label, is_os_label};
+
+/// The most containers, of all three lists together, that are looked into.
+const CONTAINERS: usize = 300;
+/// The most characters of an image that are looked into.
+const IMAGE: usize = 512;
+/// The most expressions of a term of the required node affinity that are looked into for a sign.
+const EXPRESSIONS: usize = 16;
+/// The most expressions of a term that are looked into for a selector that speaks of the operating system.
+const UNGUARDED_EXPRESSIONS: usize = 32;
+/// The most terms that are looked into, and the most expressions of one, and values of one of these, that are looked into
+/// to be sure. On a label of the build any number of values may stand: none is read.
+const FEW: usize = 8;
+/// The most characters of a value that are compared with those of pools; no label has more.
+const VALUE: usize = 63;
+/// The most labels of pools beside the well-known ones.
+pub const MOST_POOL_LABELS: usize = 64;
+/// The most characters of a label's value, with a `*` at its end.
+pub const LONGEST_POOL_LABEL: usize = 64;
+
+/// The name of the condition of an entry that leaves a part of the Windows pods to `certain`.
+pub const REST: &str = "may-be-for-windows";
+
+/// The names of the conditions.
+pub const NAMES: [&str; 5] = [SIGN, CERTAIN, REST, UNSAID, UNGUARDED];
+const SIGN: &str = "has-a-sign-of-windows";
+const CERTAIN: &str = "is-for-windows";
+const UNSAID: &str = "says-no-operating-system";
+const UNGUARDED: &str = "may-land-on-windows";
+
+/// Which pods an entry is for. No pod is for two entries of a phase.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MatchScope {
+    /// Any sign of Windows.
+    Sign,
+    /// Of those: what surely says Windows by evidence 1 to 4 (`spec.os.name`, nodeSelector, pool and build labels,
+    /// required node affinity), but for the pods that a cluster cannot do without.
+    Certain,
+    /// The rest of them.
+    Rest,
+    /// No sign, and nothing that speaks of an operating system, for a namespace's default.
+    Unsaid,
+    /// No sign, and no selector that keeps the pod off Windows nodes.
+    LinuxPods,
+}
+
+/// The conditions of an entry. It is one: the API server would work out each of several, whatever the first says.
+pub fn conditions(match_scope: MatchScope, pool_labels: &[PoolLabel]) -> Vec<MatchCondition> {
+    let pools = PoolSelectors::of(pool_labels);
+    let (sign, surely) = (pools.sign(), pools.surely());
+    let (name, body) = match match_scope {
+        MatchScope::Sign => (SIGN, sign),
+        MatchScope::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
+        MatchScope::Rest => (REST, format!("({sign})\n  && !({surely})")),
+        MatchScope::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
+        MatchScope::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
+    };
+    let condition = MatchCondition {
+        name: name.to_owned(),
+        // CEL has no `let` here: a list of one and `exists` is one, so that nothing is worked out twice.
+        expression: format!("[\n  {SPEC}\n].exists(s,\n  {body}\n) && {CHANGED}"),
+    };
+    vec![condition]
+}
+
+/// Whether a condition that was written by [`conditions`] hears a label of pools. Wherever it was changed by hand, the answer
+/// is no sooner than yes.
+pub fn matches_pool_label(expression: &str, label: &PoolLabel) -> bool {
+    if is_os_label(&label.key) || is_build_label(&label.key) {
+        return true;
+    }
+    let key = quoted(&label.key);
+    let tests = expression
+        .split_once(&format!("[s.nodeSelector[{key}]].exists(v, "))
+        .and_then(|(_, rest)| rest.split_once(")\n"));
+    let Some((tests, _)) = tests else {
+        return false;
+    };
+    let same = is_one_of(std::slice::from_ref(&label.value));
+    let literal = match &label.value {
+        PoolLabelValue::Exact(text) | PoolLabelValue::Prefix(text) => quoted(text),
+    };
+    tests.split(" || ").any(|test| {
+        let prefix = test
+            .strip_prefix("v.startsWith(")
+            .and_then(|rest| rest.strip_suffix("')"));
+        test == same || prefix.is_some_and(|prefix| literal.starts_with(prefix))
+    })
+}
+
+/// An update that leaves the pod or its template as it was (scaling, labels, status, finalizers) can bring in nothing,
+/// and an object on its way out is not held up.
+const CHANGED: &str = "\
+(request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp) && (
+  request.resource.resource == 'pods'
+    ? object.?spec.orValue({}) != oldObject.?spec.orValue({})
+    : request.resource.resource == 'cronjobs'
+    ? object.?spec.?jobTemplate.orValue({}) != oldObject.?spec.?jobTemplate.orValue({})
+    : request.resource.resource == 'podtemplates'
+    ? object.?template.orValue({}) != oldObject.?template.orValue({})
+    : object.?spec.?template.orValue({}) != oldObject.?spec.?template.orValue({})
+))";
+
+/// The pod spec, whatever kind it stands in. Pods come first: there are most of them.
+const SPEC: &str = "\
+request.resource.resource == 'pods'
+    ? (has(object.spec) ? object.spec : {})
+    : request.resource.resource == 'cronjobs'
+    ? object.?spec.?jobTemplate.?spec.?template.?spec.orValue({})
+    : request.resource.resource == 'podtemplates'
+    ? object.?template.?spec.orValue({})
+    : object.?spec.?template.?spec.orValue({})";
+
+/// The metadata of the pod, or of the template.
+const META: &str = "\
+request.resource.resource == 'pods'
+    ? object.metadata
+    : request.resource.resource == 'cronjobs'
+    ? object.?spec.?jobTemplate.?spec.?template.?metadata.orValue({})
+    : request.resource.resource == 'podtemplates'
+    ? object.?template.?metadata.orValue({})
+    : object.?spec.?template.?metadata.orValue({})";
+
+/// A label of the pod's own that the kubelet of a Linux node rejects it for.
+fn labelled() -> String {
+    let os = quoted(OS_LABEL);
+    format!("[\n    {META}\n    ].exists(m, has(m.labels) && {os} in m.labels && m.labels[{os}] != 'linux')")
+}
+
+const CRITICAL: &str = "\
+has(s.priorityClassName) && s.priorityClassName in ['system-node-critical', 'system-cluster-critical']";
+
+/// Such a pod is pinned to its node already.
+const OF_A_DAEMONSET: &str = "\
+has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o,
+    o.kind == 'DaemonSet' && has(o.controller) && o.controller)";
+
+/// What a RuntimeClass selects has been merged into a pod's nodeSelector before webhooks are called, and does not show in
+/// a template; what its handler says shows in neither. Classes that are for Linux by their names cost their pods no call.
+fn runtime_class() -> String {
+    format!(
+        "has(s.runtimeClassName) && (request.resource.resource != 'pods' || !(s.runtimeClassName in {}))",
+        among(LINUX_CLASSES)
+    )
+}
+
+/// A list of the pod. One without entries is `null` where Kubernetes' type does not leave it out.
+fn list(field: &str) -> String {
+    format!("(has({field}) && {field} != null ? {field} : [])")
+}
+
+/// The containers of all three lists.
+fn containers() -> String {
+    ["s.initContainers", "s.containers", "s.ephemeralContainers"]
+        .map(list)
+        .join("\n    + ")
+}
+
+/// A test of `ts`, the terms of the required node affinity, where there is one.
+fn terms(test: &str) -> String {
+    const REQUIRED: &str = "s.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
+    let terms = list(&format!("{REQUIRED}.nodeSelectorTerms"));
+    format!(
+        "has(s.affinity) && has(s.affinity.nodeAffinity) && has({REQUIRED})\n    && [{terms}].exists(ts,\n    {test})"
+    )
+}
+
+/// What any image that says Windows has, unless one of the other two lists has it. The cost of `contains` grows with both
+/// lengths: short words, and few of them for one image.
+const OF_IMAGES: [&str; 4] = ["ltsc", "nanoserver", "servercore", "hostprocess"];
+/// What an image may have that has `microsoft` in it: repositories, and any token that begins with `win`.
+const OF_MICROSOFT: [&str; 13] = [
+    ".com/windows",
+    ":443/windows",
+    "/dotnet/framework",
+    "/businesscentral",
+    "/dynamicsnav",
+    ":win",
+    "-win",
+    "microsoft/iis",
+    "microsoft/aspnet",
+    "microsoft/dotnet-framework",
+    "microsoft/wcf",
+    "/windows-host-process",
+    "-windows-gpu",
+];
+/// What another image may have that has `win` in it: releases after a word for Windows, and known repositories.
+const OF_OTHERS: [&str; 15] = [
+    ":windows-",
+    "-windows-",
+    "windows1",
+    "windows2",
+    ":win-",
+    "-win-",
+    "win1",
+    "win2",
+    "sac2016",
+    "calico/windows",
+    "/node-windows",
+    "/cni-windows",
+    "antrea-windows",
+    "-community/windows",
+    "/sig-windows/",
+];
+
+/// The windowsOptions of any container, and the words of every image that `model::image::os_hint` calls Windows. Of the two
+/// longer lists an image is compared with one, and most with none. Options become a word too, so that the containers are
+/// walked once.
+fn says_windows_in_a_container() -> String {
+    let texts = format!(
+        "cs.map(c,\n      (has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{}'\n      \
+         : has(c.image) ? c.image : '').lowerAscii())",
+        OF_IMAGES[0] // an array of four
+    );
+    let any = |words: &[&str]| {
+        let each = words.iter().map(|word| format!("i.contains('{word}')"));
+        each.collect::<Vec<_>>().join(" || ")
+    };
+    format!(
+        "[{}].exists(cs, cs.size() > {CONTAINERS} || {texts}.exists(i,\n      \
+         i.size() > {IMAGE} || {}\n      || (i.contains('microsoft')\n      ? {}\n      \
+         : i.contains('win') && ({}))))",
+        containers(),
+        any(&OF_IMAGES),
+        any(&OF_MICROSOFT),
+        any(&OF_OTHERS)
+    )
+}
+
+/// Enough for the engine to hear of Linux, so that a namespace's default is not asked for.
+fn says_linux() -> String {
+    let one = format!(
+        "ts.size() == 1 && has(ts[0].matchExpressions) && ts[0].matchExpressions.exists(e,\n      \
+         e.key in {} && e.operator == 'In' && has(e.values) && e.values == ['linux'])",
+        among(&[OS_LABEL, BETA_OS_LABEL])
+    );
+    let selected = [OS_LABEL, BETA_OS_LABEL].map(quoted);
+    let selected = selected.map(|key| format!("{key} in s.nodeSelector && s.nodeSelector[{key}] == 'linux'"));
+    format!(
+        "has(s.os) && has(s.os.name) && s.os.name == 'linux'\n  || has(s.nodeSelector) && ({})\n  || {}",
+        selected.join(" || "),
+        terms(&one)
+    )
+}
+
+/// No node is chosen yet, and no selector speaks of the operating system.
+fn unguarded() -> String {
+    let keys = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL];
+    let selected = keys.map(|key| format!("{} in s.nodeSelector", quoted(key)));
+    // A longer term speaks of too much to be read.
+    let in_terms = format!(
+        "ts.exists(t, has(t.matchExpressions) && t.matchExpressions.size() <= {UNGUARDED_EXPRESSIONS}\n      \
+         && t.matchExpressions.exists(e, e.key in {}))",
+        among(&keys)
+    );
+    format!(
+        "!has(s.nodeName) && !({OF_A_DAEMONSET})\n  && !(has(s.nodeSelector) && ({}))\n  && !({})",
+        selected.join(" || "),
+        terms(&in_terms)
+    )
+}
+
+/// The labels by which a node selector says Windows, besides those of Kubernetes itself: key and values.
+struct PoolSelectors(BTreeMap<String, Vec<PoolLabelValue>>);
+
+impl PoolSelectors {
+    fn of(labels: &[PoolLabel]) -> Self {
+        let mut pools = BTreeMap::<String, Vec<PoolLabelValue>>::new();
+        for PoolLabel { key, value } in labels {
+            // Of Kubernetes' own labels the engine knows by itself what they say.
+            if !is_os_label(key) && !is_build_label(key) {
+                pools.entry(key.clone()).or_default().push(value.clone());
+            }
+        }
+        PoolSelectors(pools)
+    }
+
+    /// Anything that the engine could call Windows or Conflicting, or refuse for any pod. What costs most stands last.
+    fn sign(&self) -> String {
+        // `In` without linux among its values, or `NotIn` with it.
+        let system = format!(
+            "has(e.values) && (e.values.size() > {FEW} || (e.operator == 'In') != ('linux' in e.values))"
+        );
+        let first_of_values = |tests: &str| {
+            format!("e.values.size() > 0 && [e.values[0]].exists(v, v.size() > {VALUE} || {tests})")
+        };
+        // Any term counts, because terms are ORed: one that no node matches must not hide the others.
+        let any_term = format!(
+            "ts.size() > {FEW} || ts.exists(t, has(t.matchExpressions)\n      \
+             && (t.matchExpressions.size() > {EXPRESSIONS} || t.matchExpressions.exists(e,\n      {})))",
+            self.expression(&system, first_of_values)
+        );
+        [
+            "has(s.os) && (!has(s.os.name) || s.os.name != 'linux')",
+            &self.selected("!= 'linux'"),
+            "has(s.securityContext) && has(s.securityContext.windowsOptions)",
+            &runtime_class(),
+            &labelled(),
+            &terms(&any_term),
+            &says_windows_in_a_container(),
+        ]
+        .join("\n  || ")
+    }
+
+    /// Evidence 1 to 4 for Windows, on a pod that a cluster can do without for a while.
+    fn surely(&self) -> String {
+        let leaves = |os: &str, other: &str| {
+            format!(
+                "has(e.values) && e.values.size() <= {FEW} && (e.operator == 'In'\n        \
+                 ? e.values.all(v, v.size() <= {VALUE} && v.lowerAscii() == '{os}')\n        \
+                 : e.operator == 'NotIn' && '{other}' in e.values && !('{os}' in e.values))"
+            )
+        };
+        let all_values = |tests: &str| {
+            format!("e.values.size() <= {FEW} && e.values.all(v, v.size() <= {VALUE} && ({tests}))")
+        };
+        // The engine hears the first expression that speaks; of a term that speaks of both nothing is sure.
+        let each_term = format!(
+            "ts.size() <= {FEW} && ts.exists(t, has(t.matchExpressions) || has(t.matchFields)) && ts.all(t,\n      \
+             has(t.matchExpressions)\n      \
+             ? t.matchExpressions.size() <= {FEW}\n        \
+             && !t.matchExpressions.exists(e, e.key in {}\n        \
+             && {})\n        \
+             && t.matchExpressions.exists(e,\n      {})\n      \
+             : !has(t.matchFields))",
+            among(&[OS_LABEL, BETA_OS_LABEL]),
+            leaves("linux", "windows"),
+            self.expression(&leaves("windows", "linux"), all_values)
+        );
+        let host_process = |of: &str| {
+            let options = format!("{of}.securityContext.windowsOptions");
+            format!(
+                "has({of}.securityContext) && has({options}) && has({options}.hostProcess) && {options}.hostProcess"
+            )
+        };
+        format!(
+            "!({CRITICAL})\n  && !({})\n  \
+             && [{}].exists(cs, cs.size() <= {CONTAINERS} && !cs.exists(c, {}))\n  \
+             && (has(s.os) && has(s.os.name) && s.os.name.lowerAscii() == 'windows'\n  || {}\n  || {})",
+            host_process("s"),
+            containers(),
+            host_process("c"),
+            self.selected(".lowerAscii() == 'windows'"),
+            terms(&each_term)
+        )
+    }
+
+    /// The labels of the nodeSelector, of which those of the operating system stand this test. Each label of a pool has a
+    /// line of its own, which the chart repeats and [`matches_pool_label`] finds.
+    fn selected(&self, system: &str) -> String {
+        let [os, beta, build, trusted] =
+            [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL].map(quoted);
+        let pools = self.0.iter().map(|(key, values)| {
+            let (key, tests) = (quoted(key), is_one_of(values));
+            format!("    || {key} in s.nodeSelector && [s.nodeSelector[{key}]].exists(v, v.size() > {VALUE} || {tests})\n")
+        });
+        let separator = if system.starts_with('.') { "" } else { " " };
+        format!(
+            "has(s.nodeSelector) && (\n    \
+             {os} in s.nodeSelector && s.nodeSelector[{os}]{separator}{system}\n    \
+             || {beta} in s.nodeSelector && s.nodeSelector[{beta}]{separator}{system}\n    \
+             || {build} in s.nodeSelector || {trusted} in s.nodeSelector\n{}  )",
+            pools.collect::<String>()
+        )
+    }
+
+    /// Whether an expression `e` says Windows: `model::os_selectors::os_of_expression`.
+    fn expression(&self, system: &str, values: impl Fn(&str) -> String) -> String {
+        let pools = self.0.iter().map(|(key, tests)| {
+            format!(
+                "\n      : e.key == {} ? e.operator == 'In' && has(e.values) && {}",
+                quoted(key),
+                values(&is_one_of(tests))
+            )
+        });
+        format!(
+            "  e.key in {} ? {system}\n      \
+             : e.key in {} ? e.operator in ['Exists', 'Gt', 'Lt'] || e.operator == 'In' && has(e.values){}\n      : false",
+            among(&[OS_LABEL, BETA_OS_LABEL]),
+            among(&[BUILD_LABEL, RESTRICTED_BUILD_LABEL]),
+            pools.collect::<String>()
+        )
+    }
+}
+
+/// Whether `v` is one of these values.
+fn is_one_of(values: &[PoolLabelValue]) -> String {
+    let each = values.iter().map(|value| match value {
+        PoolLabelValue::Prefix(prefix) => format!("v.startsWith({})", quoted(prefix)),
+        PoolLabelValue::Exact(value) => format!("v == {}", quoted(value)),
+    });
+    each.collect::<Vec<_>>().join(" || ")
+}
+
+/// A list literal of CEL.
+fn among(keys: &[&str]) -> String {
+    format!(
+        "[{}]",
+        keys.iter().map(|key| quoted(key)).collect::<Vec<_>>().join(", ")
+    )
+}
+
+/// A string literal of CEL.
+fn quoted(text: &str) -> String {
+    let mut literal = String::from("'");
+    for c in text.chars() {
+        match c {
+            '\'' | '\\' => literal.extend(['\\', c]),
+            // No label has any, and it must not end the literal.
+            c if c.is_control() => {}
+            c => literal.push(c),
+        }
+    }
+    literal.push('\'');
+    literal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(key: &str, value: &str) -> PoolLabel {
+        let prefix = value
+            .strip_suffix('*')
+            .map(|prefix| PoolLabel::prefix(key, prefix));
+        prefix.unwrap_or_else(|| PoolLabel::exact(key, value))
+    }
+
+    fn condition(match_scope: MatchScope, labels: &[(&str, &str)]) -> String {
+        let labels: Vec<PoolLabel> = labels.iter().map(|(key, value)| label(key, value)).collect();
+        let [only] = <[MatchCondition; 1]>::try_from(conditions(match_scope, &labels)).unwrap();
+        only.expression
+    }
+
+    /// The condition of a container's image, evaluated without an API server.
+    fn asks_about(image: &str) -> bool {
+        let image = image.to_ascii_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| image.contains(word));
+        has(&OF_IMAGES)
+            || if image.contains("microsoft") {
+                has(&OF_MICROSOFT)
+            } else {
+                image.contains("win") && has(&OF_OTHERS)
+            }
+    }
+
+    #[test]
+    fn every_image_that_says_windows_has_one_of_the_words() {
+        let mut windows = 0;
+        for row in crate::model::image::named::rows() {
+            if row.sign.starts_with("windows-") {
+                assert!(asks_about(&row.name), "{}", row.name);
+                windows += 1;
+            }
+        }
+        assert!(windows >= 60, "{windows}");
+        for release in crate::model::build::RELEASES
+            .iter()
+            .flat_map(|release| release.tags)
+        {
+            for before in [
+                "windows",
+                "windows-",
+                "win",
+                "win-",
+                "nanoserver",
+                "servercore-",
+                "windows-amd64-",
+            ] {
+                for image in [format!("x:{before}{release}"), format!("x:1-{before}{release}")] {
+                    let reference = crate::model::image::ImageRef::parse(&image).unwrap();
+                    let hint = crate::model::image::os_hint(&reference);
+                    assert!(
+                        matches!(hint, crate::model::image::OsHint::WindowsTagToken(_)),
+                        "{image}: {hint:?}"
+                    );
+                    assert!(asks_about(&image), "{image}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pool_labels_of_node_policies_are_signs_too() {
+        let own = condition(
+            MatchScope::Sign,
+            &[("pool", "Win*"), ("pool", "it's"), ("all", "*")],
+        );
+        for part in [
+            "|| 'pool' in s.nodeSelector && [s.nodeSelector['pool']].exists(v, v.size() > 63 || v.startsWith('Win') || v == 'it\\'s')\n",
+            "[s.nodeSelector['all']].exists(v, v.size() > 63 || v.startsWith(''))\n",
+            ": e.key == 'pool' ?",
+        ] {
+            assert!(own.contains(part), "{part}: {own}");
+        }
+    }
+
+    #[test]
+    fn a_condition_hears_the_labels_that_it_was_made_for_and_narrower_ones() {
+        let made = [MatchScope::Sign, MatchScope::Certain, MatchScope::Rest]
+            .map(|match_scope| condition(match_scope, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
+        for made in &made {
+            for (key, value, expected) in [
+                ("pool", "Win*", true),
+                ("pool", "Windows-2022", true),
+                ("pool", "Windows*", true),
+                ("pool", "win", false),
+                ("pool", "it's", true),
+                ("pool", "it's*", false),
+                ("pool", "wi*", false),
+                ("pool", "linux", false),
+                ("pool", "a", false),
+                ("team", "a", true),
+                ("team", "a*", false),
+                ("pools", "win", false),
+                (OS_LABEL, "anything", true),
+            ] {
+                assert_eq!(
+                    matches_pool_label(made, &label(key, value)),
+                    expected,
+                    "{key}={value}: {made}"
+                );
+            }
+        }
+        assert!(!matches_pool_label("true", &label("pool", "win")));
+    }
+
+    #[test]
+    fn a_pool_label_does_not_change_what_kubernetes_labels_say() {
+        for match_scope in [
+            MatchScope::Sign,
+            MatchScope::Certain,
+            MatchScope::Rest,
+            MatchScope::Unsaid,
+            MatchScope::LinuxPods,
+        ] {
+            let plain = condition(match_scope, &[]);
+            assert_eq!(
+                condition(match_scope, &[(OS_LABEL, "linux"), (BUILD_LABEL, "*")]),
+                plain
+            );
+            // The costliest of CEL's functions on texts.
+            assert!(!plain.contains("matches("), "{plain}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Where an image is asked for, and which addresses are asked at all: image references come from a cluster, and redirects
+//! from a registry.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use hyper::Uri;
+
+use crate::model::image::ImageRef;
+
+/// The place of an image in its registry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RegistryEndpoint {
+    /// The registry as the reference names it: for people.
+    pub registry: String,
+    /// The host, and the port where there is one, that is asked.
+    pub authority: String,
+    /// The path of the repository there.
+    pub repository: String,
+    /// The digest, or the tag.
+    pub reference: String,
+}
+
+impl RegistryEndpoint {
+    /// Where an image is; `latest` where it names neither tag nor digest.
+    pub fn of(image: &str) -> Result<RegistryEndpoint, String> {
+        let image = ImageRef::parse(image).map_err(|error| error.to_string())?;
+        let is_docker_hub = image.registry == "docker.io";
+        let repository = if is_docker_hub && !image.repository.contains('/') {
+            format!("library/{}", image.repository)
+        } else {
+            image.repository.to_owned()
+        };
+        let authority = if is_docker_hub {
+            "registry-1.docker.io"
+        } else {
+            image.registry
+        };
+        Ok(RegistryEndpoint {
+            registry: image.registry.to_owned(),
+            authority: authority.to_owned(),
+            repository,
+            reference: image.digest.or(image.tag).unwrap_or("latest").to_owned(),
+        })
+    }
+
+    /// The address of something in the repository. Without TLS on this machine only.
+    pub fn uri(&self, kind: &str, reference: &str) -> Result<Uri, String> {
+        let host = self.host();
+        let scheme = if is_plain(host) { "http" } else { "https" };
+        let text = format!(
+            "{scheme}://{}/v2/{}/{kind}/{reference}",
+            self.authority, self.repository
+        );
+        let uri: Uri = text
+            .parse()
+            .map_err(|_| "its name is no host and port".to_owned())?;
+        self.allow(&uri)?;
+        Ok(uri)
+    }
+
+    fn host(&self) -> &str {
+        let end = self
+            .authority
+            .rfind(':')
+            .filter(|at| !self.authority[*at..].contains(']'));
+        end.map_or(&*self.authority, |at| &self.authority[..at])
+    }
+
+    /// Whether an address may be asked on behalf of this registry: over TLS, or on this machine; nothing on this machine
+    /// where the registry is not; no address by which machines of a cloud ask for their own credentials.
+    pub fn allow(&self, uri: &Uri) -> Result<(), String> {
+        let Some(authority) = uri.authority().filter(|it| !it.as_str().contains('@')) else {
+            return Err("it names an address without a host".to_owned());
+        };
+        let host = authority.host();
+        match uri.scheme_str() {
+            Some("https") => {}
+            Some("http") if is_plain(host) => {}
+            _ => return Err(format!("{authority} would be asked without TLS")),
+        }
+        if is_metadata(host) {
+            return Err(format!("{authority} is an address that is never asked"));
+        }
+        if is_here(host) && !is_here(self.host()) {
+            return Err("it points at this machine".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// The hosts that are asked without TLS.
+fn is_plain(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host == "127.0.0.1" || host == "[::1]"
+}
+
+fn is_here(host: &str) -> bool {
+    let name = host.trim_end_matches('.').to_ascii_lowercase();
+    name == "localhost" || name.ends_with(".localhost") || ip(host).is_some_and(is_here_ip)
+}
+
+/// Of the addresses that a host name has, those that may be connected to. None at which clouds give out credentials; none of
+/// this machine, unless the name is `localhost`.
+///
+/// # Errors
+/// When that leaves none.
+pub(super) fn connectable(name: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, String> {
+    let here = is_here(name);
+    let may = |address: &SocketAddr| {
+        let ip = canonical(address.ip());
+        !is_metadata_ip(ip) && (here || !is_here_ip(ip))
+    };
+    let known = found.len();
+    let left: Vec<SocketAddr> = found.into_iter().filter(may).collect();
+    if left.is_empty() && known > 0 {
+        return Err(format!("{name} has an address that is never asked"));
+    }
+    Ok(left)
+}
+
+fn is_metadata(host: &str) -> bool {
+    ip(host).is_some_and(is_metadata_ip)
+}
+
+/// Link-local addresses, where clouds have their metadata, and others where they give out credentials: Azure's wire server,
+/// Alibaba, Oracle, EC2 and Google over IPv6.
+fn is_metadata_ip(ip: IpAddr) -> bool {
+    const OTHERS: [IpAddr; 5] = [
+        IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
+        IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+        IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
+        IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+    ];
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    is_link_local || OTHERS.contains(&ip)
+}
+
+fn is_here_ip(ip: IpAddr) -> bool {
+    ip.is_loopback() || ip.is_unspecified()
+}
+
+/// The IPv4 address that an IPv6 address contains: mapped, or by NAT64 (RFC 6052).
+fn canonical(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V6(ip) if ip.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
+            let [.., a, b, c, d] = ip.octets();
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        }
+        ip => ip.to_canonical(),
+    }
+}
+
+fn ip(host: &str) -> Option<IpAddr> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let ip: IpAddr = bare.trim_end_matches('.').parse().ok()?;
+    Some(canonical(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_looked_for_where_containerd_looks_for_it() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let of_digest = format!("registry.example:5000/shop/web:1@{digest}");
+        let cases = [
+            (
+                "nginx",
+                "https://registry-1.docker.io/v2/library/nginx/manifests/latest",
+            ),
+            (
+                "shop/web:1",
+                "https://registry-1.docker.io/v2/shop/web/manifests/1",
+            ),
+            (
+                "mcr.microsoft.com/windows/nanoserver:ltsc2022",
+                "https://mcr.microsoft.com/v2/windows/nanoserver/manifests/ltsc2022",
+            ),
+            ("localhost:5000/app:1", "http://localhost:5000/v2/app/manifests/1"),
+            ("127.0.0.1/app:1", "http://127.0.0.1/v2/app/manifests/1"),
+            ("[::1]:5000/app:1", "http://[::1]:5000/v2/app/manifests/1"),
+            ("10.0.0.5:5000/app:1", "https://10.0.0.5:5000/v2/app/manifests/1"),
+        ];
+        for (image, address) in cases {
+            let place = RegistryEndpoint::of(image).unwrap();
+            let uri = place.uri("manifests", &place.reference);
+            assert_eq!(uri.map(|uri| uri.to_string()).as_deref(), Ok(address), "{image}");
+        }
+        assert_eq!(RegistryEndpoint::of(&of_digest).unwrap().reference, digest);
+    }
+
+    #[test]
+    fn the_metadata_of_a_cloud_is_never_asked() {
+        for image in [
+            "169.254.169.254/latest:1",
+            "169.254.170.2:80/app:1",
+            "[fd00:ec2::254]/app:1",
+            "[fe80::1]:5000/app:1",
+            "[::ffff:169.254.169.254]/app:1",
+            "[64:ff9b::169.254.169.254]/app:1",
+            "168.63.129.16/app:1",
+            "100.100.100.200/app:1",
+        ] {
+            // What is no reference at all is not asked for either.
+            let Ok(place) = RegistryEndpoint::of(image) else {
+                continue;
+            };
+            let refused = place.uri("manifests", "1").unwrap_err();
+            assert!(refused.contains("never asked"), "{image}: {refused}");
+        }
+        assert!(RegistryEndpoint::of("169.254.169.254/app:1").is_ok());
+    }
+
+    #[test]
+    fn a_name_is_connected_to_by_no_address_that_is_never_asked() {
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            let addresses = texts.iter().map(|text| SocketAddr::new(text.parse().unwrap(), 0));
+            addresses.collect()
+        };
+        for address in [
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "fe80::1",
+            "fd00:ec2::254",
+            "168.63.129.16",
+            "127.0.0.1",
+            "127.8.8.8",
+            "::1",
+            "0.0.0.0",
+        ] {
+            let refused = connectable("registry.example", addresses(&[address])).unwrap_err();
+            assert_eq!(
+                refused, "registry.example has an address that is never asked",
+                "{address}"
+            );
+            // Of several addresses the others are asked.
+            let left = connectable("registry.example", addresses(&[address, "192.0.2.1"]));
+            assert_eq!(left, Ok(addresses(&["192.0.2.1"])), "{address}");
+        }
+        let here = addresses(&["127.0.0.1", "::1"]);
+        assert_eq!(connectable("localhost", here.clone()), Ok(here));
+        assert!(connectable("localhost", addresses(&["169.254.169.254"])).is_err());
+    }
+
+    #[test]
+    fn a_registry_elsewhere_points_neither_at_this_machine_nor_away_from_tls() {
+        let far = RegistryEndpoint::of("registry.example/app:1").unwrap();
+        for address in [
+            "http://localhost:8080/x",
+            "https://127.0.0.1/x",
+            "https://127.8.8.8/x",
+            "https://db.localhost/x",
+            "https://[::1]:1/x",
+            "http://blobs.example/x",
+            "https://169.254.169.254/x",
+            "https://user:word@blobs.example/x",
+            "/x",
+        ] {
+            assert!(far.allow(&address.parse().unwrap()).is_err(), "{address}");
+        }
+        assert_eq!(far.allow(&"https://blobs.example/x".parse().unwrap()), Ok(()));
+        let near = RegistryEndpoint::of("localhost:5000/app:1").unwrap();
+        assert_eq!(near.allow(&"http://127.0.0.1:5001/x".parse().unwrap()), Ok(()));
+    }
+}

@@ -1,0 +1,52 @@
+//! The rule on Docker's named pipe, which nodes of today do not have.
+
+use super::MICROSOFT;
+use super::sources::{host_paths, is_named_pipe};
+use crate::model::facts::Runtime;
+use crate::model::field_set::FieldSet;
+use crate::model::severity::Severity;
+use crate::model::text::shown;
+use crate::rules::rule::{Check, Rule};
+
+pub(super) static DOCKER_PIPE: Rule = Rule {
+    id: "TSM520",
+    name: "docker-pipe",
+    severity: Severity::Warning,
+    runtime: Some(Runtime::Containerd),
+    summary: "nodes with containerd have no pipe of Docker",
+    docs: "Agents and build jobs of the time of Docker mount `\\\\.\\pipe\\docker_engine` to talk to the node's Docker. Since \
+           Kubernetes 1.24 nodes run containerd, whose pipe is `\\\\.\\pipe\\containerd-containerd` and speaks another \
+           protocol; on a node without Docker the mount fails and the container does not start. It is a warning because \
+           Docker may be installed beside containerd.",
+    remedy: "take the mount out; build images with a tool that needs no Docker, and let agents talk to containerd's pipe or the kubelet",
+    see: &[
+        MICROSOFT,
+        "https://kubernetes.io/docs/tasks/administer-cluster/migrating-from-dockershim/check-if-dockershim-removal-affects-you/",
+    ],
+    bad: &[
+        r"volumes: [{name: docker, hostPath: {path: '\\.\pipe\docker_engine'}}]",
+        r"volumes: [{name: docker, hostPath: {path: '//./pipe/docker_engine'}}]",
+        r"volumes: [{name: docker, hostPath: {path: '\\.\pipe\Docker_Engine_Windows'}}]",
+    ],
+    good: &[
+        r"volumes: [{name: containerd, hostPath: {path: '\\.\pipe\containerd-containerd'}}]",
+        r"volumes: [{name: csi, hostPath: {path: '\\.\pipe\csi-proxy-filesystem-v1'}}]",
+        "# --runtime docker\nvolumes: [{name: docker, hostPath: {path: '//./pipe/docker_engine'}}]",
+    ],
+    needs: FieldSet::HOST_PATH,
+    check: Check::Pod(|cx, out| {
+        for (volume, path, _) in host_paths(cx) {
+            let pipe = path.rsplit(['/', '\\']).next().unwrap_or(path);
+            let is_docker = ["docker_engine", "docker_engine_windows"]
+                .iter()
+                .any(|known| known.eq_ignore_ascii_case(pipe));
+            if is_docker && is_named_pipe(path) {
+                out.report(volume.at(&["hostPath", "path"])).says(format!(
+                    "the pipe \"{}\" is Docker's, and nodes with containerd do not have it",
+                    shown(path)
+                ));
+            }
+        }
+    }),
+    ..Rule::BASE
+};

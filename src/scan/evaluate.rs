@@ -1,0 +1,282 @@
+//! The judgement of one stored object: a top owner by its next create; what a known controller made is its owner's.
+
+use serde::Deserialize;
+
+use super::context::{EvalContext, NotReviewed};
+use super::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
+use crate::admission::{AdmissionContext, Simulation, simulate_create};
+use crate::engine::Decision;
+use crate::model::build::Build;
+use crate::model::edit::Edit;
+use crate::model::object::{Object, ObjectError, ReviewStage};
+use crate::model::os::Verdict;
+use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
+use crate::model::workload::Kind;
+use crate::rules::{Finding, Image, Resolver};
+
+/// What was seen of a stored object.
+#[derive(Debug)]
+pub enum Evaluated {
+    /// A top owner.
+    Judged(Box<OwnerResult>),
+    /// A controller made it for an owner that is judged in its stead: kind and name of that owner.
+    Owned(Kind, String),
+    /// There is nothing to judge.
+    Passed(SkipReason),
+}
+
+/// Why a stored object is not judged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SkipReason {
+    /// It is being deleted.
+    Deleted,
+    /// A Job or pod that has ended; it never runs again.
+    Finished,
+    /// The mirror of a static pod: its file is on the node.
+    Mirror,
+    /// It carries no pod.
+    NoPod,
+}
+
+/// What the views leave out of a stored object.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StoredObject {
+    metadata: StoredObjectMeta,
+    spec: StoredObjectSpec,
+    status: StoredObjectStatus,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StoredObjectMeta {
+    uid: Option<String>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StoredObjectSpec {
+    replicas: Option<u64>,
+    parallelism: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StoredObjectStatus {
+    phase: Option<String>,
+    conditions: Option<Vec<ObjectCondition>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ObjectCondition {
+    r#type: Option<String>,
+    status: Option<String>,
+}
+
+impl StoredObject {
+    fn is(&self, condition: &str) -> bool {
+        let mut conditions = self.status.conditions.iter().flatten();
+        conditions.any(|c| c.r#type.as_deref() == Some(condition) && c.status.as_deref() == Some("True"))
+    }
+
+    fn has_ended(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Job => self.is("Complete") || self.is("Failed"),
+            Kind::Pod => matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed")),
+            _ => false,
+        }
+    }
+}
+
+/// Looks at one stored object, as JSON.
+///
+/// # Errors
+/// The object is not what its kind says.
+pub fn evaluate_stored(world: &EvalContext<'_>, kind: Kind, json: &str) -> Result<Evaluated, ObjectError> {
+    evaluate_object(world, &Object::parse(kind, json, ReviewStage::Stored)?, json)
+}
+
+/// The same, of an object that is parsed already.
+///
+/// # Errors
+/// As [`evaluate_stored`].
+pub fn evaluate_object(
+    world: &EvalContext<'_>,
+    subject: &Object<'_>,
+    json: &str,
+) -> Result<Evaluated, ObjectError> {
+    let kind = subject.kind;
+    if !kind.has_pod() {
+        return Ok(Evaluated::Passed(SkipReason::NoPod));
+    }
+    if subject.meta.deletion_timestamp.0 {
+        return Ok(Evaluated::Passed(SkipReason::Deleted));
+    }
+    if world.facts.is_stored_mirror(subject) {
+        return Ok(Evaluated::Passed(SkipReason::Mirror));
+    }
+    if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind()) {
+        return Ok(Evaluated::Owned(kind, owner.name.to_string()));
+    }
+    let around: StoredObject = serde_json::from_str(json).unwrap_or_default();
+    if around.has_ended(kind) {
+        return Ok(Evaluated::Passed(SkipReason::Finished));
+    }
+    let context = AdmissionContext {
+        facts: world.facts,
+        policies: &world.policies,
+    };
+    let foresight = simulate_create(kind, json, &context)?;
+    let not_asked = world.not_asked(&subject.namespace);
+    Ok(Evaluated::Judged(Box::new(owner_result(
+        subject,
+        around,
+        &foresight,
+        not_asked.as_ref(),
+        world,
+    ))))
+}
+
+fn owner_result(
+    subject: &Object<'_>,
+    around: StoredObject,
+    foresight: &Simulation<'_>,
+    not_asked: Option<&NotReviewed>,
+    world: &EvalContext<'_>,
+) -> OwnerResult {
+    let inference = &foresight.evaluation.inference;
+    let (image_builds, has_unknown_images) = builds(subject, inference.verdict, world);
+    let words = not_asked.map(|why| why.words(&subject.namespace));
+    let outcome = match (not_asked, foresight.denied_in) {
+        (Some(_), _) => OwnerOutcome::NotAsked,
+        (None, Some(_)) => OwnerOutcome::Denied,
+        (None, None) if !foresight.edits.is_empty() => OwnerOutcome::Changed,
+        (None, None) => OwnerOutcome::Passes,
+    };
+    let decision = match outcome {
+        OwnerOutcome::NotAsked => Decision::Skip,
+        OwnerOutcome::Denied => Decision::Deny,
+        _ if foresight.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
+        OwnerOutcome::Changed => Decision::Patch,
+        OwnerOutcome::Passes => Decision::Allow,
+    };
+    let is_changed = not_asked.is_none() && outcome != OwnerOutcome::Denied;
+    OwnerResult {
+        api_version: api_version(subject.kind),
+        kind: subject.kind,
+        namespace: subject.namespace.to_string(),
+        name: subject.meta.name.to_string(),
+        uid: around.metadata.uid.unwrap_or_default(),
+        owner: subject.meta.controller().map(|owner| ForeignOwner {
+            api_version: owner.api_version.to_string(),
+            kind: owner.kind.to_string(),
+            name: owner.name.to_string(),
+        }),
+        verdict: inference.verdict,
+        evidence: inference.evidence.iter().map(ToString::to_string).collect(),
+        policy: foresight.policy.name.clone(),
+        outcome,
+        decision,
+        image_builds,
+        has_unknown_images,
+        replicas: around.spec.replicas.or(around.spec.parallelism),
+        changes: if is_changed {
+            paths(&foresight.edits)
+        } else {
+            Vec::new()
+        },
+        would_change: if not_asked.is_none() {
+            paths(&foresight.would_edit)
+        } else {
+            Vec::new()
+        },
+        findings: findings(foresight, words.as_deref()),
+        not_asked: words,
+    }
+}
+
+/// The findings with what becomes of each.
+fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<FindingResult> {
+    let evaluation = &foresight.evaluation;
+    let mut all: Vec<FindingResult> = (evaluation.findings.iter().zip(&foresight.because))
+        .filter(|(finding, _)| finding.enforced_action > Action::Disabled)
+        .map(|(finding, because)| found(finding, fate(finding, &foresight.policy), because.clone()))
+        .collect();
+    all.extend(
+        (foresight.mended.iter()).map(|finding| found(finding, fate(finding, &foresight.policy), None)),
+    );
+    for (note, lifted) in &evaluation.exempted {
+        let lifted = lifted.iter();
+        all.extend(lifted.map(|finding| found(finding, FindingOutcome::Exempted, Some(note.clone()))));
+    }
+    if let Some(words) = not_asked {
+        for found in &mut all {
+            found.fate = FindingOutcome::Passed;
+            found.because = Some(words.to_owned());
+            found.would_deny = false;
+        }
+    }
+    all
+}
+
+fn fate(finding: &Finding, policy: &Policy) -> FindingOutcome {
+    match (finding.resolved_by, finding.action) {
+        (Some(Resolver::Placement), _) if policy.placement == PlacementMode::Apply => FindingOutcome::Mended,
+        (Some(Resolver::Removal), _) if policy.ignored_fields == IgnoredFields::Remove => {
+            FindingOutcome::Mended
+        }
+        (Some(_), _) => FindingOutcome::Mendable,
+        (None, Action::Deny) => FindingOutcome::Denied,
+        (None, Action::Warn) => FindingOutcome::Warned,
+        (None, Action::Audit | Action::Disabled) => FindingOutcome::Noted,
+    }
+}
+
+fn found(finding: &Finding, fate: FindingOutcome, because: Option<String>) -> FindingResult {
+    FindingResult {
+        id: finding.rule.id,
+        rule: finding.rule.name,
+        severity: finding.severity,
+        class: finding.class,
+        path: finding.path.to_string(),
+        message: finding.message.to_string(),
+        remedy: finding.remedy.to_string(),
+        would_deny: fate != FindingOutcome::Exempted
+            && finding.is_open()
+            && finding.enforced_action == Action::Deny,
+        fate,
+        because,
+    }
+}
+
+/// The builds that the images of a Windows pod are for, lowest first, and whether one of them does not tell.
+fn builds(subject: &Object<'_>, verdict: Verdict, world: &EvalContext<'_>) -> (Vec<Build>, bool) {
+    let Some(pod) = subject.pod().filter(|_| verdict == Verdict::Windows) else {
+        return (Vec::new(), false);
+    };
+    let images = Image::of_pod(pod, world.facts);
+    let build = |image: &Option<Image<'_>>| image.as_ref().and_then(|image| image.build);
+    let mut known: Vec<_> = (images.iter().filter_map(build))
+        .map(|(build, _)| build)
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    let is_unknown = |image| build(image).is_none();
+    (known, images.iter().any(is_unknown))
+}
+
+/// The fields that edits change, each once.
+fn paths(edits: &[Edit]) -> Vec<String> {
+    let mut paths: Vec<String> = edits.iter().map(|edit| edit.path().to_string()).collect();
+    paths.dedup();
+    paths
+}
+
+/// The `apiVersion` of stored objects of a kind, as lists leave it out.
+fn api_version(kind: Kind) -> String {
+    match kind.group() {
+        "" => "v1".to_owned(),
+        group => format!("{group}/v1"),
+    }
+}

@@ -1,0 +1,237 @@
+//! Objects go by, and the report says of them what it should, without keeping more than that.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::civil::date;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::node::NodeView;
+use crate::engine::policy_set::PolicySet;
+use crate::model::facts::Facts;
+use crate::model::policy::Policy;
+use crate::scan::context::EvalContext;
+use crate::scan::evaluate::{SkipReason, evaluate_stored};
+use crate::scan::result::OwnerOutcome;
+
+fn scan(objects: &[(Kind, Value)]) -> ScanReport {
+    let facts = Facts::new(36, date(2026, 6, 1));
+    let world = EvalContext {
+        facts: &facts,
+        policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
+        excluded: &[],
+        registered: None,
+    };
+    let nodes: BTreeMap<String, Arc<NodeView>> = BTreeMap::new();
+    let ground = PodContext {
+        world: &world,
+        nodes: Some(&nodes),
+        is_other: &|name| name == "lin",
+        knows_classes: true,
+    };
+    let mut scan = Scan::new(&ground, "2026-06-01T12:00:00Z".parse().unwrap());
+    for (kind, object) in objects {
+        scan.visit(*kind, &object.to_string());
+    }
+    scan.report(ReportHeader {
+        cluster: ScannedCluster::default(),
+        judged_as: Vec::new(),
+        nodes: Vec::new(),
+    })
+}
+
+fn meta(name: &str, owner: Option<(&str, &str, &str)>) -> Value {
+    let owners = owner.map(|(api_version, kind, name)| {
+        json!([{"apiVersion": api_version, "kind": kind, "name": name, "controller": true}])
+    });
+    json!({"name": name, "namespace": "shop", "uid": name, "ownerReferences": owners})
+}
+
+fn spec(more: Value) -> Value {
+    let mut spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "a", "image": "web:1"}],
+        "securityContext": {"runAsUser": 1000}});
+    if let (Value::Object(spec), Value::Object(more)) = (&mut spec, more) {
+        spec.extend(more);
+    }
+    spec
+}
+
+fn template(name: &str, owner: Option<(&str, &str, &str)>, replicas: u32) -> Value {
+    json!({"metadata": meta(name, owner), "spec": {"replicas": replicas, "template": {"spec": spec(json!({}))}}})
+}
+
+fn pod(name: &str, owner: Option<(&str, &str, &str)>, more: Value) -> Value {
+    json!({"metadata": meta(name, owner), "spec": spec(more), "status": {"phase": "Pending"}})
+}
+
+fn owners(report: &ScanReport) -> Vec<String> {
+    let names = report
+        .owners
+        .iter()
+        .map(|judged| format!("{} {}", judged.kind, judged.name));
+    names.collect()
+}
+
+#[test]
+fn what_a_known_controller_made_is_judged_at_its_owner_and_its_pods_are_named_by_it() {
+    let on_linux = || json!({"nodeName": "lin"});
+    let report = scan(&[
+        (Kind::Deployment, template("web", None, 2)),
+        (
+            Kind::ReplicaSet,
+            template("web-1", Some(("apps/v1", "Deployment", "web")), 2),
+        ),
+        (
+            Kind::ReplicaSet,
+            template("web-0", Some(("apps/v1", "Deployment", "web")), 0),
+        ),
+        (
+            Kind::Pod,
+            pod("web-1-a", Some(("apps/v1", "ReplicaSet", "web-1")), on_linux()),
+        ),
+        (
+            Kind::Pod,
+            pod("web-1-b", Some(("apps/v1", "ReplicaSet", "web-1")), json!({})),
+        ),
+    ]);
+    assert_eq!(owners(&report), ["Deployment web"]);
+    assert_eq!(report.owners[0].outcome, OwnerOutcome::Denied);
+    assert_eq!(
+        (
+            report.summary.objects,
+            report.summary.owners,
+            report.summary.denied
+        ),
+        (5, 1, 1)
+    );
+    let [pod] = report.pods.as_slice() else {
+        panic!("{:?}", report.pods)
+    };
+    assert_eq!(
+        (pod.name.as_str(), pod.owner.as_deref()),
+        ("web-1-a", Some("Deployment web"))
+    );
+    assert_eq!(report.summary.misplaced, 1);
+}
+
+#[test]
+fn of_an_owner_that_is_not_judged_one_pod_of_each_kind_is() {
+    let clone_set = Some(("apps.kruise.io/v1alpha1", "CloneSet", "web"));
+    let rollout = Some(("argoproj.io/v1alpha1", "Rollout", "web"));
+    let report = scan(&[
+        (Kind::ReplicaSet, template("web-old", rollout, 0)),
+        (Kind::ReplicaSet, template("web-new", rollout, 2)),
+        (Kind::ReplicaSet, template("web-next", rollout, 2)),
+        (Kind::Pod, pod("a", clone_set, json!({}))),
+        (Kind::Pod, pod("b", clone_set, json!({}))),
+        (
+            Kind::Pod,
+            pod(
+                "c",
+                clone_set,
+                json!({"containers": [{"name": "a", "image": "other:1"}]}),
+            ),
+        ),
+        (Kind::Pod, pod("alone", None, json!({}))),
+    ]);
+    assert_eq!(
+        owners(&report),
+        ["Pod a", "Pod alone", "Pod c", "ReplicaSet web-new"]
+    );
+    let owner = report.owners[3].owner.as_ref().unwrap();
+    assert_eq!((owner.kind.as_str(), owner.name.as_str()), ("Rollout", "web"));
+}
+
+#[test]
+fn several_workloads_of_one_operator_are_all_judged() {
+    let operator = Some(("example.com/v1", "Stack", "s"));
+    let report = scan(&[
+        (Kind::Deployment, template("a", operator, 1)),
+        (Kind::Deployment, template("b", operator, 1)),
+    ]);
+    assert_eq!(owners(&report), ["Deployment a", "Deployment b"]);
+}
+
+#[test]
+fn objects_that_cannot_be_read_are_counted_the_first_are_named_and_the_rest_is_judged() {
+    let broken = |n: usize| {
+        let mut pod = pod(&format!("p{n}"), None, json!({}));
+        pod["spec"]["containers"][0]["name"] = json!(7);
+        (Kind::Pod, pod)
+    };
+    let mut objects: Vec<(Kind, Value)> = (0..25).map(broken).collect();
+    objects.push((Kind::Deployment, template("web", None, 2)));
+    let report = scan(&objects);
+    assert_eq!(report.summary.unreadable, 25);
+    assert_eq!(owners(&report), ["Deployment web"]);
+    assert_eq!(report.gaps.len(), 21);
+    assert_eq!(report.gaps[0].what, "Pod shop/p0");
+    assert!(
+        report.gaps[0].why.contains("spec.containers[0].name"),
+        "{}",
+        report.gaps[0].why
+    );
+    assert_eq!(report.gaps[20].what, "5 more objects");
+}
+
+#[test]
+fn linux_objects_of_which_there_is_nothing_to_say_are_only_counted() {
+    let mut linux = template("lin", None, 2);
+    linux["spec"]["template"]["spec"] =
+        json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "a", "image": "a"}]});
+    let report = scan(&[(Kind::Deployment, linux)]);
+    assert_eq!(
+        (report.summary.owners, report.summary.windows, report.owners.len()),
+        (1, 0, 0)
+    );
+    assert!(report.namespaces.is_empty());
+}
+
+#[test]
+fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
+    let annotated = |mut object: Value, owner: Option<(&str, &str)>| {
+        object["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
+        if let Some((name, uid)) = owner {
+            object["metadata"]["ownerReferences"] =
+                json!([{"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": true}]);
+        }
+        object
+    };
+    let bound = |name: &str| pod(name, None, json!({"nodeName": "win-1"}));
+    let mut facts = Facts::new(36, date(2026, 6, 1));
+    facts.node_uids.insert("win-1".to_owned(), "u1".to_owned());
+    let world = EvalContext {
+        facts: &facts,
+        policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
+        excluded: &[],
+        registered: None,
+    };
+    let mirror = annotated(bound("mirror"), Some(("win-1", "u1")));
+    let looked = evaluate_stored(&world, Kind::Pod, &mirror.to_string()).unwrap();
+    assert!(
+        matches!(looked, Evaluated::Passed(SkipReason::Mirror)),
+        "{looked:?}"
+    );
+    for (kind, object) in [
+        (Kind::Pod, annotated(bound("none"), None)),
+        (Kind::Pod, annotated(bound("uid"), Some(("win-1", "u2")))),
+        (Kind::Pod, annotated(bound("other"), Some(("win-2", "u1")))),
+        (
+            Kind::Pod,
+            annotated(pod("unbound", None, json!({})), Some(("win-1", "u1"))),
+        ),
+        (Kind::Deployment, annotated(template("web", None, 1), None)),
+        (
+            Kind::Deployment,
+            annotated(template("web", None, 1), Some(("win-1", "u1"))),
+        ),
+    ] {
+        let looked = evaluate_stored(&world, kind, &object.to_string()).unwrap();
+        let Evaluated::Judged(judged) = looked else {
+            panic!("{object}: {looked:?}")
+        };
+        assert_eq!(judged.outcome, OwnerOutcome::Denied, "{object}");
+    }
+}

@@ -1,0 +1,83 @@
+//! The audit line: one event for every review, target `audit`; at debug where the review was plainly allowed.
+
+use std::fmt;
+
+use crate::admission::{AuditRecord, ReviewLabels};
+use crate::model::os::Verdict;
+
+/// Logs a review.
+pub fn log(record: &AuditRecord) {
+    let AuditRecord {
+        labels:
+            ReviewLabels {
+                r#type,
+                operation,
+                kind,
+                decision,
+                dry_run,
+            },
+        uid,
+        subresource,
+        namespace,
+        name,
+        user,
+        verdict,
+        rules,
+        annotations: _,
+        warned: _,
+        policy,
+    } = record;
+    // The one list of fields: a level is part of what is static in an event.
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                target: "audit",
+                decision = %decision,
+                "type" = %r#type,
+                verdict = verdict.map(Verdict::as_str).map(display),
+                operation = %operation,
+                kind = %kind,
+                subresource = Some(subresource.as_str()).filter(|it| !it.is_empty()),
+                namespace,
+                name,
+                user,
+                uid,
+                dry_run,
+                policy,
+                rules = %CommaJoined(rules),
+                evidence = record.annotation("evidence"),
+                "would-deny" = record.annotation("would-deny"),
+                "would-patch" = record.annotation("would-patch"),
+                removed = record.annotation("removed"),
+                withheld = record.annotation("withheld"),
+                exempted = record.annotation("exempted"),
+                "not-evaluated" = record.annotation("not-evaluated"),
+                "denied-by" = record.annotation("denied-by"),
+                owner = record.annotation("owner"),
+                "owner-trust" = record.annotation("owner-trust"),
+                "review"
+            )
+        };
+    }
+    if record.is_noteworthy() {
+        line!(info);
+    } else {
+        line!(debug);
+    }
+}
+
+/// How many findings a line names.
+const MOST_RULES: usize = 100;
+
+/// The first words, with commas between them.
+struct CommaJoined<'w>(&'w [&'static str]);
+
+impl fmt::Display for CommaJoined<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, word) in self.0.iter().take(MOST_RULES).enumerate() {
+            f.write_str(if index == 0 { "" } else { "," })?;
+            f.write_str(word)?;
+        }
+        Ok(())
+    }
+}

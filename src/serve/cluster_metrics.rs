@@ -1,0 +1,241 @@
+//! What the metrics say of the cluster: who leads, which Windows nodes there are, how the policies stand.
+
+use std::collections::BTreeMap;
+use std::hash::Hash;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::api::WindowsNodePolicyStatus;
+use crate::cluster::lease::Leadership;
+use crate::cluster::node::NodeView;
+use crate::cluster::policy_store::PolicyState;
+use crate::cluster::snapshot::Snapshot;
+use crate::controller::webhook_probe::ProbeResult;
+use crate::engine::policy_set::ExemptionState;
+use crate::model::build::{Build, RELEASES};
+use crate::model::node::NodeSigns as _;
+use crate::process::metrics::Metrics;
+use crate::registration;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ReleaseLabels {
+    release: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct LabelNameLabels {
+    label: &'static str,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct ConfigurationLabels {
+    r#type: &'static str,
+}
+
+/// The gauges; they show the last snapshot that they were given.
+#[derive(Clone, Debug)]
+pub struct ClusterMetrics {
+    leader: Gauge,
+    nodes: Family<ReleaseLabels, Gauge>,
+    policies: Family<StateLabels, Gauge>,
+    node_policies: Family<StateLabels, Gauge>,
+    drifted_nodes: Gauge,
+    excluded: Family<LabelNameLabels, Gauge>,
+    without_policy: Gauge,
+    exemptions: Family<StateLabels, Gauge>,
+    probe_success: Family<ConfigurationLabels, Gauge>,
+}
+
+impl ClusterMetrics {
+    /// All at zero.
+    pub fn new(metrics: &Metrics) -> Self {
+        let gauges = ClusterMetrics {
+            leader: Gauge::default(),
+            nodes: Family::default(),
+            policies: Family::default(),
+            node_policies: Family::default(),
+            drifted_nodes: Gauge::default(),
+            excluded: Family::default(),
+            without_policy: Gauge::default(),
+            exemptions: Family::default(),
+            probe_success: Family::default(),
+        };
+        metrics.register(|registry| {
+            registry.register(
+                "leader",
+                "Whether this replica writes to the cluster",
+                gauges.leader.clone(),
+            );
+            registry.register(
+                "windows_nodes",
+                "Windows nodes that are known, by release",
+                gauges.nodes.clone(),
+            );
+            registry.register(
+                "pod_policies",
+                "WindowsPodPolicy objects, by whether they apply as they are stored",
+                gauges.policies.clone(),
+            );
+            registry.register(
+                "node_policies",
+                "WindowsNodePolicy objects, by their condition Ready",
+                gauges.node_policies.clone(),
+            );
+            registry.register(
+                "node_policy_drifted_nodes",
+                "Nodes that are not as their WindowsNodePolicy wants them, by its status",
+                gauges.drifted_nodes.clone(),
+            );
+            registry.register(
+                "namespaces_excluded",
+                "Namespaces that a label excludes, so that the API server does not call Transom for them",
+                gauges.excluded.clone(),
+            );
+            registry.register(
+                "namespaces_without_policy",
+                "Namespaces that no WindowsPodPolicy selects, so that the built-in policy applies there, which denies nothing",
+                gauges.without_policy.clone(),
+            );
+            registry.register(
+                "exemptions",
+                "Exemptions of the policies that apply, by their state today",
+                gauges.exemptions.clone(),
+            );
+            registry.register(
+                "webhook_probe_success",
+                "Whether the last probe of the leader was answered by its own webhook",
+                gauges.probe_success.clone(),
+            );
+        });
+        gauges
+    }
+
+    /// Shows a snapshot.
+    pub fn show(&self, snapshot: &Snapshot) {
+        let release = |node: &NodeView| {
+            node.build()
+                .and_then(Build::release)
+                .map_or("other", |release| release.name)
+        };
+        let nodes = snapshot.view.nodes.values().filter(|node| node.is_windows());
+        let releases = RELEASES.iter().map(|release| release.name).chain(["other"]);
+        set(
+            &self.nodes,
+            |release| ReleaseLabels { release },
+            releases,
+            nodes.map(|node| release(node)),
+        );
+        let state = |outcome: &PolicyState| match outcome {
+            PolicyState::InForce(_) => "valid",
+            PolicyState::LastGood { .. } => "using_last_valid",
+            PolicyState::Skipped { .. } => "invalid",
+        };
+        let outcomes = snapshot.outcomes.values().map(state);
+        set(
+            &self.policies,
+            |state| StateLabels { state },
+            ["valid", "using_last_valid", "invalid"],
+            outcomes,
+        );
+        self.show_node_policies(snapshot);
+        let namespaces = snapshot.view.namespaces.iter();
+        let asked_by_name =
+            namespaces.filter(|(name, _)| !registration::is_left_out_by_name(name, &snapshot.excluded));
+        let labels = asked_by_name.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label));
+        set(
+            &self.excluded,
+            |label| LabelNameLabels { label },
+            registration::leaving_out(),
+            labels,
+        );
+        let without_policy = snapshot.namespaces_without_policy().count();
+        (self.without_policy).set(i64::try_from(without_policy).unwrap_or(i64::MAX));
+        let stored = snapshot.policies.stored().iter();
+        let exemptions = stored.flat_map(|stored| &stored.exemptions);
+        set(
+            &self.exemptions,
+            |state| StateLabels { state },
+            ExemptionState::ALL.map(ExemptionState::as_str),
+            exemptions.map(|dated| dated.state(snapshot.facts.today).as_str()),
+        );
+    }
+
+    /// By the status that the leader has written, so that every replica shows the same.
+    fn show_node_policies(&self, snapshot: &Snapshot) {
+        let statuses = || {
+            let policies = snapshot.view.node_policies.values();
+            policies.map(|policy| policy.status.as_ref())
+        };
+        let state = |status: Option<&WindowsNodePolicyStatus>| {
+            let ready = status.and_then(|status| status.conditions.iter().find(|it| it.type_ == "Ready"));
+            match ready.map(|ready| ready.status.as_str()) {
+                Some("True") => "ready",
+                Some("False") => "not_ready",
+                _ => "unknown",
+            }
+        };
+        set(
+            &self.node_policies,
+            |state| StateLabels { state },
+            ["ready", "not_ready", "unknown"],
+            statuses().map(state),
+        );
+        self.drifted_nodes.set(
+            statuses()
+                .flatten()
+                .map(|status| i64::from(status.drifted_node_count))
+                .sum(),
+        );
+    }
+
+    /// Shows whether calls of the API server arrive; nothing where that is not known.
+    pub fn show_arrival(&self, arrival: Option<&ProbeResult>) {
+        let (mutating, validating) = match arrival {
+            Some(ProbeResult::Arrives) => (true, true),
+            Some(ProbeResult::Lost {
+                mutating, validating, ..
+            }) => (*mutating, *validating),
+            Some(ProbeResult::Unknown(_)) | None => return self.probe_success.clear(),
+        };
+        for (r#type, arrives) in [("mutating", mutating), ("validating", validating)] {
+            self.probe_success
+                .get_or_create(&ConfigurationLabels { r#type })
+                .set(i64::from(arrives));
+        }
+    }
+
+    /// Shows whether this replica leads, for as long as the lease is renewed.
+    pub async fn follow(self, mut leadership: Leadership) {
+        /// A leadership that is not renewed ends without a word.
+        const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
+        loop {
+            self.leader.set(i64::from(leadership.holds()));
+            if matches!(tokio::time::timeout(LOOK, leadership.changed()).await, Ok(Err(_))) {
+                return;
+            }
+        }
+    }
+}
+
+/// Sets each gauge of a family to how often its word comes, those of words that do not come to zero.
+fn set<L: Clone + Eq + Hash>(
+    family: &Family<L, Gauge>,
+    labels: impl Fn(&'static str) -> L,
+    all: impl IntoIterator<Item = &'static str>,
+    words: impl Iterator<Item = &'static str>,
+) {
+    let mut counts: BTreeMap<&'static str, i64> = all.into_iter().map(|word| (word, 0)).collect();
+    for word in words {
+        *counts.entry(word).or_default() += 1;
+    }
+    for (word, count) in counts {
+        family.get_or_create(&labels(word)).set(count);
+    }
+}

@@ -1,0 +1,840 @@
+//! Who holds how much of what is in flight, who waits for room, and who is refused when others need it.
+//!
+//! Memory has two parts. The first 64 KiB of each body and all answers count against one; bodies that are longer
+//! count whole against the other, where they wait their turn. So small reviews never wait for large ones.
+//!
+//! A request that keeps Transom waiting, because its body stops or comes too slowly or its answer is not read, is refused as
+//! soon as others need its room. A review that waits for Transom is refused only if its network holds more than the one that needs
+//! the room, and only after that one has waited for half of its time.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, interval, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::limits::{Limits, RejectReason, WAITING_SHARE};
+use super::peer::Peer;
+
+/// What a request weighs at least, in bytes: a single byte of a body keeps the buffer that it came in.
+const LEAST: usize = 16 << 10;
+
+/// Requests that may be open for each review that may be in flight: bodies on their way, and answers.
+const OPEN_FOR_EACH_REVIEW: usize = 4;
+
+/// How long a client may send nothing, or not read its answer, before its request makes room for others.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How fast a body has to come, in bytes per second, so that it does not make room for others after [`PATIENCE`]. Between
+/// two machines it comes at ten times this rate, on a busy one at twice.
+const LEAST_RATE: u64 = 16 << 20;
+
+/// How often a request that waits looks for room.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// How often a request that waits for room refuses others.
+const REFUSE_AGAIN: Duration = Duration::from_millis(50);
+
+/// What is in flight in one server; a clone is the same one.
+#[derive(Clone, Debug)]
+pub(super) struct InflightLimiter {
+    table: Arc<Mutex<InflightTable>>,
+    /// Bytes of bodies longer than [`FIRST`]: first come, first served.
+    large: Arc<Semaphore>,
+    /// Reviews in flight.
+    reviews: Arc<Semaphore>,
+    /// Bodies that wait for room. What a client sends meanwhile is not counted, so they are bounded.
+    waiting: Arc<Semaphore>,
+}
+
+/// One request's share, given back on drop.
+#[derive(Debug)]
+pub(super) struct InflightPermit {
+    shares: InflightLimiter,
+    number: u64,
+    /// When waiting for room ends.
+    until: Instant,
+}
+
+impl InflightLimiter {
+    /// Nothing in flight yet. It counts in `gauges`; no other code may write these.
+    pub(super) fn new(limits: &Limits, gauges: InflightGauges) -> Self {
+        let small = limits.small_bytes();
+        let table = InflightTable {
+            open: HashMap::new(),
+            next: 0,
+            reviews: 0,
+            small: 0,
+            large: 0,
+            max_open: limits.max_concurrent.saturating_mul(OPEN_FOR_EACH_REVIEW),
+            max_reviews: limits.max_concurrent,
+            max_small: small,
+            gauges,
+        };
+        let permits = |number: usize| Arc::new(Semaphore::new(number.min(Semaphore::MAX_PERMITS)));
+        Self {
+            table: Arc::new(Mutex::new(table)),
+            large: permits(limits.max_bytes_in_flight.saturating_sub(small)),
+            reviews: permits(limits.max_concurrent),
+            waiting: permits(limits.max_concurrent.div_ceil(WAITING_SHARE)),
+        }
+    }
+
+    /// A share for a request whose head is there, and which may wait for room until a time.
+    pub(super) fn open(&self, client: &Peer, until: Instant) -> Result<InflightPermit, RejectReason> {
+        let mut table = self.lock();
+        let now = Instant::now();
+        if table.open.len() >= table.max_open {
+            let first = table.first_refused(client, now, |request| request.awaits_client.is_some());
+            table.refuse(first.ok_or(RejectReason::Open)?);
+        }
+        Ok(self.take(&mut table, client, now, until))
+    }
+
+    /// The same, where there is room without refusing another: what is thrown away displaces no review.
+    pub(super) fn open_if_free(&self, client: &Peer) -> Option<InflightPermit> {
+        let mut table = self.lock();
+        let now = Instant::now();
+        let is_free = table.open.len() < table.max_open;
+        is_free.then(|| self.take(&mut table, client, now, now))
+    }
+
+    fn take(&self, table: &mut InflightTable, client: &Peer, now: Instant, until: Instant) -> InflightPermit {
+        table.next += 1;
+        let number = table.next;
+        let request = InflightRequest {
+            client: client.clone(),
+            since: now,
+            awaits_client: Some(ClientWait::from(now)),
+            small: 0,
+            large: None,
+            review: None,
+            is_reviewing: false,
+            end: CancelTarget::Unheard,
+        };
+        table.open.insert(number, request);
+        table.update_gauges();
+        InflightPermit {
+            shares: self.clone(),
+            number,
+            until,
+        }
+    }
+
+    /// Whether half of the reviews that may be in flight are.
+    pub(super) fn is_half_full(&self) -> bool {
+        let table = self.lock();
+        table.reviews * 2 >= table.max_reviews
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InflightTable> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl InflightPermit {
+    /// When waiting for room ends.
+    pub(super) fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// Takes what is missing to so many bytes, as soon as there is room: for the first bytes of a body, and for an answer.
+    pub(super) async fn grow_to(&self, bytes: usize) -> Result<(), RejectReason> {
+        let mut refuses_from = Instant::now();
+        let mut place = None;
+        loop {
+            let now = Instant::now();
+            let refuses = now >= refuses_from;
+            match self.lock().grow(self.number, bytes, self.asking(now), refuses) {
+                Err(RejectReason::Bytes) if now < self.until => {}
+                ended => return ended,
+            }
+            if refuses {
+                refuses_from = now + REFUSE_AGAIN;
+            }
+            if place.is_none() {
+                place = Some(self.place()?);
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Takes room for a whole body of so many bytes, as soon as there is room; what its first bytes took is given back.
+    pub(super) async fn take_whole(&self, bytes: usize) -> Result<(), RejectReason> {
+        let permits = u32::try_from(bytes).map_err(|_| RejectReason::Bytes)?;
+        if let Ok(permit) = Arc::clone(&self.shares.large).try_acquire_many_owned(permits) {
+            return self.lock().take_whole(self.number, bytes, permit);
+        }
+        let _place = self.place()?;
+        self.lock().waits_for_us(self.number)?;
+        let taken = Arc::clone(&self.shares.large).acquire_many_owned(permits);
+        let mut taken = std::pin::pin!(timeout_at(self.until, taken));
+        let mut rounds = interval(REFUSE_AGAIN);
+        loop {
+            tokio::select! {
+                biased;
+                taken = &mut taken => {
+                    // The semaphore is never closed.
+                    let permit = taken.ok().and_then(Result::ok).ok_or(RejectReason::Bytes)?;
+                    return self.lock().take_whole(self.number, bytes, permit);
+                }
+                now = rounds.tick() => {
+                    let missing = bytes.saturating_sub(self.shares.large.available_permits());
+                    self.lock().refuse_large(self.number, missing, self.asking(now));
+                }
+            }
+        }
+    }
+
+    /// So many bytes of the body have come.
+    pub(super) fn received(&self, bytes: usize) {
+        let mut table = self.lock();
+        let request = table.open.get_mut(&self.number);
+        if let Some(awaited) = request.and_then(|request| request.awaits_client.as_mut()) {
+            awaited.last = Instant::now();
+            awaited.received = bytes;
+        }
+    }
+
+    /// Gives back what a body took of which only the head is kept.
+    pub(super) async fn keep_head(&self, bytes: usize) -> Result<(), RejectReason> {
+        self.lock().give_back(self.number)?;
+        self.grow_to(bytes).await
+    }
+
+    /// The body is complete: the request is a review in flight, as soon as there is room for one more.
+    pub(super) async fn complete(&self) -> Result<(), RejectReason> {
+        self.lock().waits_for_us(self.number)?;
+        let permit = Arc::clone(&self.shares.reviews).acquire_owned();
+        let permit = timeout_at(self.until, permit).await;
+        // The semaphore is never closed.
+        let permit = permit.ok().and_then(Result::ok).ok_or(RejectReason::Requests)?;
+        self.lock().complete(self.number, permit)
+    }
+
+    /// A review that is being judged is not refused any more; false where it was refused already.
+    pub(super) fn set_reviewing(&self, is_reviewing: bool) -> bool {
+        match self.lock().open.get_mut(&self.number) {
+            Some(open) => {
+                open.is_reviewing = is_reviewing;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The review is answered with so many bytes, which count until the client has taken them. When they have to go,
+    /// their connection goes.
+    pub(super) async fn answer(&self, bytes: usize) -> Result<(), RejectReason> {
+        self.lock().answer(self.number)?;
+        self.grow_to(bytes).await
+    }
+
+    /// Ends when the request is refused, because others need its room.
+    pub(super) async fn refused(&self) {
+        let heard = match self.lock().open.get_mut(&self.number) {
+            Some(open) => open.subscribe(),
+            None => return,
+        };
+        heard.cancelled().await;
+    }
+
+    /// A place among the bodies that wait for room.
+    fn place(&self) -> Result<SemaphorePermit<'_>, RejectReason> {
+        self.shares.waiting.try_acquire().map_err(|_| RejectReason::Open)
+    }
+
+    fn asking(&self, now: Instant) -> PermitRequest {
+        PermitRequest {
+            now,
+            until: self.until,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InflightTable> {
+        self.shares.lock()
+    }
+}
+
+impl Drop for InflightPermit {
+    fn drop(&mut self) {
+        self.lock().remove(self.number);
+    }
+}
+
+/// When a request asks for room, and until when it may wait.
+#[derive(Clone, Copy)]
+struct PermitRequest {
+    now: Instant,
+    until: Instant,
+}
+
+/// Where shares are shown.
+#[derive(Clone, Default, Debug)]
+pub(super) struct InflightGauges {
+    pub(super) open: Gauge,
+    pub(super) reviews: Gauge,
+    pub(super) bytes: Gauge,
+}
+
+#[derive(Debug)]
+struct InflightTable {
+    open: HashMap<u64, InflightRequest>,
+    next: u64,
+    reviews: usize,
+    /// Bytes of first pieces and of answers.
+    small: usize,
+    /// Bytes of bodies that count whole.
+    large: usize,
+    max_open: usize,
+    max_reviews: usize,
+    max_small: usize,
+    gauges: InflightGauges,
+}
+
+/// A request from its head to the last byte of its answer.
+#[derive(Debug)]
+struct InflightRequest {
+    client: Peer,
+    since: Instant,
+    /// Transom waits for the client: for the rest of the body, or until the answer is read.
+    awaits_client: Option<ClientWait>,
+    small: usize,
+    large: Option<(usize, OwnedSemaphorePermit)>,
+    /// It is one of the reviews in flight.
+    review: Option<OwnedSemaphorePermit>,
+    is_reviewing: bool,
+    end: CancelTarget,
+}
+
+/// Since when Transom waits for a client, and what has come since.
+#[derive(Clone, Copy, Debug)]
+struct ClientWait {
+    since: Instant,
+    last: Instant,
+    received: usize,
+}
+
+impl ClientWait {
+    fn from(now: Instant) -> Self {
+        ClientWait {
+            since: now,
+            last: now,
+            received: 0,
+        }
+    }
+
+    /// Whether the client keeps Transom waiting.
+    fn is_overdue(&self, now: Instant) -> bool {
+        let received = u64::try_from(self.received).unwrap_or(u64::MAX);
+        let granted = Duration::from_micros(received.saturating_mul(1_000_000) / LEAST_RATE);
+        now.saturating_duration_since(self.last) >= PATIENCE
+            || now.saturating_duration_since(self.since) >= PATIENCE + granted
+    }
+}
+
+/// What ends with a request that is refused.
+#[derive(Debug)]
+enum CancelTarget {
+    /// Nothing waits for that: it is told when it asks for more. Most requests come and go like this.
+    Unheard,
+    /// What waits for that.
+    Heard(CancellationToken),
+    /// Its connection: it is answered, and the answer is not taken.
+    Connection,
+}
+
+impl InflightTable {
+    fn get(&mut self, number: u64) -> Result<&mut InflightRequest, RejectReason> {
+        self.open.get_mut(&number).ok_or(RejectReason::Share)
+    }
+
+    /// From now on the request waits for Transom, and not Transom for its client.
+    fn waits_for_us(&mut self, number: u64) -> Result<(), RejectReason> {
+        self.get(number)?.awaits_client = None;
+        Ok(())
+    }
+
+    fn grow(
+        &mut self,
+        number: u64,
+        to: usize,
+        asking: PermitRequest,
+        refuses: bool,
+    ) -> Result<(), RejectReason> {
+        let more = to.saturating_sub(self.get(number)?.small);
+        while self.small.saturating_add(more) > self.max_small {
+            let first = if refuses {
+                self.first_for(number, more, asking, |request| request.small > 0)
+            } else {
+                None
+            };
+            let Some(first) = first else {
+                self.waits_for_us(number)?;
+                return Err(RejectReason::Bytes);
+            };
+            self.refuse(first);
+        }
+        let request = self.get(number)?;
+        request.small += more;
+        request.awaits_client.get_or_insert(ClientWait::from(asking.now));
+        self.small += more;
+        self.update_gauges();
+        Ok(())
+    }
+
+    /// Refuses others until so many bytes of bodies that count whole are given back, or none gives way.
+    fn refuse_large(&mut self, number: u64, missing: usize, asking: PermitRequest) {
+        let mut freed = 0;
+        while freed < missing {
+            let Some(first) = self.first_for(number, missing, asking, |request| request.large.is_some())
+            else {
+                return;
+            };
+            freed += self.open.get(&first).map_or(0, InflightRequest::bytes);
+            self.refuse(first);
+        }
+    }
+
+    fn take_whole(
+        &mut self,
+        number: u64,
+        bytes: usize,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<(), RejectReason> {
+        self.give_back(number)?;
+        let request = self.get(number)?;
+        request.large = Some((bytes, permit));
+        request.awaits_client = Some(ClientWait::from(Instant::now()));
+        self.large += bytes;
+        self.update_gauges();
+        Ok(())
+    }
+
+    fn complete(&mut self, number: u64, permit: OwnedSemaphorePermit) -> Result<(), RejectReason> {
+        self.get(number)?.review = Some(permit);
+        self.reviews += 1;
+        self.update_gauges();
+        Ok(())
+    }
+
+    fn answer(&mut self, number: u64) -> Result<(), RejectReason> {
+        self.give_back(number)?;
+        let request = self.get(number)?;
+        request.since = Instant::now();
+        request.is_reviewing = false;
+        request.end = CancelTarget::Connection;
+        let was_review = request.review.take().is_some();
+        self.reviews -= usize::from(was_review);
+        self.update_gauges();
+        Ok(())
+    }
+
+    /// Gives back every byte of a request.
+    fn give_back(&mut self, number: u64) -> Result<(), RejectReason> {
+        let request = self.get(number)?;
+        let small = std::mem::take(&mut request.small);
+        let large = request.large.take().map_or(0, |(bytes, _)| bytes);
+        self.small -= small;
+        self.large -= large;
+        Ok(())
+    }
+
+    fn refuse(&mut self, number: u64) {
+        let Some(request) = self.remove(number) else {
+            return;
+        };
+        match request.end {
+            CancelTarget::Unheard => {}
+            CancelTarget::Heard(token) => token.cancel(),
+            CancelTarget::Connection => request.client.gone.cancel(),
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<InflightRequest> {
+        let request = self.open.remove(&number)?;
+        self.small -= request.small;
+        self.large -= request.large.as_ref().map_or(0, |(bytes, _)| *bytes);
+        self.reviews -= usize::from(request.review.is_some());
+        self.update_gauges();
+        Some(request)
+    }
+
+    /// The request that is refused first for one that needs more bytes.
+    fn first_for(
+        &self,
+        number: u64,
+        more: usize,
+        asking: PermitRequest,
+        holds: impl Fn(&InflightRequest) -> bool,
+    ) -> Option<u64> {
+        let asker = self.open.get(&number)?;
+        let PermitRequest { now, until } = asking;
+        let is_urgent = now >= asker.since + until.saturating_duration_since(asker.since) / 2;
+        let mut held: HashMap<IpAddr, usize> = HashMap::new();
+        for request in self.open.values().filter(|_| is_urgent) {
+            *held.entry(request.client.network).or_default() += request.bytes();
+        }
+        let of = |client: &Peer| held.get(&client.network).copied().unwrap_or_default();
+        let wants = of(&asker.client).saturating_add(more);
+        self.first_refused(&asker.client, now, |request| {
+            let is_stranger = asker.client.is_known() && !request.client.is_known();
+            holds(request)
+                && (is_stranger || request.keeps_waiting(now) || (is_urgent && of(&request.client) > wants))
+        })
+    }
+
+    /// The request that is refused first of those that give way: of clients that showed no certificate before those that
+    /// did, of the network that has held most for longest, of its connection of which that is true, the one of which that
+    /// is true. None of the asker's own connection: what came first is nearer to its end. None of a client that showed
+    /// its certificate, for one that did not.
+    fn first_refused(
+        &self,
+        asker: &Peer,
+        now: Instant,
+        gives_way: impl Fn(&InflightRequest) -> bool,
+    ) -> Option<u64> {
+        let mut networks: HashMap<IpAddr, u128> = HashMap::new();
+        let mut connections: HashMap<u64, u128> = HashMap::new();
+        let waiting = || self.open.iter().filter(|(_, request)| !request.is_reviewing);
+        for (_, request) in waiting() {
+            let burden = request.burden(now);
+            *networks.entry(request.client.network).or_default() += burden;
+            *connections.entry(request.client.connection).or_default() += burden;
+        }
+        let rank = |(number, request): &(&u64, &InflightRequest)| {
+            let (network, connection) = (
+                networks.get(&request.client.network).copied(),
+                connections.get(&request.client.connection).copied(),
+            );
+            let is_unknown = !request.client.is_known();
+            (is_unknown, network, connection, request.burden(now), **number)
+        };
+        let may_go = |(_, request): &(&u64, &InflightRequest)| {
+            request.client.connection != asker.connection
+                && (asker.is_known() || !request.client.is_known())
+                && gives_way(request)
+        };
+        waiting()
+            .filter(may_go)
+            .max_by_key(rank)
+            .map(|(number, _)| *number)
+    }
+
+    fn update_gauges(&self) {
+        self.gauges.open.set(signed(self.open.len()));
+        self.gauges.reviews.set(signed(self.reviews));
+        self.gauges.bytes.set(signed(self.small + self.large));
+    }
+}
+
+impl InflightRequest {
+    /// A token that is cancelled when the request is refused.
+    fn subscribe(&mut self) -> CancellationToken {
+        match &self.end {
+            CancelTarget::Heard(token) => token.clone(),
+            CancelTarget::Connection => self.client.gone.clone(),
+            CancelTarget::Unheard => {
+                let token = CancellationToken::new();
+                self.end = CancelTarget::Heard(token.clone());
+                token
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.small + self.large.as_ref().map_or(0, |(bytes, _)| *bytes)
+    }
+
+    /// Whether its client keeps Transom waiting.
+    fn keeps_waiting(&self, now: Instant) -> bool {
+        (self.awaits_client).is_some_and(|awaited| awaited.is_overdue(now))
+    }
+
+    /// What it holds, times how long it has.
+    fn burden(&self, now: Instant) -> u128 {
+        let held = now.saturating_duration_since(self.since).as_micros() + 1;
+        u128::try_from(self.bytes().max(LEAST))
+            .unwrap_or(u128::MAX)
+            .saturating_mul(held)
+    }
+}
+
+/// Gauges are signed; nothing that fits into memory is too big for them.
+fn signed(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::super::limits::{FIRST, LEAST_IN_FLIGHT, MAX_BODY};
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Room for 4 MiB of first bytes and answers, and 20 MiB of whole bodies.
+    fn shares(reviews: usize) -> InflightLimiter {
+        let limits = Limits {
+            max_concurrent: reviews,
+            max_bytes_in_flight: LEAST_IN_FLIGHT,
+            ..Limits::default()
+        };
+        InflightLimiter::new(&limits, InflightGauges::default())
+    }
+
+    fn client(connection: u64, network: u8) -> Peer {
+        Peer::new(connection, [10, 0, 0, network].into())
+    }
+
+    /// A share that may wait for a second.
+    fn open(shares: &InflightLimiter, client: &Peer) -> InflightPermit {
+        shares
+            .open(client, Instant::now() + Duration::from_secs(1))
+            .unwrap()
+    }
+
+    /// A share that may not wait.
+    fn hasty(shares: &InflightLimiter, client: &Peer) -> InflightPermit {
+        shares.open(client, Instant::now()).unwrap()
+    }
+
+    async fn whole(shares: &InflightLimiter, client: &Peer, bytes: usize) -> InflightPermit {
+        let share = open(shares, client);
+        share.take_whole(bytes).await.unwrap();
+        share
+    }
+
+    fn is_refused(share: &InflightPermit) -> bool {
+        !share.lock().open.contains_key(&share.number)
+    }
+
+    fn in_flight(shares: &InflightLimiter) -> (usize, usize, usize) {
+        let table = shares.lock();
+        (table.open.len(), table.reviews, table.small + table.large)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_dropped_is_given_back() {
+        let shares = shares(1);
+        let one = client(1, 1);
+        let first = open(&shares, &one);
+        first.grow_to(60).await.unwrap();
+        first.complete().await.unwrap();
+        let second = hasty(&shares, &one);
+        assert_eq!(second.grow_to(4 * MIB).await, Err(RejectReason::Bytes));
+        second.grow_to(40).await.unwrap();
+        assert_eq!(second.complete().await, Err(RejectReason::Requests));
+        assert_eq!(in_flight(&shares), (2, 1, 100));
+        second.take_whole(MAX_BODY).await.unwrap();
+        assert_eq!(in_flight(&shares), (2, 1, 60 + MAX_BODY));
+        drop((first, second));
+        assert_eq!(in_flight(&shares), (0, 0, 0));
+        assert_eq!(shares.large.available_permits(), MAX_BODY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_grows_past_the_bound_keeps_what_it_had() {
+        let shares = shares(1);
+        let share = hasty(&shares, &client(1, 1));
+        share.grow_to(80).await.unwrap();
+        share.grow_to(50).await.unwrap();
+        assert_eq!(share.grow_to(5 * MIB).await, Err(RejectReason::Bytes));
+        assert_eq!(in_flight(&shares), (1, 0, 80));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_whole_body_waits_for_room_and_is_served_in_its_turn() {
+        let shares = shares(9);
+        let one = client(1, 1);
+        let first = whole(&shares, &one, MAX_BODY).await;
+        first.complete().await.unwrap();
+        let (second, third) = (open(&shares, &one), open(&shares, &one));
+        let release = async {
+            sleep(Duration::from_millis(700)).await;
+            drop(first);
+        };
+        let (second, third, ()) = tokio::join!(second.take_whole(MAX_BODY), third.take_whole(MIB), release);
+        assert_eq!(
+            (second, third),
+            (Ok(()), Err(RejectReason::Bytes)),
+            "first come, first served"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_body_does_not_wait_for_whole_ones() {
+        let shares = shares(9);
+        let one = client(1, 1);
+        let _large = whole(&shares, &one, MAX_BODY).await;
+        let waiting = open(&shares, &one);
+        let began = Instant::now();
+        let small = async {
+            hasty(&shares, &one).grow_to(FIRST).await.unwrap();
+            assert_eq!(began.elapsed(), Duration::ZERO);
+        };
+        let (waited, ()) = tokio::join!(waiting.take_whole(MIB), small);
+        assert_eq!(waited, Err(RejectReason::Bytes));
+        assert_eq!(began.elapsed(), Duration::from_secs(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bodies_that_wait_for_room_are_bounded() {
+        let shares = shares(WAITING_SHARE);
+        let one = client(1, 1);
+        let _large = whole(&shares, &one, MAX_BODY).await;
+        let (first, second) = (open(&shares, &one), open(&shares, &one));
+        let waited = tokio::join!(first.take_whole(MIB), second.take_whole(MIB));
+        assert_eq!(waited, (Err(RejectReason::Bytes), Err(RejectReason::Open)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_review_too_many_waits_for_a_place() {
+        let shares = shares(1);
+        let one = client(1, 1);
+        let first = open(&shares, &one);
+        first.complete().await.unwrap();
+        let second = open(&shares, &one);
+        let release = async {
+            sleep(Duration::from_millis(900)).await;
+            drop(first);
+        };
+        let (second, ()) = tokio::join!(second.complete(), release);
+        assert_eq!(second, Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_keeps_transom_waiting_gives_way_to_another_connection() {
+        let shares = shares(9);
+        let (one, two) = (client(1, 1), client(2, 1));
+        let hoard = whole(&shares, &one, MAX_BODY).await;
+        advance(PATIENCE).await;
+        let own = hasty(&shares, &one);
+        assert_eq!(
+            own.take_whole(MIB).await,
+            Err(RejectReason::Bytes),
+            "none of its own connection gives way"
+        );
+        whole(&shares, &two, MAX_BODY).await;
+        assert!(is_refused(&hoard));
+        assert_eq!(hoard.complete().await, Err(RejectReason::Share));
+        assert_eq!(hoard.grow_to(15).await, Err(RejectReason::Share));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_fast_enough_gives_way_to_none_until_it_stops() {
+        let shares = shares(9);
+        let (one, two) = (client(1, 1), client(2, 1));
+        let coming = whole(&shares, &one, MAX_BODY).await;
+        for mebibytes in 1..=10 {
+            advance(Duration::from_millis(70)).await;
+            coming.received(mebibytes << 20);
+        }
+        let hasty = hasty(&shares, &two);
+        assert_eq!(hasty.take_whole(MIB).await, Err(RejectReason::Bytes));
+        advance(PATIENCE).await;
+        whole(&shares, &two, MIB).await;
+        assert!(is_refused(&coming));
+
+        let trickle = whole(&shares, &one, MAX_BODY).await;
+        for bytes in 1..=3 {
+            advance(Duration::from_millis(100)).await;
+            trickle.received(bytes);
+        }
+        whole(&shares, &two, MIB).await;
+        assert!(is_refused(&trickle));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_review_that_waits_for_transom_gives_way_to_none_of_its_network() {
+        let shares = shares(9);
+        let waiting = whole(&shares, &client(1, 1), MAX_BODY).await;
+        waiting.complete().await.unwrap();
+        let other = open(&shares, &client(2, 1));
+        assert_eq!(other.take_whole(MIB).await, Err(RejectReason::Bytes));
+        assert!(!is_refused(&waiting));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_network_that_holds_most_gives_way_to_one_that_has_waited() {
+        let shares = shares(9);
+        let mut connections = Vec::new();
+        for connection in [1, 2, 3] {
+            let share = whole(&shares, &client(connection, 1), 4 * MIB).await;
+            share.complete().await.unwrap();
+            connections.push(share);
+        }
+        advance(Duration::from_millis(1)).await;
+        let large = whole(&shares, &client(4, 2), 8 * MIB).await;
+        large.complete().await.unwrap();
+        let began = Instant::now();
+        let newcomer = open(&shares, &client(5, 3));
+        newcomer.take_whole(7 * MIB).await.unwrap();
+        assert!(
+            began.elapsed() >= Duration::from_millis(500),
+            "{:?}",
+            began.elapsed()
+        );
+        assert_eq!(connections.iter().filter(|share| is_refused(share)).count(), 2);
+        assert!(!is_refused(&large));
+        assert_eq!(in_flight(&shares).2, 19 * MIB);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_being_judged_is_not_refused_and_its_answer_takes_its_connection_along() {
+        let shares = shares(9);
+        let (one, two) = (client(1, 1), client(2, 2));
+        let judged = whole(&shares, &one, MAX_BODY).await;
+        judged.complete().await.unwrap();
+        assert!(judged.set_reviewing(true));
+        let waiting = open(&shares, &two);
+        assert_eq!(waiting.take_whole(MIB).await, Err(RejectReason::Bytes));
+
+        judged.answer(4 * MIB).await.unwrap();
+        assert_eq!(in_flight(&shares), (2, 0, 4 * MIB));
+        let next = open(&shares, &two);
+        next.grow_to(MIB).await.unwrap();
+        assert!(one.gone.is_cancelled() && !two.gone.is_cancelled());
+        assert!(!judged.set_reviewing(true));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_showed_its_certificate_is_refused_after_all_that_did_not() {
+        let shares = shares(9);
+        let (server, stranger) = (client(1, 1), client(2, 2));
+        server.introduce();
+        let review = whole(&shares, &server, 12 * MIB).await;
+        advance(PATIENCE).await;
+        let other = hasty(&shares, &stranger);
+        let displaced = other.take_whole(10 * MIB).await;
+        assert_eq!(
+            displaced,
+            Err(RejectReason::Bytes),
+            "it displaces none that is known"
+        );
+        other.take_whole(8 * MIB).await.unwrap();
+        let _more = whole(&shares, &Peer::clone(&server), 4 * MIB).await;
+        assert!(is_refused(&other) && !is_refused(&review));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn open_requests_are_bounded_and_the_hoard_makes_room() {
+        let shares = shares(1);
+        let hoard: Vec<_> = (0..4).map(|_| open(&shares, &client(1, 1))).collect();
+        let until = Instant::now();
+        assert_eq!(shares.open(&client(1, 1), until).unwrap_err(), RejectReason::Open);
+        let newcomer = open(&shares, &client(2, 1));
+        assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
+        newcomer.complete().await.unwrap();
+        // The rest of the body that was refused is read only where there is room for that.
+        assert!(shares.open_if_free(&client(1, 1)).is_none());
+        assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
+        drop(newcomer);
+        assert!(shares.open_if_free(&client(1, 1)).is_some());
+    }
+}
