@@ -150,7 +150,7 @@ async fn background(
     };
     while !reported() {
         if began.elapsed() > Duration::from_secs(60) {
-            println!("no report of a new pod within a minute (are the CRDs of reports there?)");
+            println!("no report on a new pod within a minute (are the CRDs of reports installed?)");
             return Ok(());
         }
         sleep(Duration::from_millis(100)).await;
@@ -173,7 +173,7 @@ fn requests(cluster: &ControlPlane) -> anyhow::Result<u64> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts
     let total = counts.sum::<f64>() as u64;
     if total == 0 {
-        bail!("the API server counts no requests");
+        bail!("the API server reports no request count");
     }
     Ok(total)
 }

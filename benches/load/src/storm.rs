@@ -81,7 +81,7 @@ async fn settle(pid: u32) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-    bail!("Transom is busy for ten minutes")
+    bail!("Transom has been busy for ten minutes")
 }
 
 async fn patch(client: Client, label: &'static str) {
@@ -94,7 +94,7 @@ async fn patch(client: Client, label: &'static str) {
             .patch(&name(0), &PatchParams::default(), &Patch::Merge(patch))
             .await
         {
-            println!("a patch is refused: {error}");
+            println!("the API server rejects a patch: {error}");
         }
     }
 }
@@ -152,7 +152,7 @@ pub fn start(transom: &Path, cluster: &ControlPlane, more: &[&str]) -> anyhow::R
     for policy in policies {
         let applied = || cluster.kubectl_with(&["apply", "-f", "-"], &policy).ok;
         if !wait(Duration::from_secs(30), applied) {
-            bail!("the API server does not take {policy}");
+            bail!("the API server rejects {policy}");
         }
     }
     let [port, health] = free_ports();
@@ -182,7 +182,7 @@ pub fn start(transom: &Path, cluster: &ControlPlane, more: &[&str]) -> anyhow::R
         printed.ok && pem.is_ok_and(|pem| !pem.is_empty() && std::fs::write(&ca, pem).is_ok())
     };
     if !wait(Duration::from_secs(60), has_ca) {
-        bail!("Transom makes no certificate: {}", cluster.end_of_log("transom"));
+        bail!("Transom issues no certificate: {}", cluster.end_of_log("transom"));
     }
     Target::new(([127, 0, 0, 1], port).into(), &ca, "/validate")
 }
