@@ -11,7 +11,7 @@ use crate::registration::configuration_name;
 struct Engine {
     who: &'static str,
     clash: &'static str,
-    /// Empty if there is no conflict.
+    /// Empty if nothing must be resolved.
     ends: &'static str,
     /// API groups that it serves.
     groups: &'static [&'static str],
