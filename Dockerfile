@@ -1,17 +1,17 @@
 # syntax=docker/dockerfile:1
-# The image of Transom: one static binary, nothing else. docs/how-to/release.md says how it is built, signed and checked.
+# The image of Transom: one static binary, and licence texts. docs/how-to/release.md explains how to build, sign and verify it.
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) \
 #     --build-arg REVISION=$(git rev-parse HEAD) --build-arg VERSION=0.1.0 --output type=image,rewrite-timestamp=true -t … .
 
-# The builder runs on the machine's own platform and compiles for the other: emulating a compiler takes an hour.
+# The builder runs on the machine's own platform and cross-compiles, because an emulated compiler takes an hour.
 FROM --platform=$BUILDPLATFORM rust:1.89-alpine AS build
 ARG TARGETARCH
 ARG REVISION=unknown
 ARG SOURCE_DATE_EPOCH=0
-# ring compiles C and assembly, mimalloc C: clang does so for every target, and lld links what it made.
+# ring compiles C and assembly, mimalloc compiles C. clang compiles both for every target, and lld links them.
 RUN apk add --no-cache clang lld llvm musl-dev
-# mimalloc reads the headers of the C library and of the kernel, which are others for each target.
+# mimalloc includes headers of the C library and of the kernel, which differ between targets.
 RUN case "$TARGETARCH" in \
       amd64) echo x86_64-unknown-linux-musl > /target; arch=x86_64 ;; \
       arm64) echo aarch64-unknown-linux-musl > /target; arch=aarch64 ;; \
@@ -22,8 +22,8 @@ RUN case "$TARGETARCH" in \
       --repositories-file /etc/apk/repositories musl-dev linux-headers
 WORKDIR /src
 COPY . .
-# --locked: these dependencies and no others. The path of the sources is taken out, so that two machines get one binary.
-# rust-lld brings its own start files for musl, so no C library of the target is needed.
+# --locked: exactly the dependencies of Cargo.lock. The paths of the sources are remapped, so that all machines build the same
+# binary. link-self-contained uses Rust's own start files for musl, so the C library of the target is not needed.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     target=$(cat /target) \
  && export PATH="$(rustc --print target-libdir)/../bin:$PATH" \
@@ -51,9 +51,9 @@ LABEL org.opencontainers.image.title="Transom" \
       org.opencontainers.image.source="$SOURCE"
 COPY LICENSE THIRD-PARTY-LICENSES /
 COPY --from=build /out/transom /transom
-# Memory goes back to the kernel as soon as it is free, and comes in small pages (docs/explanation/performance.md, "The image").
+# Free memory is returned to the kernel immediately, and allocated in small pages (docs/explanation/performance.md, "The image").
 ENV MIMALLOC_PURGE_DELAY=0 MIMALLOC_ALLOW_THP=0
-# A number, so that runAsNonRoot can be checked; OpenShift runs it as another one.
+# A number, so that the kubelet can check runAsNonRoot. OpenShift uses another user ID.
 USER 65532:65532
 EXPOSE 10250 8080
 ENTRYPOINT ["/transom"]

@@ -1,6 +1,6 @@
-//! One review after the caches went cold, as between two calls of an API server: a warm loop shows a fraction of that.
+//! One review with cold CPU caches, as between two calls of an API server; a warm loop takes a fraction of that time.
 //!
-//! `cargo bench --bench cold`: medians in microseconds, by how many MiB were written before each.
+//! `cargo bench --bench cold`: medians in microseconds, by the MiB of memory written before each review.
 
 #[path = "support/cluster.rs"]
 mod cluster;
@@ -17,7 +17,7 @@ use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::Policy;
 use transom::model::workload::Kind;
 
-/// The review that stands for all, as in benches/engine.rs.
+/// The typical review, as in benches/engine.rs.
 const TYPICAL: &str = "pod-create-by-replicaset-runtimeclass";
 const ROUNDS: usize = 400;
 const COLUMNS: [&str; 5] = ["mutate", "validate", "parse", "infer", "inspect"];

@@ -1,7 +1,7 @@
 //! The engine and the review codec: one pod, every real review, and pods as large as the API server takes.
 //!
-//! `cargo bench --bench engine`; throughput is in bytes of the review, so that a time that grows faster than the pod
-//! shows as a rate that falls.
+//! `cargo bench --bench engine`; throughput is in bytes of the review: a falling rate means that the time grows faster
+//! than the pod.
 
 #[path = "support/cluster.rs"]
 mod cluster;
@@ -24,7 +24,7 @@ use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{IgnoredFields, Policy};
 use transom::model::workload::Kind;
 
-/// The review that stands for all: a pod of a ReplicaSet, 3.6 KB.
+/// The typical review: a pod of a ReplicaSet, 3.6 KB.
 const TYPICAL: &str = "pod-create-by-replicaset-runtimeclass";
 
 const PHASES: [(Phase, &str); 2] = [(Phase::Mutate, "mutate"), (Phase::Validate, "validate")];
@@ -60,7 +60,7 @@ fn object(review: &str) -> String {
     review["request"]["object"].to_string()
 }
 
-/// The parts of a review's time: reading the pod, the operating system, the judgement.
+/// The parts of a review's time: parsing the pod, inferring the operating system, evaluation.
 fn pod(criterion: &mut Criterion, facts: &Facts) {
     let mut group = criterion.benchmark_group("pod");
     let policy = Policy::standalone();
@@ -80,9 +80,9 @@ fn pod(criterion: &mut Criterion, facts: &Facts) {
     group.finish();
 }
 
-/// Bytes to bytes, as the webhook does it.
+/// From request bytes to answer bytes, as in the webhook.
 ///
-/// `make` gives the body, which is made only where the filter on the command line lets the benchmark run.
+/// `make` creates the body, only if the filter on the command line selects the benchmark.
 fn answer(
     group: &mut criterion::BenchmarkGroup<'_, criterion::measurement::WallTime>,
     name: &str,
@@ -94,7 +94,7 @@ fn answer(
     group.throughput(Throughput::Bytes(bytes as u64));
     for (phase, phase_name) in PHASES {
         for (suffix, policies) in &policies() {
-            // Repair is planned in the validating phase too, but edits nothing there.
+            // The validating phase plans removals too, but edits nothing.
             if phase == Phase::Validate && !suffix.is_empty() {
                 continue;
             }
@@ -135,7 +135,7 @@ fn containers(criterion: &mut Criterion, facts: &Facts) {
     group.finish();
 }
 
-/// A quarter of the largest pod and the whole of it, in every shape that could be slow.
+/// A quarter of the largest pod and the whole pod, in every shape that could be slow.
 fn worst(criterion: &mut Criterion, facts: &Facts) {
     let mut group = criterion.benchmark_group("worst");
     group

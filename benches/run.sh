@@ -1,20 +1,21 @@
 #!/bin/sh
-# Builds everything in release and runs the load test beside the bare handlers, then memory and start-up; prints
-# tables, and the number of cores, which driver and server share.
+# Builds everything with the profile dist, runs the load test with Transom and the bare handlers, then measures memory and
+# start-up. Prints tables, and the number of cores, which driver and server share.
 #
 #   benches/run.sh            the load test: about two minutes, after the build
-#   benches/run.sh --cluster  only what the webhooks add to a create through a real API server (the programs of envtest in
-#                             $KUBEBUILDER_ASSETS, else in /usr/local/kubebuilder/bin), then as --cost: about seven minutes
-#   benches/run.sh --cost     only what Linux and Windows pods cost the API server, in its own processor time: about four
-#                             minutes
-#   benches/run.sh --storm    only how long reviews take while labels of nodes are patched, beside 5,000 Windows nodes: about
+#   benches/run.sh --cluster  only the latency that the webhooks add to a create through a real API server (the programs of
+#                             envtest in $KUBEBUILDER_ASSETS, else in /usr/local/kubebuilder/bin), then --cost: about
+#                             seven minutes
+#   benches/run.sh --cost     only the cost of Linux and Windows pods for the API server, in its own processor time: about
 #                             four minutes
-#   benches/run.sh --stored   only scans and reports beside 100,000 stored pods (PODS): about ten minutes
-#   benches/run.sh --all      all of it, and the criterion benchmarks of benches/engine.rs and benches/check.rs
+#   benches/run.sh --storm    only the latency of reviews while labels of nodes are patched, with 5,000 Windows nodes: about
+#                             four minutes
+#   benches/run.sh --stored   only scans and reports with 100,000 stored pods (PODS): about ten minutes
+#   benches/run.sh --all      the load test, --cluster, and the criterion benchmarks of benches/engine.rs and benches/check.rs
 #
-# ROUNDS (3), SECONDS_EACH (5) and CONNECTIONS (16) change the load, API_ROUNDS (20) and REQUESTS (100) what is sent to the
-# API server; CARGO_TARGET_DIR is honoured. Everything is on
-# 127.0.0.1, on ports that are free, and every server is stopped at the end.
+# ROUNDS (3), SECONDS_EACH (5) and CONNECTIONS (16) change the load. API_ROUNDS (20) and REQUESTS (100) change the requests
+# to the API server. CARGO_TARGET_DIR is used if it is set. All servers use free ports of 127.0.0.1, and are stopped at the
+# end.
 set -eu
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}

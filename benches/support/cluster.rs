@@ -1,4 +1,4 @@
-//! The facts that the benchmarks judge by: those of `facts.yaml`, learned as `check` and `serve --facts` learn them.
+//! The facts of the benchmarks: `facts.yaml`, learned as `check` and `serve --facts` do.
 
 use jiff::civil::date;
 use transom::check::{CheckInput, Manifests};
@@ -6,7 +6,7 @@ use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
 
-/// Facts of a mixed cluster, on a day that does not move.
+/// Facts of a mixed cluster, on a fixed date.
 pub fn facts() -> Facts {
     let bytes = include_bytes!("facts.yaml").to_vec();
     let manifests = Manifests::parse(vec![CheckInput {

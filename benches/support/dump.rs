@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-/// A List of so many objects: of ten, six pods, one ReplicaSet, one Deployment, one Service and its EndpointSlice by
-/// turns, one ConfigMap; half of the workloads are for Windows.
+/// A List of this many objects. Of ten, six are pods, one a ReplicaSet, one a Deployment, one a Service or its EndpointSlice
+/// in turn, one a ConfigMap; half of the workloads are for Windows.
 pub fn list(objects: usize) -> Value {
     let items: Vec<Value> = (0..objects).map(object).collect();
     json!({"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}})
@@ -96,7 +96,7 @@ fn spec(windows: bool) -> Value {
             ]}},
         ],
     });
-    // What is copied from Linux manifests most often.
+    // The fields that are copied from Linux manifests most often.
     if windows {
         spec["os"] = json!({"name": "windows"});
         spec["securityContext"] = json!({"runAsUser": 1000, "fsGroup": 2000});

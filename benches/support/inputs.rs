@@ -1,6 +1,6 @@
-//! What the benchmarks and the load test feed to Transom: the real reviews, and pods as large as the API server takes.
+//! The input of the benchmarks and the load test: recorded reviews, and pods as large as the API server accepts.
 //!
-//! Not a crate of its own: each of them includes it with `#[path]` and uses its part.
+//! Not a separate crate: each of them includes this file with `#[path]` and uses a part of it.
 #![allow(dead_code)]
 
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ pub const LARGEST: usize = 3 << 20;
 /// The largest review of an update that is stored: two objects of 1.5 MiB, each byte encoded as six.
 pub const LARGEST_REVIEW: usize = 18 << 20;
 
-/// The folder of the real reviews.
+/// The folder of the recorded reviews.
 pub fn reviews() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = if here.ends_with("benches/load") {
@@ -33,7 +33,7 @@ pub fn read(file: &Path) -> String {
     value.to_string()
 }
 
-/// Every real review by its file's name, compact, sorted.
+/// Every recorded review by the name of its file, compact, sorted.
 pub fn real() -> Vec<(String, String)> {
     let files =
         std::fs::read_dir(reviews()).unwrap_or_else(|error| panic!("{}: {error}", reviews().display()));
@@ -54,12 +54,12 @@ pub fn real() -> Vec<(String, String)> {
     named
 }
 
-/// A real review as JSON, to make others from.
+/// A recorded review as JSON, from which others are created.
 pub fn sample(name: &str) -> Value {
     serde_json::from_str(&read(&reviews().join(name).with_extension("json"))).expect("a real review is JSON")
 }
 
-/// A real pod that `/validate` refuses for seven findings, with two more that it only warns of.
+/// A recorded pod that `/validate` denies for seven findings, with two others that it only warns of.
 pub fn denied() -> String {
     let mut review = sample("pod-create-linux-fields");
     let spec = &mut review["request"]["object"]["spec"];
@@ -69,7 +69,7 @@ pub fn denied() -> String {
     review.to_string()
 }
 
-/// A real pod with its container many times over, each with its own name and its entry in managedFields.
+/// A recorded pod with many copies of its container, each with its own name and entry in managedFields.
 pub fn many_containers(sample_name: &str, count: usize) -> String {
     let mut review = sample(sample_name);
     let object = &mut review["request"]["object"];
@@ -103,17 +103,17 @@ pub fn many_containers(sample_name: &str, count: usize) -> String {
     review.to_string()
 }
 
-/// The word in whose place the items of a large pod go.
+/// The placeholder for the items of a large pod.
 const HERE: &str = "\"@items@\"";
 
-/// What a pod of 3 MiB is full of.
+/// The content of a pod of 3 MiB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Worst {
-    /// Containers with long image names and every field that Windows does not have.
+    /// Containers with long image names and every field that Windows does not support.
     Containers,
-    /// The same, with managedFields in which nobody owns them: another webhook has added them all.
+    /// The same, with managedFields in which no manager owns them, as if another webhook had added them.
     Injected,
-    /// Containers as short as they can be, with as many such fields as they can have: most findings for a byte.
+    /// The shortest containers with the most such fields: the most findings per byte.
     Findings,
     /// One container with as many mounts as there are volumes.
     Mounts,
@@ -123,7 +123,7 @@ pub enum Worst {
     Selector,
     /// Tolerations.
     Tolerations,
-    /// A Linux pod, in which nothing is to be found.
+    /// A Linux pod, without findings.
     Linux,
 }
 
@@ -154,7 +154,7 @@ impl Worst {
         }
     }
 
-    /// One item of what it is full of.
+    /// One item of the content.
     fn item(self, index: usize) -> String {
         let long = |index: usize| {
             let tag = "t".repeat(100);
@@ -195,7 +195,7 @@ impl Worst {
         }
     }
 
-    /// A review of such a pod that is created, of about this many bytes.
+    /// A review of the create of such a pod, of about this many bytes.
     pub fn review(self, bytes: usize) -> String {
         let mut pod = json!({
             "kind": "Pod", "apiVersion": "v1",
@@ -228,7 +228,7 @@ impl Worst {
             items.push_str(&self.item(count));
             count += 1;
         }
-        // The items are text already: they take the place of a word, instead of being parsed and printed again.
+        // The items are text already: they replace a placeholder, so that they are not parsed and printed again.
         let spec = &mut pod["spec"];
         match self {
             Worst::Containers | Worst::Injected | Worst::Findings | Worst::Linux => {
@@ -261,7 +261,7 @@ impl Worst {
     }
 }
 
-/// The review of an object that is created, around its text.
+/// The review of the create of an object, from the object's text.
 pub fn create(kind: &str, group: &str, object: &str) -> String {
     format!(
         "{{\"kind\":\"AdmissionReview\",\"apiVersion\":\"admission.k8s.io/v1\",\"request\":{{\

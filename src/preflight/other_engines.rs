@@ -1,5 +1,5 @@
-//! Other engines and injectors: which of them are here, how they clash with Windows pods, and the setting that ends it. The
-//! table is that of `docs/explanation/coexistence.md`.
+//! Other engines and injectors: which are installed, how they conflict with Windows pods, and which setting resolves the
+//! conflict. The table equals that of `docs/explanation/coexistence.md`.
 
 use std::collections::BTreeSet;
 
@@ -7,33 +7,33 @@ use super::workloads::WorkloadFindings;
 use super::{ClusterInput, FindingStatus, PreflightFinding};
 use crate::registration::configuration_name;
 
-/// One row of the table: an engine, and its signs.
+/// One row of the table: an engine, and how it is detected.
 struct Engine {
     who: &'static str,
     clash: &'static str,
-    /// Empty where nothing clashes.
+    /// Empty if nothing must be resolved.
     ends: &'static str,
-    /// API groups that it brings.
+    /// API groups that it serves.
     groups: &'static [&'static str],
-    /// Parts of the names of its webhook configurations.
+    /// Substrings of the names of its webhook configurations.
     hooks: &'static [&'static str],
-    /// Objects of its own that clash, by group and resource; a `*` ends a name that only begins so.
+    /// Its objects that conflict, by group and resource; a final `*` matches a prefix.
     named: &'static [(&'static str, &'static [&'static str])],
     special: SpecialSign,
-    /// Whether Transom ends the clash by itself.
+    /// Whether Transom resolves the conflict automatically.
     is_settled: bool,
 }
 
-/// Signs that are no group, configuration or object of the engine's own.
+/// Ways to detect an engine without a group, configuration or object of its own.
 enum SpecialSign {
     None,
-    /// The platform has it.
+    /// The platform includes it.
     Platform(&'static str),
     /// Namespaces with Windows workloads enforce a profile.
     PodSecurity,
     /// Namespaces have a whitelist of tolerations.
     Whitelist,
-    /// The cluster autoscaler's status is there.
+    /// The ConfigMap of the cluster autoscaler's status exists.
     Autoscaler,
 }
 
@@ -48,12 +48,12 @@ const NONE: Engine = Engine {
     is_settled: false,
 };
 
-/// The rows, in the order of the page; a test compares the texts.
+/// The rows, in the order of the page; a test compares them.
 static ENGINES: [Engine; 16] = [
     Engine {
         who: "Kyverno, `kyverno-policies` chart, profile restricted",
-        clash: "it requires `seccompProfile`, `capabilities.drop: [ALL]` and `allowPrivilegeEscalation: false`, which the API server forbids with `spec.os.name: windows`",
-        ends: "keep these policies from Windows pods, see below: no pod can satisfy both them and the API server",
+        clash: "it requires `seccompProfile`, `capabilities.drop: [ALL]` and `allowPrivilegeEscalation: false`, which the API server rejects with `spec.os.name: windows`",
+        ends: "exclude Windows pods from these policies, see below: no pod can satisfy both the policies and the API server",
         named: &[(
             "kyverno.io/clusterpolicies",
             &[
@@ -66,7 +66,7 @@ static ENGINES: [Engine; 16] = [
     },
     Engine {
         who: "Kyverno, `resourceFilters` and webhooks",
-        clash: "it does not see nodes by default; no clash",
+        clash: "it does not check nodes by default; no conflict",
         ends: "",
         groups: &["kyverno.io"],
         hooks: &["kyverno"],
@@ -74,28 +74,28 @@ static ENGINES: [Engine; 16] = [
     },
     Engine {
         who: "Gatekeeper, PSP library",
-        clash: "templates for seccomp, capabilities, users and read-only root have no exemption for an operating system",
-        ends: "`spec.match.namespaceSelector` of the constraints, by namespaces for Windows",
+        clash: "its templates for seccomp, capabilities, users and read-only root cannot exempt an operating system",
+        ends: "a `spec.match.namespaceSelector` in the constraints that excludes namespaces for Windows",
         named: &[("templates.gatekeeper.sh/constrainttemplates", &["k8spsp*"])],
         ..NONE
     },
     Engine {
         who: "Gatekeeper, mutation",
-        clash: "`Assign` cannot tell a Windows pod from another",
-        ends: "the same selector; or `validation.ignoredFields: Remove`, which removes from Windows pods what it put in",
+        clash: "`Assign` cannot distinguish Windows pods from other pods",
+        ends: "the same selector; or `validation.ignoredFields: Remove`, which removes the added fields from Windows pods",
         named: &[("mutations.gatekeeper.sh/assign", &["*"])],
         ..NONE
     },
     Engine {
         who: "Azure Policy",
-        clash: "it is Gatekeeper; its constraints for Windows look at the nodeSelector only, which placement sets",
+        clash: "it uses Gatekeeper; its constraints for Windows check only the nodeSelector, which placement sets",
         ends: "",
         named: &[("templates.gatekeeper.sh/constrainttemplates", &["k8sazure*"])],
         ..NONE
     },
     Engine {
         who: "Kubewarden, recommended policies of `kubewarden-defaults`",
-        clash: "they put `allowPrivilegeEscalation`, dropped capabilities and `runAsNonRoot` into every pod",
+        clash: "they add `allowPrivilegeEscalation`, dropped capabilities and `runAsNonRoot` to every pod",
         ends: "`recommendedPolicies.skipAdditionalNamespaces`; or `validation.ignoredFields: Remove`",
         groups: &["policies.kubewarden.io"],
         hooks: &["kubewarden"],
@@ -103,14 +103,14 @@ static ENGINES: [Engine; 16] = [
     },
     Engine {
         who: "Pod Security",
-        clash: "with `spec.os.name: windows`, three checks of `restricted` do not apply; without it the Linux fields are required that Windows cannot have",
-        ends: "leave `OSName` in `placement.fields`; HostProcess pods need a privileged namespace",
+        clash: "with `spec.os.name: windows`, three checks of `restricted` do not apply; without it, `restricted` requires Linux fields that Windows does not support",
+        ends: "keep `OSName` in `placement.fields`; HostProcess pods need a privileged namespace",
         special: SpecialSign::PodSecurity,
         ..NONE
     },
     Engine {
         who: "windows-gmsa",
-        clash: "both look at Windows pods; it expands `gmsaCredentialSpecName`, and its configuration sorts before `zz-transom`. It knows only `spec.containers`",
+        clash: "both change Windows pods; it expands `gmsaCredentialSpecName`, only in `spec.containers`, and the API server calls it before `zz-transom`",
         ends: "nothing",
         groups: &["windows.k8s.io"],
         hooks: &["gmsa"],
@@ -118,21 +118,21 @@ static ENGINES: [Engine; 16] = [
     },
     Engine {
         who: "GKE's own webhook",
-        clash: "it adds a toleration; placement leaves alone what is there",
+        clash: "it adds a toleration; placement keeps existing tolerations",
         ends: "nothing",
         special: SpecialSign::Platform("gke"),
         ..NONE
     },
     Engine {
         who: "EKS' own webhook",
-        clash: "it gives an address only to pods whose nodeSelector says Windows before Transom is called, see EKS",
+        clash: "it requests an address only for pods that have a Windows nodeSelector before the API server calls Transom, see EKS",
         ends: "nothing",
         hooks: &["vpc-resource-mutating-webhook"],
         ..NONE
     },
     Engine {
         who: "OpenShift's SecurityContextConstraints",
-        clash: "they write what only Linux knows into Windows pods that do not say `spec.os.name: windows`, see OpenShift",
+        clash: "they write Linux-only fields into Windows pods without `spec.os.name: windows`, see OpenShift",
         ends: "`spec.os.name: windows` in templates",
         groups: &["security.openshift.io"],
         ..NONE
@@ -152,8 +152,8 @@ static ENGINES: [Engine; 16] = [
     },
     Engine {
         who: "PodTolerationRestriction",
-        clash: "a toleration outside of a namespace's whitelist is an error 500 for the user",
-        ends: "Transom reads the whitelist annotation and keeps to it",
+        clash: "a toleration that is not in a namespace's whitelist causes an error 500 for the user",
+        ends: "Transom reads the whitelist annotation, and adds only listed tolerations",
         special: SpecialSign::Whitelist,
         is_settled: true,
         ..NONE
@@ -168,7 +168,7 @@ static ENGINES: [Engine; 16] = [
     },
     Engine {
         who: "Argo CD, Flux",
-        clash: "they see a difference in `caBundle`",
+        clash: "they report a difference in `caBundle`",
         ends: "`ignoreDifferences` as in install.md",
         groups: &["kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io"],
         named: &[("argoproj.io/applications", &["*"])],
@@ -176,7 +176,7 @@ static ENGINES: [Engine; 16] = [
     },
     Engine {
         who: "cluster-autoscaler, Karpenter",
-        clash: "pools at zero have no nodes to learn taints and builds from",
+        clash: "pools at zero nodes show no taints and builds",
         ends: "`nodePolicy.spec.pools`",
         groups: &["karpenter.sh"],
         special: SpecialSign::Autoscaler,
@@ -185,8 +185,8 @@ static ENGINES: [Engine; 16] = [
 ];
 
 impl Engine {
-    /// What of it is here.
-    fn evidence(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
+    /// The evidence that it is installed.
+    fn seen(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
         let around = sight.around;
         let groups = self
             .groups
@@ -248,16 +248,16 @@ fn kind(is_mutating: bool) -> &'static str {
     }
 }
 
-/// What is said of the engines that are here.
+/// The statements about the installed engines.
 pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
-    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut listed: BTreeSet<String> = BTreeSet::new();
     for engine in &ENGINES {
         let evidence = engine.evidence(sight, workloads);
         if evidence.is_empty() {
             continue;
         }
-        told.extend(evidence.iter().cloned());
+        listed.extend(seen.iter().cloned());
         let nothing = engine.ends.is_empty() || engine.ends.starts_with("nothing") || engine.is_settled;
         let ends = (!engine.ends.is_empty() && engine.ends != "nothing").then(|| engine.ends.to_owned());
         all.push(
@@ -278,15 +278,14 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         let title = format!("{} {}", kind(hooks.is_mutating), hooks.name);
         if hooks.is_mutating && hooks.sees_pods && hooks.name > own {
             let text = format!(
-                "{} is called after {own}: what it adds to a pod is seen by /validate only",
+                "{} is called after {own}: only /validate sees what it adds to a pod",
                 hooks.name
             );
-            let cure =
-                format!("give it a name that sorts before {own}, where what it adds matters to Windows pods");
+            let cure = format!("if it changes Windows pods, give it a name that sorts before {own}");
             all.push(PreflightFinding::act(text, cure).by([&title]));
-        } else if hooks.is_mutating && hooks.sees_pods && hooks.name != own && !told.contains(&title) {
+        } else if hooks.is_mutating && hooks.sees_pods && hooks.name != own && !listed.contains(&title) {
             let text = format!(
-                "{} changes pods; what it does to those for Windows is not known",
+                "{} changes pods; what it changes in Windows pods is not known",
                 hooks.name
             );
             all.push(PreflightFinding::fine(text).by([&title]));
@@ -297,7 +296,7 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         let names: Vec<&String> = names.filter(|name| !name.contains("transom")).collect();
         if !names.is_empty() {
             let text = format!(
-                "{} ValidatingAdmissionPolicies are bound; they count beside Transom",
+                "{} ValidatingAdmissionPolicies are bound; they apply in addition to Transom",
                 names.len()
             );
             let by = names
@@ -347,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_table_is_that_of_the_page() {
-        // Not included: the image is built without the pages.
+        // Not include_str!: the image is built without the pages.
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/explanation/coexistence.md");
         let page = std::fs::read_to_string(page).unwrap();
         let rows = page.lines().filter(|line| line.starts_with('|')).skip(2);

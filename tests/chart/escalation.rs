@@ -341,7 +341,7 @@ fn the_account_creates_nothing_that_another_controller_acts_on() {
         ),
         (
             secret(json!({"type": "helm.sh/release.v1"})),
-            Some("of another type than kubernetes.io/tls"),
+            Some("of a type other than kubernetes.io/tls"),
         ),
         (
             secret(json!({"metadata": {"name": "sh.helm.release.v1.app.v2"}})),

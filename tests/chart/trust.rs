@@ -93,11 +93,11 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
     for (values, words) in [
         (
             json!({"rbac": {"nodePolicies": false}}),
-            "rbac.nodePolicies: false takes away",
+            "rbac.nodePolicies: false removes",
         ),
         (
             json!({"rbac": {"runtimeClasses": false}, "nodePolicy": managed}),
-            "rbac.runtimeClasses: false takes away",
+            "rbac.runtimeClasses: false removes",
         ),
         (json!({"rbac": {"nodePolicies": "yes"}}), "/rbac/nodePolicies"),
     ] {
@@ -205,11 +205,11 @@ pub fn the_account_writes_only_what_is_transoms(world: &World, class: &str) {
                 "win-1",
                 "node.kubernetes.io/unreachable:NoExecute",
             ],
-            Some("a taint by which Kubernetes says"),
+            Some("a taint that Kubernetes sets"),
         ),
         (
             vec!["taint", "node", "lin-1", "node.kubernetes.io/not-ready-"],
-            Some("a taint by which Kubernetes says"),
+            Some("a taint that Kubernetes sets"),
         ),
         (
             json_patch(mutating, &rules),

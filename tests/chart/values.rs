@@ -157,15 +157,15 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         (json!({"fullnameOverride": "1a"}), "/fullnameOverride"),
         (
             json!({"policy": {"create": false, "spec": {"mode": "Audit"}}}),
-            "policy.spec: it would be in no policy, because policy.create is false",
+            "policy.spec: no policy would use it, because policy.create is false",
         ),
         (
             json!({"policy": {"create": false, "spec": {"priority": 1}}}),
-            "policy.spec: it would be in no policy",
+            "policy.spec: no policy would use it",
         ),
         (
             json!({"nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}}}}),
-            "nodePolicy.spec: it would be in no policy",
+            "nodePolicy.spec: no policy would use it",
         ),
     ];
     for (values, words) in cases {

@@ -1,4 +1,4 @@
-//! A client of the API server that does one thing: create pods as a dry run, on one HTTP/1.1 connection that stays.
+//! A client of the API server that only creates pods as a dry run, on one persistent HTTP/1.1 connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ impl Client {
         Ok(Client(sender))
     }
 
-    /// Creates a pod as a dry run; how long that took, and the pod as it would be.
+    /// Creates a pod as a dry run; returns the time, and the pod in the answer.
     pub async fn create(&mut self, namespace: &str, pod: &Value) -> anyhow::Result<(Duration, Value)> {
         let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods?dryRun=All"))
             .header("host", "127.0.0.1")

@@ -1,4 +1,4 @@
-//! Two handlers on axum and rustls that judge nothing: what a webhook could do at best, and what parsing alone costs.
+//! Bare handlers on axum and rustls that evaluate nothing: the best possible speed of a webhook, and the cost of parsing.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use rustls::pki_types::PrivateKeyDer;
 
 use super::BareArgs;
 
-/// Transom's own limit.
+/// Transom's limit.
 const MAX_BODY: usize = 7 << 20;
 
 /// Reads the body and answers a constant.
@@ -35,7 +35,7 @@ pub fn read() -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
-/// Finds the uid and allows: what an API server takes for an answer. At `/patch` it answers with a patch, always the same.
+/// Finds the uid and allows: the least that an API server accepts. At `/patch` it always answers with the same patch.
 pub fn uid(patch: Option<String>) -> Router {
     #[derive(serde::Deserialize)]
     struct Review {
@@ -66,7 +66,7 @@ pub fn uid(patch: Option<String>) -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
-/// Parses the body as kube's users do, and allows it.
+/// Parses the body with kube's types, and allows it.
 pub fn parse() -> Router {
     async fn handler(body: Bytes) -> Result<Response, (StatusCode, String)> {
         let refuse = |error: String| (StatusCode::BAD_REQUEST, error);
@@ -83,7 +83,7 @@ pub fn parse() -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY))
 }
 
-/// Serves a handler over TLS with a certificate of its own, HTTP/1.1 only, until it is killed.
+/// Serves a handler over TLS with its own certificate, HTTP/1.1 only, until the process is killed.
 pub async fn serve(router: Router, args: &BareArgs) -> anyhow::Result<()> {
     let made = rcgen::generate_simple_self_signed(vec![args.listen.ip().to_string()])
         .context("cannot make a certificate")?;
@@ -93,7 +93,7 @@ pub async fn serve(router: Router, args: &BareArgs) -> anyhow::Result<()> {
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // Without TCP_NODELAY it would be slower than Transom for a reason that is none of its handler's.
+    // Without TCP_NODELAY it would be slower than Transom for a reason other than the handler.
     let acceptor =
         RustlsAcceptor::new(RustlsConfig::from_config(Arc::new(config))).acceptor(NoDelayAcceptor::new());
     std::fs::write(&args.write_ca, made.cert.pem())

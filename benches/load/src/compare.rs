@@ -1,4 +1,4 @@
-//! `compare`: every handler has its turn in every round, so that what the machine does beside it meets all alike.
+//! `compare`: every round runs every handler, so that other load on the machine affects all of them equally.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::drive::{Outcome, Target};
 use crate::inputs;
 use crate::process::Server;
 
-/// What one turn shows.
+/// The result of one turn.
 struct Turn {
     outcome: Outcome,
     /// Microseconds of the server's CPU time per answer.
@@ -18,9 +18,9 @@ struct Turn {
     peak: u64,
 }
 
-/// What everything else is compared with.
+/// The baseline of the comparison.
 const BASE: &str = "read";
-/// A pod that `/validate` refuses for nine findings.
+/// A pod that `/validate` denies for nine findings.
 const DENIAL: &str = "denial, nine findings";
 
 pub async fn run(
@@ -144,7 +144,7 @@ pub fn mebibytes(kibibytes: u64) -> f64 {
     kibibytes as f64 / 1024.0
 }
 
-/// The middle of some figures; of two middles the higher.
+/// The median; the higher of two middle values.
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)

@@ -1,9 +1,9 @@
-//! `cost`: what a pod costs the API server, in its own processor time and in time, by what is registered.
+//! `cost`: the cost of a pod for the API server, in its own processor time and in latency, by registered webhooks.
 //!
-//! Six pods (Linux, Windows as it is placed, and Windows to be placed; of one container and of three) are created as dry
-//! runs in namespaces where nothing is registered, two webhooks whose one condition is false, two bare handlers behind one
-//! cheap condition, the same with the patch that Transom makes, and Transom as it registers itself. Processor time comes
-//! in steps of 10 ms, so each turn is a block of requests; the blocks of a round are shuffled.
+//! The test creates six pods as dry runs: Linux, Windows already placed, and Windows to be placed, each with one container and
+//! with three. It does so in namespaces with no webhook; two webhooks whose condition is false; two bare handlers behind one
+//! cheap condition; the same with Transom's patch; and Transom as it registers itself. The kernel reports processor time in
+//! steps of 10 ms, so each turn is a block of requests. The blocks of a round are shuffled.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,21 +25,21 @@ const TRANSOM: usize = 4;
 
 const SIZES: [usize; 2] = [1, 3];
 
-/// What a condition can hardly do for less, and still be good for something.
+/// The cheapest condition that is still useful.
 const CHEAP_CONDITION: &str = "\
 has(object.spec.os) && object.spec.os.name == 'windows' || has(object.spec.nodeSelector) \
 && 'kubernetes.io/os' in object.spec.nodeSelector && object.spec.nodeSelector['kubernetes.io/os'] != 'linux' \
 || has(object.spec.runtimeClassName) || object.spec.containers.exists(c, c.image.contains('nanoserver') \
 || c.image.contains('servercore') || c.image.contains('ltsc20'))";
 
-/// A pod, what it is called, and against what Transom is measured.
+/// A pod, its name, and the baseline of the comparison.
 struct Case {
     name: String,
     pod: Value,
-    /// Which of the patching namespaces knows its patch.
+    /// The number of containers, which selects the namespace with its patch.
     size: usize,
     base: usize,
-    /// For each way, of each round: milliseconds of processor time per create, and the median latency in milliseconds.
+    /// For each way and round: milliseconds of processor time per create, and the median latency in milliseconds.
     measured: [Vec<(f64, f64)>; WAYS.len()],
 }
 
@@ -72,7 +72,7 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
         &server.ca_pem()?,
     )?;
 
-    // They must live as long as they are called.
+    // They must run until the measurement ends.
     let mut handlers = Vec::new();
     let mut cases = Vec::new();
     for (size, way) in SIZES.into_iter().zip(&patching) {
@@ -116,7 +116,7 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     Ok(())
 }
 
-/// Registers Transom as it registers itself, for its namespace.
+/// Registers the webhooks that Transom generates, for its namespace.
 fn register_transom(cluster: &ControlPlane, transom: &Path, url: &str, ca: &str) -> anyhow::Result<()> {
     let file = tempfile::NamedTempFile::new().context("cannot make a file for the CA")?;
     std::fs::write(file.path(), ca).context("cannot write the CA")?;
@@ -138,8 +138,8 @@ fn register_transom(cluster: &ControlPlane, transom: &Path, url: &str, ca: &str)
     Ok(())
 }
 
-/// A Linux pod and a Windows one of so many containers, with the defaults that the API server writes, so that the patch
-/// of one fits.
+/// A Linux pod and a Windows pod with this many containers and the API server's defaults, so that the patch of the second
+/// applies.
 async fn defaulted(client: &mut Client, size: usize) -> anyhow::Result<[Value; 2]> {
     let pod = |os: &str, image: &str| {
         let variables: Vec<Value> = (0..10)
@@ -164,7 +164,7 @@ async fn defaulted(client: &mut Client, size: usize) -> anyhow::Result<[Value; 2
     Ok(both)
 }
 
-/// Waits until each way does what its name says; returns the pod as Transom places it.
+/// Waits until each way works as intended; returns the pod that Transom placed.
 async fn placed(
     client: &mut Client,
     linux: &Value,
@@ -218,7 +218,7 @@ async fn measure(
             #[allow(clippy::cast_precision_loss)] // there are at most thousands
             let cpu = (cpu_of(server)? - before) * 1e3 / requests as f64;
             latencies.sort_by(f64::total_cmp);
-            // The first round is there to warm up.
+            // The first round is a warm-up.
             if round > 0 {
                 case.measured[way].push((cpu, at(&latencies, 0.5)));
             }

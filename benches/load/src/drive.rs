@@ -1,4 +1,4 @@
-//! The driver: some connections in a closed loop, HTTP/1.1 with keep-alive over TLS, as an API server calls a webhook.
+//! The driver: connections in a closed loop, HTTP/1.1 with keep-alive over TLS, as an API server calls a webhook.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// The longest `timeoutSeconds` that is sensible for a webhook.
+/// The longest sensible `timeoutSeconds` of a webhook.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where to send reviews.
@@ -30,14 +30,14 @@ pub struct Target {
     tls: TlsConnector,
 }
 
-/// What came back, of the time that was measured.
+/// The answers during the measured time.
 #[derive(Default, Debug)]
 pub struct Outcome {
     /// Every latency in nanoseconds, sorted.
     pub latencies: Vec<u64>,
-    /// Answers by status; 0 stands for a connection that broke, or on which no answer came in time.
+    /// Answers by status; 0 means that the connection broke, or that no answer arrived in time.
     pub statuses: BTreeMap<u16, u64>,
-    /// How long was measured.
+    /// The measured time.
     pub took: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Outcome {
         self.statuses.get(&200).copied().unwrap_or(0)
     }
 
-    /// The latency below which this part of all answers was, in microseconds.
+    /// This quantile of the latency, in microseconds.
     #[allow(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
@@ -76,7 +76,7 @@ impl Outcome {
 }
 
 impl Target {
-    /// A server at an address, whose certificate is of the CA in a file.
+    /// A server at an address, with a certificate of the CA in a file.
     pub fn new(address: SocketAddr, ca: &Path, path: &'static str) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_file_iter(ca)? {
@@ -131,7 +131,7 @@ impl Target {
         Ok((status, response.into_body().collect().await?.to_bytes()))
     }
 
-    /// One review on a connection of its own; an error unless the answer is an AdmissionReview.
+    /// Sends one review on a new connection; an error unless the answer is an AdmissionReview.
     pub async fn ask(&self, body: &str) -> anyhow::Result<serde_json::Value> {
         let mut sender = self.connect().await?;
         let (status, answer) = self
@@ -144,7 +144,7 @@ impl Target {
         Ok(review)
     }
 
-    /// Sends a review every so often, on one connection, for a time; how long each took.
+    /// Sends a review at an interval, on one connection, for a time; returns the latency of each.
     pub async fn pace(&self, every: Duration, time: Duration, body: &Bytes) -> anyhow::Result<Outcome> {
         let mut sender = self.connect().await?;
         let mut outcome = Outcome {
@@ -167,7 +167,7 @@ impl Target {
         Ok(outcome)
     }
 
-    /// Loads the server for a time. What is under way when it ends is not counted.
+    /// Sends reviews for a time. Requests in flight at the end are not counted.
     pub async fn load(&self, connections: u16, time: Duration, bodies: &[Bytes]) -> anyhow::Result<Outcome> {
         let mut senders = Vec::new();
         for _ in 0..connections {
@@ -213,8 +213,8 @@ impl Target {
                     .push(u64::try_from((now - asked).as_nanos()).unwrap_or(u64::MAX));
                 continue;
             }
-            // A refusal may come before the whole body has gone; Go's client, too, gives such a connection up.
-            // A caller that was refused does not come back at once.
+            // A rejection may arrive before the whole body is sent; Go's client closes such a connection too.
+            // A rejected caller does not retry immediately.
             tokio::time::sleep(Duration::from_millis(1)).await;
             match timeout(PATIENCE, self.connect()).await {
                 Ok(Ok(again)) => sender = again,

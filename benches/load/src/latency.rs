@@ -1,14 +1,13 @@
-//! `latency`: what a webhook adds to a dry-run create of a pod, through a real API server.
+//! `latency`: the latency that a webhook adds to a dry-run create of a pod, through a real API server.
 //!
-//! Five namespaces: nothing is called in the first, a ValidatingAdmissionPolicy with the same field checks looks at the
-//! second, two bare TLS handlers at the third, the same at the fourth but that the first of them answers with Transom's
-//! patch, and Transom's two webhooks at the fifth. Each sees two pods: one that Transom places, and the same as Transom
-//! placed it, which it judges and leaves alone. Every request is the next of a shuffled order of both, so that what the
-//! machine does beside it meets all alike.
+//! There are five namespaces, with: no webhook; a ValidatingAdmissionPolicy with the same field checks; two bare TLS handlers;
+//! the same handlers, of which the first answers with Transom's patch; Transom's two webhooks. Each gets two pods: one that
+//! Transom places, and the same pod already placed, which Transom evaluates and does not change. The order of all requests is
+//! shuffled, so that other load on the machine affects all of them equally.
 //!
-//! A patch costs the API server much by itself: it applies it, decodes the pod anew and runs its own plugins again. The
-//! API server speaks HTTP/2 to a loopback address and HTTP/1.1 to everything else, as to a Service: so the webhooks listen
-//! at an address of the machine that is no loopback one, where it has one.
+//! A patch alone is expensive for the API server: it applies the patch, decodes the pod again and runs its own plugins again.
+//! The API server uses HTTP/2 for a loopback address and HTTP/1.1 for all others, as for a Service. Therefore the webhooks
+//! listen on an address that is not a loopback address, if the machine has one.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -31,7 +30,7 @@ const TRANSOM: usize = 4;
 /// The pods, in the order of the table: Transom patches the first.
 const PODS: [&str; 2] = ["to place", "placed"];
 
-/// What one round shows of one pod: latencies in microseconds, sorted, by way.
+/// The result of one round for one pod: latencies in microseconds, sorted, by way.
 type Part = [Vec<f64>; 5];
 type Round = [Part; 2];
 
@@ -106,7 +105,7 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     for round in 0..=rounds {
         let measured = measure(&mut client, &pods, requests).await?;
         if round == 0 {
-            // To warm up.
+            // Warm-up.
             continue;
         }
         for (all, part) in all.iter_mut().flatten().zip(measured.iter().flatten()) {
@@ -149,7 +148,7 @@ fn lines(round: &str, measured: &Round) {
     }
 }
 
-/// An address of this machine that is not a loopback one, where it has one. Nothing is sent.
+/// An address of this machine that is not a loopback address, if it has one. Nothing is sent.
 pub fn outside() -> IpAddr {
     let found = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         socket.connect("192.0.2.1:9")?;
@@ -158,7 +157,7 @@ pub fn outside() -> IpAddr {
     found.map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
 }
 
-/// What Transom's `/mutate` answers for the pod, in base64.
+/// The patch that Transom's `/mutate` answers for the pod, in base64.
 pub async fn patch(target: &Target, review: &str, pod: &Value) -> anyhow::Result<String> {
     let mut review: Value = serde_json::from_str(review)?;
     review["request"]["object"] = pod.clone();
@@ -169,10 +168,10 @@ pub async fn patch(target: &Target, review: &str, pod: &Value) -> anyhow::Result
 
 /// The pod of a review, as a client would send it.
 fn pod_of(review: &str) -> anyhow::Result<Value> {
-    let review: Value = serde_json::from_str(review).context("the review is no JSON")?;
+    let review: Value = serde_json::from_str(review).context("the review is not JSON")?;
     let mut pod = review["request"]["object"].clone();
     unserved(&mut pod)?;
-    // Nobody made RuntimeClasses here, nor ServiceAccounts.
+    // This API server has no RuntimeClasses and no ServiceAccounts.
     let spec = pod["spec"].as_object_mut().context("the pod has no spec")?;
     for other in [
         "runtimeClassName",
@@ -187,7 +186,7 @@ fn pod_of(review: &str) -> anyhow::Result<Value> {
     Ok(pod)
 }
 
-/// Takes out what an API server adds.
+/// Removes the fields that an API server adds.
 pub fn unserved(pod: &mut Value) -> anyhow::Result<()> {
     let metadata = pod["metadata"].as_object_mut().context("there is no pod")?;
     for server in [
@@ -266,8 +265,8 @@ fn policy() -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": [policy, binding]})
 }
 
-/// Registers a mutating and a validating webhook for the pods of the namespace of this name, behind a condition where one
-/// is given.
+/// Registers a mutating and a validating webhook for the pods of the namespace of this name, with a condition if one is
+/// given.
 pub fn register(
     cluster: &ControlPlane,
     way: &str,
@@ -302,8 +301,7 @@ pub fn register(
         .succeeded();
 }
 
-/// Makes sure that each way does what its name says, so that not the wrong thing is measured; returns the pod as Transom
-/// places it.
+/// Verifies that each way works as intended, so that the measurement is valid; returns the pod that Transom placed.
 async fn prove(cluster: &ControlPlane, client: &mut Client, pod: &Value) -> anyhow::Result<Value> {
     let mut bad = pod.clone();
     bad["spec"]["hostPID"] = json!(true);
@@ -337,7 +335,7 @@ async fn prove(cluster: &ControlPlane, client: &mut Client, pod: &Value) -> anyh
     Ok(placed)
 }
 
-/// Puts lists into one order after the other, the same ones in every run.
+/// Shuffles lists, with the same sequence in every run.
 pub struct Shuffle(u64);
 
 impl Default for Shuffle {
@@ -347,7 +345,7 @@ impl Default for Shuffle {
 }
 
 impl Shuffle {
-    /// Another order.
+    /// Applies the next order.
     pub fn apply<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             self.0 ^= self.0 << 13;
@@ -364,7 +362,7 @@ async fn measure(client: &mut Client, pods: &[Value; 2], requests: usize) -> any
     for _ in 0..requests {
         let mut order: Vec<(usize, usize)> = (0..PODS.len())
             .flat_map(|pod| (0..WAYS.len()).map(move |way| (pod, way)))
-            // Patched once more, a placed pod is another one.
+            // The patch would change a placed pod again.
             .filter(|case| *case != (1, PATCHING))
             .collect();
         shuffle.apply(&mut order);
@@ -379,7 +377,7 @@ async fn measure(client: &mut Client, pods: &[Value; 2], requests: usize) -> any
     Ok(round)
 }
 
-/// What Transom adds to the median, in parts of what another way adds.
+/// The latency that Transom adds to the median, relative to that of another way.
 fn ratio(part: &Part, base: usize) -> f64 {
     let median = |way: usize| part.get(way).map_or(f64::NAN, |latencies| at(latencies, 0.5));
     (median(TRANSOM) - median(0)) / (median(base) - median(0))

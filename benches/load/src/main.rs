@@ -1,10 +1,10 @@
-//! The load test of `transom serve`, beside two bare handlers; everything on 127.0.0.1, bounded in connections and time.
+//! The load test of `transom serve`, compared with two bare handlers; all on 127.0.0.1, with limited connections and time.
 
 mod apiserver;
 mod bare;
 mod compare;
 #[path = "../../../tests/support/control_plane.rs"]
-#[allow(dead_code)] // the tests need more of it
+#[allow(dead_code)] // the tests use more of it
 mod control_plane;
 mod cost;
 mod drive;
@@ -30,48 +30,48 @@ use tokio::signal::unix::{SignalKind, signal};
 enum Command {
     #[command(flatten)]
     Bare(Bare),
-    /// Requests per second, latency and CPU time of Transom and of the bare handlers, in rounds that take turns
+    /// Requests per second, latency and CPU time of Transom and of the bare handlers, in alternating rounds
     Compare {
         #[command(flatten)]
         transom: Transom,
-        /// How often every handler has its turn
+        /// Rounds for every handler
         #[arg(long, default_value_t = 3)]
         rounds: usize,
         /// Connections, each with one request at a time
         #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
         connections: u16,
-        /// Seconds that are measured of each turn, after one to warm up
+        /// Measured seconds of each turn, after one second of warm-up
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=60))]
         seconds: u64,
-        /// Reviews to send, each a file; they take turns. A pod of a ReplicaSet, 3.6 KB, where none is named
+        /// Files of reviews to send in turn; by default a pod of a ReplicaSet, 3.6 KB
         #[arg(long)]
         body: Vec<PathBuf>,
     },
-    /// What Transom's two webhooks add to a dry-run create of a pod through a real API server, beside two bare handlers and
-    /// a ValidatingAdmissionPolicy; needs the programs of envtest
+    /// Latency that Transom's two webhooks add to a dry-run create of a pod through a real API server, compared with two bare
+    /// handlers and a ValidatingAdmissionPolicy; needs the programs of envtest
     Latency {
         #[command(flatten)]
         transom: Transom,
-        /// How often all ways are measured, after once to warm up
+        /// Measured rounds of all ways, after one warm-up round
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=200))]
         rounds: u16,
         /// Requests of each way in a round
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(10..=10_000))]
         requests: u16,
     },
-    /// What Linux and Windows pods cost the API server, in its own processor time, by what is registered; needs the programs
+    /// Cost of Linux and Windows pods for the API server, in its own processor time, by registered webhooks; needs the programs
     /// of envtest
     Cost {
         #[command(flatten)]
         transom: Transom,
-        /// How often all ways are measured, after once to warm up
+        /// Measured rounds of all ways, after one warm-up round
         #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=200))]
         rounds: u16,
         /// Requests of each way and pod in a round
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(10..=10_000))]
         requests: u16,
     },
-    /// How long reviews take while labels of nodes are patched beside a large cluster; needs the programs of envtest
+    /// Latency of reviews in a large cluster while labels of nodes are patched; needs the programs of envtest
     Storm {
         #[command(flatten)]
         transom: Transom,
@@ -82,19 +82,19 @@ enum Command {
         #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
         seconds: u64,
     },
-    /// Time, memory and requests of a scan, and of the reports that the leader writes, beside a real API server that holds a
-    /// large cluster's pods; needs the programs of envtest, and a few gigabytes for etcd and the API server
+    /// Time, memory and requests of a scan, and of the leader's reports, with a real API server that stores the pods of a large
+    /// cluster; needs the programs of envtest, and a few gigabytes for etcd and the API server
     Stored {
         #[command(flatten)]
         transom: Transom,
-        /// Pods, twenty of each ReplicaSet and Deployment; one in twenty stands alone
+        /// Pods; of twenty, nineteen belong to one ReplicaSet and Deployment, and one has no owner
         #[arg(long, default_value_t = 100_000)]
         pods: usize,
-        /// More arguments of `transom serve`, as those that turn reports on; without any it is not started
+        /// Additional arguments of `transom serve`, such as --reports; without any, it is not started
         #[arg(long, value_name = "ARG", allow_hyphen_values = true)]
         serve: Vec<String>,
     },
-    /// Resident memory of Transom when idle, under small reviews and under 3 MiB ones, and the time until it answers
+    /// Resident memory of Transom when idle, with small reviews and with reviews of 3 MiB, and the time until it answers
     Memory {
         #[command(flatten)]
         transom: Transom,
@@ -115,13 +115,13 @@ struct Transom {
     transom: PathBuf,
 }
 
-/// The bare handlers, which `compare` starts as processes of their own.
+/// The bare handlers, which `compare` starts as separate processes.
 #[derive(Subcommand, Debug)]
 #[allow(clippy::enum_variant_names)] // they are the names of subcommands
 enum Bare {
-    /// Serve a handler that reads the body and answers a constant AdmissionReview: the ceiling
+    /// Serve a handler that reads the body and answers a constant AdmissionReview: the upper limit
     ServeRead(BareArgs),
-    /// Serve a handler that finds the uid of the review and allows it: the least that an API server takes for an answer
+    /// Serve a handler that finds the uid of the review and allows it: the least that an API server accepts as an answer
     ServeUid(BareArgs),
     /// Serve a handler that parses the body into kube's AdmissionReview<Pod> and allows it
     ServeParse(BareArgs),
@@ -141,10 +141,10 @@ struct BareArgs {
 
 fn main() -> anyhow::Result<()> {
     let command = Command::parse();
-    // As `#[tokio::main]`, and as Transom: one worker for each core.
+    // As `#[tokio::main]` and Transom do: one worker for each core.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        // Whoever stops the load test stops its servers: they are killed when what holds them is dropped.
+        // When the load test is stopped, its servers are dropped, which kills them.
         let mut terminate = signal(SignalKind::terminate())?;
         tokio::select! {
             done = run(command) => done,
@@ -205,5 +205,5 @@ async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-/// The review that stands for all.
+/// The typical review.
 const TYPICAL: &str = "pod-create-by-replicaset-runtimeclass.json";

@@ -1,4 +1,4 @@
-//! `memory`: what Transom has resident when idle, under small reviews, under the largest ones, and how soon it answers.
+//! `memory`: Transom's resident memory when idle, with small reviews and with the largest ones, and its start-up time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::drive::{Outcome, Target};
 use crate::inputs::{self, Worst};
 use crate::process::{Memory, Server};
 
-/// How often a start is timed.
+/// Number of timed starts.
 const STARTS: usize = 20;
 
 pub async fn run(transom: &Path, connections: u16, time: Duration) -> anyhow::Result<()> {
@@ -31,7 +31,7 @@ pub async fn run(transom: &Path, connections: u16, time: Duration) -> anyhow::Re
         tokio::time::sleep(Duration::from_secs(2)).await;
         print("two seconds after", server.memory()?, None);
     }
-    // A new process for each: what the allocator keeps of one load is no part of the next.
+    // A new process for each load, so that memory which the allocator keeps does not affect the next one.
     let shapes = [
         Worst::Linux,
         Worst::Containers,
@@ -84,7 +84,7 @@ async fn starts(transom: &Path, body: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads the server and looks at its memory every 20 ms.
+/// Loads the server and reads its memory every 20 ms.
 async fn under(
     server: &Server,
     target: &Target,

@@ -1,4 +1,4 @@
-//! The servers under test as processes: started, asked of what they use by `/proc`, and killed when dropped.
+//! The servers under test as processes: started, measured with `/proc`, and killed when dropped.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -11,16 +11,16 @@ use tempfile::TempDir;
 
 use crate::drive::Target;
 
-/// What is known of the cluster, as the benchmarks have it: so that every rule and all of placement has something to do.
+/// The facts of the benchmarks, so that every rule and all of placement has work to do.
 const FACTS: &str = include_str!("../../support/facts.yaml");
 
-/// Where servers listen that nobody but the driver asks.
+/// The address of servers that only the driver calls.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Clock ticks of `/proc/PID/stat`, `USER_HZ`: 100 on every Linux.
 const TICKS: f64 = 100.0;
 
-/// A server and what belongs to it.
+/// A server and its files.
 pub struct Server {
     child: Child,
     address: SocketAddr,
@@ -29,14 +29,14 @@ pub struct Server {
     started: Instant,
 }
 
-/// Memory, in KiB, as the kernel counts it.
+/// Memory in KiB, as the kernel reports it.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Memory {
-    /// What is resident now.
+    /// Resident now.
     pub resident: u64,
-    /// The part of it that is no file's: without the pages of the binary.
+    /// The anonymous part of it: without the pages of the binary.
     pub anonymous: u64,
-    /// The most that ever was.
+    /// The peak.
     pub peak: u64,
 }
 
@@ -46,7 +46,7 @@ impl Server {
         Self::bare_at(subcommand, LOOPBACK, &[])
     }
 
-    /// The same at another address, with more arguments.
+    /// The same at another address, with additional arguments.
     pub fn bare_at(subcommand: &str, host: IpAddr, more: &[&str]) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find this program")?;
         Self::start(&program, host, |command, address, folder| {
@@ -59,7 +59,7 @@ impl Server {
         })
     }
 
-    /// Transom in standalone mode, with everything on; its log goes to a file, as a container's does.
+    /// Transom in standalone mode, with all features; its log goes to a file, as in a container.
     pub fn transom(program: &Path, more: &[&str]) -> anyhow::Result<Self> {
         Self::transom_with(program, LOOPBACK, more)
     }
@@ -109,14 +109,14 @@ impl Server {
         })
     }
 
-    /// Waits for the first answer over HTTPS; how long that took from the start of the process.
+    /// Waits for the first answer over HTTPS; returns the time since the start of the process.
     pub async fn ready(&mut self, path: &'static str, body: &str) -> anyhow::Result<(Target, Duration)> {
         loop {
             if let Some(status) = self.child.try_wait()? {
                 let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
                 bail!("the server ended, {status}: {log}");
             }
-            // The CA may be there in part; then it does not parse, or the handshake fails, and the next try is better.
+            // If the CA file is incomplete, parsing or the handshake fails, and the next attempt reads it again.
             if let Ok(target) = Target::new(self.address, &self.ca, path)
                 && target.ask(body).await.is_ok()
             {
@@ -139,12 +139,12 @@ impl Server {
         std::fs::read_to_string(&self.ca).context("cannot read the CA of the server")
     }
 
-    /// Seconds of CPU that it has used, user and system, in steps of 10 ms.
+    /// Seconds of CPU time, user and system, in steps of 10 ms.
     pub fn cpu(&self) -> anyhow::Result<f64> {
         cpu_of(self.child.id())
     }
 
-    /// What it has in memory.
+    /// Its memory.
     pub fn memory(&self) -> anyhow::Result<Memory> {
         memory_of(self.child.id())
     }
@@ -152,16 +152,16 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to do.
+        // An error means that the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Seconds of CPU that a process has used, user and system, in steps of 10 ms.
+/// Seconds of CPU time of a process, user and system, in steps of 10 ms.
 pub fn cpu_of(process: u32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).context("the server is gone")?;
-    // The name of the program stands in parentheses and may hold anything; utime and stime are fields 14 and 15.
+    // The program's name is in parentheses and may contain any character; utime and stime are fields 14 and 15.
     let fields = stat
         .rsplit_once(')')
         .map_or("", |(_, rest)| rest)
@@ -174,7 +174,7 @@ pub fn cpu_of(process: u32) -> anyhow::Result<f64> {
     Ok(ticks / TICKS)
 }
 
-/// What a process has in memory.
+/// The memory of a process.
 pub fn memory_of(process: u32) -> anyhow::Result<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("the process is gone")?;
     let field = |name: &str| {
@@ -191,7 +191,7 @@ pub fn memory_of(process: u32) -> anyhow::Result<Memory> {
     })
 }
 
-/// A port that nobody listens on. Somebody else may take it before the server does; then the server says so.
+/// A free port. If another process takes it first, the server reports the error.
 fn free_port(host: IpAddr) -> anyhow::Result<SocketAddr> {
     let listener = TcpListener::bind((host, 0)).context("cannot find a free port")?;
     Ok(listener.local_addr()?)

@@ -1,4 +1,4 @@
-//! `stored`: what it takes to judge what a large cluster has stored: by a scan, and by the leader in the background.
+//! `stored`: the cost of evaluating the stored objects of a large cluster: by a scan, and by the leader in the background.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,15 +16,15 @@ use crate::control_plane::{ControlPlane, programs};
 use crate::process::{Memory, cpu_of, memory_of};
 use crate::storm;
 
-/// Pods of one ReplicaSet; beside them one stands alone.
+/// Pods of one ReplicaSet; for each ReplicaSet, one pod has no owner.
 const EACH: usize = 19;
-/// Requests at a time while the cluster is filled.
+/// Concurrent requests while the cluster is filled.
 const WRITERS: usize = 24;
 /// Namespaces.
 const NAMESPACES: usize = 50;
-/// The definition of reports.
+/// The CustomResourceDefinition of reports.
 const REPORTS: &str = include_str!("../../../tests/reports/openreports.yaml");
-/// How long the leader is watched after it has started.
+/// How long the leader is measured after it has started.
 const MOST: Duration = Duration::from_secs(600);
 
 pub async fn run(transom: &Path, pods: usize, serve: &[String]) -> anyhow::Result<()> {
@@ -58,7 +58,7 @@ pub async fn run(transom: &Path, pods: usize, serve: &[String]) -> anyhow::Resul
     Ok(())
 }
 
-/// One scan as a process of its own.
+/// One scan in a separate process.
 fn scan(transom: &Path, cluster: &ControlPlane, what: &str, more: &[&str]) -> anyhow::Result<()> {
     let before = requests(cluster)?;
     let began = Instant::now();
@@ -75,7 +75,7 @@ fn scan(transom: &Path, cluster: &ControlPlane, what: &str, more: &[&str]) -> an
         .context("cannot start the scan")?;
     let (mut memory, mut cpu) = (Memory::default(), 0.0);
     let status = loop {
-        // The last look before it ends is nearly all of it.
+        // The last value before the process ends is nearly the total.
         if let (Ok(seen), Ok(used)) = (memory_of(child.id()), cpu_of(child.id())) {
             (memory, cpu) = (if seen.peak > 0 { seen } else { memory }, used);
         }
@@ -96,7 +96,7 @@ fn scan(transom: &Path, cluster: &ControlPlane, what: &str, more: &[&str]) -> an
     Ok(())
 }
 
-/// The leader, until its first pass over everything is done and it rests.
+/// The leader, until it has evaluated every object once and is idle.
 async fn background(
     transom: &Path,
     cluster: &ControlPlane,
@@ -107,7 +107,7 @@ async fn background(
     cluster
         .kubectl_with(&["apply", "--server-side", "-f", "-"], REPORTS)
         .succeeded();
-    // Where nothing is registered nothing is asked, and nothing reported. No call needs to arrive.
+    // Without registered webhooks Transom reports nothing. No call needs to arrive.
     let webhooks = Command::new(transom)
         .args(["generate", "webhooks", "--url", "https://127.0.0.1:9"])
         .output()
@@ -140,7 +140,7 @@ async fn background(
         "serve, resident then, MiB",
         mebibytes(memory.resident)
     );
-    // A change shows.
+    // A change is reported.
     let began = Instant::now();
     let bad = pod("late", None, true);
     post(client, "/api/v1/namespaces/ns-0/pods", &bad).await?;
@@ -150,7 +150,7 @@ async fn background(
     };
     while !reported() {
         if began.elapsed() > Duration::from_secs(60) {
-            println!("no report of a new pod within a minute (are the CRDs of reports there?)");
+            println!("no report on a new pod within a minute (are the CRDs of reports installed?)");
             return Ok(());
         }
         sleep(Duration::from_millis(100)).await;
@@ -163,7 +163,7 @@ async fn background(
     Ok(())
 }
 
-/// How many requests the API server has answered.
+/// The number of requests that the API server has answered.
 fn requests(cluster: &ControlPlane) -> anyhow::Result<u64> {
     let metrics = cluster.kubectl(&["get", "--raw", "/metrics"]).succeeded().out;
     let lines = metrics
@@ -173,13 +173,13 @@ fn requests(cluster: &ControlPlane) -> anyhow::Result<u64> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // counts
     let total = counts.sum::<f64>() as u64;
     if total == 0 {
-        bail!("the API server counts no requests");
+        bail!("the API server reports no request count");
     }
     Ok(total)
 }
 
-/// Nodes, and for every twenty pods a Deployment, its ReplicaSet, nineteen pods of that and one that stands alone. A quarter
-/// of it is for Windows; one Deployment in forty has what Windows cannot do.
+/// Nodes, and for every twenty pods a Deployment, its ReplicaSet, nineteen pods of that and one pod without an owner. A quarter
+/// is for Windows; one Deployment in forty has fields that Windows does not support.
 async fn fill(client: &Client, pods: usize) -> anyhow::Result<()> {
     for namespace in 0..NAMESPACES {
         let namespace =
@@ -244,7 +244,7 @@ fn owner_reference(kind: &str, name: &str, made: &Value) -> Value {
     json!({"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": made["metadata"]["uid"], "controller": true})
 }
 
-/// A pod; one without an owner that is for Windows has what Windows cannot do.
+/// A pod; a Windows pod without an owner has fields that Windows does not support.
 fn pod(name: &str, owner: Option<Value>, windows: bool) -> Value {
     let bad = owner.is_none() && windows;
     let owners = owner.map_or(json!([]), |owner| json!([owner]));

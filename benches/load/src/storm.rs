@@ -1,5 +1,5 @@
-//! `storm`: how long reviews take while a kubelet patches a label of its own node, beside a large cluster of Windows nodes:
-//! a label that Transom does not read, and one that it does.
+//! `storm`: the latency of reviews in a large cluster of Windows nodes while a kubelet patches a label of its own node: a label
+//! that Transom does not read, and one that it does.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::control_plane::{ControlPlane, free_ports, programs, wait};
 use crate::drive::Target;
 use crate::process::cpu_of;
 
-/// Between two reviews on the one connection: what is measured is a wait, and not a full processor.
+/// The interval between two reviews on the one connection, so that waiting is measured and not a busy processor.
 const EVERY: Duration = Duration::from_millis(5);
-/// Patches in a second.
+/// Patches per second.
 const PATCHES: u32 = 20;
 
 pub async fn run(transom: &Path, nodes: usize, time: Duration) -> anyhow::Result<()> {
@@ -43,7 +43,7 @@ pub async fn run(transom: &Path, nodes: usize, time: Duration) -> anyhow::Result
         "{:<34} {:>9} {:>9} {:>9} {:>9} {:>8}",
         "", "p50 ms", "p99 ms", "most ms", "reviews", "CPU"
     );
-    // What is written at the start has settled.
+    // The writes of the start are complete.
     for (what, label) in [
         ("while nodes are first written", None),
         ("quiet", None),
@@ -81,7 +81,7 @@ async fn settle(pid: u32) -> anyhow::Result<()> {
             return Ok(());
         }
     }
-    bail!("Transom is busy for ten minutes")
+    bail!("Transom has been busy for ten minutes")
 }
 
 async fn patch(client: Client, label: &'static str) {
@@ -94,7 +94,7 @@ async fn patch(client: Client, label: &'static str) {
             .patch(&name(0), &PatchParams::default(), &Patch::Merge(patch))
             .await
         {
-            println!("a patch is refused: {error}");
+            println!("the API server rejects a patch: {error}");
         }
     }
 }
@@ -133,7 +133,7 @@ async fn fill(client: &Client, nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the resources and the policies, and starts Transom beside the cluster.
+/// Installs the resources and the policies, and starts Transom for the cluster.
 pub fn start(transom: &Path, cluster: &ControlPlane, more: &[&str]) -> anyhow::Result<Target> {
     let crds = std::process::Command::new(transom)
         .args(["generate", "crds"])
@@ -152,7 +152,7 @@ pub fn start(transom: &Path, cluster: &ControlPlane, more: &[&str]) -> anyhow::R
     for policy in policies {
         let applied = || cluster.kubectl_with(&["apply", "-f", "-"], &policy).ok;
         if !wait(Duration::from_secs(30), applied) {
-            bail!("the API server does not take {policy}");
+            bail!("the API server rejects {policy}");
         }
     }
     let [port, health] = free_ports();
@@ -182,7 +182,7 @@ pub fn start(transom: &Path, cluster: &ControlPlane, more: &[&str]) -> anyhow::R
         printed.ok && pem.is_ok_and(|pem| !pem.is_empty() && std::fs::write(&ca, pem).is_ok())
     };
     if !wait(Duration::from_secs(60), has_ca) {
-        bail!("Transom makes no certificate: {}", cluster.end_of_log("transom"));
+        bail!("Transom issues no certificate: {}", cluster.end_of_log("transom"));
     }
     Target::new(([127, 0, 0, 1], port).into(), &ca, "/validate")
 }

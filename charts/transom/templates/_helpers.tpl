@@ -1,6 +1,6 @@
-{{/* Names, labels, and what several templates say alike. */}}
+{{/* Names, labels, and parts that several templates share. */}}
 
-{{/* A release may have dots in its name, a Service may not. */}}
+{{/* The name of a release may contain dots, the name of a Service may not. */}}
 {{- define "transom.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
@@ -14,7 +14,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Both webhook configurations; mutating ones are called in the order of their names, and Transom wants to be late. */}}
+{{/* The name of both webhook configurations. The API server calls mutating ones in the order of their names; zz- sorts late. */}}
 {{- define "transom.webhookName" -}}
 zz-{{ include "transom.fullname" . }}
 {{- end -}}
@@ -31,8 +31,8 @@ zz-{{ include "transom.fullname" . }}
 {{- default (printf "%s-certificates" (include "transom.fullname" .)) .Values.certificates.secretName -}}
 {{- end -}}
 
-{{/* The Secret that the leader makes. The uninstall deletes no other but what the leader made under the name by default:
-not one of yours, and not cert-manager's. */}}
+{{/* The Secret that the leader creates. The uninstall deletes only this one and one that the leader created under the default
+name: never yours, and never cert-manager's. */}}
 {{- define "transom.selfManagedSecret" -}}
 {{- if eq .Values.certificates.mode "self-managed" -}}
 {{- include "transom.certificateSecret" . -}}
@@ -41,14 +41,14 @@ not one of yours, and not cert-manager's. */}}
 {{- end -}}
 {{- end -}}
 
-{{/* By these the chart's objects are selected: never another value. */}}
+{{/* The labels that selectors use. Do not change them: selectors are immutable. */}}
 {{- define "transom.selectorLabels" -}}
 app.kubernetes.io/name: transom
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
-{{/* (dict "root" $ "component" … "labels" …): one map, so that no key stands there twice. What others select by is fixed, of
-the rest yours count. */}}
+{{/* (dict "root" $ "component" … "labels" …): one map, so that no key appears twice. Selector labels are fixed; of the others,
+the user's take precedence. */}}
 {{- define "transom.labels" -}}
 {{- $root := .root -}}
 {{- $labels := include "transom.selectorLabels" $root | fromYaml -}}
@@ -61,7 +61,7 @@ the rest yours count. */}}
 {{- merge $labels (default (dict) .labels) $root.Values.commonLabels $ours | toYaml -}}
 {{- end -}}
 
-{{/* metadata of an object in the namespace: (dict "root" $ "name" … "component" … "annotations" …) */}}
+{{/* metadata of an object, in the namespace unless "cluster" is set: (dict "root" $ "name" … "component" … "annotations" …) */}}
 {{- define "transom.metadata" -}}
 name: {{ .name }}
 {{- if not .cluster }}
@@ -90,7 +90,7 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* Names of Secrets for the image: yours, and those of a parent chart, which may be plain names. */}}
+{{/* Names of pull Secrets: from imagePullSecrets, and from a parent chart, where they may be plain names. */}}
 {{- define "transom.imagePullSecrets" -}}
 {{- $secrets := list -}}
 {{- range concat (default (list) .Values.imagePullSecrets) (default (list) .Values.global.imagePullSecrets) -}}
@@ -102,8 +102,8 @@ imagePullSecrets:
 {{- end -}}
 {{- end -}}
 
-{{/* The namespace in which `helm test` creates a pod as a dry run; empty where there is no test. RBAC cannot tell a dry run
-from another create, so there is none without the ValidatingAdmissionPolicy that can. */}}
+{{/* The namespace in which `helm test` creates a pod as a dry run; empty if there is no test. RBAC cannot distinguish a dry run
+from another create, so the test requires the ValidatingAdmissionPolicy that can. */}}
 {{- define "transom.testNamespace" -}}
 {{- if and (eq .Values.hooks "helm") .Values.admissionPolicies.enabled -}}
 {{- $namespace := default (default "default" .Values.probe.namespace) .Values.test.namespace -}}
@@ -189,7 +189,7 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* OpenTelemetry's variables. Values of lists are percent-encoded; the kubelet puts in the namespace and the pod. */}}
+{{/* OpenTelemetry's variables. Values of lists are percent-encoded; the kubelet inserts the namespace and the pod. */}}
 {{- define "transom.tracingEnv" -}}
 {{- with .Values.tracing }}
 {{- if .endpoint }}
@@ -218,8 +218,8 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* The spec of the default WindowsNodePolicy, as YAML. Taints are set together with a policy of this release that enforces;
-under any other policy they are reported, unless the values say it themselves. */}}
+{{/* The spec of the default WindowsNodePolicy, as YAML. Unless taints.mode is set, it is Apply if the policy of this release has
+mode Enforce, and Report otherwise. */}}
 {{- define "transom.nodePolicySpec" -}}
 {{- $spec := deepCopy (default (dict) .Values.nodePolicy.spec) -}}
 {{- $taints := default (dict) $spec.taints -}}
@@ -236,8 +236,8 @@ under any other policy they are reported, unless the values say it themselves. *
 {{- eq "Managed" (dig "runtimeClasses" "management" "Disabled" (default (dict) .)) -}}
 {{- end -}}
 
-{{/* The node policies that the cluster holds, as YAML; none where there is no cluster, as in `helm template`. An upgrade that
-takes the last one away finds it here still: what was written is taken back with the rights of before. */}}
+{{/* The node policies in the cluster, as YAML; none without a cluster, as in `helm template`. An upgrade that removes the last
+one still finds it here, so that Transom keeps the rights to revert what it wrote. */}}
 {{- define "transom.storedNodePolicies" -}}
 {{- $stored := list -}}
 {{- if and .Release.IsUpgrade (lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "windowsnodepolicies.transom.dev") -}}
@@ -255,7 +255,7 @@ takes the last one away finds it here still: what was written is taken back with
 {{- end -}}
 {{- end -}}
 
-{{/* Whether Transom may write RuntimeClasses. Those that it made must be found and taken away by it. */}}
+{{/* Whether Transom may write RuntimeClasses. It must be able to find and delete those that it created. */}}
 {{- define "transom.writesRuntimeClasses" -}}
 {{- if ne (include "transom.writesNodes" .) "true" -}}
 false

@@ -1,15 +1,15 @@
 {{/*
-The webhook configurations come from files/webhooks.json, which the program's own registration writes (tests/chart.rs
-compares). Here stands only what differs from one installation to the next.
+The webhook configurations come from files/webhooks.json, which the program generates (tests/chart.rs compares them). These
+templates contain only what differs between installations.
 */}}
 
-{{/* The labels of pools that say Windows, beside the well-known ones: {labels: [{key, values} or {key, valuePrefix}, …]} as
-YAML. */}}
+{{/* The labels that identify Windows pools, in addition to the well-known ones: {labels: [{key, values} or
+{key, valuePrefix}, …]} as YAML. */}}
 {{- define "transom.poolLabels" -}}
 {{- toYaml (dict "labels" (concat (dig "poolLabels" (list) (default (dict) .Values.nodePolicy.spec)) .Values.webhooks.poolLabels)) -}}
 {{- end -}}
 
-{{/* The tests of a label's value, by the label's key: (dict "key" [test, …]) as YAML. */}}
+{{/* CEL tests of a label's value, by the label's key: (dict "key" [test, …]) as YAML. */}}
 {{- define "transom.pools" -}}
 {{- $labels := concat .wellKnown (default (list) (include "transom.poolLabels" .root | fromYaml).labels) -}}
 {{- $pools := dict -}}
@@ -28,12 +28,12 @@ YAML. */}}
 {{- toYaml $pools -}}
 {{- end -}}
 
-{{/* A string literal of CEL: no value may end it. */}}
+{{/* A string literal of CEL, escaped so that no value can end it. */}}
 {{- define "transom.celString" -}}
 '{{ . | replace "\\" "\\\\" | replace "'" "\\'" }}'
 {{- end -}}
 
-{{/* A part of a condition that stands once for each pool label. */}}
+{{/* A part of a condition, repeated for each pool label. */}}
 {{- define "transom.forEachPool" -}}
 {{- range $key := keys .pools | sortAlpha -}}
 {{- $.part | replace $.source.value (join " || " (get $.pools $key)) | replace $.source.key $key -}}
@@ -58,7 +58,7 @@ YAML. */}}
 {{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOS" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
 {{- end -}}
-{{- /* As expressions, which cannot get in the way of an entry's own labels. */ -}}
+{{- /* As expressions, because matchLabels could overwrite an entry's own labels. */ -}}
 {{- $within := default (list) $values.webhooks.namespaceSelector.matchExpressions -}}
 {{- range $label, $value := $values.webhooks.namespaceSelector.matchLabels -}}
 {{- $within = append $within (dict "key" $label "operator" "In" "values" (list $value)) -}}
