@@ -94,7 +94,7 @@ fn answer(
     group.throughput(Throughput::Bytes(bytes as u64));
     for (phase, phase_name) in PHASES {
         for (suffix, policies) in &policies() {
-            // Repair is planned in the validating phase too, but edits nothing there.
+            // Removal is planned in the validating phase too, but edits nothing there.
             if phase == Phase::Validate && !suffix.is_empty() {
                 continue;
             }

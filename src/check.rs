@@ -442,9 +442,9 @@ impl Manifests {
             let line = document.locate(&steps_of(&error)).line;
             unreadable(line, format!("this {kind} cannot be read: {error}"))
         })?;
-        let asker = no_user(&subject, facts);
-        let mut policy = policies.effective(&asker);
-        let choice = PolicyChoice::of(policies, &asker, &policy);
+        let query = no_user(&subject, facts);
+        let mut policy = policies.effective(&query);
+        let choice = PolicyChoice::of(policies, &query, &policy);
         let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
         if not_admitted.is_some() {
             let off = policy.to_mut();

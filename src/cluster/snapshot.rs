@@ -126,14 +126,14 @@ impl Snapshot {
         let registered = self.registered.as_ref();
         let is_left_out = registration::is_left_out(namespace, labelled, &self.excluded)
             || !registered.is_some_and(|registered| registered.mutates_in(labelled));
-        let asker = PolicyQuery {
+        let query = PolicyQuery {
             namespace,
             labels,
             user: "",
             groups: &[],
             today: self.facts.today,
         };
-        let mut policy = self.policies.effective(&asker).into_owned();
+        let mut policy = self.policies.effective(&query).into_owned();
         if is_left_out {
             policy.namespace_default_os = None;
         }

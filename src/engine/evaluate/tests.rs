@@ -26,7 +26,7 @@ fn object(kind: Kind, spec: &Value) -> String {
     object.to_string()
 }
 
-/// Decision, the rules that are open at Warn or above, and those that repair resolves.
+/// Decision, the rules that are open at Warn or above, and those that removal resolves.
 fn evaluated(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static str>, Vec<&'static str>) {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(kind, &spec(over));
@@ -140,7 +140,7 @@ fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
     }
 }
 
-/// The API server asks the template what it asks a pod: it would refuse the workload before any pod could be repaired.
+/// The API server asks the template what it asks a pod: it would refuse the workload before any field of a pod could be removed.
 #[test]
 fn removal_resolves_nothing_in_a_template_that_the_api_server_refuses() {
     let over = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
