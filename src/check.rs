@@ -468,7 +468,7 @@ impl Manifests {
             },
             name: subject.meta.display_name().to_owned(),
             owner: (subject.meta.controller())
-                .filter(|_| subject.made_by == Origin::Controller)
+                .filter(|_| subject.origin == Origin::Controller)
                 .map(|owner| format!("{} {}", owner.kind, owner.name)),
             because: evaluation.findings.iter().map(why).collect(),
             choice,
@@ -489,7 +489,7 @@ impl Manifests {
         if subject.namespace.is_empty() {
             subject.namespace = self.scope.default_namespace().to_owned().into();
         }
-        subject.made_by = Origin::assumed(subject.owner_kind());
+        subject.origin = Origin::assumed(subject.owner_kind());
         // A file is its author's as a whole; and it is never a mirror pod, which no kubelet asks for here.
         subject.find_debugger(|_| true);
         Ok(subject)

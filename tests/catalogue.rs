@@ -195,7 +195,7 @@ fn every_bad_example_has_a_field_that_its_rule_needs() {
             let mut has_one = false;
             each_object(bad, |subject, _, _| {
                 let fields = subject.template().map_or(FieldSet::ALL, FieldSet::of);
-                has_one |= rule.looks_at(subject.kind) && fields.any_of(rule.needs);
+                has_one |= rule.applies_to(subject.kind) && fields.any_of(rule.needs);
             });
             assert!(has_one, "{rule:?} needs none of the fields of its example: {bad}");
         }

@@ -155,7 +155,7 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
     if !subject.kind.has_pod() || subject.is_mirror {
         return action.min(Action::Audit);
     }
-    if subject.made_by == Origin::Controller && !finding.class.cannot_run() {
+    if subject.origin == Origin::Controller && !finding.class.cannot_run() {
         return action.min(Action::Audit);
     }
     // kubectl writes such fields itself, and offers no way to leave them out; Windows ignores them.
