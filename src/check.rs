@@ -442,9 +442,9 @@ impl Manifests {
             let line = document.locate(&steps_of(&error)).line;
             unreadable(line, format!("this {kind} cannot be read: {error}"))
         })?;
-        let asker = no_user(&subject, facts);
-        let mut policy = policies.effective(&asker);
-        let choice = PolicyChoice::of(policies, &asker, &policy);
+        let query = no_user(&subject, facts);
+        let mut policy = policies.effective(&query);
+        let choice = PolicyChoice::of(policies, &query, &policy);
         let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
         if not_admitted.is_some() {
             let off = policy.to_mut();
@@ -468,7 +468,7 @@ impl Manifests {
             },
             name: subject.meta.display_name().to_owned(),
             owner: (subject.meta.controller())
-                .filter(|_| subject.made_by == Origin::Controller)
+                .filter(|_| subject.origin == Origin::Controller)
                 .map(|owner| format!("{} {}", owner.kind, owner.name)),
             because: evaluation.findings.iter().map(why).collect(),
             choice,
@@ -489,7 +489,7 @@ impl Manifests {
         if subject.namespace.is_empty() {
             subject.namespace = self.scope.default_namespace().to_owned().into();
         }
-        subject.made_by = Origin::assumed(subject.owner_kind());
+        subject.origin = Origin::assumed(subject.owner_kind());
         // A file is its author's as a whole; and it is never a mirror pod, which no kubelet asks for here.
         subject.find_debugger(|_| true);
         Ok(subject)

@@ -11,11 +11,11 @@
 //!  request, raw object            document, raw object + positions
 //!     └──────────────┬───────────────┘
 //!                    ▼
-//!         model::object      where the pod template is, a borrowed view of it
+//!         model::object       where the pod template is, a borrowed view of it
 //!                    ▼
-//!         engine::infer_os       → verdict: Windows, Linux, Unknown or Conflicting, with the evidence
+//!         engine::infer_os    → verdict: Windows, Linux, Unknown or Conflicting, with the evidence
 //!                    ▼
-//!         engine::evaluate     → edits (placement, repair), findings (rules), each open or resolved
+//!         engine::evaluate    → edits (placement, removal), findings (rules), each open or resolved
 //!                    ▼
 //!     ┌──────────────┴──────────────┐
 //!     ▼                             ▼

@@ -68,7 +68,7 @@ enum PlannedObject {
 pub struct Planner<'f> {
     facts: &'f Facts,
     policies: &'f PolicySet,
-    question: PlanOptions,
+    plan_options: PlanOptions,
     nodes: NodeInventory,
     workloads: Vec<PlannedWorkload>,
     entries: HashMap<WorkloadKey, PlannedObject>,
@@ -85,11 +85,11 @@ pub struct Planner<'f> {
 
 impl<'f> Planner<'f> {
     /// A planner that has looked at nothing yet. The facts hold RuntimeClasses, namespaces, and pools at zero nodes.
-    pub fn new(facts: &'f Facts, policies: &'f PolicySet, question: PlanOptions) -> Self {
+    pub fn new(facts: &'f Facts, policies: &'f PolicySet, plan_options: PlanOptions) -> Self {
         Planner {
             facts,
             policies,
-            question,
+            plan_options,
             nodes: NodeInventory::default(),
             workloads: Vec::new(),
             entries: HashMap::new(),
@@ -210,7 +210,7 @@ impl<'f> Planner<'f> {
         let on = on.map(|node| {
             (
                 node.pool,
-                node.host.build == Some(self.question.to),
+                node.host.build == Some(self.plan_options.to),
                 node.host.name.clone(),
             )
         });
@@ -349,11 +349,11 @@ impl<'f> Planner<'f> {
         self.placements
             .entry(key.namespace.clone())
             .or_insert_with(placement);
-        let world = TargetNodes::new(&self.nodes, self.facts, &policy, self.question.to);
+        let target_nodes = TargetNodes::new(&self.nodes, self.facts, &policy, self.plan_options.to);
         let reading = WorkloadContext {
             as_placed: subject.kind == Kind::Pod
                 && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),
-            world: &world,
+            target_nodes: &target_nodes,
             cx,
         };
         let found = reading.images();
@@ -400,7 +400,7 @@ impl<'f> Planner<'f> {
         let of_hyper_v = classes.find(|(_, class)| class.isolation() == ContainerIsolation::HyperV);
         ImageKnowledge {
             facts: self.facts,
-            target: self.question.to,
+            target: self.plan_options.to,
             answers: &self.answers,
             hyper_v_class: of_hyper_v.map(|(name, _)| name.as_str()),
         }
@@ -438,7 +438,7 @@ impl<'f> Planner<'f> {
                         crate::model::text::shown(&used.image)
                     );
                     let because =
-                        FindingSource::row(format!("ready on a node of {}", self.question.to), READY);
+                        FindingSource::row(format!("ready on a node of {}", self.plan_options.to), READY);
                     PlanFinding::new(UpgradeClass::Unchanged, &*used.path, message, because)
                 }
                 _ => statement,
@@ -446,12 +446,12 @@ impl<'f> Planner<'f> {
         });
         let mut said: Vec<PlanFinding> = images.collect();
         said.extend(workload.statements.iter().cloned());
-        let target = target::named(self.question.to);
+        let target = target::named(self.plan_options.to);
         if workload.kernel != WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
             said.extend(workload.accounts.iter().map(|account| {
                 let proven = self.proven.get(&account.name).map(String::as_str);
                 let statement = account.state(&target, proven);
-                if self.question.gmsa_ready {
+                if self.plan_options.gmsa_ready {
                     PlanFinding {
                         class: UpgradeClass::Unchanged,
                         ..statement.note()

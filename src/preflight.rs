@@ -186,30 +186,30 @@ impl Preflight {
     /// The report of a cluster in which these workloads were judged. `gaps`: what could not be read.
     /// `plan`: what a move to the [newest build](newest) takes, where that was planned.
     pub fn new(
-        sight: ClusterInput<'_>,
+        input: ClusterInput<'_>,
         workloads: WorkloadFindings<'_>,
         plan: Option<&UpgradePlan>,
         mut gaps: Vec<ScanGap>,
         at: Timestamp,
     ) -> Self {
-        let mut wanted = install::values(sight, &workloads);
-        let is_known = workloads.not_known(sight).is_none();
+        let mut wanted = install::values(input, &workloads);
+        let is_known = workloads.not_known(input).is_none();
         let sections = vec![
             PreflightSection {
                 title: "Platform",
-                statements: platform_statements(sight, &workloads),
+                statements: platform_statements(input, &workloads),
             },
             PreflightSection {
                 title: "Nodes",
-                statements: nodes::statements(sight, plan, &mut wanted),
+                statements: nodes::statements(input, plan, &mut wanted),
             },
             PreflightSection {
                 title: "Pools at zero nodes",
-                statements: pools::statements(sight, &workloads),
+                statements: pools::statements(input, &workloads),
             },
             PreflightSection {
                 title: "RuntimeClasses",
-                statements: nodes::classes(sight),
+                statements: nodes::classes(input),
             },
             PreflightSection {
                 title: "Workloads",
@@ -221,7 +221,7 @@ impl Preflight {
             },
             PreflightSection {
                 title: "Other engines",
-                statements: other_engines::statements(sight, &workloads),
+                statements: other_engines::statements(input, &workloads),
             },
         ];
         let summary = PreflightSummary {
@@ -230,7 +230,7 @@ impl Preflight {
             denied: workloads.denied_count(),
             softened: workloads.softened(),
             changed: workloads.changed,
-            windows_nodes: nodes::windows(sight.snapshot).count(),
+            windows_nodes: nodes::windows(input.snapshot).count(),
             unreadable: workloads.unreadable_count(),
             not_listed: workloads.not_listed.iter().cloned().collect(),
         };
@@ -240,8 +240,8 @@ impl Preflight {
         Preflight {
             schema: SCHEMA,
             at,
-            kubernetes: sight.around.version.clone(),
-            platform: sight.platform.name,
+            kubernetes: input.around.version.clone(),
+            platform: input.platform.name,
             summary,
             sections,
             denied,
@@ -266,9 +266,9 @@ fn count(number: usize, one: &str) -> String {
     format!("{number} {one}{s}")
 }
 
-fn platform_statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
+fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
-    let version = &sight.around.version;
+    let version = &input.around.version;
     match major_minor(version) {
         Some((1, minor)) if minor < OLDEST => all.push(
             PreflightFinding::act(
@@ -279,8 +279,8 @@ fn platform_statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
         ),
         _ => all.push(PreflightFinding::fine(format!("Kubernetes is {version}")).by(["the API server"])),
     }
-    let file = format!("charts/transom/platforms/{}.yaml", sight.platform.name);
-    if sight.platform.told_by.is_empty() && !sight.could_list(&["nodes"]) {
+    let file = format!("charts/transom/platforms/{}.yaml", input.platform.name);
+    if input.platform.told_by.is_empty() && !input.could_list(&["nodes"]) {
         all.push(PreflightFinding::act(
             "not known (not read): the platform, of which nodes tell most",
             "choose its file of charts/transom/platforms by yourself",
@@ -289,11 +289,11 @@ fn platform_statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
     all.push(
         PreflightFinding::fine(format!(
             "the platform is {}; its file of values is {file}",
-            sight.platform.title
+            input.platform.title
         ))
-        .by(sight.platform.told_by.iter()),
+        .by(input.platform.told_by.iter()),
     );
-    if sight.snapshot.view.pod_policies.is_empty() && !sight.around.groups.contains_key("transom.dev") {
+    if input.snapshot.view.pod_policies.is_empty() && !input.around.groups.contains_key("transom.dev") {
         all.push(PreflightFinding::fine("Transom is not installed"));
     } else {
         all.push(
@@ -304,7 +304,7 @@ fn platform_statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
             .by(["API group transom.dev"]),
         );
     }
-    if sight.platform.name == "eks" && !workloads.networks.iter().any(|name| name.ends_with("/aws-node")) {
+    if input.platform.name == "eks" && !workloads.networks.iter().any(|name| name.ends_with("/aws-node")) {
         let others = workloads.networks.iter();
         let others: Vec<&String> = others
             .filter(|name| name.ends_with("/calico-node") || name.ends_with("/cilium"))
@@ -332,9 +332,9 @@ pub fn newest(snapshot: &Snapshot) -> Option<&'static Release> {
 }
 
 /// The command that says what a move to the newest build takes, and what it would say in short.
-fn plan_hint(sight: ClusterInput<'_>, plan: Option<&UpgradePlan>) -> Option<PreflightFinding> {
-    let facts = &sight.snapshot.facts;
-    let target = newest(sight.snapshot)?;
+fn plan_hint(input: ClusterInput<'_>, plan: Option<&UpgradePlan>) -> Option<PreflightFinding> {
+    let facts = &input.snapshot.facts;
+    let target = newest(input.snapshot)?;
     let older: Vec<String> = (facts.builds().iter())
         .filter(|build| **build < target.build)
         .map(|build| {

@@ -1,7 +1,7 @@
 //! The webhook's server: HTTPS for reviews, plain HTTP for health and metrics; what a review says is not its business.
 //!
 //! ```text
-//! TCP ─ accept ─ TLS, HTTP/1.1 or HTTP/2 (connection) ─ router ─ taken in by its limits (intake, body) ─ reviews ─ Review
+//! TCP ─ accept ─ TLS, HTTP/1.1 or HTTP/2 (connection) ─ router ─ taken in by its limits (read_request, body) ─ review_service ─ ReviewHandler
 //! ```
 //!
 //! A review waits for room for half of the time that the API server waits for its answer, and is refused after that: the

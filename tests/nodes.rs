@@ -689,8 +689,8 @@ async fn a_leader_that_was_paused_overwrites_nothing() {
 
     let (lease, leadership) = World::leadership(true);
     let writer = Writer::new(world.client.clone(), Some(leadership), None, 50);
-    let want = stored.desired(stored.taints.iter().cloned().collect());
-    let decide = move |node: &NodeView| plan(node, Some(&want));
+    let desired = stored.desired(stored.taints.iter().cloned().collect());
+    let decide = move |node: &NodeView| plan(node, Some(&desired));
     let outcome = apply(&writer, Arc::clone(&old), &decide).await;
     assert!(matches!(outcome, ApplyResult::Wrote(..)), "{outcome:?}");
     assert_eq!(

@@ -185,7 +185,7 @@ fn forbidden(spec: &Value) -> Vec<String> {
     found
 }
 
-/// What repair may take: what is forbidden, but what Windows does not ignore in silence.
+/// What removal may take: what is forbidden, but what Windows does not ignore in silence.
 fn removable(pod: &Value) -> Vec<String> {
     let mut fields = forbidden(&pod["spec"]);
     fields.retain(|field| !field.ends_with("/sysctls") && field != "/spec/resources");

@@ -83,7 +83,7 @@ impl<'j> ReviewContext<'j> {
     /// Whether more would have passed if the requester were known as the controller of the object's owner.
     fn owner_is_not_trusted(&self) -> bool {
         let is_refused = |finding: &Finding| finding.enforced_action > Action::Audit;
-        self.subject.made_by == Origin::Unproven && self.evaluation.of_the_owner().any(is_refused)
+        self.subject.origin == Origin::Unproven && self.evaluation.of_the_owner().any(is_refused)
     }
 
     /// Denies only what the API server would refuse next; it would show the user none of the other findings.

@@ -367,7 +367,7 @@ pub fn warnings(subject: &Object<'_>, evaluation: &Evaluation, added: &AddedFiel
     fit(lines, &named)
 }
 
-/// What repair took out, as a warning.
+/// The ignored fields that were removed, as a warning.
 pub fn removed(subject: &Object<'_>, evaluation: &Evaluation) -> Option<String> {
     if evaluation.removed.is_empty() {
         return None;

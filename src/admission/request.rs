@@ -101,7 +101,7 @@ pub struct MalformedReview(Cow<'static, str>);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "'de: 'a"))]
-struct RawReview<'a, const IN_PLACE: bool> {
+struct Review<'a, const IN_PLACE: bool> {
     #[serde(default)]
     api_version: Str<'a>,
     #[serde(default)]
@@ -219,11 +219,11 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     let body = std::str::from_utf8(body).map_err(|error| {
         MalformedReview(format!("it is not UTF-8 from byte {}", error.valid_up_to()).into())
     })?;
-    if let Ok(review) = strict_json::from_str::<RawReview<'_, true>>(body) {
+    if let Ok(review) = strict_json::from_str::<Review<'_, true>>(body) {
         return request_of(review, body);
     }
     // Either this is no review, or its object is none that can be read: then its uid is answered all the same.
-    let review: RawReview<'_, false> = strict_json::from_str(body).map_err(|error| {
+    let review: Review<'_, false> = strict_json::from_str(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         MalformedReview(format!("{} at line {line} column {column}", strict_json::reason(&error)).into())
     })?;
@@ -231,7 +231,7 @@ pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
 }
 
 fn request_of<'a, const IN_PLACE: bool>(
-    review: RawReview<'a, IN_PLACE>,
+    review: Review<'a, IN_PLACE>,
     body: &'a str,
 ) -> Result<Request<'a>, MalformedReview> {
     if &*review.kind != "AdmissionReview" || &*review.api_version != "admission.k8s.io/v1" {

@@ -85,7 +85,7 @@ pub fn review_request(
 /// Finds out what the requester proves of an object: that a controller made it, or that it is a mirror pod.
 fn recognise_requester(subject: &mut Object<'_>, request: &Request<'_>, policy: &Policy) {
     let (user, groups) = (&*request.user_info.username, &request.user_info.groups.0);
-    subject.made_by = Origin::requester(subject.owner_kind(), user, &policy.controllers);
+    subject.origin = Origin::requester(subject.owner_kind(), user, &policy.controllers);
     subject.is_mirror = subject.is_mirror_by(&Witness::Requester { user, groups });
 }
 
@@ -177,7 +177,7 @@ pub(super) fn evaluate_as_written(
     policy: &Policy,
 ) -> Evaluation {
     let evaluation = evaluate_against_old(subject, phase, request, facts, policy);
-    subject.os_is_added = stands_in_the_way_of_others(subject, &evaluation, policy);
+    subject.os_is_added = blocks_other_writers(subject, &evaluation, policy);
     subject.added_fields = added_by_scc(subject, &evaluation, facts);
     if !subject.os_is_added && subject.added_fields.is_empty() {
         return evaluation;
@@ -260,7 +260,7 @@ fn evaluate_against_old(
 
 /// Whether a pod would be refused for `spec.os.name`, which no author wrote: most likely we did, before another webhook
 /// added what the API server then refuses. Who wrote it takes time to tell, so that is asked last.
-fn stands_in_the_way_of_others(subject: &Object<'_>, evaluation: &Evaluation, policy: &Policy) -> bool {
+fn blocks_other_writers(subject: &Object<'_>, evaluation: &Evaluation, policy: &Policy) -> bool {
     let says_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
     let is_refused = || {
         // A rule that is off does not tell.

@@ -101,7 +101,7 @@ pub(super) fn decide(situation: &RotationState<'_>) -> Action {
 
     let lost = situation.lost(Some(secret));
     let is_of_use = works.is_some() || signer.is_some() || next.is_some();
-    if !lost.is_empty() && (is_of_use || situation.mends(secret, &lost)) {
+    if !lost.is_empty() && (is_of_use || situation.can_fix(secret, &lost)) {
         return Action::TrustAgain { cas: lost };
     }
     let Some((leaf, issuer)) = works else {
@@ -195,7 +195,7 @@ impl RotationState<'_> {
     }
 
     /// Whether the Secret would work again with these CAs in it.
-    fn mends(&self, secret: &SecretState, lost: &[CaCertificate]) -> bool {
+    fn can_fix(&self, secret: &SecretState, lost: &[CaCertificate]) -> bool {
         lost.iter().any(|ca| {
             let vouches = |leaf: &Identity| ca.vouches_for(leaf, self.names, self.now);
             secret.leaf.as_ref().is_some_and(vouches)

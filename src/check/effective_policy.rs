@@ -18,13 +18,13 @@ pub struct PolicyChoice {
 
 impl PolicyChoice {
     /// How the policies came to `effective` for an object.
-    pub fn of(policies: &PolicySet, asker: &PolicyQuery<'_>, effective: &Policy) -> Self {
+    pub fn of(policies: &PolicySet, query: &PolicyQuery<'_>, effective: &Policy) -> Self {
         let none = std::collections::BTreeMap::new();
-        let labels = asker.labels.unwrap_or(&none);
+        let labels = query.labels.unwrap_or(&none);
         let stored = policies.stored();
         let mut why = match policies.selecting(labels) {
             None if stored.is_empty() => "no policy is given".to_owned(),
-            None if asker.labels.is_none() => {
+            None if query.labels.is_none() => {
                 "no policy selects the namespace, whose labels are not among the inputs".to_owned()
             }
             None => "no policy selects the namespace".to_owned(),

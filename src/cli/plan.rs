@@ -107,7 +107,7 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl PlanArgs {
-    fn question(&self) -> PlanOptions {
+    fn plan_options(&self) -> PlanOptions {
         PlanOptions {
             to: self.to.0,
             from: self.from.clone(),
@@ -137,7 +137,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
         counting = PolicySet::new(among_the_inputs, Policy::standalone());
     }
     manifests.learn(&mut facts, &counting);
-    let mut planner = Planner::new(&facts, &counting, args.question());
+    let mut planner = Planner::new(&facts, &counting, args.plan_options());
     let mut unreadable = manifests.errors().to_vec();
     for pass in 0..Planner::PASSES {
         let errors = manifests.visit(|kind, json| {
@@ -193,7 +193,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         }
         None => (*snapshot.policies).clone(),
     };
-    let mut planner = Planner::new(&snapshot.facts, &counting, args.question());
+    let mut planner = Planner::new(&snapshot.facts, &counting, args.plan_options());
     let mut visit = |kind: Kind, json: &str| {
         if let Err(error) = planner.visit(kind, json) {
             errors.push(format!("cannot read a {kind}: {error}"));

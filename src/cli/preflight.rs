@@ -96,14 +96,14 @@ async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, Str
     let unread: BTreeSet<String> = (around.unread.iter().chain(of_view))
         .map(|unread| unread.resource.clone())
         .collect();
-    let sight = ClusterInput {
+    let input = ClusterInput {
         snapshot: &snapshot,
         around: &around,
         platform: &platform,
         unread: &unread,
     };
-    let facts = facts(sight);
-    let mut workloads = WorkloadFindings::new(sight, &facts, &excluded);
+    let facts = facts(input);
+    let mut workloads = WorkloadFindings::new(input, &facts, &excluded);
     // By the policies of the cluster, as `transom plan` has it.
     let mut planner = match newest(&snapshot) {
         Some(release) => planner(client, &snapshot.facts, &snapshot.policies, release).await,
@@ -129,7 +129,7 @@ async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, Str
     gaps.sort();
     gaps.dedup();
     Ok(Preflight::new(
-        sight,
+        input,
         workloads,
         plan.as_ref(),
         gaps,
@@ -144,12 +144,12 @@ async fn planner<'f>(
     policies: &'f PolicySet,
     to: &Release,
 ) -> Option<Planner<'f>> {
-    let question = PlanOptions {
+    let plan_options = PlanOptions {
         to: to.build,
         from: Vec::new(),
         gmsa_ready: false,
     };
-    let mut planner = Planner::new(facts, policies, question);
+    let mut planner = Planner::new(facts, policies, plan_options);
     for (kind, path) in [
         (Kind::Node, "/api/v1/nodes"),
         (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),

@@ -45,7 +45,7 @@ pub struct LabelAuthor {
 pub struct PoolHistoryObject {
     /// The version that the next write must name.
     pub resource_version: String,
-    /// The pools, as [`Memory`](super::pool_history::PoolHistory) spells them.
+    /// The pools, as [`PoolHistory`](super::pool_history::PoolHistory) spells them.
     pub pools: String,
 }
 

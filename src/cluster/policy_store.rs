@@ -175,7 +175,7 @@ fn is_same(one: &BTreeMap<String, Arc<Value>>, other: &BTreeMap<String, Arc<Valu
 
 /// Whether the status of a stored policy says that a version of it counts: so the leader has read it, or goes on by one
 /// that it has seen.
-pub fn is_said_to_count(object: &Value) -> bool {
+pub fn was_accepted(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let accepted = conditions
         .into_iter()

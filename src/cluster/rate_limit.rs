@@ -241,10 +241,10 @@ mod tests {
 
     #[tokio::test]
     async fn turns_come_no_faster_than_the_pace() {
-        let pace = RateLimiter::per_second(1000);
+        let rate_limiter = RateLimiter::per_second(1000);
         let start = Instant::now();
         for _ in 0..101 {
-            pace.turn().await;
+            rate_limiter.turn().await;
         }
         assert!(start.elapsed() >= Duration::from_millis(100));
     }

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::cache::{ClusterCache, same};
 use super::facts;
-use super::policy_store::{PodPolicies, PolicyState, is_said_to_count};
+use super::policy_store::{PodPolicies, PolicyState, was_accepted};
 use super::pool_history::PoolHistory;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
@@ -93,7 +93,7 @@ impl Snapshot {
         let skipped = self.outcomes.iter().filter(|(name, outcome)| {
             let stored = self.view.pod_policies.get(*name);
             matches!(outcome, PolicyState::Skipped { .. })
-                && stored.is_some_and(|stored| is_said_to_count(stored))
+                && stored.is_some_and(|stored| was_accepted(stored))
         });
         skipped.map(|(name, _)| name.as_str()).collect()
     }
@@ -126,14 +126,14 @@ impl Snapshot {
         let registered = self.registered.as_ref();
         let is_left_out = registration::is_left_out(namespace, labelled, &self.excluded)
             || !registered.is_some_and(|registered| registered.mutates_in(labelled));
-        let asker = PolicyQuery {
+        let query = PolicyQuery {
             namespace,
             labels,
             user: "",
             groups: &[],
             today: self.facts.today,
         };
-        let mut policy = self.policies.effective(&asker).into_owned();
+        let mut policy = self.policies.effective(&query).into_owned();
         if is_left_out {
             policy.namespace_default_os = None;
         }

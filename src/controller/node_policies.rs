@@ -1,13 +1,13 @@
 //! Nodes and RuntimeClasses, kept as the node policies want them: labels and taints of ours, and nothing else touched.
 //!
 //! ```text
-//! a view ─ pass ─┬─ policies         what is stored, and which policy counts for a node
-//!                ├─ assess           how the nodes of each policy stand, and which are to be written
-//!                │    └─ nodes/      plan (one node, pure), labels (a row each), owned (what is ours), write
-//!                ├─ guard            which workloads a taint would hurt, asked of the engine; answers: when to ask again; affected: whether they changed
-//!                ├─ classes          RuntimeClasses: want, plan, write
-//!                ├─ news             what was changed, one Event for each policy and cause
-//!                └─ status           what to tell people; write
+//! a view ─ reconcile ─┬─ policies         what is stored, and which policy counts for a node
+//!                     ├─ node_state       how the nodes of each policy stand, and which are to be written
+//!                     │    └─ nodes/      plan (one node, pure), labels (a row each), ownership (what is ours), apply
+//!                     ├─ guard            which workloads a taint would hurt, asked of the engine; cache: when to ask again; affected: whether they changed
+//!                     ├─ runtime_classes  RuntimeClasses: desired, plan, write
+//!                     ├─ events           what was changed, one Event for each policy and cause
+//!                     └─ status           what to tell people; write
 //! take_back      the same, without a view: what `transom uninstall` undoes
 //! writer         every write: in its turn, while this replica leads
 //! ```

@@ -46,7 +46,7 @@ pub async fn run(
     reconcile: Reconcile,
 ) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
-    let mut teller = EventDeduper::default();
+    let mut deduper = EventDeduper::default();
     // What the API server said last to the write of each status: a refusal that stays is logged once.
     let mut refused: BTreeMap<String, String> = BTreeMap::new();
     loop {
@@ -69,7 +69,7 @@ pub async fn run(
                 }
             }
         }
-        let more = leadership.holds() && teller.write(&client, &leadership, &snapshot).await;
+        let more = leadership.holds() && deduper.write(&client, &leadership, &snapshot).await;
         if led {
             reconcile.took(began.elapsed());
         }

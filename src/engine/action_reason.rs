@@ -20,7 +20,7 @@ pub fn action_reason(finding: &Finding, subject: &Object<'_>, policy: &Policy) -
         format!("the policy {name} sets {rule} to {}", said.as_str())
     } else if subject.is_mirror {
         "a mirror pod runs whatever admission says".to_owned()
-    } else if subject.made_by == Origin::Controller && !finding.class.cannot_run() {
+    } else if subject.origin == Origin::Controller && !finding.class.cannot_run() {
         "the controller of its owner is assumed to have made it, and the owner was judged".to_owned()
     } else if subject.is_written_by_kubectl(&finding.path) {
         "a profile of kubectl debug writes it".to_owned()

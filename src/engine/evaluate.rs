@@ -46,7 +46,7 @@ pub struct Evaluation {
     pub edits: Vec<Edit>,
     /// What admission would change if the parts of the policy in dry run were on; empty where none is.
     pub would_edit: Vec<Edit>,
-    /// The fields among the edits that repair takes out.
+    /// The fields among the edits that are removals of ignored fields.
     pub removed: Vec<Path>,
     /// The fields that kept placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,
@@ -115,16 +115,16 @@ pub fn evaluate(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluat
         finding.action = finding.enforced_action.min(policy.validation);
     }
     let is_complete = policy.actions.is_empty() && exempted.is_empty() && !is_cut;
-    let changes = Mutation::plan(&as_written, &findings, is_complete);
-    changes.resolve(&as_written, &mut findings);
+    let mutation = Mutation::plan(&as_written, &findings, is_complete);
+    mutation.resolve(&as_written, &mut findings);
     findings.sort_by_cached_key(order);
 
-    let removed = changes.removed().cloned().collect();
-    let changes = changes.of_admission(subject);
+    let removed = mutation.removed().cloned().collect();
+    let mutation = mutation.of_admission(subject);
     Evaluation {
-        edits: changes.edits.into_iter().map(|(edit, _)| edit).collect(),
-        would_edit: changes.would_edit,
-        withheld: changes.withheld,
+        edits: mutation.edits.into_iter().map(|(edit, _)| edit).collect(),
+        would_edit: mutation.would_edit,
+        withheld: mutation.withheld,
         inference,
         findings,
         removed,
@@ -155,7 +155,7 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
     if !subject.kind.has_pod() || subject.is_mirror {
         return action.min(Action::Audit);
     }
-    if subject.made_by == Origin::Controller && !finding.class.cannot_run() {
+    if subject.origin == Origin::Controller && !finding.class.cannot_run() {
         return action.min(Action::Audit);
     }
     // kubectl writes such fields itself, and offers no way to leave them out; Windows ignores them.

@@ -1,16 +1,16 @@
-//! Repair: takes out of a Windows pod the fields that Windows ignores and the API server would refuse, and nothing else.
+//! Removal of ignored fields: takes out of a Windows pod the fields that Windows ignores and the API server would refuse, and nothing else.
 
 use super::pod_patch::PodPatch;
 use crate::model::edit::Edit;
 use crate::model::path::Path;
 use crate::rules::Finding;
 
-/// Plans the removal of every field that repair may take out and that was found below one of these places.
-pub fn plan_removals(draft: &mut PodPatch<'_, '_>, findings: &[Finding], below: &Path) {
+/// Plans the removal of every field that may be removed and that was found below one of these places.
+pub fn plan_removals(patch: &mut PodPatch<'_, '_>, findings: &[Finding], below: &Path) {
     for finding in findings {
         let is_meant = finding.is_removable() && finding.path.starts_with(below);
         if let (true, Some(Edit::Remove(path))) = (is_meant, &finding.edit) {
-            draft.remove(path);
+            patch.remove(path);
         }
     }
 }

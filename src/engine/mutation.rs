@@ -1,4 +1,4 @@
-//! Changes: the edits of placement and repair for one object, and the findings that they resolve.
+//! Mutation: the edits of placement and of the removal of ignored fields for one object, and the findings that they resolve.
 
 use std::collections::HashSet;
 
@@ -36,7 +36,7 @@ impl<'p> Mutation<'p> {
             return Mutation::default();
         };
         let policy = as_written.policy;
-        let drafting = MutationBuilder {
+        let builder = MutationBuilder {
             template,
             findings,
             placement: Placement {
@@ -49,7 +49,7 @@ impl<'p> Mutation<'p> {
             },
         };
         let removes = policy.ignored_fields == IgnoredFields::Remove;
-        let (on, withheld) = drafting.draft(policy.placement == PlacementMode::Apply, removes);
+        let (on, withheld) = builder.patch(policy.placement == PlacementMode::Apply, removes);
         let (edits, changed) = on.into_parts();
         let mut changes = Mutation {
             edits,
@@ -58,7 +58,7 @@ impl<'p> Mutation<'p> {
             changed,
         };
         if policy.placement == PlacementMode::DryRun {
-            let (both, withheld) = drafting.draft(true, removes);
+            let (both, withheld) = builder.patch(true, removes);
             changes.would_edit = both.into_parts().0.into_iter().map(|(edit, _)| edit).collect();
             changes.withheld = withheld;
         }
@@ -106,7 +106,7 @@ impl<'p> Mutation<'p> {
         }
     }
 
-    /// The fields that repair takes out.
+    /// The ignored fields that are removed.
     pub fn removed(&self) -> impl Iterator<Item = &Path> {
         let by_removal = self.edits.iter().filter(|(_, by)| *by == Resolver::Removal);
         by_removal.map(|(edit, _)| edit.path())
@@ -129,8 +129,8 @@ struct MutationBuilder<'p, 'f> {
 }
 
 impl<'p> MutationBuilder<'p, '_> {
-    /// The pod with placement and repair, as far as they are on; and the fields that kept `spec.os.name` from being set.
-    fn draft(&self, placement: bool, removal: bool) -> (PodPatch<'p, 'p>, Vec<Path>) {
+    /// The pod with placement and removal, as far as they are on; and the fields that kept `spec.os.name` from being set.
+    fn patch(&self, placement: bool, removal: bool) -> (PodPatch<'p, 'p>, Vec<Path>) {
         let Cx {
             subject,
             inference,
@@ -138,54 +138,54 @@ impl<'p> MutationBuilder<'p, '_> {
             ..
         } = self.placement.as_written;
         let spec = subject.spec_path();
-        let mut draft = PodPatch::new(self.template, spec.clone());
+        let mut patch = PodPatch::new(self.template, spec.clone());
         let mut withheld = Vec::new();
         match inference.verdict {
             Verdict::Windows if self.is_drafted_whole() => {
                 let removal = removal && self.removes_ignored_fields();
                 let added: &[Path] = if placement { &subject.added_fields } else { &[] };
-                (draft, withheld) = self.whole(placement, removal, added);
-                let says_windows = draft.pod().os_name() == Some(Os::Windows.label());
+                (patch, withheld) = self.whole(placement, removal, added);
+                let says_windows = patch.pod().os_name() == Some(Os::Windows.label());
                 if self.is_constrained() && !says_windows {
-                    (draft, withheld) = self.whole(placement, false, &[]);
+                    (patch, withheld) = self.whole(placement, false, &[]);
                 }
             }
-            // Its controller reads placement in the template itself, and nothing else of it: its pods are repaired.
+            // Its controller reads placement in the template itself, and nothing else of it: its pods lose ignored fields.
             Verdict::Windows
                 if subject.kind == Kind::DaemonSet && removal && self.removes_ignored_fields() =>
             {
-                field_removal::plan_removals(&mut draft, self.findings, &spec);
+                field_removal::plan_removals(&mut patch, self.findings, &spec);
             }
             // kubectl's own debug profiles add what the API server then refuses: always mended while placement is on.
             Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
-                field_removal::plan_removals(&mut draft, self.findings, &spec.field("ephemeralContainers"));
+                field_removal::plan_removals(&mut patch, self.findings, &spec.field("ephemeralContainers"));
             }
             Verdict::Linux | Verdict::Unknown
                 if placement && policy.linux_pods == LinuxPods::Apply && self.is_drafted_whole() =>
             {
-                self.placement.linux_pod(&mut draft);
+                self.placement.linux_pod(&mut patch);
             }
             _ => {}
         }
-        (draft, withheld)
+        (patch, withheld)
     }
 
-    /// The whole pod with placement and repair, and without these fields.
+    /// The whole pod with placement and removal, and without these fields.
     fn whole(&self, placement: bool, removal: bool, added: &[Path]) -> (PodPatch<'p, 'p>, Vec<Path>) {
         let spec = self.placement.as_written.subject.spec_path();
-        let mut draft = PodPatch::new(self.template, spec.clone());
+        let mut patch = PodPatch::new(self.template, spec.clone());
         if removal {
-            field_removal::plan_removals(&mut draft, self.findings, &spec);
+            field_removal::plan_removals(&mut patch, self.findings, &spec);
         }
         for field in added {
-            draft.remove(field);
+            patch.remove(field);
         }
         let withheld = if placement {
-            self.placement.windows(&mut draft)
+            self.placement.windows(&mut patch)
         } else {
             Vec::new()
         };
-        (draft, withheld)
+        (patch, withheld)
     }
 
     /// Whether OpenShift has written its defaults into the pod. It asks for them again when all webhooks are done, of a pod
@@ -195,7 +195,7 @@ impl<'p> MutationBuilder<'p, '_> {
         is_pod && self.template.meta.annotations.get(SCC_ANNOTATION).is_some()
     }
 
-    /// Whether repair of the pod, or of the pods of a template, mends what is found: not where the API server refuses the
+    /// Whether removal from the pod, or from the pods of a template, mends what is found: not where the API server refuses the
     /// template itself for it, before there is a pod.
     fn removes_ignored_fields(&self) -> bool {
         let subject = self.placement.as_written.subject;

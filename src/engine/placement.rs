@@ -1,4 +1,4 @@
-//! Placement: the edits that make a Windows pod land on a node that can run it, and the guard of Linux pods.
+//! Placement: the edits that make a Windows pod land on a node that can run it, and the node selector of Linux pods.
 
 use std::collections::BTreeMap;
 
@@ -40,109 +40,109 @@ pub enum ForbiddenFields<'p> {
 
 impl<'p> Placement<'p, '_> {
     /// Plans every part that the policy has on; returns the fields that kept `spec.os.name` from being set.
-    pub fn windows(&self, draft: &mut PodPatch<'_, 'p>) -> Vec<Path> {
+    pub fn windows(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
         let parts = self.as_written.policy.parts;
         if self.as_written.subject.is_daemonset_pod() {
             // Its controller compares where the pod may run with the template: a selector could make it start over.
             if parts.tolerations {
-                self.tolerations(draft);
+                self.tolerations(patch);
             }
-            self.private_ipv4(draft);
+            self.private_ipv4(patch);
             return Vec::new();
         }
         if parts.runtime_class {
-            self.runtime_class(draft);
+            self.runtime_class(patch);
         }
         if parts.os {
-            self.os_selector(draft);
+            self.os_selector(patch);
         }
         if parts.build {
-            self.build(draft);
+            self.build(patch);
             if parts.runtime_class {
                 // A class that would have opened wrong nodes may fit now that the build keeps them off.
-                self.runtime_class(draft);
+                self.runtime_class(patch);
             }
         }
         if parts.tolerations {
-            self.tolerations(draft);
+            self.tolerations(patch);
         }
-        self.private_ipv4(draft);
+        self.private_ipv4(patch);
         if parts.os_field {
-            self.os_name(draft)
+            self.os_name(patch)
         } else {
             Vec::new()
         }
     }
 
     /// Holds a Linux or Unknown pod to Linux nodes, where it could land on a Windows node.
-    pub fn linux_pod(&self, draft: &mut PodPatch<'_, 'p>) {
-        if self.with(draft, |cx| stray_target(cx).is_some() && may_be_held_to_linux(cx)) {
-            draft.select(OS_LABEL, Os::Linux.label());
+    pub fn linux_pod(&self, patch: &mut PodPatch<'_, 'p>) {
+        if self.with(patch, |cx| stray_target(cx).is_some() && may_be_held_to_linux(cx)) {
+            patch.select(OS_LABEL, Os::Linux.label());
         }
     }
 
     /// Looks at the pod as the draft has it now.
-    fn with<T>(&self, draft: &PodPatch<'_, 'p>, visit: impl FnOnce(&PodCx<'_>) -> T) -> T {
-        let cx = self.as_written.with_draft(draft.template());
+    fn with<T>(&self, patch: &PodPatch<'_, 'p>, visit: impl FnOnce(&PodCx<'_>) -> T) -> T {
+        let cx = self.as_written.with_draft(patch.template());
         visit(&PodCx {
             cx,
-            spec: draft.pod(),
-            meta: &draft.template().meta,
+            spec: patch.pod(),
+            meta: &patch.template().meta,
         })
     }
 
-    fn os_selector(&self, draft: &mut PodPatch<'_, 'p>) {
-        let has_beta = draft.pod().node_selector.get(BETA_OS_LABEL).is_some();
+    fn os_selector(&self, patch: &mut PodPatch<'_, 'p>) {
+        let has_beta = patch.pod().node_selector.get(BETA_OS_LABEL).is_some();
         let missing =
-            has_beta || self.with(draft, |cx| rules::selects_windows(cx, true) != OsSelection::ByOs);
-        if missing && draft.pod().node_selector.get(OS_LABEL).is_none() {
-            self.select(draft, OS_LABEL, Os::Windows.label());
+            has_beta || self.with(patch, |cx| rules::selects_windows(cx, true) != OsSelection::ByOs);
+        if missing && patch.pod().node_selector.get(OS_LABEL).is_none() {
+            self.select(patch, OS_LABEL, Os::Windows.label());
         }
-        let of_class = self.class_selects(draft, BETA_OS_LABEL).is_some();
-        let has_stable = draft
+        let of_class = self.class_selects(patch, BETA_OS_LABEL).is_some();
+        let has_stable = patch
             .pod()
             .node_selector
             .get(OS_LABEL)
             .is_some_and(|os| **os == *"windows");
         // What a RuntimeClass selects would be merged in again after us.
         if has_beta && has_stable && !of_class {
-            draft.unselect(BETA_OS_LABEL);
+            patch.unselect(BETA_OS_LABEL);
         }
     }
 
     /// What the pod's RuntimeClass selects for a label.
-    fn class_selects(&self, draft: &PodPatch<'_, 'p>, label: &str) -> Option<&'p str> {
+    fn class_selects(&self, patch: &PodPatch<'_, 'p>, label: &str) -> Option<&'p str> {
         let class = self
             .as_written
             .facts
             .runtime_classes
-            .get(&**draft.pod().runtime_class_name.as_ref()?)?;
+            .get(&**patch.pod().runtime_class_name.as_ref()?)?;
         class.node_selector.get(label).map(String::as_str)
     }
 
     /// Adds to the nodeSelector, unless the RuntimeClass selects something else: the API server answers that with a 403.
-    fn select(&self, draft: &mut PodPatch<'_, 'p>, label: &str, value: &str) {
+    fn select(&self, patch: &mut PodPatch<'_, 'p>, label: &str, value: &str) {
         if self
-            .class_selects(draft, label)
+            .class_selects(patch, label)
             .is_none_or(|selected| selected == value)
         {
-            draft.select(label, value);
+            patch.select(label, value);
         }
     }
 
-    fn build(&self, draft: &mut PodPatch<'_, 'p>) {
+    fn build(&self, patch: &mut PodPatch<'_, 'p>) {
         let label = self.as_written.policy.build_label();
-        match self.with(draft, build_need) {
+        match self.with(patch, build_need) {
             BuildNeed::OneOf { allowed, wrong } => {
                 let mut templates = self.templates(label, &allowed);
                 // A term for nodes that have no label yet must not let in a wrong node that has none either.
-                templates.retain(|template| !self.with(draft, |cx| lets_in_wrong(cx, label, template)));
+                templates.retain(|template| !self.with(patch, |cx| lets_in_wrong(cx, label, template)));
                 match allowed.as_slice() {
-                    [only] if templates.is_empty() => self.select(draft, label, &only.to_string()),
-                    several => draft.require_builds(label, several, &wrong, &templates),
+                    [only] if templates.is_empty() => self.select(patch, label, &only.to_string()),
+                    several => patch.require_builds(label, several, &wrong, &templates),
                 }
             }
-            BuildNeed::NoneOf(wrong) => draft.exclude_builds(label, &wrong),
+            BuildNeed::NoneOf(wrong) => patch.exclude_builds(label, &wrong),
             BuildNeed::Nothing | BuildNeed::NoHostKnown(_) | BuildNeed::Withheld(..) => {}
         }
     }
@@ -169,7 +169,7 @@ impl<'p> Placement<'p, '_> {
         templates
     }
 
-    fn tolerations(&self, draft: &mut PodPatch<'_, 'p>) {
+    fn tolerations(&self, patch: &mut PodPatch<'_, 'p>) {
         let Cx {
             subject,
             facts,
@@ -177,15 +177,15 @@ impl<'p> Placement<'p, '_> {
             ..
         } = self.as_written;
         let givable = Givable::of(&subject.namespace, facts, policy);
-        let needed: Vec<Taint> = self.with(draft, |cx| needed_tolerations(cx).into_iter().cloned().collect());
+        let needed: Vec<Taint> = self.with(patch, |cx| needed_tolerations(cx).into_iter().cloned().collect());
         for taint in needed.iter().filter(|taint| givable.tolerates(taint)) {
-            draft.tolerate(taint);
+            patch.tolerate(taint);
         }
     }
 
     /// Asks for an address of the VPC, as EKS' own webhook does for the pods whose nodeSelector says Windows when it is
     /// called: before us, so that it leaves out the pods that we place.
-    fn private_ipv4(&self, draft: &mut PodPatch<'_, 'p>) {
+    fn private_ipv4(&self, patch: &mut PodPatch<'_, 'p>) {
         let asks = |pod: &PodSpec<'_>| {
             let mut resources = pod
                 .visit_containers()
@@ -197,17 +197,17 @@ impl<'p> Placement<'p, '_> {
                     .any(|list| list.get(PRIVATE_IPV4_RESOURCE).is_some())
             })
         };
-        let pod = draft.pod();
-        if !pod.host_network.0 && !asks(pod) && self.with(draft, needs_private_ipv4) {
-            draft.ask_for_one(PRIVATE_IPV4_RESOURCE);
+        let pod = patch.pod();
+        if !pod.host_network.0 && !asks(pod) && self.with(patch, needs_private_ipv4) {
+            patch.ask_for_one(PRIVATE_IPV4_RESOURCE);
         }
     }
 
-    fn runtime_class(&self, draft: &mut PodPatch<'_, 'p>) {
-        if self.as_written.policy.runtime_classes.is_empty() || draft.pod().runtime_class_name.is_some() {
+    fn runtime_class(&self, patch: &mut PodPatch<'_, 'p>) {
+        if self.as_written.policy.runtime_classes.is_empty() || patch.pod().runtime_class_name.is_some() {
             return;
         }
-        let name = self.with(draft, |cx| {
+        let name = self.with(patch, |cx| {
             if cx.isolation() == ContainerIsolation::HostProcess {
                 return None;
             }
@@ -243,7 +243,7 @@ impl<'p> Placement<'p, '_> {
             (fits && class_keeps_reach(cx, class)).then(|| name.clone())
         });
         if let Some(name) = name {
-            draft.set_runtime_class(&name);
+            patch.set_runtime_class(&name);
         }
     }
 
@@ -251,27 +251,27 @@ impl<'p> Placement<'p, '_> {
     ///
     /// A webhook after us may put in what is in the way, a sidecar with a user id for one. We are called again then, and
     /// take back what no author wrote: without it the pod is accepted, as it would have been without us.
-    fn os_name(&self, draft: &mut PodPatch<'_, 'p>) -> Vec<Path> {
-        let is_set = draft.pod().os.is_some();
+    fn os_name(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
+        let is_set = patch.pod().os.is_some();
         let may_take_back = self.as_written.subject.os_is_added
-            && draft.pod().os.as_ref().and_then(|os| os.name.as_deref()) == Some(Os::Windows.label())
-            && self.with(draft, |cx| rules::selects_windows(cx, true) == OsSelection::ByOs);
+            && patch.pod().os.as_ref().and_then(|os| os.name.as_deref()) == Some(Os::Windows.label())
+            && self.with(patch, |cx| rules::selects_windows(cx, true) == OsSelection::ByOs);
         if (is_set && !may_take_back) || self.as_written.facts.kubernetes < 24 {
             return Vec::new();
         }
-        let in_the_way = self.forbidden_in(draft);
+        let in_the_way = self.forbidden_in(patch);
         match (in_the_way.is_empty(), is_set) {
-            (true, false) => draft.set_os_name(),
-            (false, true) => draft.unset_os_name(),
+            (true, false) => patch.set_os_name(),
+            (false, true) => patch.unset_os_name(),
             _ => {}
         }
         in_the_way
     }
 
     /// The fields that the API server would refuse in the draft.
-    fn forbidden_in(&self, draft: &PodPatch<'_, 'p>) -> Vec<Path> {
+    fn forbidden_in(&self, patch: &PodPatch<'_, 'p>) -> Vec<Path> {
         let removed = |path: &Path| {
-            draft
+            patch
                 .edits()
                 .iter()
                 .any(|(edit, _)| matches!(edit, Edit::Remove(p) if p == path))
@@ -281,7 +281,7 @@ impl<'p> Placement<'p, '_> {
                 .filter(|finding| finding.rule.class == Class::Api && !removed(&finding.path))
                 .map(|finding| finding.path.clone())
                 .collect(),
-            ForbiddenFields::Unknown => self.with(draft, |pod| {
+            ForbiddenFields::Unknown => self.with(patch, |pod| {
                 let mut findings = Vec::new();
                 for rule in rules::asked(&pod.cx).filter(|rule| rule.class == Class::Api) {
                     rule.run_regardless(&pod.cx, &mut findings);

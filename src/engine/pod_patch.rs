@@ -360,7 +360,7 @@ fn required_terms_mut<'p, 'a>(pod: &'p mut PodSpec<'a>) -> Option<&'p mut Vec<No
     )
 }
 
-/// Clears the field at a path below the pod spec; false where it is none of the fields that repair knows.
+/// Clears the field at a path below the pod spec; false where it is none of the fields that can be removed.
 fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
     match path {
         [Segment::Field("hostPID")] => pod.host_pid = Flag(false),

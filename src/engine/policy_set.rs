@@ -165,9 +165,9 @@ impl PolicySet {
     }
 
     /// The effective policy for a user in a namespace. Copies nothing where no label and no exemption changes it.
-    pub fn effective(&self, asker: &PolicyQuery<'_>) -> Cow<'_, Policy> {
+    pub fn effective(&self, query: &PolicyQuery<'_>) -> Cow<'_, Policy> {
         let none = BTreeMap::new();
-        let labels = asker.labels.unwrap_or(&none);
+        let labels = query.labels.unwrap_or(&none);
         let stored = self.selecting(labels).unwrap_or(&self.fallback);
         let mut policy = Cow::Borrowed(&stored.policy);
         if namespace_labels::is_out(labels) {
@@ -175,22 +175,22 @@ impl PolicySet {
             return policy;
         }
         namespace_labels::apply(&mut policy, labels, stored.overrides);
-        for dated in stored.exemptions.iter().filter(|dated| is_in_force(dated, asker)) {
+        for dated in stored.exemptions.iter().filter(|dated| is_in_force(dated, query)) {
             policy.to_mut().exemptions.push(dated.exemption.clone());
         }
         policy
     }
 }
 
-fn is_in_force(dated: &DatedExemption, asker: &PolicyQuery<'_>) -> bool {
+fn is_in_force(dated: &DatedExemption, query: &PolicyQuery<'_>) -> bool {
     let for_whom = dated.usernames.is_empty() && dated.groups.is_empty()
-        || dated.usernames.iter().any(|user| user == asker.user)
+        || dated.usernames.iter().any(|user| user == query.user)
         || dated
             .groups
             .iter()
-            .any(|group| asker.groups.iter().any(|g| **g == **group));
-    let here = dated.namespaces.is_empty() || dated.namespaces.iter().any(|n| matches(n, asker.namespace));
-    asker.today <= dated.expires && for_whom && here
+            .any(|group| query.groups.iter().any(|g| **g == **group));
+    let here = dated.namespaces.is_empty() || dated.namespaces.iter().any(|n| matches(n, query.namespace));
+    query.today <= dated.expires && for_whom && here
 }
 
 #[cfg(test)]

@@ -54,7 +54,7 @@ pub struct Object<'a> {
     /// What admission may change of it.
     pub editable: Editable,
     /// Who made it, as far as that is known where it comes from: an author, until it is said.
-    pub made_by: Origin,
+    pub origin: Origin,
     /// Whether it is the mirror of a static pod, which no answer can stop: nothing is, until a witness shows it.
     pub is_mirror: bool,
     /// The container that `kubectl debug node/…` wrote, where it made the pod ([`debugger::container_of`]): none, until that
@@ -167,7 +167,7 @@ impl<'a> Object<'a> {
 
     /// Whether the controller of DaemonSets has put the pod where it is to run.
     pub fn is_placed_by_daemonset(&self) -> bool {
-        self.made_by == Origin::Controller && self.is_daemonset_pod()
+        self.origin == Origin::Controller && self.is_daemonset_pod()
     }
 
     /// Whether the pod is a mirror pod, by this witness ([`Object::is_mirror`] keeps the answer).
@@ -272,7 +272,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
             } else {
                 Editable::Nothing
             },
-            made_by: Origin::Author,
+            origin: Origin::Author,
             is_mirror: false,
             debugger: None,
             os_is_added: false,

@@ -262,7 +262,7 @@ impl Planner<'_> {
         let order = self.order(&from, by_pool, &needed, &names);
         Ok(UpgradePlan {
             schema: SCHEMA,
-            to: TargetBuild(self.question.to),
+            to: TargetBuild(self.plan_options.to),
             from: from.iter().map(name).collect(),
             placement: AssumedPlacement::of(self.placements.values()),
             summary: summary(&workloads),
@@ -277,12 +277,13 @@ impl Planner<'_> {
     /// The pools that go: those named, else every one of an older build.
     fn pools_that_go(&self) -> Result<BTreeSet<usize>, NoPool> {
         let pools = || self.nodes.pools.iter().enumerate();
-        if self.question.from.is_empty() {
-            let older = pools().filter(|(_, pool)| pool.build.is_some_and(|build| build < self.question.to));
+        if self.plan_options.from.is_empty() {
+            let older =
+                pools().filter(|(_, pool)| pool.build.is_some_and(|build| build < self.plan_options.to));
             return Ok(older.map(|(index, _)| index).collect());
         }
         let mut found = BTreeSet::new();
-        for wanted in &self.question.from {
+        for wanted in &self.plan_options.from {
             let by_name = |pool: &NodePool| !pool.label.is_empty() && pool.name == *wanted;
             let build = TargetBuild::parse(wanted).ok().map(|target| target.0);
             let by_build = |pool: &NodePool| build.is_some() && pool.build == build;
@@ -344,7 +345,7 @@ impl Planner<'_> {
                 other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
             });
             let because = FindingSource::rule("daemonset-spans-builds");
-            let target = named(self.question.to);
+            let target = named(self.plan_options.to);
             if let Some(twin) = twin {
                 for statement in statements.iter_mut() {
                     statement.holds &=
@@ -427,7 +428,7 @@ impl Planner<'_> {
                     Some((_, wanted)) if !self.has_pods => *wanted,
                     _ => pool.moving,
                 };
-            } else if pool.build == Some(self.question.to) {
+            } else if pool.build == Some(self.plan_options.to) {
                 free += pool.allocatable.without(pool.requested);
             }
         }
@@ -462,11 +463,11 @@ impl Planner<'_> {
     fn like(&self, from: &BTreeSet<usize>) -> Option<&PlannedNode> {
         let offers = |node: &&PlannedNode| node.allocatable.is_whole();
         let size = |node: &&PlannedNode| self.nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
-        let of_target = self.nodes.of(self.question.to).find(offers);
+        let of_target = self.nodes.of(self.plan_options.to).find(offers);
         of_target.or_else(|| {
             let old = self
                 .nodes
-                .not_of(self.question.to)
+                .not_of(self.plan_options.to)
                 .filter(|node| from.contains(&node.pool))
                 .filter(offers);
             // Of equals the first by name.
@@ -476,7 +477,7 @@ impl Planner<'_> {
 
     fn capacity(&self, from: &BTreeSet<usize>, needed: &NodesNeeded) -> Vec<BuildCapacity> {
         let mut rooms: BTreeMap<Option<Build>, (NodeCapacity, NodeCapacity)> = BTreeMap::new();
-        rooms.entry(Some(self.question.to)).or_default();
+        rooms.entry(Some(self.plan_options.to)).or_default();
         for (index, pool) in self.nodes.pools.iter().enumerate() {
             let room = NodeCapacity {
                 nodes: pool.nodes,
@@ -489,7 +490,7 @@ impl Planner<'_> {
                 after.add(room);
             }
         }
-        if let (Some((_, after)), Some(more)) = (rooms.get_mut(&Some(self.question.to)), needed.nodes) {
+        if let (Some((_, after)), Some(more)) = (rooms.get_mut(&Some(self.plan_options.to)), needed.nodes) {
             let mut requested = needed.moving;
             requested += needed.daemon_sets.times(more);
             after.add(NodeCapacity {
@@ -514,7 +515,7 @@ impl Planner<'_> {
             notes
                 .push("no Windows node is known: nothing is said of pools, their order, and room".to_owned());
         } else if needed.like.is_none() {
-            let new = self.nodes.of(self.question.to).next();
+            let new = self.nodes.of(self.plan_options.to).next();
             let node = new.or_else(|| self.nodes.all().next());
             let name = node.map_or("each node", |node| &node.host.name);
             notes.push(format!(

@@ -26,7 +26,7 @@ const NEW_NODE: &str = "
 const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 
-fn question() -> PlanOptions {
+fn plan_options() -> PlanOptions {
     PlanOptions {
         to: Build::new(26100),
         from: Vec::new(),
@@ -37,7 +37,7 @@ fn question() -> PlanOptions {
 /// Plans for objects in YAML, as the command does it.
 fn planned(
     yaml: &str,
-    question: PlanOptions,
+    plan_options: PlanOptions,
     answers: &[(&str, RegistryAnswer)],
 ) -> Result<UpgradePlan, NoPool> {
     let parsed = manifest::parse(yaml.as_bytes().to_vec());
@@ -57,7 +57,7 @@ fn planned(
         facts.learn(&Object::parse(*kind, json, ReviewStage::Stored).unwrap());
     }
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
-    let mut planner = Planner::new(&facts, &policies, question);
+    let mut planner = Planner::new(&facts, &policies, plan_options);
     for pass in 0..Planner::PASSES {
         for (kind, json) in objects
             .iter()
@@ -73,7 +73,7 @@ fn planned(
 }
 
 fn plan(yaml: &str) -> UpgradePlan {
-    planned(yaml, question(), &[]).unwrap()
+    planned(yaml, plan_options(), &[]).unwrap()
 }
 
 fn deployment(name: &str, image: &str, spec: &str) -> String {
@@ -351,7 +351,7 @@ fn an_account_blocks_until_a_pod_with_it_is_ready_on_a_new_node() {
     );
     let asked = PlanOptions {
         gmsa_ready: true,
-        ..question()
+        ..plan_options()
     };
     assert_eq!(
         said(&planned(&yaml, asked, &[]).unwrap(), "web"),
@@ -462,7 +462,7 @@ fn a_registry_says_what_names_do_not() {
         &deployment("old", "corp.example/shop/api:2-ltsc2019", ""),
     ]
     .concat();
-    let ask = |answers: &[(&str, RegistryAnswer)]| planned(&yaml, question(), answers).unwrap();
+    let ask = |answers: &[(&str, RegistryAnswer)]| planned(&yaml, plan_options(), answers).unwrap();
     let builds = |numbers: &[u32]| RegistryAnswer::Builds(numbers.iter().copied().map(Build::new).collect());
     assert_eq!(
         said(&ask(&[(own, builds(&[17763, 20348]))]), "own").0,
@@ -570,7 +570,7 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
             &yaml,
             PlanOptions {
                 from: vec![pool.to_owned()],
-                ..question()
+                ..plan_options()
             },
             &[],
         )
@@ -582,7 +582,7 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
         error.contains("win21") && error.contains("win19, win22"),
         "{error}"
     );
-    let none = planned(&deployment("web", LTSC2022, ""), question(), &[]).unwrap();
+    let none = planned(&deployment("web", LTSC2022, ""), plan_options(), &[]).unwrap();
     assert!(none.order.is_empty() && none.notes.iter().any(|note| note.contains("no Windows node")));
 }
 

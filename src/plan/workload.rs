@@ -87,7 +87,7 @@ impl PlannedWorkload {
 #[derive(Clone, Copy)]
 pub(super) struct WorkloadContext<'r, 'c> {
     pub cx: PodCx<'c>,
-    pub world: &'r TargetNodes<'r>,
+    pub target_nodes: &'r TargetNodes<'r>,
     /// Whether it is a pod that placement and the scheduler have written into.
     pub as_placed: bool,
 }
@@ -163,7 +163,7 @@ impl WorkloadContext<'_, '_> {
     /// Everything that its template says but images and accounts.
     pub(super) fn statements(&self) -> Vec<PlanFinding> {
         let mut said = self
-            .world
+            .target_nodes
             .obstacles(&self.cx, &Requirements::of(&self.cx, self.as_placed));
         said.truncate(MOST);
         if self.cx.spec.has_host_process() {
@@ -197,14 +197,14 @@ impl WorkloadContext<'_, '_> {
             .remedy(&*finding.remedy)
         }));
         let versions = self
-            .world
+            .target_nodes
             .nodes
-            .of(self.world.target)
+            .of(self.target_nodes.target)
             .filter_map(|node| node.host.containerd);
         if let Some((major, minor)) = versions.max().filter(|version| *version < (1, 6)) {
             let message = format!(
                 "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
-                named(self.world.target)
+                named(self.target_nodes.target)
             );
             let statement = PlanFinding::new(
                 UpgradeClass::Blocked,

@@ -110,13 +110,13 @@ fn of_text(text: &str) -> Vec<AutoscalerGroup> {
 }
 
 /// What makes Windows nodes, and whether it has none now.
-pub fn scaled(sight: ClusterInput<'_>) -> impl Iterator<Item = (&NodeGroupResource, bool)> {
+pub fn scaled(input: ClusterInput<'_>) -> impl Iterator<Item = (&NodeGroupResource, bool)> {
     let has_node = move |pool: &NodeGroupResource| {
-        let mut nodes = sight.around.nodes.iter();
+        let mut nodes = input.around.nodes.iter();
         let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
         pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)
     };
-    let windows = sight.around.scaled.iter().filter(|pool| pool.is_windows);
+    let windows = input.around.scaled.iter().filter(|pool| pool.is_windows);
     windows.map(move |pool| (pool, !has_node(pool)))
 }
 

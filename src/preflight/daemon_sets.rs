@@ -30,13 +30,13 @@ pub struct DaemonSets<'w> {
 
 impl<'w> DaemonSets<'w> {
     /// None has come by yet.
-    pub fn new(sight: ClusterInput<'w>) -> Self {
+    pub fn new(input: ClusterInput<'w>) -> Self {
         let nodes = |windows: bool| {
-            let nodes = sight.around.nodes.iter();
+            let nodes = input.around.nodes.iter();
             nodes.filter(move |node| node.is_windows() == windows).collect()
         };
         DaemonSets {
-            facts: &sight.snapshot.facts,
+            facts: &input.snapshot.facts,
             windows_nodes: nodes(true),
             linux_nodes: nodes(false),
             statements: Vec::new(),

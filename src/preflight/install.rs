@@ -12,13 +12,13 @@ use crate::model::text::list;
 use crate::registration::{BY_DEFAULT, NEVER};
 
 /// The values that all of this asks for.
-pub fn values(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> HelmValues {
+pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> HelmValues {
     let mut values = HelmValues {
-        platform: format!("charts/transom/platforms/{}.yaml", sight.platform.name),
+        platform: format!("charts/transom/platforms/{}.yaml", input.platform.name),
         entries: Vec::new(),
     };
-    modes(&mut values, sight, workloads);
-    values.entries.extend(recommendations::of_cluster(sight));
+    modes(&mut values, input, workloads);
+    values.entries.extend(recommendations::of_cluster(input));
     let marking: BTreeMap<_, _> = workloads
         .marking
         .iter()
@@ -28,20 +28,20 @@ pub fn values(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Helm
         let by = marking.values().filter_map(|by| by.first());
         values.add(
             &["nodePolicy", "spec", "poolLabels"],
-            Value::from(recommendations::pool_labels(sight, marking.keys().copied())),
+            Value::from(recommendations::pool_labels(input, marking.keys().copied())),
             format!(
                 "only Windows nodes have these labels, and workloads select them: {}",
                 list(by, 5)
             ),
         );
     }
-    node_taints(&mut values, sight);
-    excluded_namespaces(&mut values, sight, workloads);
+    node_taints(&mut values, input);
+    excluded_namespaces(&mut values, input, workloads);
     values
 }
 
 /// Enforce where nothing that is stored would be denied or changed, and where that is known; else Audit.
-fn modes(values: &mut HelmValues, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
+fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
     let (denied, softened) = (workloads.denied_count(), workloads.softened());
     let changed = workloads.all_changed();
     let (mode, why) = if denied > softened {
@@ -50,7 +50,7 @@ fn modes(values: &mut HelmValues, sight: ClusterInput<'_>, workloads: &WorkloadF
             count(denied, "workload")
         );
         ("Audit", why)
-    } else if let Some(not_known) = workloads.not_known(sight) {
+    } else if let Some(not_known) = workloads.not_known(input) {
         let why = format!("not known: {not_known}; continue with Warn and Enforce when it is known");
         ("Audit", why)
     } else if changed > 0 {
@@ -83,10 +83,10 @@ fn modes(values: &mut HelmValues, sight: ClusterInput<'_>, workloads: &WorkloadF
 
 /// The taints that Windows nodes carry and that may be required of all of them. A node policy requires one value of a key
 /// and effect: where nodes differ, nothing is set.
-fn node_taints(values: &mut HelmValues, sight: ClusterInput<'_>) {
+fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
     let mut required: Vec<Taint> = Vec::new();
     let mut differing = Vec::new();
-    for taint in recommendations::observed_taints(sight) {
+    for taint in recommendations::observed_taints(input) {
         // It would evict what runs.
         if taint.effect == "NoExecute" {
             continue;
@@ -121,9 +121,9 @@ fn node_taints(values: &mut HelmValues, sight: ClusterInput<'_>) {
     );
 }
 
-fn excluded_namespaces(values: &mut HelmValues, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
+fn excluded_namespaces(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
     let mut by: BTreeMap<&str, &str> = BTreeMap::new();
-    for hooks in sight.around.hooks.iter().filter(|hooks| hooks.sees_pods) {
+    for hooks in input.around.hooks.iter().filter(|hooks| hooks.sees_pods) {
         for namespace in &hooks.namespaces {
             let known = NEVER.contains(&namespace.as_str()) || BY_DEFAULT.contains(&namespace.as_str());
             if !known && !workloads.in_namespaces.contains_key(namespace) {

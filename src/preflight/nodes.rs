@@ -23,28 +23,28 @@ pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
 
 /// What is said of nodes. What Transom's own pods must tolerate is added to the values.
 pub fn statements(
-    sight: ClusterInput<'_>,
+    input: ClusterInput<'_>,
     plan: Option<&UpgradePlan>,
     values: &mut HelmValues,
 ) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
-    if !sight.could_list(&["nodes"]) {
+    if !input.could_list(&["nodes"]) {
         all.push(PreflightFinding::act(
             "not known (not read): nodes, and what they say of builds, taints and labels",
             "run this again with the rights of docs/how-to/preflight.md",
         ));
         return all;
     }
-    if windows(sight.snapshot).next().is_none() {
+    if windows(input.snapshot).next().is_none() {
         all.push(PreflightFinding::fine("there is no Windows node at the moment"));
     }
-    all.extend(builds(sight));
-    all.extend(plan_hint(sight, plan));
-    all.extend(taints(sight));
-    all.extend(labels(sight));
-    if sight.snapshot.facts.runtime == Runtime::Docker {
+    all.extend(builds(input));
+    all.extend(plan_hint(input, plan));
+    all.extend(taints(input));
+    all.extend(labels(input));
+    if input.snapshot.facts.runtime == Runtime::Docker {
         let by =
-            windows(sight.snapshot).map(|node| format!("node {} ({})", node.name, node.container_runtime));
+            windows(input.snapshot).map(|node| format!("node {} ({})", node.name, node.container_runtime));
         all.push(
             PreflightFinding::act(
                 "the Windows nodes run Docker, which no release of Kubernetes that is supported can use",
@@ -53,20 +53,20 @@ pub fn statements(
             .by(by),
         );
     }
-    all.push(own_pods(sight, values));
+    all.push(own_pods(input, values));
     all
 }
 
-fn builds(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
+fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut by_build: BTreeMap<Build, Vec<&str>> = BTreeMap::new();
     let mut silent = Vec::new();
-    for node in windows(sight.snapshot) {
+    for node in windows(input.snapshot) {
         match node.build() {
             Some(build) => by_build.entry(build).or_default().push(&node.name),
             None => silent.push(&node.name),
         }
     }
-    let facts = &sight.snapshot.facts;
+    let facts = &input.snapshot.facts;
     let mut all = Vec::new();
     for (build, nodes) in by_build {
         let release = build.release();
@@ -115,23 +115,23 @@ pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
 }
 
 /// Whether a taint is there to keep Linux pods off Windows nodes, in the words of the field or in the operator's own.
-pub fn is_for_windows(taint: &Taint, sight: ClusterInput<'_>) -> bool {
+pub fn is_for_windows(taint: &Taint, input: ClusterInput<'_>) -> bool {
     let says = |text: &str| text.to_ascii_lowercase().contains("windows");
     let on_linux = || {
-        let linux = sight.around.nodes.iter().filter(|node| !node.is_windows());
+        let linux = input.around.nodes.iter().filter(|node| !node.is_windows());
         linux.flat_map(|node| &node.taints).any(|other| other == taint)
     };
     taint.marks_windows()
         || (taint.effect != "PreferNoSchedule" && (says(&taint.key) || says(&taint.value)) && !on_linux())
 }
 
-fn taints(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
+fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
-    let count = windows(sight.snapshot).count();
-    for (taint, nodes) in lasting_taints(sight.snapshot) {
+    let count = windows(input.snapshot).count();
+    for (taint, nodes) in lasting_taints(input.snapshot) {
         let by = nodes.iter().map(|name| format!("node {name}"));
         let on = format!("{taint} on {} of {count} Windows nodes", nodes.len());
-        all.push(if is_for_windows(&taint, sight) {
+        all.push(if is_for_windows(&taint, input) {
             PreflightFinding::fine(format!("the taint {on}: it keeps Linux pods off")).by(by)
         } else if taint.effect == "PreferNoSchedule" {
             PreflightFinding::fine(format!("the taint {on}: it keeps nothing off")).by(by)
@@ -142,8 +142,8 @@ fn taints(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
             PreflightFinding::act(text, cure).by(by)
         });
     }
-    let bare: Vec<String> = windows(sight.snapshot)
-        .filter(|node| !node.taints().iter().any(|taint| is_for_windows(taint, sight)))
+    let bare: Vec<String> = windows(input.snapshot)
+        .filter(|node| !node.taints().iter().any(|taint| is_for_windows(taint, input)))
         .map(|node| format!("node {}", node.name))
         .collect();
     if !bare.is_empty() {
@@ -159,14 +159,14 @@ fn taints(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
     all
 }
 
-fn labels(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
+fn labels(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     for label in [OS_LABEL, BUILD_LABEL] {
         let lacks = |node: &&NodeView| match label {
             BUILD_LABEL => node.build().map(|build| build.to_string()).as_deref() != node.label(label),
             _ => node.label(label) != Some("windows"),
         };
-        let lacking: Vec<String> = windows(sight.snapshot)
+        let lacking: Vec<String> = windows(input.snapshot)
             .filter(lacks)
             .map(|node| format!("node {}", node.name))
             .collect();
@@ -187,8 +187,8 @@ fn labels(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
 }
 
 /// Where Transom's own two pods would go: Linux nodes, with the tolerations of the chart's default, which are none.
-fn own_pods(sight: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFinding {
-    let nodes = sight.around.nodes.iter();
+fn own_pods(input: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFinding {
+    let nodes = input.around.nodes.iter();
     let linux: Vec<_> = nodes
         .filter(|node| node.labels.get(OS_LABEL).is_some_and(|os| os == "linux"))
         .collect();
@@ -268,13 +268,13 @@ pub fn is_windows_class(name: &str, class: &RuntimeClassFacts) -> bool {
 }
 
 /// What is said of RuntimeClasses.
-pub fn classes(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
-    let facts = &sight.snapshot.facts;
-    let handlers: BTreeSet<&str> = windows(sight.snapshot)
+pub fn classes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let facts = &input.snapshot.facts;
+    let handlers: BTreeSet<&str> = windows(input.snapshot)
         .flat_map(|node| node.runtime_handlers.iter().map(String::as_str))
         .collect();
     let mut all = Vec::new();
-    if !sight.could_list(&["runtimeclasses"]) {
+    if !input.could_list(&["runtimeclasses"]) {
         all.push(PreflightFinding::fine("not known (not read): RuntimeClasses"));
         return all;
     }
@@ -305,7 +305,7 @@ pub fn classes(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
                     .by(&by),
             );
         }
-        if sight.could_list(&["nodes"]) && !handlers.is_empty() && !handlers.contains(class.handler.as_str())
+        if input.could_list(&["nodes"]) && !handlers.is_empty() && !handlers.contains(class.handler.as_str())
         {
             let text = format!("no Windows node reports the handler {} of {name}", class.handler);
             all.push(
@@ -316,7 +316,7 @@ pub fn classes(sight: ClusterInput<'_>) -> Vec<PreflightFinding> {
                 .by(&by),
             );
         }
-        let is_there = |build| facts.builds().contains(&build) || windows(sight.snapshot).next().is_none();
+        let is_there = |build| facts.builds().contains(&build) || windows(input.snapshot).next().is_none();
         if let Some(build) = build.filter(|build| !is_there(*build)) {
             let text = format!("{name} selects the build {build}, and no node has it");
             let cure = "where its pool is at zero nodes, name the pool in nodePolicy.spec.pools; else delete the class";

@@ -186,8 +186,8 @@ static ENGINES: [Engine; 16] = [
 
 impl Engine {
     /// The evidence that it is installed.
-    fn seen(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
-        let around = sight.around;
+    fn evidence(&self, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
+        let around = input.around;
         let groups = self
             .groups
             .iter()
@@ -213,14 +213,14 @@ impl Engine {
                     .map(|name| format!("{resource} {name}")),
             );
         }
-        evidence.extend(self.special(sight, workloads));
+        evidence.extend(self.special(input, workloads));
         evidence
     }
 
-    fn special(&self, sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
-        let namespaces = || sight.snapshot.view.namespaces.iter();
+    fn special(&self, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
+        let namespaces = || input.snapshot.view.namespaces.iter();
         match self.special {
-            SpecialSign::Platform(name) if sight.platform.name == name => sight.platform.told_by.clone(),
+            SpecialSign::Platform(name) if input.platform.name == name => input.platform.told_by.clone(),
             SpecialSign::None | SpecialSign::Platform(_) => Vec::new(),
             SpecialSign::PodSecurity => namespaces()
                 .filter(|(name, _)| workloads.in_namespaces.contains_key(*name))
@@ -233,7 +233,7 @@ impl Engine {
                 .filter(|(_, namespace)| namespace.tolerations_whitelist.is_some())
                 .map(|(name, _)| format!("namespace {name}"))
                 .collect(),
-            SpecialSign::Autoscaler => (sight.around.autoscaler.iter())
+            SpecialSign::Autoscaler => (input.around.autoscaler.iter())
                 .map(|_| "ConfigMap kube-system/cluster-autoscaler-status".to_owned())
                 .collect(),
         }
@@ -249,11 +249,11 @@ fn kind(is_mutating: bool) -> &'static str {
 }
 
 /// The statements about the installed engines.
-pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
+pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     let mut listed: BTreeSet<String> = BTreeSet::new();
     for engine in &ENGINES {
-        let evidence = engine.evidence(sight, workloads);
+        let evidence = engine.evidence(input, workloads);
         if evidence.is_empty() {
             continue;
         }
@@ -274,7 +274,7 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         );
     }
     let own = configuration_name("transom");
-    for hooks in &sight.around.hooks {
+    for hooks in &input.around.hooks {
         let title = format!("{} {}", kind(hooks.is_mutating), hooks.name);
         if hooks.is_mutating && hooks.sees_pods && hooks.name > own {
             let text = format!(
@@ -291,8 +291,8 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
             all.push(PreflightFinding::fine(text).by([&title]));
         }
     }
-    if !sight.around.bindings.is_empty() {
-        let names = sight.around.bindings.iter();
+    if !input.around.bindings.is_empty() {
+        let names = input.around.bindings.iter();
         let names: Vec<&String> = names.filter(|name| !name.contains("transom")).collect();
         if !names.is_empty() {
             let text = format!(
@@ -318,7 +318,7 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         "applications",
     ];
     let unread: Vec<&str> = (signs.into_iter())
-        .filter(|resource| !sight.could_list(&[resource]))
+        .filter(|resource| !input.could_list(&[resource]))
         .collect();
     if !unread.is_empty() {
         let text = format!("not known (not read): {}", unread.join(", "));

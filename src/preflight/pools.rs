@@ -7,8 +7,8 @@ use super::workloads::WorkloadFindings;
 use super::{ClusterInput, PreflightFinding};
 
 /// The autoscaler's groups without a ready node, and why they cannot be told where they cannot.
-fn groups(sight: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str> {
-    let Some(text) = &sight.around.autoscaler else {
+fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str> {
+    let Some(text) = &input.around.autoscaler else {
         return Ok(Vec::new());
     };
     let groups = autoscaler::groups(text);
@@ -18,9 +18,9 @@ fn groups(sight: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str>
 }
 
 /// What is said of them.
-pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
+pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
-    for (pool, is_at_zero) in scaled(sight) {
+    for (pool, is_at_zero) in scaled(input) {
         let build = pool
             .build
             .map_or_else(String::new, |build| format!(" of build {build}"));
@@ -37,7 +37,7 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         });
     }
     let status = ["ConfigMap kube-system/cluster-autoscaler-status"];
-    match groups(sight) {
+    match groups(input) {
         Ok(groups) => {
             let (windows, others): (Vec<_>, Vec<_>) =
                 groups.iter().partition(|group| group.sounds_like_windows());
@@ -80,7 +80,7 @@ pub fn statements(sight: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         "machinedeployments",
     ];
     let unread: Vec<&str> = (makers.into_iter())
-        .filter(|resource| !sight.could_list(&[resource]))
+        .filter(|resource| !input.could_list(&[resource]))
         .chain(workloads.not_listed.iter().map(String::as_str))
         .collect();
     if !unread.is_empty() {

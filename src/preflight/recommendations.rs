@@ -29,15 +29,15 @@ const PLACEMENT: [&str; 3] = ["policy", "spec", "placement"];
 const NODE_POLICY_SPEC: [&str; 2] = ["nodePolicy", "spec"];
 
 /// What nodes, RuntimeClasses and autoscalers ask of the policies.
-pub fn of_cluster(sight: ClusterInput<'_>) -> Vec<ValuesEntry> {
+pub fn of_cluster(input: ClusterInput<'_>) -> Vec<ValuesEntry> {
     let mut all = Vec::new();
     let mut add = |above: &[&'static str], field: &'static str, value: Value, why: String| {
         let mut path = above.to_vec();
         path.push(field);
         all.push(ValuesEntry { path, value, why });
     };
-    let known = sight.platform.list("toleratedTaints");
-    let seen: Vec<(Value, String)> = (observed_taints(sight).iter())
+    let known = input.platform.list("toleratedTaints");
+    let seen: Vec<(Value, String)> = (observed_taints(input).iter())
         .map(|taint| (taint_value(taint), taint.to_string()))
         .filter(|(value, _)| !known.contains(value))
         .collect();
@@ -51,9 +51,9 @@ pub fn of_cluster(sight: ClusterInput<'_>) -> Vec<ValuesEntry> {
         all.truncate(MOST_TAINTS);
         add(&PLACEMENT, "toleratedTaints", Value::from(all), why);
     }
-    let (pools, by) = pools(sight);
+    let (pools, by) = pools(input);
     if !pools.is_empty() {
-        let mut all = sight.platform.list("pools");
+        let mut all = input.platform.list("pools");
         for pool in pools {
             if !all.iter().any(|known| known["name"] == pool["name"]) {
                 all.push(pool);
@@ -67,7 +67,7 @@ pub fn of_cluster(sight: ClusterInput<'_>) -> Vec<ValuesEntry> {
             format!("these may be at zero nodes: {}", list(by, 10)),
         );
     }
-    let classes = runtime_classes(sight);
+    let classes = runtime_classes(input);
     if !classes.is_empty() {
         let classes: Vec<Value> = (classes.into_iter())
             .map(|(release, name)| json!({"release": release, "name": name}))
@@ -79,9 +79,9 @@ pub fn of_cluster(sight: ClusterInput<'_>) -> Vec<ValuesEntry> {
 }
 
 /// The taints of Windows nodes that a Windows pod may well tolerate.
-pub fn observed_taints(sight: ClusterInput<'_>) -> Vec<Taint> {
-    let taints = lasting_taints(sight.snapshot).into_keys();
-    taints.filter(|taint| is_for_windows(taint, sight)).collect()
+pub fn observed_taints(input: ClusterInput<'_>) -> Vec<Taint> {
+    let taints = lasting_taints(input.snapshot).into_keys();
+    taints.filter(|taint| is_for_windows(taint, input)).collect()
 }
 
 /// A taint as policies write it.
@@ -104,9 +104,9 @@ fn pool(name: &str, labels: &BTreeMap<String, String>, build: Option<Build>, tai
 }
 
 /// The Windows pools that may be at zero nodes, and what says so.
-fn pools(sight: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
+fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
     let (mut all, mut by) = (Vec::new(), Vec::new());
-    for (found, is_at_zero) in scaled(sight) {
+    for (found, is_at_zero) in scaled(input) {
         // Karpenter takes every pool to zero; a MachineSet says a number.
         if is_at_zero || found.replicas.is_none() {
             let mut labels = found.labels.clone();
@@ -116,14 +116,14 @@ fn pools(sight: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
         }
     }
     // Pools with nodes, whose group the autoscaler may take to zero.
-    let status = sight.around.autoscaler.as_deref().and_then(groups);
+    let status = input.around.autoscaler.as_deref().and_then(groups);
     let to_zero: Vec<_> = status
         .into_iter()
         .flatten()
         .filter(|group| group.min == 0)
         .collect();
     let mut done = BTreeSet::new();
-    for node in windows(sight.snapshot) {
+    for node in windows(input.snapshot) {
         let label = POOL_LABELS
             .iter()
             .find_map(|key| Some((*key, node.labels.get(*key)?)));
@@ -133,7 +133,7 @@ fn pools(sight: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
             let labels = BTreeMap::from([(key.to_owned(), name.clone())]);
             let taints: Vec<Taint> = { node.taints() }
                 .into_iter()
-                .filter(|taint| is_for_windows(taint, sight))
+                .filter(|taint| is_for_windows(taint, input))
                 .collect();
             all.push(pool(name, &labels, node.build(), &taints));
             by.push(format!("node group {}", group.name));
@@ -143,9 +143,9 @@ fn pools(sight: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
 }
 
 /// RuntimeClasses by release: those that select its nodes, isolate by process and bring no overhead, where there is one only.
-fn runtime_classes(sight: ClusterInput<'_>) -> BTreeMap<&'static str, String> {
+fn runtime_classes(input: ClusterInput<'_>) -> BTreeMap<&'static str, String> {
     let mut found: BTreeMap<&'static str, Vec<&String>> = BTreeMap::new();
-    for (name, class) in &sight.snapshot.facts.runtime_classes {
+    for (name, class) in &input.snapshot.facts.runtime_classes {
         let build = class.node_selector.get(BUILD_LABEL);
         let release = build.and_then(|build| Build::parse_label(build)?.release());
         if let Some(release) =
@@ -162,11 +162,11 @@ fn runtime_classes(sight: ClusterInput<'_>) -> BTreeMap<&'static str, String> {
 }
 
 /// The labels of pools that only Windows nodes have, and that are no evidence by themselves.
-pub fn candidates(sight: ClusterInput<'_>) -> BTreeSet<(String, String)> {
+pub fn candidates(input: ClusterInput<'_>) -> BTreeSet<(String, String)> {
     let mut known = PoolLabel::well_known();
-    known.extend(declared(&[], &sight.platform.list("poolLabels")).labels);
+    known.extend(declared(&[], &input.platform.list("poolLabels")).labels);
     let labels = |windows: bool| -> BTreeSet<(String, String)> {
-        let nodes = sight
+        let nodes = input
             .around
             .nodes
             .iter()
@@ -185,10 +185,10 @@ pub fn candidates(sight: ClusterInput<'_>) -> BTreeSet<(String, String)> {
 
 /// The pool labels of the platform's file with these added. A key has one entry, with values or with a prefix.
 pub fn pool_labels<'l>(
-    sight: ClusterInput<'_>,
+    input: ClusterInput<'_>,
     more: impl IntoIterator<Item = &'l (String, String)>,
 ) -> Vec<Value> {
-    let of_platform = sight.platform.list("poolLabels").into_iter();
+    let of_platform = input.platform.list("poolLabels").into_iter();
     let mut all: Vec<PoolLabelSpec> = { of_platform }
         .filter_map(|label| serde_json::from_value(label).ok())
         .collect();
@@ -196,7 +196,7 @@ pub fn pool_labels<'l>(
         match all.iter_mut().find(|known| known.key == *key) {
             Some(known) => {
                 if let Some(prefix) = known.value_prefix.take() {
-                    known.values = values_on_windows_nodes(sight, key, &prefix);
+                    known.values = values_on_windows_nodes(input, key, &prefix);
                 }
                 if !known.values.contains(value) {
                     known.values.push(value.clone());
@@ -213,8 +213,8 @@ pub fn pool_labels<'l>(
 }
 
 /// The values of a label of Windows nodes that begin so.
-fn values_on_windows_nodes(sight: ClusterInput<'_>, key: &str, prefix: &str) -> Vec<String> {
-    let nodes = sight.around.nodes.iter().filter(|node| node.is_windows());
+fn values_on_windows_nodes(input: ClusterInput<'_>, key: &str, prefix: &str) -> Vec<String> {
+    let nodes = input.around.nodes.iter().filter(|node| node.is_windows());
     let values: BTreeSet<&String> = nodes
         .filter_map(|node| node.labels.get(key))
         .filter(|value| value.starts_with(prefix))
@@ -230,24 +230,24 @@ fn declared(pools: &[Value], labels: &[Value]) -> DeclaredPools {
 }
 
 /// What is known of the cluster, with what the node policy of these values declares.
-pub fn facts(sight: ClusterInput<'_>) -> Facts {
-    let mut pools = sight.platform.list("pools");
-    for entry in of_cluster(sight) {
+pub fn facts(input: ClusterInput<'_>) -> Facts {
+    let mut pools = input.platform.list("pools");
+    for entry in of_cluster(input) {
         if let (["nodePolicy", "spec", "pools"], Value::Array(wanted)) = (&entry.path[..], entry.value) {
             pools = wanted;
         }
     }
-    let mut facts = sight.snapshot.facts.clone();
-    let labels = pool_labels(sight, &candidates(sight));
+    let mut facts = input.snapshot.facts.clone();
+    let labels = pool_labels(input, &candidates(input));
     declared(&pools, &labels).add_to(&mut facts);
     facts
 }
 
 /// The policy that these values make, as it denies and places: what is stored is evaluated by it.
-pub fn policy(sight: ClusterInput<'_>) -> Policy {
+pub fn policy(input: ClusterInput<'_>) -> Policy {
     let mut spec = json!({"mode": Mode::Enforce.as_str()});
-    spec["placement"]["toleratedTaints"] = Value::from(sight.platform.list("toleratedTaints"));
-    for entry in of_cluster(sight) {
+    spec["placement"]["toleratedTaints"] = Value::from(input.platform.list("toleratedTaints"));
+    for entry in of_cluster(input) {
         if let ["policy", "spec", "placement", field] = entry.path[..] {
             spec["placement"][field] = entry.value;
         }

@@ -75,21 +75,21 @@ impl PreflightCluster {
             jiff::Timestamp::UNIX_EPOCH,
         );
         let platform = Platform::of(&self.around);
-        let sight = ClusterInput {
+        let input = ClusterInput {
             snapshot: &snapshot,
             around: &self.around,
             platform: &platform,
             unread,
         };
-        let facts = facts(sight);
-        let mut workloads = WorkloadFindings::new(sight, &facts, &[]);
+        let facts = facts(input);
+        let mut workloads = WorkloadFindings::new(input, &facts, &[]);
         for (kind, object) in objects {
             workloads.visit(*kind, &object.to_string());
         }
         workloads.not_listed = owned(not_listed);
         workloads.finish();
         Preflight::new(
-            sight,
+            input,
             workloads,
             None,
             Vec::new(),

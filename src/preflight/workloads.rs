@@ -52,7 +52,7 @@ pub struct DeniedWorkload {
 /// What is said of workloads, as they come by.
 #[derive(Debug)]
 pub struct WorkloadFindings<'w> {
-    sight: ClusterInput<'w>,
+    input: ClusterInput<'w>,
     /// What is said of DaemonSets.
     pub daemon_sets: DaemonSets<'w>,
     deny: EvalContext<'w>,
@@ -101,9 +101,9 @@ const NETWORKS: [&str; 6] = [
 impl<'w> WorkloadFindings<'w> {
     /// Nothing has come by yet. `facts`: [`super::facts`]. `excluded`: the namespaces that the webhooks would leave out by
     /// name.
-    pub fn new(sight: ClusterInput<'w>, facts: &'w Facts, excluded: &'w [String]) -> Self {
-        let candidates = recommendations::candidates(sight);
-        let policy = recommendations::policy(sight);
+    pub fn new(input: ClusterInput<'w>, facts: &'w Facts, excluded: &'w [String]) -> Self {
+        let candidates = recommendations::candidates(input);
+        let policy = recommendations::policy(input);
         let world = |ignored_fields: IgnoredFields| EvalContext {
             facts,
             policies: Cow::Owned(PolicySet::new(
@@ -117,8 +117,8 @@ impl<'w> WorkloadFindings<'w> {
             registered: None,
         };
         WorkloadFindings {
-            sight,
-            daemon_sets: DaemonSets::new(sight),
+            input,
+            daemon_sets: DaemonSets::new(input),
             deny: world(IgnoredFields::Deny),
             warn: world(IgnoredFields::Warn),
             candidates,
@@ -188,11 +188,11 @@ impl<'w> WorkloadFindings<'w> {
     }
 
     /// Why it is not known whether anything would be denied beside what is named; `None` where it is.
-    pub fn not_known(&self, sight: ClusterInput<'_>) -> Option<String> {
+    pub fn not_known(&self, input: ClusterInput<'_>) -> Option<String> {
         let judged_by = ["nodes", "runtimeclasses", "namespaces"];
         let judged_by = judged_by
             .into_iter()
-            .filter(|resource| !sight.could_list(&[resource]));
+            .filter(|resource| !input.could_list(&[resource]));
         let all: Vec<&str> = self
             .not_listed
             .iter()
@@ -209,7 +209,7 @@ impl<'w> WorkloadFindings<'w> {
 
     /// What is said of DaemonSets.
     pub fn daemon_set_statements(&self) -> Vec<PreflightFinding> {
-        let is_whole = !self.not_listed.contains("daemonsets") && self.sight.could_list(&["nodes"]);
+        let is_whole = !self.not_listed.contains("daemonsets") && self.input.could_list(&["nodes"]);
         self.daemon_sets.statements(is_whole)
     }
 
@@ -288,9 +288,9 @@ impl<'w> WorkloadFindings<'w> {
             if judged.verdict != Verdict::Windows || is_common {
                 continue;
             }
-            let mut nodes = self.sight.around.nodes.iter();
+            let mut nodes = self.input.around.nodes.iter();
             let is_kept = self.missing.len() < MOST_MISSING || self.missing.contains_key(&label);
-            let is_known = self.sight.could_list(&["nodes"]);
+            let is_known = self.input.could_list(&["nodes"]);
             if is_kept && is_known && !nodes.any(|node| node.labels.get(&label.0) == Some(&label.1)) {
                 note(&mut self.missing, label, judged);
             }

@@ -1,7 +1,7 @@
 //! Traces: OpenTelemetry's spans, whose child they are, and their export in the background; what a review is stands elsewhere.
 //!
 //! ```text
-//! headers ─ parent ─ the SDK: ids, sampling ─ span ─ bounded queue ─ exporter ─ collector, by OTLP/HTTP
+//! headers ─ propagation ─ the SDK: ids, sampling ─ span ─ bounded queue ─ exporter ─ collector, by OTLP/HTTP
 //! ```
 //!
 //! A review never waits for its span: a span that finds no room in the queue is counted and dropped. The SDK's own batch

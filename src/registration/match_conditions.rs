@@ -73,7 +73,7 @@ pub fn conditions(match_scope: MatchScope, pool_labels: &[PoolLabel]) -> Vec<Mat
         MatchScope::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
         MatchScope::Rest => (REST, format!("({sign})\n  && !({surely})")),
         MatchScope::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
-        MatchScope::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", unguarded())),
+        MatchScope::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", may_run_on_windows())),
     };
     let condition = MatchCondition {
         name: name.to_owned(),
@@ -264,7 +264,7 @@ fn says_linux() -> String {
 }
 
 /// No node is chosen yet, and no selector speaks of the operating system.
-fn unguarded() -> String {
+fn may_run_on_windows() -> String {
     let keys = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL];
     let selected = keys.map(|key| format!("{} in s.nodeSelector", quoted(key)));
     // A longer term speaks of too much to be read.

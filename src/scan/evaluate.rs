@@ -93,8 +93,16 @@ impl StoredObject {
 ///
 /// # Errors
 /// The object is not what its kind says.
-pub fn evaluate_stored(world: &EvalContext<'_>, kind: Kind, json: &str) -> Result<Evaluated, ObjectError> {
-    evaluate_object(world, &Object::parse(kind, json, ReviewStage::Stored)?, json)
+pub fn evaluate_stored(
+    eval_context: &EvalContext<'_>,
+    kind: Kind,
+    json: &str,
+) -> Result<Evaluated, ObjectError> {
+    evaluate_object(
+        eval_context,
+        &Object::parse(kind, json, ReviewStage::Stored)?,
+        json,
+    )
 }
 
 /// The same, of an object that is parsed already.
@@ -102,7 +110,7 @@ pub fn evaluate_stored(world: &EvalContext<'_>, kind: Kind, json: &str) -> Resul
 /// # Errors
 /// As [`evaluate_stored`].
 pub fn evaluate_object(
-    world: &EvalContext<'_>,
+    eval_context: &EvalContext<'_>,
     subject: &Object<'_>,
     json: &str,
 ) -> Result<Evaluated, ObjectError> {
@@ -113,7 +121,7 @@ pub fn evaluate_object(
     if subject.meta.deletion_timestamp.0 {
         return Ok(Evaluated::Passed(SkipReason::Deleted));
     }
-    if world.facts.is_stored_mirror(subject) {
+    if eval_context.facts.is_stored_mirror(subject) {
         return Ok(Evaluated::Passed(SkipReason::Mirror));
     }
     if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind()) {
@@ -124,17 +132,17 @@ pub fn evaluate_object(
         return Ok(Evaluated::Passed(SkipReason::Finished));
     }
     let context = AdmissionContext {
-        facts: world.facts,
-        policies: &world.policies,
+        facts: eval_context.facts,
+        policies: &eval_context.policies,
     };
     let foresight = simulate_create(kind, json, &context)?;
-    let not_asked = world.not_asked(&subject.namespace);
+    let not_asked = eval_context.not_asked(&subject.namespace);
     Ok(Evaluated::Judged(Box::new(owner_result(
         subject,
         around,
         &foresight,
         not_asked.as_ref(),
-        world,
+        eval_context,
     ))))
 }
 
@@ -143,10 +151,10 @@ fn owner_result(
     around: StoredObject,
     foresight: &Simulation<'_>,
     not_asked: Option<&NotReviewed>,
-    world: &EvalContext<'_>,
+    eval_context: &EvalContext<'_>,
 ) -> OwnerResult {
     let inference = &foresight.evaluation.inference;
-    let (image_builds, has_unknown_images) = builds(subject, inference.verdict, world);
+    let (image_builds, has_unknown_images) = builds(subject, inference.verdict, eval_context);
     let words = not_asked.map(|why| why.words(&subject.namespace));
     let outcome = match (not_asked, foresight.denied_in) {
         (Some(_), _) => OwnerOutcome::NotAsked,
@@ -251,11 +259,11 @@ fn found(finding: &Finding, fate: FindingOutcome, because: Option<String>) -> Fi
 }
 
 /// The builds that the images of a Windows pod are for, lowest first, and whether one of them does not tell.
-fn builds(subject: &Object<'_>, verdict: Verdict, world: &EvalContext<'_>) -> (Vec<Build>, bool) {
+fn builds(subject: &Object<'_>, verdict: Verdict, eval_context: &EvalContext<'_>) -> (Vec<Build>, bool) {
     let Some(pod) = subject.pod().filter(|_| verdict == Verdict::Windows) else {
         return (Vec::new(), false);
     };
-    let images = Image::of_pod(pod, world.facts);
+    let images = Image::of_pod(pod, eval_context.facts);
     let build = |image: &Option<Image<'_>>| image.as_ref().and_then(|image| image.build);
     let mut known: Vec<_> = (images.iter().filter_map(build))
         .map(|(build, _)| build)

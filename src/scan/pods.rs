@@ -26,7 +26,7 @@ use crate::rules::Image;
 /// What there is for pods to run on.
 pub struct PodContext<'g> {
     /// What stored objects are judged by.
-    pub world: &'g EvalContext<'g>,
+    pub eval_context: &'g EvalContext<'g>,
     /// The nodes of the view, by name: every Windows node is among them. `None` where nodes could not be read; then nothing
     /// is said of where pods are.
     pub nodes: Option<&'g BTreeMap<String, Arc<NodeView>>>,
@@ -45,26 +45,26 @@ pub fn trouble(
     subject: &Object<'_>,
     json: &str,
     owner: Option<&str>,
-    ground: &PodContext<'_>,
+    pod_context: &PodContext<'_>,
     now: Timestamp,
 ) -> Option<PodTrouble> {
     let spec = subject.pod()?;
-    if subject.meta.deletion_timestamp.0 || ground.world.facts.is_stored_mirror(subject) {
+    if subject.meta.deletion_timestamp.0 || pod_context.eval_context.facts.is_stored_mirror(subject) {
         return None;
     }
     let around: PodRecord = serde_json::from_str(json).unwrap_or_default();
     if around.is_ready() || around.has_ended() {
         return None;
     }
-    let policy = ground.world.policy_in(&subject.namespace);
+    let policy = pod_context.eval_context.policy_in(&subject.namespace);
     let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
     let pod = ScannedPod {
         subject,
         spec,
         owner: owner.map(str::to_owned).or_else(controller),
-        inference: infer_os(subject, ground.world.facts, &policy),
+        inference: infer_os(subject, pod_context.eval_context.facts, &policy),
         policy: &policy,
-        ground,
+        pod_context,
     };
     let (wrong, message, remedy) = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
         Some(node) => pod.misplaced(node, around.kubelet_messages())?,
@@ -109,7 +109,7 @@ struct ScannedPod<'p> {
     owner: Option<String>,
     inference: Inference,
     policy: &'p Policy,
-    ground: &'p PodContext<'p>,
+    pod_context: &'p PodContext<'p>,
 }
 
 impl ScannedPod<'_> {
@@ -127,9 +127,9 @@ impl ScannedPod<'_> {
         let Some(name) = self.spec.runtime_class_name.as_deref() else {
             return Ok(None);
         };
-        match self.ground.world.facts.runtime_classes.get(name) {
+        match self.pod_context.eval_context.facts.runtime_classes.get(name) {
             Some(class) => Ok(Some((name, class))),
-            None if self.ground.knows_classes => Err(name),
+            None if self.pod_context.knows_classes => Err(name),
             None => Ok(None),
         }
     }
@@ -137,16 +137,16 @@ impl ScannedPod<'_> {
     /// Whether one of its images is of a repository that has none for another system. Such an image needs no second sign;
     /// the tag of another repository can say anything.
     fn has_windows_only_image(&self) -> bool {
-        let images = Image::of_pod(self.spec, self.ground.world.facts);
+        let images = Image::of_pod(self.spec, self.pod_context.eval_context.facts);
         (images.iter().flatten()).any(|image| image.reference.is_windows_only_repository())
     }
 
     fn misplaced(&self, node: &str, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
-        let nodes = self.ground.nodes?;
+        let nodes = self.pod_context.nodes?;
         let windows = nodes.get(node).filter(|view| view.is_windows());
         match windows {
             Some(view) => self.on_windows(view, kubelet_messages),
-            None if (self.ground.is_other)(node) => self.on_another(node, kubelet_messages),
+            None if (self.pod_context.is_other)(node) => self.on_another(node, kubelet_messages),
             None => None,
         }
     }
@@ -242,7 +242,7 @@ impl ScannedPod<'_> {
             return None;
         }
         let host = node.build();
-        let images = Image::of_pod(self.spec, self.ground.world.facts);
+        let images = Image::of_pod(self.spec, self.pod_context.eval_context.facts);
         let unfit = images.iter().flatten().find_map(|image| {
             let (build, is_certain) = image.build?;
             let fails = compatibility(build, host?, isolation) == Compatibility::Fails;

@@ -33,7 +33,7 @@ type ObjectFilter<'s> = dyn Fn(&BTreeMap<String, String>) -> bool + Sync + 's;
 
 /// A scan on its way.
 pub struct Scan<'s> {
-    ground: &'s PodContext<'s>,
+    pod_context: &'s PodContext<'s>,
     now: Timestamp,
     summary: ScanSummary,
     owners: Vec<OwnerResult>,
@@ -84,9 +84,9 @@ pub struct ReportHeader {
 
 impl<'s> Scan<'s> {
     /// A scan that has seen nothing yet.
-    pub fn new(ground: &'s PodContext<'s>, now: Timestamp) -> Self {
+    pub fn new(pod_context: &'s PodContext<'s>, now: Timestamp) -> Self {
         Scan {
-            ground,
+            pod_context,
             now,
             summary: ScanSummary::default(),
             owners: Vec::new(),
@@ -131,7 +131,7 @@ impl<'s> Scan<'s> {
             )
         });
         if is_meant && !self.foreign.is_seen(&subject, json) {
-            match evaluate_object(self.ground.world, &subject, json) {
+            match evaluate_object(self.pod_context.eval_context, &subject, json) {
                 Ok(Evaluated::Judged(judged)) => self.add_result(*judged),
                 Ok(Evaluated::Owned(..) | Evaluated::Passed(_)) => {}
                 Err(error) => return self.unreadable(kind, json, &error.to_string()),
@@ -139,7 +139,7 @@ impl<'s> Scan<'s> {
         }
         if kind == Kind::Pod
             && is_meant
-            && let Some(trouble) = trouble(&subject, json, owner.as_deref(), self.ground, self.now)
+            && let Some(trouble) = trouble(&subject, json, owner.as_deref(), self.pod_context, self.now)
         {
             self.pod(trouble);
         } else if matches!(kind, Kind::ReplicaSet | Kind::Job)
@@ -258,19 +258,19 @@ impl<'s> Scan<'s> {
     }
 
     fn namespaces(&self) -> Vec<NamespaceReport> {
-        let world = self.ground.world;
+        let eval_context = self.pod_context.eval_context;
         let of_owners = self.owners.iter().map(|judged| &judged.namespace);
         let of_pods = self.pods.iter().map(|pod| &pod.namespace);
         let mut all: BTreeMap<&str, NamespaceReport> = BTreeMap::new();
         for name in of_owners.chain(of_pods) {
             all.entry(name).or_insert_with(|| {
-                let policy = world.policy_in(name);
+                let policy = eval_context.policy_in(name);
                 NamespaceReport {
                     name: name.clone(),
                     policy: policy.name.clone(),
                     validation: policy.validation.as_str(),
                     placement: policy.placement.as_str(),
-                    not_asked: world.not_asked(name).map(|why| why.words(name)),
+                    not_asked: eval_context.not_asked(name).map(|why| why.words(name)),
                 }
             });
         }

@@ -34,7 +34,7 @@ pub(super) enum ReceivedBody {
 /// must be room for all of it, so that no two bodies wait for each other in the middle.
 pub(super) async fn collect<B>(
     body: &mut B,
-    share: &InflightPermit,
+    inflight: &InflightPermit,
     max: usize,
 ) -> Result<ReceivedBody, BodyError>
 where
@@ -55,14 +55,14 @@ where
         };
         let total = first.len() + room.len() + data.remaining();
         if total > most {
-            share.keep_head(FIRST).await.map_err(BodyError::Shed)?;
+            inflight.keep_head(FIRST).await.map_err(BodyError::Shed)?;
             return Ok(ReceivedBody::Head(head(
                 &[first.as_ref(), room.as_slice()],
                 &mut data,
             )));
         }
         if total == data.remaining() && total <= FIRST {
-            share.grow_to(total).await.map_err(BodyError::Shed)?;
+            inflight.grow_to(total).await.map_err(BodyError::Shed)?;
             first = data.copy_to_bytes(total);
             continue;
         }
@@ -70,11 +70,11 @@ where
             let whole = declared.unwrap_or(max);
             let capacity = if total > FIRST {
                 let whole = whole.max(total);
-                share.take_whole(whole).await.map_err(BodyError::Shed)?;
+                inflight.take_whole(whole).await.map_err(BodyError::Shed)?;
                 whole
             } else {
                 let part = whole.clamp(total, FIRST);
-                share.grow_to(part).await.map_err(BodyError::Shed)?;
+                inflight.grow_to(part).await.map_err(BodyError::Shed)?;
                 part
             };
             room.reserve_exact(capacity - room.len());
@@ -82,7 +82,7 @@ where
         room.extend_from_slice(&first);
         first = Bytes::new();
         append(&mut room, &mut data);
-        share.received(room.len());
+        inflight.received(room.len());
     }
     Ok(ReceivedBody::Whole(if room.is_empty() {
         first
@@ -121,8 +121,8 @@ pub(super) fn declared<B: Body>(body: &B) -> Option<usize> {
 }
 
 /// Throws away the rest of a body beside its answer, so that the client gets to read the answer and the connection
-/// can be used again; gives up at `deadline`, or when `share` is needed for others.
-pub(super) fn discard<B>(mut body: B, share: InflightPermit, deadline: Instant)
+/// can be used again; gives up at `deadline`, or when `inflight` is needed for others.
+pub(super) fn discard<B>(mut body: B, inflight: InflightPermit, deadline: Instant)
 where
     B: Body + Unpin + Send + 'static,
     B::Data: Send,
@@ -141,7 +141,7 @@ where
             }
         };
         tokio::select! {
-            () = share.refused() => {}
+            () = inflight.refused() => {}
             _ = timeout_at(deadline, read) => {}
         }
     });

@@ -27,9 +27,9 @@ const LEAST: usize = 16 << 10;
 const OPEN_FOR_EACH_REVIEW: usize = 4;
 
 /// How long a client may send nothing, or not read its answer, before its request makes room for others.
-const PATIENCE: Duration = Duration::from_millis(250);
+const STALL_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How fast a body has to come, in bytes per second, so that it does not make room for others after [`PATIENCE`]. Between
+/// How fast a body has to come, in bytes per second, so that it does not make room for others after [`STALL_TIMEOUT`]. Between
 /// two machines it comes at ten times this rate, on a busy one at twice.
 const LEAST_RATE: u64 = 16 << 20;
 
@@ -54,7 +54,7 @@ pub(super) struct InflightLimiter {
 /// One request's share, given back on drop.
 #[derive(Debug)]
 pub(super) struct InflightPermit {
-    shares: InflightLimiter,
+    limiter: InflightLimiter,
     number: u64,
     /// When waiting for room ends.
     until: Instant,
@@ -119,7 +119,7 @@ impl InflightLimiter {
         table.open.insert(number, request);
         table.update_gauges();
         InflightPermit {
-            shares: self.clone(),
+            limiter: self.clone(),
             number,
             until,
         }
@@ -166,12 +166,12 @@ impl InflightPermit {
     /// Takes room for a whole body of so many bytes, as soon as there is room; what its first bytes took is given back.
     pub(super) async fn take_whole(&self, bytes: usize) -> Result<(), RejectReason> {
         let permits = u32::try_from(bytes).map_err(|_| RejectReason::Bytes)?;
-        if let Ok(permit) = Arc::clone(&self.shares.large).try_acquire_many_owned(permits) {
+        if let Ok(permit) = Arc::clone(&self.limiter.large).try_acquire_many_owned(permits) {
             return self.lock().take_whole(self.number, bytes, permit);
         }
         let _place = self.place()?;
         self.lock().waits_for_us(self.number)?;
-        let taken = Arc::clone(&self.shares.large).acquire_many_owned(permits);
+        let taken = Arc::clone(&self.limiter.large).acquire_many_owned(permits);
         let mut taken = std::pin::pin!(timeout_at(self.until, taken));
         let mut rounds = interval(REFUSE_AGAIN);
         loop {
@@ -183,7 +183,7 @@ impl InflightPermit {
                     return self.lock().take_whole(self.number, bytes, permit);
                 }
                 now = rounds.tick() => {
-                    let missing = bytes.saturating_sub(self.shares.large.available_permits());
+                    let missing = bytes.saturating_sub(self.limiter.large.available_permits());
                     self.lock().refuse_large(self.number, missing, self.asking(now));
                 }
             }
@@ -209,7 +209,7 @@ impl InflightPermit {
     /// The body is complete: the request is a review in flight, as soon as there is room for one more.
     pub(super) async fn complete(&self) -> Result<(), RejectReason> {
         self.lock().waits_for_us(self.number)?;
-        let permit = Arc::clone(&self.shares.reviews).acquire_owned();
+        let permit = Arc::clone(&self.limiter.reviews).acquire_owned();
         let permit = timeout_at(self.until, permit).await;
         // The semaphore is never closed.
         let permit = permit.ok().and_then(Result::ok).ok_or(RejectReason::Requests)?;
@@ -245,7 +245,7 @@ impl InflightPermit {
 
     /// A place among the bodies that wait for room.
     fn place(&self) -> Result<SemaphorePermit<'_>, RejectReason> {
-        self.shares.waiting.try_acquire().map_err(|_| RejectReason::Open)
+        self.limiter.waiting.try_acquire().map_err(|_| RejectReason::Open)
     }
 
     fn asking(&self, now: Instant) -> PermitRequest {
@@ -256,7 +256,7 @@ impl InflightPermit {
     }
 
     fn lock(&self) -> MutexGuard<'_, InflightTable> {
-        self.shares.lock()
+        self.limiter.lock()
     }
 }
 
@@ -332,8 +332,8 @@ impl ClientWait {
     fn is_overdue(&self, now: Instant) -> bool {
         let received = u64::try_from(self.received).unwrap_or(u64::MAX);
         let granted = Duration::from_micros(received.saturating_mul(1_000_000) / LEAST_RATE);
-        now.saturating_duration_since(self.last) >= PATIENCE
-            || now.saturating_duration_since(self.since) >= PATIENCE + granted
+        now.saturating_duration_since(self.last) >= STALL_TIMEOUT
+            || now.saturating_duration_since(self.since) >= STALL_TIMEOUT + granted
     }
 }
 
@@ -579,7 +579,7 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     /// Room for 4 MiB of first bytes and answers, and 20 MiB of whole bodies.
-    fn shares(reviews: usize) -> InflightLimiter {
+    fn limiter(reviews: usize) -> InflightLimiter {
         let limits = Limits {
             max_concurrent: reviews,
             max_bytes_in_flight: LEAST_IN_FLIGHT,
@@ -593,68 +593,68 @@ mod tests {
     }
 
     /// A share that may wait for a second.
-    fn open(shares: &InflightLimiter, client: &Peer) -> InflightPermit {
-        shares
+    fn open(limiter: &InflightLimiter, client: &Peer) -> InflightPermit {
+        limiter
             .open(client, Instant::now() + Duration::from_secs(1))
             .unwrap()
     }
 
     /// A share that may not wait.
-    fn hasty(shares: &InflightLimiter, client: &Peer) -> InflightPermit {
-        shares.open(client, Instant::now()).unwrap()
+    fn hasty(limiter: &InflightLimiter, client: &Peer) -> InflightPermit {
+        limiter.open(client, Instant::now()).unwrap()
     }
 
-    async fn whole(shares: &InflightLimiter, client: &Peer, bytes: usize) -> InflightPermit {
-        let share = open(shares, client);
-        share.take_whole(bytes).await.unwrap();
-        share
+    async fn whole(limiter: &InflightLimiter, client: &Peer, bytes: usize) -> InflightPermit {
+        let inflight = open(limiter, client);
+        inflight.take_whole(bytes).await.unwrap();
+        inflight
     }
 
-    fn is_refused(share: &InflightPermit) -> bool {
-        !share.lock().open.contains_key(&share.number)
+    fn is_refused(inflight: &InflightPermit) -> bool {
+        !inflight.lock().open.contains_key(&inflight.number)
     }
 
-    fn in_flight(shares: &InflightLimiter) -> (usize, usize, usize) {
-        let table = shares.lock();
+    fn in_flight(limiter: &InflightLimiter) -> (usize, usize, usize) {
+        let table = limiter.lock();
         (table.open.len(), table.reviews, table.small + table.large)
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_dropped_is_given_back() {
-        let shares = shares(1);
+        let limiter = limiter(1);
         let one = client(1, 1);
-        let first = open(&shares, &one);
+        let first = open(&limiter, &one);
         first.grow_to(60).await.unwrap();
         first.complete().await.unwrap();
-        let second = hasty(&shares, &one);
+        let second = hasty(&limiter, &one);
         assert_eq!(second.grow_to(4 * MIB).await, Err(RejectReason::Bytes));
         second.grow_to(40).await.unwrap();
         assert_eq!(second.complete().await, Err(RejectReason::Requests));
-        assert_eq!(in_flight(&shares), (2, 1, 100));
+        assert_eq!(in_flight(&limiter), (2, 1, 100));
         second.take_whole(MAX_BODY).await.unwrap();
-        assert_eq!(in_flight(&shares), (2, 1, 60 + MAX_BODY));
+        assert_eq!(in_flight(&limiter), (2, 1, 60 + MAX_BODY));
         drop((first, second));
-        assert_eq!(in_flight(&shares), (0, 0, 0));
-        assert_eq!(shares.large.available_permits(), MAX_BODY);
+        assert_eq!(in_flight(&limiter), (0, 0, 0));
+        assert_eq!(limiter.large.available_permits(), MAX_BODY);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_grows_past_the_bound_keeps_what_it_had() {
-        let shares = shares(1);
-        let share = hasty(&shares, &client(1, 1));
-        share.grow_to(80).await.unwrap();
-        share.grow_to(50).await.unwrap();
-        assert_eq!(share.grow_to(5 * MIB).await, Err(RejectReason::Bytes));
-        assert_eq!(in_flight(&shares), (1, 0, 80));
+        let limiter = limiter(1);
+        let inflight = hasty(&limiter, &client(1, 1));
+        inflight.grow_to(80).await.unwrap();
+        inflight.grow_to(50).await.unwrap();
+        assert_eq!(inflight.grow_to(5 * MIB).await, Err(RejectReason::Bytes));
+        assert_eq!(in_flight(&limiter), (1, 0, 80));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_whole_body_waits_for_room_and_is_served_in_its_turn() {
-        let shares = shares(9);
+        let limiter = limiter(9);
         let one = client(1, 1);
-        let first = whole(&shares, &one, MAX_BODY).await;
+        let first = whole(&limiter, &one, MAX_BODY).await;
         first.complete().await.unwrap();
-        let (second, third) = (open(&shares, &one), open(&shares, &one));
+        let (second, third) = (open(&limiter, &one), open(&limiter, &one));
         let release = async {
             sleep(Duration::from_millis(700)).await;
             drop(first);
@@ -669,13 +669,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_small_body_does_not_wait_for_whole_ones() {
-        let shares = shares(9);
+        let limiter = limiter(9);
         let one = client(1, 1);
-        let _large = whole(&shares, &one, MAX_BODY).await;
-        let waiting = open(&shares, &one);
+        let _large = whole(&limiter, &one, MAX_BODY).await;
+        let waiting = open(&limiter, &one);
         let began = Instant::now();
         let small = async {
-            hasty(&shares, &one).grow_to(FIRST).await.unwrap();
+            hasty(&limiter, &one).grow_to(FIRST).await.unwrap();
             assert_eq!(began.elapsed(), Duration::ZERO);
         };
         let (waited, ()) = tokio::join!(waiting.take_whole(MIB), small);
@@ -685,21 +685,21 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_bodies_that_wait_for_room_are_bounded() {
-        let shares = shares(WAITING_SHARE);
+        let limiter = limiter(WAITING_SHARE);
         let one = client(1, 1);
-        let _large = whole(&shares, &one, MAX_BODY).await;
-        let (first, second) = (open(&shares, &one), open(&shares, &one));
+        let _large = whole(&limiter, &one, MAX_BODY).await;
+        let (first, second) = (open(&limiter, &one), open(&limiter, &one));
         let waited = tokio::join!(first.take_whole(MIB), second.take_whole(MIB));
         assert_eq!(waited, (Err(RejectReason::Bytes), Err(RejectReason::Open)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_review_too_many_waits_for_a_place() {
-        let shares = shares(1);
+        let limiter = limiter(1);
         let one = client(1, 1);
-        let first = open(&shares, &one);
+        let first = open(&limiter, &one);
         first.complete().await.unwrap();
-        let second = open(&shares, &one);
+        let second = open(&limiter, &one);
         let release = async {
             sleep(Duration::from_millis(900)).await;
             drop(first);
@@ -710,17 +710,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_keeps_transom_waiting_gives_way_to_another_connection() {
-        let shares = shares(9);
+        let limiter = limiter(9);
         let (one, two) = (client(1, 1), client(2, 1));
-        let hoard = whole(&shares, &one, MAX_BODY).await;
-        advance(PATIENCE).await;
-        let own = hasty(&shares, &one);
+        let hoard = whole(&limiter, &one, MAX_BODY).await;
+        advance(STALL_TIMEOUT).await;
+        let own = hasty(&limiter, &one);
         assert_eq!(
             own.take_whole(MIB).await,
             Err(RejectReason::Bytes),
             "none of its own connection gives way"
         );
-        whole(&shares, &two, MAX_BODY).await;
+        whole(&limiter, &two, MAX_BODY).await;
         assert!(is_refused(&hoard));
         assert_eq!(hoard.complete().await, Err(RejectReason::Share));
         assert_eq!(hoard.grow_to(15).await, Err(RejectReason::Share));
@@ -728,76 +728,79 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_comes_fast_enough_gives_way_to_none_until_it_stops() {
-        let shares = shares(9);
+        let limiter = limiter(9);
         let (one, two) = (client(1, 1), client(2, 1));
-        let coming = whole(&shares, &one, MAX_BODY).await;
+        let coming = whole(&limiter, &one, MAX_BODY).await;
         for mebibytes in 1..=10 {
             advance(Duration::from_millis(70)).await;
             coming.received(mebibytes << 20);
         }
-        let hasty = hasty(&shares, &two);
+        let hasty = hasty(&limiter, &two);
         assert_eq!(hasty.take_whole(MIB).await, Err(RejectReason::Bytes));
-        advance(PATIENCE).await;
-        whole(&shares, &two, MIB).await;
+        advance(STALL_TIMEOUT).await;
+        whole(&limiter, &two, MIB).await;
         assert!(is_refused(&coming));
 
-        let trickle = whole(&shares, &one, MAX_BODY).await;
+        let trickle = whole(&limiter, &one, MAX_BODY).await;
         for bytes in 1..=3 {
             advance(Duration::from_millis(100)).await;
             trickle.received(bytes);
         }
-        whole(&shares, &two, MIB).await;
+        whole(&limiter, &two, MIB).await;
         assert!(is_refused(&trickle));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_review_that_waits_for_transom_gives_way_to_none_of_its_network() {
-        let shares = shares(9);
-        let waiting = whole(&shares, &client(1, 1), MAX_BODY).await;
+        let limiter = limiter(9);
+        let waiting = whole(&limiter, &client(1, 1), MAX_BODY).await;
         waiting.complete().await.unwrap();
-        let other = open(&shares, &client(2, 1));
+        let other = open(&limiter, &client(2, 1));
         assert_eq!(other.take_whole(MIB).await, Err(RejectReason::Bytes));
         assert!(!is_refused(&waiting));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_network_that_holds_most_gives_way_to_one_that_has_waited() {
-        let shares = shares(9);
+        let limiter = limiter(9);
         let mut connections = Vec::new();
         for connection in [1, 2, 3] {
-            let share = whole(&shares, &client(connection, 1), 4 * MIB).await;
-            share.complete().await.unwrap();
-            connections.push(share);
+            let inflight = whole(&limiter, &client(connection, 1), 4 * MIB).await;
+            inflight.complete().await.unwrap();
+            connections.push(inflight);
         }
         advance(Duration::from_millis(1)).await;
-        let large = whole(&shares, &client(4, 2), 8 * MIB).await;
+        let large = whole(&limiter, &client(4, 2), 8 * MIB).await;
         large.complete().await.unwrap();
         let began = Instant::now();
-        let newcomer = open(&shares, &client(5, 3));
+        let newcomer = open(&limiter, &client(5, 3));
         newcomer.take_whole(7 * MIB).await.unwrap();
         assert!(
             began.elapsed() >= Duration::from_millis(500),
             "{:?}",
             began.elapsed()
         );
-        assert_eq!(connections.iter().filter(|share| is_refused(share)).count(), 2);
+        assert_eq!(
+            connections.iter().filter(|inflight| is_refused(inflight)).count(),
+            2
+        );
         assert!(!is_refused(&large));
-        assert_eq!(in_flight(&shares).2, 19 * MIB);
+        assert_eq!(in_flight(&limiter).2, 19 * MIB);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_being_judged_is_not_refused_and_its_answer_takes_its_connection_along() {
-        let shares = shares(9);
+        let limiter = limiter(9);
         let (one, two) = (client(1, 1), client(2, 2));
-        let judged = whole(&shares, &one, MAX_BODY).await;
+        let judged = whole(&limiter, &one, MAX_BODY).await;
         judged.complete().await.unwrap();
         assert!(judged.set_reviewing(true));
-        let waiting = open(&shares, &two);
+        let waiting = open(&limiter, &two);
         assert_eq!(waiting.take_whole(MIB).await, Err(RejectReason::Bytes));
 
         judged.answer(4 * MIB).await.unwrap();
-        assert_eq!(in_flight(&shares), (2, 0, 4 * MIB));
-        let next = open(&shares, &two);
+        assert_eq!(in_flight(&limiter), (2, 0, 4 * MIB));
+        let next = open(&limiter, &two);
         next.grow_to(MIB).await.unwrap();
         assert!(one.gone.is_cancelled() && !two.gone.is_cancelled());
         assert!(!judged.set_reviewing(true));
@@ -805,12 +808,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_showed_its_certificate_is_refused_after_all_that_did_not() {
-        let shares = shares(9);
+        let limiter = limiter(9);
         let (server, stranger) = (client(1, 1), client(2, 2));
         server.introduce();
-        let review = whole(&shares, &server, 12 * MIB).await;
-        advance(PATIENCE).await;
-        let other = hasty(&shares, &stranger);
+        let review = whole(&limiter, &server, 12 * MIB).await;
+        advance(STALL_TIMEOUT).await;
+        let other = hasty(&limiter, &stranger);
         let displaced = other.take_whole(10 * MIB).await;
         assert_eq!(
             displaced,
@@ -818,23 +821,26 @@ mod tests {
             "it displaces none that is known"
         );
         other.take_whole(8 * MIB).await.unwrap();
-        let _more = whole(&shares, &Peer::clone(&server), 4 * MIB).await;
+        let _more = whole(&limiter, &Peer::clone(&server), 4 * MIB).await;
         assert!(is_refused(&other) && !is_refused(&review));
     }
 
     #[tokio::test(start_paused = true)]
     async fn open_requests_are_bounded_and_the_hoard_makes_room() {
-        let shares = shares(1);
-        let hoard: Vec<_> = (0..4).map(|_| open(&shares, &client(1, 1))).collect();
+        let limiter = limiter(1);
+        let hoard: Vec<_> = (0..4).map(|_| open(&limiter, &client(1, 1))).collect();
         let until = Instant::now();
-        assert_eq!(shares.open(&client(1, 1), until).unwrap_err(), RejectReason::Open);
-        let newcomer = open(&shares, &client(2, 1));
-        assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
+        assert_eq!(
+            limiter.open(&client(1, 1), until).unwrap_err(),
+            RejectReason::Open
+        );
+        let newcomer = open(&limiter, &client(2, 1));
+        assert_eq!(hoard.iter().filter(|inflight| is_refused(inflight)).count(), 1);
         newcomer.complete().await.unwrap();
         // The rest of the body that was refused is read only where there is room for that.
-        assert!(shares.open_if_free(&client(1, 1)).is_none());
-        assert_eq!(hoard.iter().filter(|share| is_refused(share)).count(), 1);
+        assert!(limiter.open_if_free(&client(1, 1)).is_none());
+        assert_eq!(hoard.iter().filter(|inflight| is_refused(inflight)).count(), 1);
         drop(newcomer);
-        assert!(shares.open_if_free(&client(1, 1)).is_some());
+        assert!(limiter.open_if_free(&client(1, 1)).is_some());
     }
 }

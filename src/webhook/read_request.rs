@@ -29,18 +29,18 @@ pub(super) async fn read_request(
     let (is_review, is_awaited) = (is_review(&head.headers), is_awaited(&head.headers));
     // Heads are large where a client wants that, and nothing of it is needed any more.
     drop(head);
-    let taken = match is_review {
+    let received = match is_review {
         Ok(()) => read(&mut body, client.as_ref(), reviews, deadline, until).await,
         Err(refusal) => Err(refusal),
     };
-    let is_left = match &taken {
-        Ok(taken) => taken.too_large.is_some(),
+    let is_left = match &received {
+        Ok(received) => received.too_large.is_some(),
         Err(_) => is_awaited,
     };
     if is_left {
         reviews.discard(client.as_ref(), body, deadline);
     }
-    taken
+    received
 }
 
 /// How long a review may wait for room: half of the timeout that the API server names in the query, `most` at most.
@@ -80,21 +80,21 @@ async fn read(
     };
     let shed = |shed| reviews.shed(shed);
     let declared = declared(body);
-    let share = reviews.open(client, until).map_err(shed)?;
+    let inflight = reviews.open(client, until).map_err(shed)?;
     let complete = async {
         // The wait for the client ends at the deadline, the wait for a place among the reviews at the time of the share.
-        let kept = timeout_at(deadline, collect(body, &share, MAX_BODY)).await;
+        let kept = timeout_at(deadline, collect(body, &inflight, MAX_BODY)).await;
         let kept = kept
             .map_err(|_| Rejection::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"))?;
         let kept = kept.map_err(unread)?;
-        share.complete().await.map_err(shed)?;
+        inflight.complete().await.map_err(shed)?;
         Ok::<_, Rejection>(kept)
     };
     // A body that is there already is taken without a wait for anything; a share that was refused meanwhile grows no more.
     let kept = tokio::select! {
         biased;
         complete = complete => complete?,
-        () = share.refused() => return Err(shed(RejectReason::Share)),
+        () = inflight.refused() => return Err(shed(RejectReason::Share)),
     };
     let (bytes, too_large) = match kept {
         ReceivedBody::Whole(bytes) => (bytes, None),
@@ -103,7 +103,7 @@ async fn read(
     Ok(ReceivedRequest {
         bytes,
         too_large,
-        share,
+        inflight,
     })
 }
 

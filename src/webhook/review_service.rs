@@ -38,7 +38,7 @@ pub(super) struct ReceivedRequest {
     pub(super) bytes: Bytes,
     /// `bytes` are the head of a body that is larger than what is read.
     pub(super) too_large: Option<OversizeBody>,
-    pub(super) share: InflightPermit,
+    pub(super) inflight: InflightPermit,
 }
 
 /// What is known of a body that is too large.
@@ -78,7 +78,7 @@ pub(super) struct ReviewService {
     pub(super) body_timeout: Duration,
     pub(super) max_wait: Duration,
     reviewer: Arc<dyn ReviewHandler>,
-    shares: InflightLimiter,
+    limiter: InflightLimiter,
     lanes: [Arc<Semaphore>; LANES.len()],
     /// Who asks where no connection is known: in tests without sockets.
     unknown: Peer,
@@ -89,7 +89,7 @@ impl ReviewService {
     pub(super) fn new(reviewer: Arc<dyn ReviewHandler>, limits: &Limits, metrics: &Metrics) -> Self {
         let metrics = ReviewMetrics::new(metrics);
         Self {
-            shares: InflightLimiter::new(limits, metrics.in_flight.clone()),
+            limiter: InflightLimiter::new(limits, metrics.in_flight.clone()),
             unknown: Peer::new(0, Ipv4Addr::UNSPECIFIED.into()),
             metrics,
             body_timeout: limits.body_timeout,
@@ -101,14 +101,14 @@ impl ReviewService {
 
     /// A share for a request of a client, which waits for room until a time.
     pub(super) fn open(&self, client: Option<&Peer>, until: Instant) -> Result<InflightPermit, RejectReason> {
-        self.shares.open(client.unwrap_or(&self.unknown), until)
+        self.limiter.open(client.unwrap_or(&self.unknown), until)
     }
 
     /// Throws away what is left of the body of a refused request, as a request that is open still; where there is no room
     /// for one, the body is dropped.
     pub(super) fn discard(&self, client: Option<&Peer>, body: Body, deadline: Instant) {
-        if let Some(share) = self.shares.open_if_free(client.unwrap_or(&self.unknown)) {
-            discard(body, share, deadline);
+        if let Some(inflight) = self.limiter.open_if_free(client.unwrap_or(&self.unknown)) {
+            discard(body, inflight, deadline);
         }
     }
 
@@ -128,52 +128,52 @@ impl ReviewService {
     pub(super) async fn reply(
         self: &Arc<Self>,
         endpoint: ReviewEndpoint,
-        taken: &Arc<ReceivedRequest>,
+        received: &Arc<ReceivedRequest>,
     ) -> Result<ReviewResponse, Rejection> {
-        let news = match self.run(endpoint, taken, Self::review_if_known).await? {
+        let news = match self.run(endpoint, received, Self::review_if_known).await? {
             Ok(reply) => return Ok(reply),
             Err(news) => news,
         };
         // Reviews that wait must not keep out those that need not.
-        if !self.shares.is_half_full() {
-            taken.share.set_reviewing(false);
+        if !self.limiter.is_half_full() {
+            received.inflight.set_reviewing(false);
             // Whether the news came or not: the API server has waited enough.
             let _ = timeout(NEWS_WAIT, news).await;
         }
-        self.run(endpoint, taken, Self::review).await
+        self.run(endpoint, received, Self::review).await
     }
 
     /// Does some work on a review: here, or in its turn on a thread of its own where the review is large.
     async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         endpoint: ReviewEndpoint,
-        taken: &Arc<ReceivedRequest>,
+        received: &Arc<ReceivedRequest>,
         work: fn(&Self, Phase, ReviewBody<'_>) -> T,
     ) -> Result<T, Rejection> {
         let ReviewEndpoint { phase, has_sign } = endpoint;
-        let length = taken.bytes.len();
+        let length = received.bytes.len();
         let lane = LANES.iter().position(|(largest, _)| length <= *largest);
         let Some(lane) = lane
             .filter(|_| length > INLINE_MAX)
             .and_then(|lane| self.lanes.get(lane))
         else {
-            return Ok(work(self, phase, taken.sent(has_sign)));
+            return Ok(work(self, phase, received.sent(has_sign)));
         };
         let turn = tokio::select! {
-            () = taken.share.refused() => return Err(self.shed(RejectReason::Share)),
-            turn = timeout_at(taken.share.until(), Arc::clone(lane).acquire_owned()) => turn,
+            () = received.inflight.refused() => return Err(self.shed(RejectReason::Share)),
+            turn = timeout_at(received.inflight.until(), Arc::clone(lane).acquire_owned()) => turn,
         };
         let Ok(Ok(turn)) = turn else {
             return Err(self.shed(RejectReason::Large));
         };
-        if !taken.share.set_reviewing(true) {
+        if !received.inflight.set_reviewing(true) {
             return Err(self.shed(RejectReason::Share));
         }
         // What was taken and the turn go along: when the client gives up, the thread still works on these bytes.
-        let (reviews, taken) = (Arc::clone(self), Arc::clone(taken));
+        let (reviews, received) = (Arc::clone(self), Arc::clone(received));
         let worked = spawn_blocking(move || {
             let _turn = turn;
-            work(&reviews, phase, taken.sent(has_sign))
+            work(&reviews, phase, received.sent(has_sign))
         });
         worked.await.map_err(|error| match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),

@@ -104,13 +104,13 @@ async fn answered(
     reviews: &Arc<ReviewService>,
     is_traced: bool,
 ) -> Response {
-    let taken = match read_request(request, reviews).await {
-        Ok(taken) => Arc::new(taken),
+    let received = match read_request(request, reviews).await {
+        Ok(received) => Arc::new(received),
         Err(refusal) => return refusal.into_response(),
     };
-    let length = taken.bytes.len();
-    let replied = match reviews.reply(endpoint, &taken).await {
-        Ok(reply) => account(reply, taken, reviews).await,
+    let length = received.bytes.len();
+    let replied = match reviews.reply(endpoint, &received).await {
+        Ok(reply) => account(reply, received, reviews).await,
         Err(refusal) => Err(refusal),
     };
     answer(replied, is_traced.then_some(length))
@@ -149,19 +149,19 @@ impl AsRef<[u8]> for AccountedBytes {
 /// Gives back what a review took, and takes what its reply needs.
 async fn account(
     reply: ReviewResponse,
-    taken: Arc<ReceivedRequest>,
+    received: Arc<ReceivedRequest>,
     reviews: &ReviewService,
 ) -> Result<AccountedResponse, Rejection> {
     let ReviewResponse { status, body, record } = reply;
     // The thread of a large review has let go of it: it has answered.
-    let body = match Arc::into_inner(taken) {
-        Some(ReceivedRequest { bytes, share, .. }) => {
+    let body = match Arc::into_inner(received) {
+        Some(ReceivedRequest { bytes, inflight, .. }) => {
             drop(bytes);
-            let answered = share.answer(body.len()).await;
+            let answered = inflight.answer(body.len()).await;
             answered.map_err(|shed| reviews.shed(shed))?;
             Bytes::from_owner(AccountedBytes {
                 bytes: body,
-                _share: share,
+                _share: inflight,
             })
         }
         None => Bytes::from(body),

@@ -32,7 +32,7 @@ fn kubectl_debug_works_on_windows_pods_and_on_windows_nodes() {
     }
     let stored = place.list(&["-n", "debug", &name]).remove(0);
     assert_eq!(stored["spec"]["ephemeralContainers"].as_array().unwrap().len(), 5);
-    // A copy is a pod like any other, and kubectl gives it what the API server refuses beside `os.name`; repair mends it.
+    // A copy is a pod like any other, and kubectl gives it what the API server refuses beside `os.name`; removal of ignored fields mends it.
     let copy = [
         "debug",
         "-n",

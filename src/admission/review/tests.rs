@@ -513,7 +513,7 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
         after_scc(&by_author_too, &[], &Value::Null, Policy::standalone()),
         [""; 0]
     );
-    // Repair takes out what the author wrote as well, so that it can.
+    // Removal takes out what the author wrote as well, so that it can.
     assert_eq!(
         after_scc(&by_author_too, &[], &Value::Null, removing()),
         without_non_root

@@ -65,10 +65,10 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     let (connected, namespace) = connect.connect().await?;
     let client = connected.client;
     let (snapshot, lacks) = snapshot(&client, &namespace).await?;
-    let world = EvalContext::of(&snapshot);
+    let eval_context = EvalContext::of(&snapshot);
     let asked: Vec<NamedWorkload> = workloads.keys().take(MOST).cloned().collect();
     let asking = asked.into_iter().map(|named| async {
-        let now = ask(&client, &world, &named.0, &named.1).await;
+        let now = ask(&client, &eval_context, &named.0, &named.1).await;
         (named, without(&lacks, now))
     });
     let answers: Vec<(NamedWorkload, CurrentState)> =
@@ -133,7 +133,12 @@ fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
 }
 
 /// How one workload is now.
-async fn ask(client: &Client, world: &EvalContext<'_>, namespace: &str, workload: &str) -> CurrentState {
+async fn ask(
+    client: &Client,
+    eval_context: &EvalContext<'_>,
+    namespace: &str,
+    workload: &str,
+) -> CurrentState {
     let (kind, name) = workload.split_once(' ').unwrap_or_default();
     let Some(mut kind) = Kind::ALL
         .into_iter()
@@ -155,7 +160,7 @@ async fn ask(client: &Client, world: &EvalContext<'_>, namespace: &str, workload
             Err(ApiError::Gone) => return CurrentState::Gone,
             Err(why) => return CurrentState::Unknown(why.to_string()),
         };
-        match look_at(world, kind, &text) {
+        match look_at(eval_context, kind, &text) {
             Ok(Evaluated::Judged(judged)) => return from_result(&judged),
             Ok(Evaluated::Owned(of, owner)) => (kind, name) = (of, owner),
             Ok(Evaluated::Passed(SkipReason::Deleted | SkipReason::Finished)) => return CurrentState::Gone,

@@ -60,24 +60,24 @@ pub(super) async fn scan(
     if let Some(of_file) = &of_file {
         of_file.declare(&mut snapshot.facts);
     }
-    let mut world = EvalContext::of(&snapshot);
-    world.policies = of_file.map_or(world.policies, |of_file| Cow::Owned(of_file.set));
-    let world = world.with(overrides);
+    let mut eval_context = EvalContext::of(&snapshot);
+    eval_context.policies = of_file.map_or(eval_context.policies, |of_file| Cow::Owned(of_file.set));
+    let eval_context = eval_context.with(overrides);
 
     let (knows_nodes, knows_classes) = (read.could_read("nodes"), read.could_read("runtimeclasses"));
     let other_nodes = &read.other_nodes;
-    let ground = PodContext {
-        world: &world,
+    let pod_context = PodContext {
+        eval_context: &eval_context,
         nodes: knows_nodes.then_some(&view.nodes),
         is_other: &|name| other_nodes.contains(name),
         knows_classes,
     };
-    let mut scan = Scan::new(&ground, Timestamp::now());
+    let mut scan = Scan::new(&pod_context, Timestamp::now());
     let is_meant = |labels: &BTreeMap<String, String>| args.selector.selects(labels);
     if !args.selector.is_everything() {
         scan.only(&is_meant);
     }
-    let mut planner = planner(args, client, &world).await?;
+    let mut planner = planner(args, client, &eval_context).await?;
     let unlisted = walk(client, &args.namespaces.namespace, |met| match met {
         ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
         ListItem::Object(kind, json) => {
@@ -102,7 +102,7 @@ pub(super) async fn scan(
     for gap in gaps {
         scan.gap(gap);
     }
-    let stored = world
+    let stored = eval_context
         .policies
         .stored()
         .iter()
@@ -114,7 +114,7 @@ pub(super) async fn scan(
             kubernetes: format!("1.{}", view.kubernetes),
             has_webhooks,
             policies: stored.collect(),
-            namespaces_without_policy: world.namespaces_without_policy(),
+            namespaces_without_policy: eval_context.namespaces_without_policy(),
         },
         judged_as: assume::words(&args.assume),
         nodes: nodes(&view.nodes, &snapshot.facts),
@@ -126,17 +126,17 @@ pub(super) async fn scan(
 async fn planner<'w>(
     args: &ScanArgs,
     client: &Client,
-    world: &'w EvalContext<'w>,
+    eval_context: &'w EvalContext<'w>,
 ) -> anyhow::Result<Option<Planner<'w>>> {
     let Some(to) = args.plan_to else {
         return Ok(None);
     };
-    let question = PlanOptions {
+    let plan_options = PlanOptions {
         to: to.0,
         from: Vec::new(),
         gmsa_ready: false,
     };
-    let mut planner = Planner::new(world.facts, &world.policies, question);
+    let mut planner = Planner::new(eval_context.facts, &eval_context.policies, plan_options);
     let seen = visit_nodes(client, |kind, json| {
         // A node that cannot be read is no node of a plan.
         let _ = planner.visit(kind, json);

@@ -131,20 +131,20 @@ pub struct NodesOfPolicy {
 /// How the nodes of every policy stand, by its name, and the nodes that are to be written.
 pub fn assess(
     nodes: &[Arc<NodeView>],
-    decider: &PolicyResolver,
+    resolver: &PolicyResolver,
     kubernetes: u32,
 ) -> (BTreeMap<String, NodesOfPolicy>, Vec<Arc<NodeView>>) {
-    let names = decider.policies.iter().map(|policy| policy.name.clone());
+    let names = resolver.policies.iter().map(|policy| policy.name.clone());
     let mut by_policy: BTreeMap<String, NodesOfPolicy> =
         names.map(|name| (name, NodesOfPolicy::default())).collect();
     let mut due = Vec::new();
     for node in nodes {
-        let plan = decider.decide(node);
+        let plan = resolver.decide(node);
         if !plan.is_empty() {
             due.push(Arc::clone(node));
         }
         let is_windows = node.reported_os() == ReportedOs::Windows && !node.deleting;
-        if is_windows && let Some(names) = decider.policies.overlapping(node) {
+        if is_windows && let Some(names) = resolver.policies.overlapping(node) {
             for name in &names {
                 let others = names.iter().filter(|other| *other != name);
                 let state = by_policy.entry((*name).to_owned()).or_default();
@@ -154,7 +154,7 @@ pub fn assess(
                 }
             }
         }
-        if let SelectedPolicy::Policy(policy) = decider.policies.choose(node) {
+        if let SelectedPolicy::Policy(policy) = resolver.policies.choose(node) {
             let state = by_policy.entry(policy.name.clone()).or_default();
             if is_windows {
                 count(state, node, kubernetes);
@@ -214,7 +214,7 @@ mod tests {
                 {"key": "os", "value": "windows", "effect": "NoSchedule"},
                 {"key": "os", "value": "windows", "effect": "NoExecute"}]}},
         }));
-        let mut decider = PolicyResolver {
+        let mut resolver = PolicyResolver {
             policies: NodePolicies::of(&[("p".to_owned(), Arc::new(policy.unwrap()))].into()),
             ..PolicyResolver::default()
         };
@@ -225,20 +225,20 @@ mod tests {
         };
         let (old, new) = (node("1"), node("2"));
         let both = vec![schedule.clone(), execute.clone()];
-        assert_eq!(decider.decide(&old).waiting, both);
-        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        assert_eq!(resolver.decide(&old).waiting, both);
+        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.add(&schedule, &old);
-        assert_eq!(decider.decide(&old).waiting, std::slice::from_ref(&execute));
-        assert_eq!(decider.decide(&new).waiting, both);
-        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        assert_eq!(resolver.decide(&old).waiting, std::slice::from_ref(&execute));
+        assert_eq!(resolver.decide(&new).waiting, both);
+        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.add(&execute, &old);
-        assert_eq!(decider.decide(&old).waiting, []);
+        assert_eq!(resolver.decide(&old).waiting, []);
         // In the next pass NoExecute is asked about anew.
-        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.age([&old]);
-        assert_eq!(decider.decide(&old).waiting, [execute]);
+        assert_eq!(resolver.decide(&old).waiting, [execute]);
         // And so is every taint that the node has carried since.
-        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.add(&schedule, &old);
         let carrying = NodeView {
             taints: vec![k8s_openapi::api::core::v1::Taint {
@@ -250,13 +250,13 @@ mod tests {
             ..old.clone()
         };
         cleared.age([&carrying]);
-        assert_eq!(decider.decide(&old).waiting, both);
-        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        assert_eq!(resolver.decide(&old).waiting, both);
+        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.add(&schedule, &old);
         // A node that was made anew under the same name was not surveyed either.
-        let cleared = decider.cleared.entry("p".to_owned()).or_default();
+        let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.age([&new]);
-        assert_eq!(decider.decide(&old).waiting, both);
+        assert_eq!(resolver.decide(&old).waiting, both);
     }
 
     #[test]
@@ -274,10 +274,10 @@ mod tests {
             owned: owned.to_annotation(),
             ..NodeView::default()
         };
-        let mut decider = PolicyResolver::default();
-        assert!(decider.is_orphan(&node) && decider.decide(&node).is_empty());
-        decider.others_are_gone = true;
-        assert!(!decider.decide(&node).is_empty());
+        let mut resolver = PolicyResolver::default();
+        assert!(resolver.is_orphan(&node) && resolver.decide(&node).is_empty());
+        resolver.others_are_gone = true;
+        assert!(!resolver.decide(&node).is_empty());
     }
 
     #[test]
@@ -322,19 +322,19 @@ mod tests {
             (vec![policy("a-pool", unreadable), report()], true, false, false),
         ];
         for (number, (policies, others_are_gone, goes, acts)) in cases.into_iter().enumerate() {
-            let decider = PolicyResolver {
+            let resolver = PolicyResolver {
                 policies: NodePolicies::of(&policies.into_iter().collect()),
                 others_are_gone,
                 ..PolicyResolver::default()
             };
-            let plan = decider.decide(&node);
+            let plan = resolver.decide(&node);
             let gone = plan.patch(&node).is_some_and(|patch| {
                 patch
                     .pointer("/spec/taints")
                     .is_some_and(serde_json::Value::is_null)
             });
             assert_eq!((gone, !plan.is_empty()), (goes, acts), "case {number}: {plan:?}");
-            assert_eq!(decider.is_orphan(&node), number < 2, "case {number}");
+            assert_eq!(resolver.is_orphan(&node), number < 2, "case {number}");
         }
     }
 }

@@ -32,10 +32,10 @@ pub struct NodeController {
     writer: Writer,
     classes: ClassController,
     statuses: Statuses,
-    answers: GuardCache,
+    guard_cache: GuardCache,
     back_off: WriteBackoff,
-    fresh: AssumedNodes,
-    news: NodeEvents,
+    assumed: AssumedNodes,
+    events: NodeEvents,
     /// Why nodes could not be written.
     failures: BTreeMap<String, String>,
     generations: BTreeMap<String, i64>,
@@ -56,10 +56,10 @@ impl NodeController {
         NodeController {
             classes: ClassController::new(writer.clone(), settings.guard_every, settings.back_off),
             statuses: Statuses::new(writer.clone(), settings.status_every, context.reconcile.clone()),
-            answers: GuardCache::new(context.client.clone(), settings),
+            guard_cache: GuardCache::new(context.client.clone(), settings),
             back_off: WriteBackoff::new(settings.back_off),
-            fresh: AssumedNodes::default(),
-            news: NodeEvents::default(),
+            assumed: AssumedNodes::default(),
+            events: NodeEvents::default(),
             failures: BTreeMap::new(),
             generations: BTreeMap::new(),
             asked_others: None,
@@ -73,51 +73,55 @@ impl NodeController {
         let view = &*snapshot.view;
         let start = Instant::now();
         let mut alarms: Vec<Instant> = Vec::new();
-        let mut decider = PolicyResolver {
+        let mut resolver = PolicyResolver {
             policies: NodePolicies::of(&view.node_policies),
             ..PolicyResolver::default()
         };
-        self.apply_new_generations(&decider.policies, start);
+        self.apply_new_generations(&resolver.policies, start);
         let nodes = self.nodes_now(view);
-        let orphans = nodes.iter().any(|node| decider.is_orphan(node))
-            || runtime_classes::has_orphans(&view.runtime_classes, &decider.policies);
+        let orphans = nodes.iter().any(|node| resolver.is_orphan(node))
+            || runtime_classes::has_orphans(&view.runtime_classes, &resolver.policies);
         if orphans {
-            decider.others_are_gone = self.others_are_gone(&decider.policies).await;
-            if !decider.others_are_gone {
+            resolver.others_are_gone = self.others_are_gone(&resolver.policies).await;
+            if !resolver.others_are_gone {
                 alarms.push(start + self.context.settings.status_every);
             }
         }
-        let (by_policy, _) = assess(&nodes, &decider, view.kubernetes);
-        for policy in decider.policies.iter() {
+        let (by_policy, _) = assess(&nodes, &resolver, view.kubernetes);
+        for policy in resolver.policies.iter() {
             let Some(waiting) = by_policy.get(&policy.name) else {
                 continue;
             };
-            alarms.extend(self.answers.ask(policy, waiting, &nodes, snapshot).await);
-            if let Some(cleared) = self.answers.cleared(&policy.name) {
-                decider.cleared.insert(policy.name.clone(), cleared.clone());
+            alarms.extend(self.guard_cache.ask(policy, waiting, &nodes, snapshot).await);
+            if let Some(cleared) = self.guard_cache.cleared(&policy.name) {
+                resolver.cleared.insert(policy.name.clone(), cleared.clone());
             }
         }
-        let decider = Arc::new(decider);
-        let (_, due) = assess(&nodes, &decider, view.kubernetes);
-        alarms.extend(self.write(due, &decider).await);
+        let resolver = Arc::new(resolver);
+        let (_, due) = assess(&nodes, &resolver, view.kubernetes);
+        alarms.extend(self.write(due, &resolver).await);
 
         let nodes = self.nodes_now(view);
-        let (by_policy, _) = assess(&nodes, &decider, view.kubernetes);
-        let gone = decider.others_are_gone;
-        alarms.extend(self.classes.pass(snapshot, &decider.policies, gone, &nodes).await);
-        for policy in decider.policies.iter() {
+        let (by_policy, _) = assess(&nodes, &resolver, view.kubernetes);
+        let gone = resolver.others_are_gone;
+        alarms.extend(
+            self.classes
+                .pass(snapshot, &resolver.policies, gone, &nodes)
+                .await,
+        );
+        for policy in resolver.policies.iter() {
             let of_policy = by_policy.get(&policy.name).cloned().unwrap_or_default();
             let known = self.known(policy, &of_policy);
             alarms.extend(self.statuses.write(policy, &of_policy, &known).await);
         }
-        alarms.extend(self.fresh.until());
+        alarms.extend(self.assumed.until());
         alarms.into_iter().min()
     }
 
     /// Nodes as they are: as we wrote them last, where the watch does not show that yet.
     fn nodes_now(&mut self, view: &ClusterCache) -> Vec<Arc<NodeView>> {
         self.failures.retain(|name, _| view.nodes.contains_key(name));
-        self.fresh.nodes(view, Instant::now())
+        self.assumed.nodes(view, Instant::now())
     }
 
     /// Another generation of a policy is a new start for all that waits.
@@ -128,7 +132,7 @@ impl NodeController {
             .collect();
         if generations != self.generations {
             self.back_off = WriteBackoff::new(self.context.settings.back_off);
-            self.answers.apply_generations(&generations);
+            self.guard_cache.apply_generations(&generations);
             self.generations = generations;
             self.asked_others = None;
         }
@@ -169,7 +173,7 @@ impl NodeController {
     }
 
     /// Writes the nodes that are due, a few at a time; says when to go on with the rest.
-    async fn write(&mut self, due: Vec<Arc<NodeView>>, decider: &Arc<PolicyResolver>) -> Option<Instant> {
+    async fn write(&mut self, due: Vec<Arc<NodeView>>, resolver: &Arc<PolicyResolver>) -> Option<Instant> {
         let now = Instant::now();
         let (mut ready, mut alarms) = (Vec::new(), Vec::new());
         for node in due {
@@ -185,10 +189,10 @@ impl NodeController {
         }
         let writer = &self.writer;
         let writes = ready.into_iter().map(|node| {
-            let decider = Arc::clone(decider);
+            let resolver = Arc::clone(resolver);
             async move {
                 let name = node.name.clone();
-                let decide = move |node: &NodeView| decider.decide(node);
+                let decide = move |node: &NodeView| resolver.decide(node);
                 (name, apply(writer, node, &decide).await)
             }
         });
@@ -201,18 +205,18 @@ impl NodeController {
                 self.failures.remove(&name);
             }
             match outcome {
-                ApplyResult::Stands(node) => self.fresh.put(node, Instant::now()),
+                ApplyResult::Stands(node) => self.assumed.put(node, Instant::now()),
                 ApplyResult::Wrote(node, changes) => {
                     let now = Instant::now();
                     self.back_off.wrote(&name, now);
-                    let policy = match decider.policies.choose(&node) {
+                    let policy = match resolver.policies.choose(&node) {
                         SelectedPolicy::Policy(policy) => policy.name.as_str(),
                         SelectedPolicy::NoPolicy | SelectedPolicy::Held => "",
                     };
-                    self.news.add(policy, &node, changes, now);
-                    self.fresh.put(node, Instant::now());
+                    self.events.add(policy, &node, changes, now);
+                    self.assumed.put(node, Instant::now());
                 }
-                ApplyResult::Gone => self.fresh.remove(&name),
+                ApplyResult::Gone => self.assumed.remove(&name),
                 ApplyResult::Failed(error) => {
                     self.context.reconcile.failed();
                     tracing::warn!(node = name, error, "node not written");
@@ -222,9 +226,9 @@ impl NodeController {
                 }
             }
         }
-        let due = self.news.due();
+        let due = self.events.due();
         if !more || due.is_some_and(|due| due <= Instant::now()) {
-            self.news.flush(&decider.policies, &self.writer).await;
+            self.events.flush(&resolver.policies, &self.writer).await;
         }
         alarms.into_iter().min()
     }
@@ -232,7 +236,7 @@ impl NodeController {
     /// What is known of a policy besides how its nodes stand.
     fn known(&self, policy: &NodePolicy, nodes: &NodesOfPolicy) -> PolicyFacts {
         PolicyFacts {
-            guarded: self.answers.said(&policy.name),
+            guarded: self.guard_cache.result(&policy.name),
             failures: (self.failures.iter())
                 .filter(|(node, _)| nodes.drift.contains_key(*node))
                 .map(|(node, error)| format!("{node}: {error}"))

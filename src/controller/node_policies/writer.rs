@@ -23,7 +23,7 @@ pub struct Writer {
     leadership: Option<Leadership>,
     /// Tells people what was changed; `None` where a person cleans up, and sees it.
     recorder: Option<Recorder>,
-    pace: Arc<RateLimiter>,
+    rate_limiter: Arc<RateLimiter>,
 }
 
 impl Writer {
@@ -38,7 +38,7 @@ impl Writer {
             client,
             leadership,
             recorder,
-            pace: Arc::new(RateLimiter::per_second(per_second)),
+            rate_limiter: Arc::new(RateLimiter::per_second(per_second)),
         }
     }
 
@@ -50,7 +50,7 @@ impl Writer {
         &self,
         request: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ApiError> {
-        self.pace.turn().await;
+        self.rate_limiter.turn().await;
         if self.leadership.as_ref().is_some_and(|leader| !leader.holds()) {
             return Err(ApiError::Other("leadership was lost".to_owned()));
         }

@@ -114,14 +114,14 @@ fn next_generation(policy: &Value, spec: &Value) -> Value {
 }
 
 fn effective(set: &PolicySet) -> Policy {
-    let asker = PolicyQuery {
+    let query = PolicyQuery {
         namespace: "web",
         labels: None,
         user: "",
         groups: &[],
         today: jiff::civil::date(2026, 6, 1),
     };
-    set.effective(&asker).into_owned()
+    set.effective(&query).into_owned()
 }
 
 fn now() -> Timestamp {
@@ -598,8 +598,8 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     ];
     let mut seen = view(&[stored("base", &json!({"mode": "Warn"}))], &namespaces);
     policies.update(&seen);
-    let mut teller = EventDeduper::default();
-    let (due, more) = teller.due(&policies.seen(&seen), now());
+    let mut deduper = EventDeduper::default();
+    let (due, more) = deduper.due(&policies.seen(&seen), now());
     assert!(!more);
     let messages: Vec<&str> = due.iter().map(|note| note.message.as_str()).collect();
     assert_eq!(
@@ -617,9 +617,9 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
         ]
     );
     for note in &due {
-        teller.publish(note.clone());
+        deduper.publish(note.clone());
     }
-    assert_eq!(teller.due(&policies.seen(&seen), now()), (vec![], false));
+    assert_eq!(deduper.due(&policies.seen(&seen), now()), (vec![], false));
 
     // After a restart the Events have the same names, so that the API server refuses to store them twice.
     let (again, _) = EventDeduper::default().due(&policies.seen(&seen), now());
@@ -627,7 +627,7 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     // What is made anew under an old name is another namespace.
     let web = seen.namespaces.get_mut("web").unwrap();
     Arc::make_mut(web).uid = "web-2".to_owned();
-    let (anew, _) = teller.due(&policies.seen(&seen), now());
+    let (anew, _) = deduper.due(&policies.seen(&seen), now());
     assert_eq!(anew.len(), 2);
     assert!(
         anew.iter()
@@ -693,12 +693,12 @@ fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
     }
     let mut policies = PolicyHistory::default();
     policies.update(&seen);
-    let mut teller = EventDeduper::default();
+    let mut deduper = EventDeduper::default();
     let rounds = (0..4).map(|_| {
-        let (due, more) = teller.due(&policies.seen(&seen), now());
+        let (due, more) = deduper.due(&policies.seen(&seen), now());
         let count = due.len();
         for note in due {
-            teller.publish(note);
+            deduper.publish(note);
         }
         (count, more)
     });
@@ -987,12 +987,12 @@ fn a_namespace_that_loses_its_policy_is_told_once() {
         ],
     );
     let mut policies = PolicyHistory::default();
-    let mut teller = EventDeduper::default();
+    let mut deduper = EventDeduper::default();
     let mut due = |seen: &ClusterCache| {
         policies.update(seen);
-        let (due, _) = teller.due(&policies.seen(seen), now());
+        let (due, _) = deduper.due(&policies.seen(seen), now());
         for note in &due {
-            teller.publish(note.clone());
+            deduper.publish(note.clone());
         }
         due
     };

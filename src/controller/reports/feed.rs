@@ -193,12 +193,12 @@ impl ReportsController<'_> {
             // A semaphore that is never closed always gives.
             let permit = self.pages.acquire().await;
             let snapshot = self.snapshot();
-            let world = EvalContext::of(&snapshot);
+            let eval_context = EvalContext::of(&snapshot);
             let next = pages.next(self.client(), |json| {
-                writes.extend(self.judge(&world, stored.kind, json, pass, ObjectSource::List));
+                writes.extend(self.judge(&eval_context, stored.kind, json, pass, ObjectSource::List));
             });
             let more = next.await.map_err(|failure| failure.to_string())?;
-            drop(world);
+            drop(eval_context);
             drop((snapshot, permit));
             // Each holds a report: no more is read before these are written. A place in the list that is lost meanwhile is given
             // anew by the API server.

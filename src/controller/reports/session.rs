@@ -250,7 +250,7 @@ impl ReportsController<'_> {
     /// brings does not count where a change came meanwhile.
     pub fn judge(
         &self,
-        world: &EvalContext<'_>,
+        eval_context: &EvalContext<'_>,
         kind: Kind,
         json: &str,
         pass: u64,
@@ -270,9 +270,9 @@ impl ReportsController<'_> {
             }
         };
         if kind == Kind::Pod {
-            self.mind_pod(world, &subject, json);
+            self.mind_pod(eval_context, &subject, json);
         }
-        let judged = match evaluate_object(world, &subject, json) {
+        let judged = match evaluate_object(eval_context, &subject, json) {
             Ok(Evaluated::Judged(judged)) => judged,
             // Most pods: of these nothing was ever said.
             Ok(Evaluated::Owned(..)) => {

@@ -33,7 +33,7 @@ pub async fn sweep(
     dialect: ReportApi,
     may_go_on: impl Fn() -> bool,
 ) -> Result<GarbageCollection, ApiError> {
-    let pace = RateLimiter::per_second(PER_SECOND);
+    let rate_limiter = RateLimiter::per_second(PER_SECOND);
     let resource = dialect.resource();
     let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
     let mut params = ListParams::default()
@@ -63,7 +63,7 @@ pub async fn sweep(
             let (Some(name), Some(namespace)) = (meta.name, meta.namespace) else {
                 continue;
             };
-            pace.turn().await;
+            rate_limiter.turn().await;
             if !may_go_on() {
                 return Ok(GarbageCollection::All(count));
             }

@@ -74,7 +74,7 @@ struct PodSummaryStatus<'b> {
 
 impl ReportsController<'_> {
     /// Notes whether a pod waits for a node. One of which it is known that it is for Linux takes no place.
-    pub fn mind_pod(&self, world: &EvalContext<'_>, subject: &Object<'_>, json: &str) {
+    pub fn mind_pod(&self, eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) {
         let brief: PodSummary<'_> = serde_json::from_str(json).unwrap_or_default();
         let PodSummary {
             metadata,
@@ -84,8 +84,8 @@ impl ReportsController<'_> {
         let waits =
             status.phase.as_str() == "Pending" && spec.node_name.is_empty() && !metadata.deletion_timestamp.0;
         let is_ours = || {
-            let policy = world.policy_in(&subject.namespace);
-            let verdict = infer_os(subject, world.facts, &policy).verdict;
+            let policy = eval_context.policy_in(&subject.namespace);
+            let verdict = infer_os(subject, eval_context.facts, &policy).verdict;
             matches!(verdict, Verdict::Windows | Verdict::Conflicting)
         };
         let is_known = waits && self.ledger().is_waiting(&metadata.uid);
@@ -121,9 +121,9 @@ impl ReportsController<'_> {
         let snapshot = self.snapshot();
         let (message, mut owner) = {
             let subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).ok()?;
-            let world = EvalContext::of(&snapshot);
+            let eval_context = EvalContext::of(&snapshot);
             let ground = PodContext {
-                world: &world,
+                eval_context: &eval_context,
                 nodes: Some(&snapshot.view.nodes),
                 is_other: &|_| false,
                 knows_classes: true,

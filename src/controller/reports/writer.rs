@@ -28,22 +28,22 @@ const IDLE: std::time::Duration = std::time::Duration::from_millis(100);
 impl ReportsController<'_> {
     /// Writes for ever.
     pub async fn write_all(&self, mut tray: WriteReceiver) {
-        let pace = RateLimiter::per_second(self.settings().writes_per_second);
+        let rate_limiter = RateLimiter::per_second(self.settings().writes_per_second);
         let events = Mutex::new(TokenBucket::new(EVENTS.0, EVENTS.1));
         loop {
             if let Ok(write) = tray.news.try_recv() {
-                self.write(write, &pace, &events).await;
-            } else if self.take_away_one(&pace).await {
+                self.write(write, &rate_limiter, &events).await;
+            } else if self.take_away_one(&rate_limiter).await {
                 // One at a time: news go first.
             } else if let Ok(write) = tray.rest.try_recv() {
-                self.write(write, &pace, &events).await;
+                self.write(write, &rate_limiter, &events).await;
             } else {
                 sleep(IDLE).await;
             }
         }
     }
 
-    async fn write(&self, write: ReportWrite, pace: &RateLimiter, events: &Mutex<TokenBucket>) {
+    async fn write(&self, write: ReportWrite, rate_limiter: &RateLimiter, events: &Mutex<TokenBucket>) {
         let ReportWrite {
             uid,
             namespace,
@@ -56,7 +56,7 @@ impl ReportsController<'_> {
             return;
         }
         if let Some(dialect) = dialect.filter(|dialect| self.dialect() == Some(*dialect)) {
-            pace.turn().await;
+            rate_limiter.turn().await;
             if !self.leads() {
                 return;
             }
@@ -109,7 +109,7 @@ impl ReportsController<'_> {
     }
 
     /// Takes one report away; says whether there was one.
-    async fn take_away_one(&self, pace: &RateLimiter) -> bool {
+    async fn take_away_one(&self, rate_limiter: &RateLimiter) -> bool {
         let Some(dialect) = self.dialect() else {
             return false;
         };
@@ -117,7 +117,7 @@ impl ReportsController<'_> {
         let Some((kind, namespace, uid)) = next else {
             return false;
         };
-        pace.turn().await;
+        rate_limiter.turn().await;
         if !self.leads() {
             return true;
         }

@@ -26,7 +26,7 @@ fn object(kind: Kind, spec: &Value) -> String {
     object.to_string()
 }
 
-/// Decision, the rules that are open at Warn or above, and those that repair resolves.
+/// Decision, the rules that are open at Warn or above, and those that removal resolves.
 fn evaluated(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static str>, Vec<&'static str>) {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(kind, &spec(over));
@@ -140,7 +140,7 @@ fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
     }
 }
 
-/// The API server asks the template what it asks a pod: it would refuse the workload before any pod could be repaired.
+/// The API server asks the template what it asks a pod: it would refuse the workload before any field of a pod could be removed.
 #[test]
 fn removal_resolves_nothing_in_a_template_that_the_api_server_refuses() {
     let over = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
@@ -394,11 +394,11 @@ fn containers(prefix: &str, count: usize, image: &str, context: &Value) -> Vec<V
     (0..count).map(each).collect()
 }
 
-fn inspection_of(over: &Value, policy: &Policy, made_by: Origin) -> Evaluation {
+fn evaluation_of(over: &Value, policy: &Policy, origin: Origin) -> Evaluation {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(Kind::Pod, &spec(over));
     let mut subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
-    subject.made_by = made_by;
+    subject.origin = origin;
     evaluate(&subject, &facts, policy)
 }
 
@@ -416,7 +416,7 @@ fn many_findings_of_one_rule_hide_no_other_rule() {
         .map(|n| json!({"name": format!("v{n}"), "configMap": {"name": "c", "items": items}}))
         .collect();
     let advice = json!({ "volumes": volumes });
-    let plain = inspection_of(&advice, &Policy::standalone(), Origin::Author);
+    let plain = evaluation_of(&advice, &Policy::standalone(), Origin::Author);
     assert_eq!(plain.decision(), Decision::Allow);
     assert!(plain.findings.len() < 1_000, "{}", plain.findings.len());
     let cut: Vec<_> = (plain.findings.iter())
@@ -437,7 +437,7 @@ fn many_findings_of_one_rule_hide_no_other_rule() {
         json!({"volumes": volumes, "hostPID": true}),
         json!({"volumes": volumes, "containers": latest}),
     ] {
-        let denied = inspection_of(&bad, &Policy::standalone(), Origin::Author);
+        let denied = evaluation_of(&bad, &Policy::standalone(), Origin::Author);
         assert_eq!(denied.decision(), Decision::Deny);
     }
 }
@@ -446,7 +446,7 @@ fn many_findings_of_one_rule_hide_no_other_rule() {
 fn of_the_findings_that_are_too_many_the_one_that_does_most_is_kept() {
     let many = MOST_OF_A_RULE + 50;
     let mut advice = containers("a", many, "registry.example.com/app", &Value::Null);
-    let allowed = inspection_of(
+    let allowed = evaluation_of(
         &json!({ "containers": advice }),
         &Policy::standalone(),
         Origin::Author,
@@ -455,7 +455,7 @@ fn of_the_findings_that_are_too_many_the_one_that_does_most_is_kept() {
     let error = json!({"name": "error", "image": "mcr.microsoft.com/windows/servercore:latest"});
     for at in [0, MOST_OF_A_RULE - 1, MOST_OF_A_RULE, MOST_OF_A_RULE + 1, many] {
         advice.insert(at, error.clone());
-        let denied = inspection_of(
+        let denied = evaluation_of(
             &json!({ "containers": advice }),
             &Policy::standalone(),
             Origin::Author,
@@ -490,15 +490,15 @@ fn only_findings_that_no_exemption_lifts_are_too_many() {
         "registry.example.com/exempt:1",
         &privileged,
     );
-    let allowed = inspection_of(&json!({ "containers": exempt }), &policy, Origin::Author);
+    let allowed = evaluation_of(&json!({ "containers": exempt }), &policy, Origin::Author);
     assert_eq!(allowed.decision(), Decision::Allow);
     let other = containers("o", 1, "registry.example.com/other:1", &privileged);
     let both = [exempt, other].concat();
-    let denied = inspection_of(&json!({ "containers": both }), &policy, Origin::Author);
+    let denied = evaluation_of(&json!({ "containers": both }), &policy, Origin::Author);
     assert_eq!(denied.decision(), Decision::Deny);
     assert_eq!(count(&denied, "privileged"), 1);
     // What the controller of its owner made was judged at the owner.
-    let of_controller = inspection_of(&json!({ "containers": both }), &policy, Origin::Controller);
+    let of_controller = evaluation_of(&json!({ "containers": both }), &policy, Origin::Controller);
     assert_eq!(of_controller.decision(), Decision::Allow);
 }
 

@@ -1,4 +1,4 @@
-//! Repositories that contain Windows images only, by name. Words of tags are in `hints`.
+//! Repositories that contain Windows images only, by name. Words of tags are in `inference`.
 
 use super::{ImageRef, is_on};
 

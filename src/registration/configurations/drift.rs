@@ -29,7 +29,7 @@ pub(super) struct WebhookCall {
     match_policy: Option<String>,
     reinvocation_policy: Option<String>,
     timeout_seconds: Option<u64>,
-    client_config: WebhookClientConfig,
+    client_config: ClientConfigFields,
 }
 
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
@@ -43,7 +43,7 @@ struct WebhookRule {
 
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
 #[serde(default)]
-struct WebhookClientConfig {
+struct ClientConfigFields {
     url: Option<String>,
     service: Option<WebhookServicePath>,
 }

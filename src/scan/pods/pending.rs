@@ -24,7 +24,7 @@ impl ScannedPod<'_> {
         if !self.is_for(Verdict::Windows) {
             return None;
         }
-        let nodes = windows(self.ground.nodes?);
+        let nodes = windows(self.pod_context.nodes?);
         if nodes.is_empty() {
             return Some(self.no_node());
         }
@@ -56,7 +56,11 @@ impl ScannedPod<'_> {
                 format!("label nodes so, or let the RuntimeClass {name} select labels that they have"),
             ));
         }
-        let constraints = constraints(self.subject, self.ground.world.facts, AdmissionStage::Merged)?;
+        let constraints = constraints(
+            self.subject,
+            self.pod_context.eval_context.facts,
+            AdmissionStage::Merged,
+        )?;
         let selected = classed
             .into_iter()
             .filter(|node| constraints.matches(*node) == Match::Yes);
@@ -90,7 +94,7 @@ impl ScannedPod<'_> {
     }
 
     fn no_node(&self) -> TroubleText {
-        let facts = self.ground.world.facts;
+        let facts = self.pod_context.eval_context.facts;
         let pools: Vec<&str> = (facts.hosts().iter().chain(&facts.pools))
             .filter(|host| host.may_be_at_zero)
             .map(|host| host.name.as_str())
@@ -192,7 +196,7 @@ impl ScannedPod<'_> {
     }
 
     fn untolerated(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
-        let facts = self.ground.world.facts;
+        let facts = self.pod_context.eval_context.facts;
         let mut lacking: BTreeSet<Taint> = BTreeSet::new();
         for node in nodes {
             let taints = node.taints();
@@ -204,7 +208,11 @@ impl ScannedPod<'_> {
             lacking.extend(lasting.into_iter().cloned());
         }
         let lacking: Vec<Taint> = lacking.into_iter().collect();
-        let is_placed = self.ground.world.not_asked(&self.subject.namespace).is_none()
+        let is_placed = self
+            .pod_context
+            .eval_context
+            .not_asked(&self.subject.namespace)
+            .is_none()
             && self.subject.meta.controller().is_some()
             && untolerated(self.subject, &lacking, facts, self.policy, AdmissionStage::Placed).is_empty();
         let tolerations: Vec<String> = (lacking.iter())
@@ -245,7 +253,7 @@ impl ScannedPod<'_> {
         if isolation == ContainerIsolation::HostProcess || in_doubt {
             return None;
         }
-        let images = Image::of_pod(self.spec, self.ground.world.facts);
+        let images = Image::of_pod(self.spec, self.pod_context.eval_context.facts);
         let certain = images.iter().flatten().filter_map(|image| match image.build {
             Some((build, true)) => Some((image.text, build)),
             _ => None,

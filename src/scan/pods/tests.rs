@@ -78,19 +78,19 @@ impl TestCluster {
     fn trouble(&self, pod: &Value) -> Option<PodTrouble> {
         let json = pod.to_string();
         let subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
-        let world = EvalContext {
+        let eval_context = EvalContext {
             facts: &self.facts,
             policies: Cow::Owned(PolicySet::new(Vec::new(), self.policy.clone())),
             excluded: &[],
             registered: None,
         };
-        let ground = PodContext {
-            world: &world,
+        let pod_context = PodContext {
+            eval_context: &eval_context,
             nodes: self.knows_nodes.then_some(&self.nodes),
             is_other: &|name| name == "lin",
             knows_classes: true,
         };
-        trouble(&subject, &json, None, &ground, NOW.parse().unwrap())
+        trouble(&subject, &json, None, &pod_context, NOW.parse().unwrap())
     }
 
     fn wrong(&self, pod: &Value) -> Option<PodProblem> {

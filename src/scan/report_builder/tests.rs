@@ -18,20 +18,20 @@ use crate::scan::result::OwnerOutcome;
 
 fn scan(objects: &[(Kind, Value)]) -> ScanReport {
     let facts = Facts::new(36, date(2026, 6, 1));
-    let world = EvalContext {
+    let eval_context = EvalContext {
         facts: &facts,
         policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
         excluded: &[],
         registered: None,
     };
     let nodes: BTreeMap<String, Arc<NodeView>> = BTreeMap::new();
-    let ground = PodContext {
-        world: &world,
+    let pod_context = PodContext {
+        eval_context: &eval_context,
         nodes: Some(&nodes),
         is_other: &|name| name == "lin",
         knows_classes: true,
     };
-    let mut scan = Scan::new(&ground, "2026-06-01T12:00:00Z".parse().unwrap());
+    let mut scan = Scan::new(&pod_context, "2026-06-01T12:00:00Z".parse().unwrap());
     for (kind, object) in objects {
         scan.visit(*kind, &object.to_string());
     }
@@ -202,14 +202,14 @@ fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
     let bound = |name: &str| pod(name, None, json!({"nodeName": "win-1"}));
     let mut facts = Facts::new(36, date(2026, 6, 1));
     facts.node_uids.insert("win-1".to_owned(), "u1".to_owned());
-    let world = EvalContext {
+    let eval_context = EvalContext {
         facts: &facts,
         policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
         excluded: &[],
         registered: None,
     };
     let mirror = annotated(bound("mirror"), Some(("win-1", "u1")));
-    let looked = evaluate_stored(&world, Kind::Pod, &mirror.to_string()).unwrap();
+    let looked = evaluate_stored(&eval_context, Kind::Pod, &mirror.to_string()).unwrap();
     assert!(
         matches!(looked, Evaluated::Passed(SkipReason::Mirror)),
         "{looked:?}"
@@ -228,7 +228,7 @@ fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
             annotated(template("web", None, 1), Some(("win-1", "u1"))),
         ),
     ] {
-        let looked = evaluate_stored(&world, kind, &object.to_string()).unwrap();
+        let looked = evaluate_stored(&eval_context, kind, &object.to_string()).unwrap();
         let Evaluated::Judged(judged) = looked else {
             panic!("{object}: {looked:?}")
         };

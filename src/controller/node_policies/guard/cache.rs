@@ -34,7 +34,7 @@ struct GuardAnswer {
     affected: AffectedWorkloads,
     /// How often it was asked since no workload would have been hurt.
     refusals: u32,
-    said: GuardResult,
+    result: GuardResult,
 }
 
 impl GuardCache {
@@ -54,10 +54,10 @@ impl GuardCache {
     }
 
     /// What was said of the taints of a policy.
-    pub fn said(&self, policy: &str) -> GuardResult {
+    pub fn result(&self, policy: &str) -> GuardResult {
         self.by_policy
             .get(policy)
-            .map(|answer| answer.said.clone())
+            .map(|answer| answer.result.clone())
             .unwrap_or_default()
     }
 
@@ -84,7 +84,7 @@ impl GuardCache {
                 again: None,
                 affected: AffectedWorkloads::none(),
                 refusals: 0,
-                said: GuardResult::Free,
+                result: GuardResult::Free,
             });
         answer.cleared.age(nodes.iter().map(|node| &**node));
         let open = not_cleared(waiting, nodes, &answer.cleared);
@@ -102,11 +102,11 @@ impl GuardCache {
                 return answer.affected.due().map(|due| due.min(again));
             }
         }
-        let (said, affected) = survey(&open, &self.client, snapshot).await;
-        answer.said = said;
+        let (result, affected) = survey(&open, &self.client, snapshot).await;
+        answer.result = result;
         answer.affected = AffectedWorkloads::new(affected, self.settings.affected_every);
         answer.affected.read_unknown(&self.client).await;
-        if answer.said == GuardResult::Free {
+        if answer.result == GuardResult::Free {
             for (taint, nodes) in open {
                 for node in nodes {
                     answer.cleared.add(taint, node);
@@ -151,7 +151,7 @@ async fn survey(
     let surveyed = visit_pod_carriers(client, |kind, json| guard.visit(kind, json)).await;
     let affected = guard.affected();
     let hurt = guard.hurt();
-    let said = match surveyed {
+    let result = match surveyed {
         Err(error) => GuardResult::Unknown(error.to_string()),
         Ok(()) if hurt.is_empty() => GuardResult::Free,
         Ok(()) => GuardResult::Refused {
@@ -159,5 +159,5 @@ async fn survey(
             brief: hurt.brief(&taints),
         },
     };
-    (said, affected)
+    (result, affected)
 }

@@ -51,7 +51,7 @@ pub async fn apply(
             }
         }
         match answered(nodes.get(&node.name)).await {
-            Ok(fresh) => node = Arc::new(fresh.into()),
+            Ok(assumed) => node = Arc::new(assumed.into()),
             Err(ApiError::Gone) => return ApplyResult::Gone,
             Err(ApiError::Conflict) => {}
             Err(ApiError::Other(error)) => return ApplyResult::Failed(error),

@@ -73,17 +73,17 @@ mod tests {
     fn what_was_written_counts_until_the_watch_shows_it_but_not_for_ever() {
         let now = Instant::now();
         let (seen, written, other) = (node("7", "old"), node("9", "new"), node("10", "other"));
-        let mut fresh = AssumedNodes::default();
-        fresh.put(Arc::clone(&written), now);
+        let mut assumed = AssumedNodes::default();
+        assumed.put(Arc::clone(&written), now);
         let build =
-            |fresh: &mut AssumedNodes, seen, at| fresh.nodes(&view(seen), at)[0].labels["build"].clone();
-        assert_eq!(build(&mut fresh, &seen, now), "new");
-        assert_eq!(fresh.until(), Some(now + BELIEVED));
-        assert_eq!(build(&mut fresh, &other, now), "other");
-        assert_eq!(fresh.until(), None);
+            |assumed: &mut AssumedNodes, seen, at| assumed.nodes(&view(seen), at)[0].labels["build"].clone();
+        assert_eq!(build(&mut assumed, &seen, now), "new");
+        assert_eq!(assumed.until(), Some(now + BELIEVED));
+        assert_eq!(build(&mut assumed, &other, now), "other");
+        assert_eq!(assumed.until(), None);
         // The watch shows nothing: perhaps another writer has undone it, and the node is as it was.
-        fresh.put(written, now);
-        assert_eq!(build(&mut fresh, &seen, now + BELIEVED), "old");
-        assert_eq!(fresh.until(), None);
+        assumed.put(written, now);
+        assert_eq!(build(&mut assumed, &seen, now + BELIEVED), "old");
+        assert_eq!(assumed.until(), None);
     }
 }
