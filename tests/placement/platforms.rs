@@ -185,7 +185,7 @@ pub fn openshift(cluster: &ControlPlane) {
         assert!(
             warned
                 .err
-                .contains("took out of this Windows pod what Windows ignores"),
+                .contains("fields that Windows ignores: "),
             "{warned:?}"
         );
         let told = create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();
