@@ -25,7 +25,7 @@ pub struct Oversize {
 /// The answer to a review that is too large, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OversizeDecision {
-    /// The policy denies, and there is no reason to admit the object.
+    /// The policy denies, and nothing requires that the object is admitted.
     Denied,
     /// The policy of the namespace does not deny.
     Policy,

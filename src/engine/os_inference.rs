@@ -16,7 +16,7 @@ mod linux_signs;
 /// Collects the evidence about a subject's operating system and determines the verdict.
 ///
 /// The first evidence decides; if strong evidence disagrees, the verdict is Conflicting. Weak evidence (images, the
-/// namespace's default) applies only if there is no strong evidence, and proves nothing if it disagrees.
+/// namespace's default) applies only without strong evidence, and proves nothing if it disagrees.
 pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inference {
     let Some(pod) = subject.pod() else {
         return Inference {

@@ -91,7 +91,7 @@ impl StoredPolicy {
 pub struct PolicyQuery<'q> {
     /// The namespace.
     pub namespace: &'q str,
-    /// The namespace's labels, where known.
+    /// The namespace's labels, if known.
     pub labels: Option<&'q BTreeMap<String, String>>,
     /// The user's name; empty if no user is known.
     pub user: &'q str,
