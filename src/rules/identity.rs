@@ -251,8 +251,8 @@ static HOST_PROCESS_USER: Rule = Rule {
     summary: "the HostProcess container does not set its user",
     docs: "The documentation asks for runAsUserName on HostProcess containers, but nothing enforces it. A HostProcess \
            container runs on the node itself. The user can be NT AUTHORITY\\SYSTEM (all rights), NT AUTHORITY\\Local \
-           service or NT AUTHORITY\\NetworkService (few rights), or a local group of the node, for which a temporary \
-           account is created.",
+           service or NT AUTHORITY\\NetworkService (few rights). It can also be a local group of the node, for which a \
+           temporary account is created.",
     remedy: "set windowsOptions.runAsUserName, such as NT AUTHORITY\\Local service",
     see: &[HOST_PROCESS],
     bad: &[

@@ -90,8 +90,8 @@ static OS_NAME_MISSING: Rule = Rule {
     class: Class::BestPractice,
     kubernetes: 24..=Rule::STILL,
     summary: "the pod does not say that it is for Windows",
-    docs: "With `spec.os.name: windows`, the API server validates the pod's fields, Pod Security skips the checks that \
-           do not apply to Windows, and a kubelet on another operating system rejects the pod. The scheduler does not \
+    docs: "With `spec.os.name: windows`, the API server validates the pod's fields, and Pod Security skips the checks \
+           that do not apply to Windows. A kubelet on another operating system rejects the pod. The scheduler does not \
            read the field, so the nodeSelector is needed as well. Placement sets the field on pods if the API server \
            then still accepts the pod. The finding is advice, and a warning on OpenShift: its \
            SecurityContextConstraints exempt only pods that set the field, and they run before any webhook. So a \
@@ -122,7 +122,7 @@ static OS_NAME_MISSING: Rule = Rule {
         if has_scc {
             finding.says(
                 "OpenShift adds Linux-only fields (SELinux, user and group IDs) to pods that do not say that they are \
-                 for Windows, or refuses them",
+                 for Windows, or rejects them",
             );
         } else {
             finding.severity(Severity::Advice);
@@ -180,7 +180,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
     summary: "nothing keeps this Windows pod off Linux nodes",
     docs: "The scheduler ignores `spec.os.name` and does not know the operating system of images. Without a \
            nodeSelector, a required node affinity or a RuntimeClass that selects `kubernetes.io/os: windows`, the \
-           scheduler can place a Windows pod on any node, and it fails on a Linux node. Placement adds the \
+           scheduler can place a Windows pod on any node. On a Linux node the pod fails. Placement adds the \
            nodeSelector to pods. Another rule, `daemonset-template-unselective`, checks the templates of DaemonSets.",
     remedy: "add nodeSelector kubernetes.io/os: windows",
     see: &[GUIDE],

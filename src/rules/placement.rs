@@ -530,10 +530,10 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
     verdicts: &[Verdict::Linux, Verdict::Unknown],
     summary: "nothing keeps this pod off Windows nodes",
     docs: "The rule applies only if the policy sets `placement.linuxPods`. It reports a pod without evidence of \
-           Windows whose tolerations let it onto a Windows node (because it tolerates everything, or the node has no \
-           lasting taint), and whose selectors do not select by operating system. With `linuxPods: Apply`, placement \
-           adds the selector to such a pod. It cannot do so for the pods of a DaemonSet, whose controller uses the \
-           template; the rule reports the DaemonSet instead.",
+           Windows that the scheduler could place on a Windows node. Its selectors do not select by operating system, \
+           and it tolerates everything or the node has no lasting taint. With `linuxPods: Apply`, placement adds the \
+           selector to such a pod. It cannot do so for the pods of a DaemonSet, whose controller uses the template; \
+           the rule reports the DaemonSet instead.",
     remedy: "add nodeSelector kubernetes.io/os: linux",
     see: &[GUIDE],
     bad: &[

@@ -178,10 +178,10 @@ static RUN_AS_USER: Rule = Rule {
     docs: "Windows identifies users by name, not by numeric IDs. A current kubelet logs the field and continues. The \
            container then runs as the user of its image, which is ContainerAdministrator on servercore images. \
            Kubelets from 1.21 until 1.29.12 and 1.30.8 do not ignore the field. If every container of the pod has a \
-           `runAsUser` (its own or the pod's), they try to give the service account token to that user (`chown ... not \
-           supported by windows`), and the pod stays in ContainerCreating. Fixed in 1.29.13, 1.30.9 and 1.31.0. On a \
-           cluster of an affected release the pod hangs, so `ignoredFields: Warn` does not apply to the finding; \
-           `Remove` does.",
+           `runAsUser` (its own or the pod's), they try to give the service account token to that user. That fails \
+           (`chown ... not supported by windows`), and the pod stays in ContainerCreating. Fixed in 1.29.13, 1.30.9 \
+           and 1.31.0. On a cluster of an affected release the pod hangs, so `ignoredFields: Warn` does not apply to \
+           the finding; `Remove` does.",
     remedy: "use windowsOptions.runAsUserName",
     see: &[
         INTRO,

@@ -192,10 +192,10 @@ static SERVICE_TOO_MANY_BACKENDS: Rule = Rule {
     name: "service-too-many-backends",
     summary: "more backends than Windows can balance for one Service",
     docs: "The host networking service of Windows supports a limited number of backends (unique destination addresses) \
-           for one Service: 1024 according to the documentation of current releases, 64 according to that of \
-           Kubernetes 1.24 and earlier. With more backends, the Service may stop working on Windows nodes. The rule \
-           counts the addresses of all known EndpointSlices of the Service, each address family separately. It ignores \
-           headless Services, which are not balanced.",
+           for one Service. The limit is 1024 according to the documentation of current releases, and 64 according to \
+           that of Kubernetes 1.24 and earlier. With more backends, the Service may stop working on Windows nodes. The \
+           rule counts the addresses of all known EndpointSlices of the Service, each address family separately. It \
+           ignores headless Services, which are not balanced.",
     remedy: "split the workload and its Service",
     see: &[LIMITATIONS, "https://github.com/kubernetes/kubernetes/issues/135518"],
     bad: &[concat!("# --kubernetes-version 1.24\n", sixty_five_backends!())],

@@ -182,12 +182,7 @@ pub fn openshift(cluster: &ControlPlane) {
         );
 
         let warned = create(cluster, name, &pod("bare", &selector), &[]).succeeded();
-        assert!(
-            warned
-                .err
-                .contains("fields that Windows ignores: "),
-            "{warned:?}"
-        );
+        assert!(warned.err.contains("fields that Windows ignores: "), "{warned:?}");
         let told = create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();
         assert!(told.err.contains("[TSM101 os-name-missing]"), "{told:?}");
         for pod in bound(cluster, name, 2) {

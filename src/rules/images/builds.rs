@@ -21,11 +21,11 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
            start (`The operating system of the container does not match the operating system of the host`, \
            0xc0370101). With Hyper-V isolation, the container has its own kernel, and the node runs every build up to \
            its own. HostProcess containers run on any build. Transom compares the build of an image with the builds \
-           that the pod's nodeSelector, RuntimeClass or required node affinity allows, and with the build of the node \
-           that the pod is bound to. It also compares the builds of a pod's containers with each other. Transom reads \
-           the build of an image from its tag and does not contact the registry. A build from the tag of the author's \
-           own repository only gives a warning, and so do builds on which containerd and hcsshim disagree. An unknown \
-           build gives no finding.",
+           that the pod's nodeSelector, RuntimeClass or required node affinity allows. If the pod is bound to a node, \
+           it uses the build of that node too. It also compares the builds of a pod's containers with each other. \
+           Transom reads the build of an image from its tag and does not contact the registry. A build from the tag of \
+           the author's own repository only gives a warning, and so do builds on which containerd and hcsshim \
+           disagree. An unknown build gives no finding.",
     remedy: "use an image for the build of the nodes",
     see: &[
         VERSIONS,

@@ -129,16 +129,15 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
     docs: "A Windows node runs Windows images only. For any other image it reports `no match for platform in \
            manifest`, and the pod stays in ImagePullBackOff. Transom uses what a registry reports about the image, \
            else its name: a word of the tag that is the name of a Linux distribution (`1.27-alpine`, `7-bookworm`, \
-           `8.0-jammy-chiseled`), or a repository that has never contained a Windows image. These repositories are \
-           Docker Hub's official images without Windows variants (`nginx`, `redis`, `postgres`, `node`, `ubuntu`, …), \
-           distroless, the repositories of distributions, and common sidecars and agents: Istio's and Linkerd's \
-           proxies, Vault, node-exporter, ingress-nginx. Transom does not recognize copies in other registries. The \
-           finding is an error if the pod is certainly for Windows (not only because of an image or a default) and the \
-           image is certainly for Linux. The image is certainly for Linux if its registry says so; if such a \
-           repository and a word of the tag agree (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); if Microsoft wrote \
-           the tag; or if a word of the tag is `linux` itself. Otherwise the finding is a warning, because authors \
-           choose their tags freely. If the pod also has a Windows image, `mixed-os-images` reports the Linux image \
-           instead.",
+           `8.0-jammy-chiseled`), or a known Linux-only repository. These repositories are Docker Hub's official \
+           images without Windows variants (`nginx`, `redis`, `postgres`, `node`, `ubuntu`, …), distroless, the \
+           repositories of distributions, and common sidecars and agents: Istio's and Linkerd's proxies, Vault, \
+           node-exporter, ingress-nginx. Transom does not recognize copies in other registries. The finding is an \
+           error if the pod is certainly for Windows (not only because of an image or a default) and the image is \
+           certainly for Linux. The image is certainly for Linux if its registry says so; if such a repository and a \
+           word of the tag agree (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); if Microsoft wrote the tag; or if a \
+           word of the tag is `linux` itself. Otherwise the finding is a warning, because authors choose their tags \
+           freely. If the pod also has a Windows image, `mixed-os-images` reports the Linux image instead.",
     remedy: "use an image for Windows (its tag often contains nanoserver or windowsservercore), or select Linux nodes for the pod",
     see: &[
         INTRO,

@@ -21,8 +21,8 @@ pub(super) static NODE_EOL_BUILD: Rule = Rule {
     summary: "the Windows release of the node is out of support",
     docs: "After the end of support, Microsoft publishes no security updates for a release of Windows Server. For \
            long-term releases (LTSC) the rule uses the end of extended support, for others that of mainstream support. \
-           It skips a release whose end is not documented. For the annual channel (23H2) the rule uses 2026-05-15: \
-           after that day AKS provides no images or security patches for it and creates no pools with it, and on \
+           It skips a release whose end is not documented. For the annual channel (23H2) the rule uses 2026-05-15. \
+           After that day AKS provides no images or security patches for it and creates no pools with it. On \
            2027-05-15 AKS removes the images, so that scaling a remaining pool fails. The rule \
            `node-build-unsupported` checks which releases Kubernetes supports.",
     remedy: "move the node's pods to a pool of a Windows Server release in support, and remove the node",
@@ -147,7 +147,7 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
            of Kubernetes 1.26 and later does not start with an older containerd. An older containerd is a warning. \
            containerd 1.6 and 1.7 are advice from the day after their end of life (2025-08-23, and the end of \
            September 2026). The kubelet of Kubernetes 1.38 drops the flags and fallbacks for runtimes without \
-           `RuntimeConfig`, and with them containerd 1.x: upgrade the nodes to containerd 2 before they get that \
+           `RuntimeConfig`, and with them containerd 1.x. Upgrade the nodes to containerd 2 before they get that \
            kubelet. (The removal was planned for 1.36 and 1.37, and deferred twice.) A platform may maintain its own \
            build of 1.7 for longer.",
     remedy: "install a supported containerd on the node, or move its pods to a pool with a supported containerd",
