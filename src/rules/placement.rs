@@ -575,8 +575,8 @@ static SPREAD_OVER_WINDOWS_NODES: Rule = Rule {
     severity: Severity::Warning,
     class: Class::BestPractice,
     summary: "the Windows nodes have fewer domains than the topology spread constraint requires",
-    docs: "For a Windows pod, the scheduler counts only the domains of the nodes that its selectors match. If there \
-           are fewer domains than `minDomains`, the scheduler assumes that the emptiest domain has no pods. Then each \
+    docs: "For a Windows pod, the scheduler ignores domains of nodes that its selectors do not match. If there are \
+           fewer domains than `minDomains`, the scheduler assumes that the emptiest domain has no pods. Then each \
            domain gets `maxSkew` pods, and the others stay Pending. With `nodeAffinityPolicy: Ignore`, the scheduler \
            also counts the domains of Linux nodes, and no Windows pod can fill them.",
     remedy: "lower minDomains to the number of domains that have Windows nodes",

@@ -123,7 +123,7 @@ static SHARE_PROCESS_NAMESPACE: Rule = Rule {
     name: "share-process-namespace",
     summary: "Windows containers cannot share a process namespace",
     docs: "Every Windows container has its own processes, regardless of the field. With `spec.os.name: windows`, the \
-           API server rejects it; `false` counts as set.",
+           API server rejects it; `false` is treated as set.",
     remedy: "remove it (false too)",
     see: &[INTRO_POD, SOURCE],
     bad: &["shareProcessNamespace: true", "shareProcessNamespace: false"],

@@ -314,7 +314,7 @@ static FS_GROUP: Rule = Rule {
     name: "fs-group",
     summary: "Windows volumes have no owning group",
     docs: "On Windows, Kubernetes does not change the group of a volume. NTFS access control lists control access. \
-           Zero counts as set.",
+           Zero is treated as set.",
     remedy: "remove it; grant access with NTFS access control lists in the image",
     see: &[POD_INTRO, SOURCE],
     bad: &[
@@ -402,7 +402,7 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     name: "read-only-root-filesystem",
     summary: "Windows needs a writable root filesystem",
     docs: "The registry and system processes must be able to write inside a Windows container. Windows ignores the \
-           field; `false` counts as set.",
+           field; `false` is treated as set.",
     remedy: "remove it (false too); mount volumes with readOnly: true instead",
     see: &[
         INTRO,
@@ -430,8 +430,8 @@ static PRIVILEGED: Rule = Rule {
     name: "privileged",
     summary: "Windows has no privileged containers",
     docs: "Windows ignores the field. A container that needs access to the host must be a HostProcess container. \
-           `false` counts as set: if a chart or injector writes it, the API server rejects a pod with `spec.os.name: \
-           windows`.",
+           `false` is treated as set: if a chart or injector writes it, the API server rejects a pod with \
+           `spec.os.name: windows`.",
     remedy: "remove it (false too); use a HostProcess container for access to the host",
     see: &[
         INTRO,

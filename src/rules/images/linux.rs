@@ -134,10 +134,10 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
            repositories of distributions, and common sidecars and agents: Istio's and Linkerd's proxies, Vault, \
            node-exporter, ingress-nginx. Transom does not recognize copies in other registries. The finding is an \
            error if the pod is certainly for Windows (not only because of an image or a default) and the image is \
-           certainly for Linux. The image is certainly for Linux if its registry says so; if such a repository and a \
-           word of the tag agree (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); if Microsoft wrote the tag; or if a \
-           word of the tag is `linux` itself. Otherwise the finding is a warning, because authors choose their tags \
-           freely. If the pod also has a Windows image, `mixed-os-images` reports the Linux image instead.",
+           certainly for Linux. The image is certainly for Linux if its registry reports that; if such a repository \
+           and a word of the tag agree (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); if Microsoft wrote the tag; or \
+           if a word of the tag is `linux` itself. Otherwise the finding is a warning, because authors choose their \
+           tags freely. If the pod also has a Windows image, `mixed-os-images` reports the Linux image instead.",
     remedy: "use an image for Windows (its tag often contains nanoserver or windowsservercore), or select Linux nodes for the pod",
     see: &[
         INTRO,

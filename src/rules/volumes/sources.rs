@@ -18,8 +18,8 @@ pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
     class: Class::Ignored,
     summary: "Windows stores a memory-backed emptyDir on disk",
     docs: "Windows has no tmpfs. The kubelet silently creates a normal directory on the node's disk. Data that was \
-           meant to stay in memory, often a secret or a cache, is written to disk in clear text. It also counts as \
-           disk usage instead of memory usage.",
+           meant to stay in memory, often a secret or a cache, is written to disk in clear text. It also uses disk \
+           space instead of memory.",
     remedy: "remove medium: Memory, and do not store secrets in the volume",
     see: &[
         STORAGE,
