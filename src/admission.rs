@@ -1,4 +1,5 @@
-//! The review codec: an AdmissionReview in, an AdmissionReview out, bytes to bytes. No HTTP here, and no judgement of its own.
+//! The review codec: AdmissionReview bytes in, AdmissionReview bytes out. It contains no HTTP and no evaluation of its
+//! own.
 
 mod annotations;
 mod audit_record;
@@ -18,21 +19,21 @@ pub use self::review::{AdmissionContext, review_request};
 pub use self::simulate::{Simulation, simulate_create};
 pub use self::too_large::{Oversize, review_head};
 
-/// The answer to a review: the bytes for the API server, and what there is to log and count.
+/// The answer to a review: the bytes for the API server, and the record for logs and metrics.
 #[derive(Clone, Debug)]
 pub struct ReviewAnswer {
     /// An AdmissionReview in JSON.
     pub body: Vec<u8>,
-    /// What happened.
+    /// The record of the review.
     pub record: AuditRecord,
 }
 
 /// Answers one AdmissionReview (`admission.k8s.io/v1`).
 ///
-/// Whatever stands in the object, the review is answered with its uid.
+/// The review is answered with its uid regardless of what the object contains.
 ///
 /// # Errors
-/// The bytes are no AdmissionReview, or carry no request with a uid: there is no question to answer.
+/// The bytes are not an AdmissionReview, or have no request with a uid, so there is nothing to answer.
 pub fn review(
     phase: Phase,
     body: &[u8],

@@ -1,4 +1,4 @@
-//! The engine: one pure function that judges one object. No clock, no file, no network, nothing async.
+//! The engine: one pure function that evaluates one object. It uses no clock, no file, no network and no async code.
 
 mod action_reason;
 mod evaluate;

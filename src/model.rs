@@ -1,4 +1,4 @@
-//! The vocabulary: plain values that the rules and the engine speak in. No I/O, no clock, no policy decisions.
+//! The data model: plain values that the rules and the engine use. No I/O, no clock, no policy decisions.
 
 pub mod build;
 pub mod debugger;

@@ -21,7 +21,7 @@ use rule::Gate;
 pub use rule::{ActionOf, Builds, Check, Finding, MOST_OF_A_RULE, Reporter, Resolver, Rule};
 pub use security::POD_SECURITY;
 
-/// A family of rules: the hundreds of their ids.
+/// A family of rules: the hundreds of their IDs.
 pub struct Family {
     /// The title in documentation.
     pub title: &'static str,
@@ -88,7 +88,8 @@ const COUNT: usize = {
     count
 };
 
-/// Every rule with its gate, by id. The rules themselves lie far apart in memory, and most are not called.
+/// Every rule with its gate, by ID. The gates are stored together because the rules are far apart in memory and most
+/// are not called.
 static GATES: [(Gate, &Rule); COUNT] = {
     let mut gates = [(Gate::SHUT, FAMILIES[0].rules[0]); COUNT];
     let (mut count, mut family) = (0, 0);
@@ -104,7 +105,7 @@ static GATES: [(Gate, &Rule); COUNT] = {
     gates
 };
 
-/// The rules that may have something to say of an object, by id.
+/// The rules that may report a finding for an object, by ID.
 pub fn asked(cx: &Cx<'_>) -> impl Iterator<Item = &'static Rule> {
     GATES
         .iter()
@@ -112,19 +113,19 @@ pub fn asked(cx: &Cx<'_>) -> impl Iterator<Item = &'static Rule> {
         .map(|(_, rule)| *rule)
 }
 
-/// The rule with this id or name, without regard to case.
+/// The rule with this ID or name, ignoring case.
 pub fn find(id_or_name: &str) -> Option<&'static Rule> {
     catalogue().find(|r| r.id.eq_ignore_ascii_case(id_or_name) || r.name.eq_ignore_ascii_case(id_or_name))
 }
 
-/// The name of a rule that this may have been meant to be.
+/// The name of the rule that is most similar to a misspelled name.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let distance = |rule: &&Rule| strsim::damerau_levenshtein(name, rule.name);
     let best = catalogue().min_by_key(distance)?;
     (distance(&best) <= name.len().max(4) / 3 + 1).then_some(best.name)
 }
 
-/// Two rules with one id, or with one name, do not compile.
+/// Two rules with the same ID or name do not compile.
 const _: () = {
     let mut i = 0;
     while i < FAMILIES.len() {

@@ -151,7 +151,7 @@ fn a_review_without_an_object_is_refused_with_its_uid() {
             assert_eq!(response["status"]["code"], 400);
             assert_eq!(
                 response["status"]["message"],
-                "transom cannot read this Pod: the request carries no object"
+                "transom cannot read this Pod: the request has no object"
             );
         }
     }

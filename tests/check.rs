@@ -259,7 +259,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
         (
             policy("p", "mode: Audit, placement: {mode: Apply}") + &pod,
             "Audit",
-            "Audit instead of Deny: the policy p says Audit at most",
+            "Audit instead of Deny: the policy p limits actions to Audit",
             0,
         ),
         (
@@ -271,7 +271,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
         (
             owned,
             "Audit",
-            "Audit instead of Deny: the controller of its owner is assumed to have made it",
+            "Audit instead of Deny: its owner's controller is assumed to have created it",
             0,
         ),
         (

@@ -696,7 +696,11 @@ fn a_bad_deployment_is_denied_with_all_findings_on_lines_of_their_own() {
          \"validate-deny.transom.dev\" denied the request: 4 problems with Deployment bad/web for Windows:"
     );
     assert_eq!(lines.len(), 6, "{}", printed.err);
-    assert!(lines[5].contains("Pod Security does not ask"), "{}", printed.err);
+    assert!(
+        lines[5].contains("Pod Security does not require"),
+        "{}",
+        printed.err
+    );
     for (line, end) in lines[1..5].iter().zip([
         "[TSM203 seccomp-profile]",
         "[TSM209 fs-group]",
@@ -1212,7 +1216,7 @@ fn kubectl_debug_works_on_a_windows_pod() {
             refused.push(format!("{profile}: {}", printed.err));
         } else if !printed
             .err
-            .contains("what Windows ignores: spec.ephemeralContainers[")
+            .contains("fields that Windows ignores: spec.ephemeralContainers[")
         {
             refused.push(format!("{profile} has no warning: {printed:?}"));
         }

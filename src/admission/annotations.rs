@@ -1,4 +1,4 @@
-//! Audit annotations: short, stable keys under which a review is found again in the API server's audit log.
+//! Audit annotations: short, stable keys with which to find a review in the API server's audit log.
 
 use crate::engine::{Decision, Evaluation};
 use crate::model::edit::to_json_patch;
@@ -7,28 +7,29 @@ use crate::model::policy::{Action, Policy};
 use crate::model::text::{cut, one_line, plain_json};
 use crate::rules::Finding;
 
-/// The longest value, in bytes: audit events are kept for long and sent far.
+/// The longest value, in bytes: audit events are stored for a long time and sent to other systems.
 const LONGEST: usize = 4096;
 
-/// The version of the keys and of what their values mean: another one where a reader of this one would read wrongly.
+/// The version of the keys and of the meaning of their values. It changes if a reader of this version would misread
+/// them.
 const SCHEMA: &str = "v1";
 
 /// Keys and values; the API server puts the webhook's name before each key.
 pub type Annotations = Vec<(&'static str, String)>;
 
-/// What the others are written by. It goes with each answer that has any.
+/// The schema version of the other annotations; added to every answer that has annotations.
 pub fn schema() -> (&'static str, String) {
     ("schema", SCHEMA.to_owned())
 }
 
-/// The open findings that are told.
+/// The open findings that are reported.
 pub fn reported(evaluation: &Evaluation) -> impl Iterator<Item = &Finding> {
     evaluation
         .open()
         .filter(|finding| finding.action > Action::Disabled)
 }
 
-/// What was found, and what came of it.
+/// The findings and their effect.
 pub fn of_findings(evaluation: &Evaluation, policy: &Policy, denied: bool) -> Annotations {
     let mut annotations = head(evaluation);
     let evidence: Vec<String> = evaluation
@@ -53,7 +54,7 @@ pub fn of_findings(evaluation: &Evaluation, policy: &Policy, denied: bool) -> An
     annotations
 }
 
-/// What was changed, or would be; nothing where nothing is.
+/// The changes, or the changes in dry run; empty if there are none.
 pub fn of_edits(evaluation: &Evaluation, policy: &Policy) -> Annotations {
     if evaluation.edits.is_empty() && evaluation.would_edit.is_empty() {
         return Vec::new();
@@ -72,7 +73,7 @@ pub fn of_edits(evaluation: &Evaluation, policy: &Policy) -> Annotations {
     annotations
 }
 
-/// The rules that refuse the object.
+/// The rules that deny the object.
 fn denied_by(evaluation: &Evaluation) -> String {
     distinct(evaluation.open().filter(|finding| finding.action == Action::Deny))
 }
@@ -82,12 +83,12 @@ pub fn would_deny(evaluation: &Evaluation) -> String {
     distinct(evaluation.would_deny())
 }
 
-/// The decision goes before it, once it is known.
+/// The first annotation after the decision.
 fn head(evaluation: &Evaluation) -> Annotations {
     vec![("verdict", evaluation.inference.verdict.to_string())]
 }
 
-/// A review that was answered without an evaluation of its object: why, and what became of it.
+/// A review that was answered without an evaluation of its object: the reason and the decision.
 pub fn of_unevaluated(decision: Decision, why: &str, policy: Option<&Policy>) -> Annotations {
     let mut annotations = vec![("decision", decision.as_str().to_owned())];
     add(&mut annotations, "not-evaluated", why);
@@ -98,7 +99,7 @@ pub fn of_unevaluated(decision: Decision, why: &str, policy: Option<&Policy>) ->
     annotations
 }
 
-/// Adds what a key has to say, where it has anything to say.
+/// Adds an annotation unless its value is empty.
 pub fn add(annotations: &mut Annotations, key: &'static str, value: &str) {
     if !value.is_empty() {
         annotations.push((key, one_line(&cut(value, LONGEST)).into_owned()));

@@ -1,4 +1,4 @@
-//! What there is to log, count and trace of a review. The audit line, the labels of metrics and the span read it here.
+//! The facts of a review for logs, metrics and traces: the audit line, the metric labels and the span use this record.
 
 use prometheus_client::encoding::EncodeLabelSet;
 
@@ -18,7 +18,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// `mutating` or `validating`, as the API server names the type of a webhook.
+    /// `mutating` or `validating`: the API server's name for the type of a webhook.
     pub fn as_str(self) -> &'static str {
         match self {
             Phase::Mutate => "mutating",
@@ -27,7 +27,7 @@ impl Phase {
     }
 }
 
-/// How a review is counted. Every field is one of a closed set of words.
+/// The metric labels of a review. Every field is from a closed set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, EncodeLabelSet)]
 pub struct ReviewLabels {
     /// `mutating` or `validating`: which webhook was called.
@@ -38,47 +38,46 @@ pub struct ReviewLabels {
     pub kind: &'static str,
     /// One of [`crate::engine::Decision`].
     pub decision: &'static str,
-    /// Whether the API server only tries.
+    /// Whether the request is a dry run.
     pub dry_run: bool,
 }
 
-/// The longest name of anything, in bytes. The API server lets no name of an object be longer; another client may send
-/// anything.
+/// The longest name, in bytes. The API server does not allow longer names of objects; another client may send anything.
 const LONGEST: usize = 256;
 
 fn bounded(text: &str) -> String {
     one_line(&cut(text, LONGEST)).into_owned()
 }
 
-/// Every fact of a review, each of bounded size: it is logged.
+/// Every fact of a review for the log, each of bounded size.
 #[derive(Clone, Debug, Default)]
 pub struct AuditRecord {
-    /// What it is counted by.
+    /// Its metric labels.
     pub labels: ReviewLabels,
     /// The review's uid.
     pub uid: String,
     /// The subresource; empty for the object itself.
     pub subresource: String,
-    /// Where the object is.
+    /// The namespace of the object.
     pub namespace: String,
-    /// Its name, or what it is called before it has one.
+    /// Its name, or its `generateName`.
     pub name: String,
-    /// Who asked.
+    /// The requester.
     pub user: String,
-    /// What operating system the object is for, where that was asked.
+    /// The operating system of the object, if it was evaluated.
     pub verdict: Option<os::Verdict>,
-    /// The slugs of the open findings, one each: for counting.
+    /// The rule names of the open findings, for metrics.
     pub rules: Vec<&'static str>,
-    /// The audit annotations that went out.
+    /// The audit annotations of the answer.
     pub annotations: Vec<(&'static str, String)>,
     /// Whether the answer warns the user.
     pub warned: bool,
-    /// The policy that counted; empty where none was asked for.
+    /// The applied policy; empty if the review needed none.
     pub policy: String,
 }
 
 impl AuditRecord {
-    /// What is known of a review before it is judged.
+    /// The facts that are known before the evaluation.
     pub(super) fn of(phase: Phase, request: &Request<'_>) -> Self {
         const OPERATIONS: [&str; 4] = ["CREATE", "UPDATE", "DELETE", "CONNECT"];
         let operation = OPERATIONS.into_iter().find(|known| **known == *request.operation);
@@ -99,17 +98,17 @@ impl AuditRecord {
         }
     }
 
-    /// The name of the object, now that it is known.
+    /// Sets the name of the object, known after parsing.
     pub(super) fn set_name(&mut self, name: &str) {
         self.name = bounded(name);
     }
 
-    /// The policy that counts, now that it is known.
+    /// Sets the applied policy.
     pub(super) fn set_policy(&mut self, name: &str) {
         self.policy = bounded(name);
     }
 
-    /// The value of an audit annotation, where it went out.
+    /// The value of an audit annotation, if the answer has it.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations
             .iter()
@@ -117,8 +116,8 @@ impl AuditRecord {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Whether the review is more than one that was plainly allowed: a denial, a patch, a warning, something that would
-    /// have come of it or was kept from it, or an object that could not be read or was too large.
+    /// Whether the review is more than a plain allow: a denial, a patch, a warning, something in dry run or withheld,
+    /// or an object that was unreadable or too large.
     pub fn is_noteworthy(&self) -> bool {
         const PLAIN: [&str; 7] = [
             "decision", "verdict", "evidence", "rules", "policy", "owner", "schema",

@@ -1,4 +1,4 @@
-//! What is answered to one object: denied, patched or allowed, with which words. `/mutate` and `/validate` differ here.
+//! The decision for one object: denied, patched or allowed, and the messages. `/mutate` and `/validate` differ here.
 
 use std::cell::OnceCell;
 
@@ -22,7 +22,7 @@ use crate::model::root_owner::root_owner;
 use crate::model::severity::Class;
 use crate::rules::Finding;
 
-/// One object in one phase, with what was found: what is answered follows from it.
+/// One object in one phase with its evaluation: the input of the decision.
 pub struct ReviewContext<'j> {
     pub phase: Phase,
     pub request: &'j Request<'j>,
@@ -34,7 +34,7 @@ pub struct ReviewContext<'j> {
 }
 
 impl<'j> ReviewContext<'j> {
-    /// An object that was inspected.
+    /// The context of an evaluated object.
     pub fn new(
         phase: Phase,
         request: &'j Request<'j>,
@@ -54,13 +54,13 @@ impl<'j> ReviewContext<'j> {
         }
     }
 
-    /// Who owns which fields of the object: read where that is asked, once.
+    /// The owners of the object's fields: parsed at most once, when needed.
     fn owners(&self) -> &ManagedFields<'j> {
         self.owners
             .get_or_init(|| ManagedFields::of(self.subject.meta.managed_fields))
     }
 
-    /// What is answered.
+    /// The decision.
     pub fn decide(&self) -> ReviewDecision<'j> {
         let mut decide = match self.phase {
             Phase::Mutate => self.mutate(),
@@ -80,13 +80,13 @@ impl<'j> ReviewContext<'j> {
         decide
     }
 
-    /// Whether more would have passed if the requester were known as the controller of the object's owner.
+    /// Whether more would have been admitted if the requester were known as the controller of the object's owner.
     fn owner_is_not_trusted(&self) -> bool {
         let is_refused = |finding: &Finding| finding.enforced_action > Action::Audit;
         self.subject.origin == Origin::Unproven && self.evaluation.of_the_owner().any(is_refused)
     }
 
-    /// Denies only what the API server would refuse next; it would show the user none of the other findings.
+    /// Denies only what the API server would reject next; its message would contain none of the other findings.
     fn mutate(&self) -> ReviewDecision<'j> {
         let evaluation = self.evaluation;
         if self.is_refused_next(|finding| finding.action) {
@@ -97,7 +97,7 @@ impl<'j> ReviewContext<'j> {
             };
         }
         let mut annotations = annotations::of_edits(evaluation, self.policy);
-        // The API server refuses it before `/validate` could say that we would have.
+        // The API server rejects it before `/validate` could report that Transom would have denied it.
         if self.evaluation.would_deny().next().is_some()
             && self.is_refused_next(|finding| finding.enforced_action)
         {
@@ -138,7 +138,8 @@ impl<'j> ReviewContext<'j> {
         }
     }
 
-    /// Whether the API server is about to refuse what a finding with action Deny is about, in a field that is owned.
+    /// Whether the API server is about to reject a field that a finding with action Deny reports and that a manager
+    /// owns.
     fn is_refused_next(&self, action: fn(&Finding) -> Action) -> bool {
         let mut denials = self
             .evaluation
@@ -171,13 +172,13 @@ impl<'j> ReviewContext<'j> {
         })
     }
 
-    /// The findings of fields that another webhook added: they say so.
+    /// The findings about fields that another webhook added, which their messages mention.
     fn added(&self) -> AddedFields {
-        /// Looking a field up reads the object once more; a person needs no more than this many.
+        /// Looking up a field parses the object again; a reader needs no more than this many.
         const MOST: usize = 50;
-        /// In a larger review, in bytes, looking up takes longer than who added the field is worth.
+        /// In bytes. In a larger review the look-up takes too long for its value.
         const LARGEST: usize = 256 << 10;
-        // Best practices speak of what is missing; no webhook added that.
+        // Best practices report missing fields, which no webhook added.
         let may_be_added =
             |finding: &Finding| finding.action >= Action::Warn && finding.class != Class::BestPractice;
         if self.request.body.len() > LARGEST || !self.evaluation.open().any(may_be_added) {

@@ -1,4 +1,4 @@
-//! Ownership: who wrote a field, by `managedFields`. What no manager owns was added in admission, by another webhook.
+//! Field ownership, from `managedFields`. A field that no manager owns was added in admission by another webhook.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::model::json_types::Str;
 use crate::model::object::Object;
 use crate::model::path::{Path, Segment};
 
-/// Who owns which fields of an object.
+/// The owners of the fields of an object.
 pub struct ManagedFields<'a> {
     managers: Vec<ManagedFieldsEntry<'a>>,
 }
@@ -24,12 +24,13 @@ struct ManagedFieldsEntry<'a> {
     fields_v1: FieldTree<'a>,
 }
 
-/// A tree of `fieldsV1`; what is no object is a leaf.
+/// A tree of `fieldsV1`; anything that is not an object is a leaf.
 #[derive(Default)]
 struct FieldTree<'a>(Vec<(Str<'a>, FieldTree<'a>)>);
 
 impl<'a> ManagedFields<'a> {
-    /// Reads `metadata.managedFields`. An object without any, or with some that do not parse, is its author's own.
+    /// Parses `metadata.managedFields`. An object without them, or with unparseable ones, is treated as written by its
+    /// author.
     pub fn of(managed_fields: Option<&'a RawValue>) -> Self {
         let managers = managed_fields.and_then(|raw| serde_json::from_str(raw.get()).ok());
         ManagedFields {
@@ -37,7 +38,7 @@ impl<'a> ManagedFields<'a> {
         }
     }
 
-    /// Whether some field manager owns the field, or what it stands in as a whole.
+    /// Whether a field manager owns the field, or an ancestor of it as a whole.
     pub fn owns(&self, path: &Path) -> bool {
         let owns = |entry: &ManagedFieldsEntry<'_>| entry.fields_v1.covers(path.segments());
         self.managers.is_empty() || self.managers.iter().any(owns)
@@ -45,8 +46,8 @@ impl<'a> ManagedFields<'a> {
 }
 
 impl FieldTree<'_> {
-    /// Whether the tree has a path in it. A leaf owns everything below it, but for one of [`STRUCTS`]. Items that are told apart by something else
-    /// than a name (`mountPath`, `containerPort`) count as owned with their list.
+    /// Whether the tree contains a path. A leaf owns everything below it, except for [`STRUCTS`]. Items that are not
+    /// identified by a name (but by `mountPath`, `containerPort`) are owned with their list.
     fn covers(&self, path: &[Segment]) -> bool {
         let Some((segment, rest)) = path.split_first() else {
             return true;
@@ -122,8 +123,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for FieldTree<'a> {
     }
 }
 
-/// What a manager owns as a leaf where it wrote it empty (`securityContext: {}`, which the API server puts into each pod by
-/// itself): each field below has an owner of its own.
+/// Structs that a manager owns as a leaf if it wrote them empty (`securityContext: {}`, which the API server adds to
+/// each pod): each field below has its own owner.
 const STRUCTS: [&str; 8] = [
     "securityContext",
     "windowsOptions",
@@ -135,7 +136,7 @@ const STRUCTS: [&str; 8] = [
     "dnsConfig",
 ];
 
-/// The injector whose signature the pod carries, where it is one that people know.
+/// The well-known injector whose signature the pod has, if any.
 pub fn injector(subject: &Object<'_>) -> Option<&'static str> {
     const ANNOTATIONS: [(&str, &str); 7] = [
         (SCC_ANNOTATION, "a SecurityContextConstraints of OpenShift"),
@@ -222,7 +223,7 @@ mod tests {
             (of_web(&["resources", "limits"]), false),
             (of_web(&["securityContext", "runAsUser"]), false),
             (of_web(&["securityContext", "capabilities"]), true),
-            // A list or an object that is written as a whole.
+            // A list or an object that a manager wrote as a whole.
             (of_web(&["securityContext", "capabilities", "drop"]), true),
         ] {
             assert_eq!(owner.owns(&path), owned, "{path}");

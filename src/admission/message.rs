@@ -1,4 +1,4 @@
-//! Words: a finding as one line, a denial as a list, warnings within what the API server passes on.
+//! Messages: a finding as one line, a denial as a list, and warnings within the API server's limits.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,32 +14,32 @@ use crate::model::text::{OneLine, cut, cut_middle, one_line};
 use crate::model::workload::Kind;
 use crate::rules::{Finding, POD_SECURITY};
 
-/// The longest warning, in characters. The API server cuts at 256 when there are many.
+/// The longest warning, in characters. The API server truncates at 256 if there are many.
 const WARNING: usize = 250;
-/// All warnings together, in characters. Beyond 4,096 the API server cuts.
+/// All warnings together, in characters. The API server truncates beyond 4,096.
 const WARNINGS: usize = 4000;
-/// The longest denial message, in bytes. A person reads no more, and a header or an event holds no more.
+/// The longest denial message, in bytes, so that it fits into headers and events.
 const MESSAGE: usize = 64 * 1024;
-/// The most groups of findings that a person is shown.
+/// The maximum number of groups of findings in a message.
 const GROUPS: usize = 10;
-/// The end of a line about more findings that is never cut, in characters.
+/// The reserved length for the end of a line about more findings, in characters.
 const MORE: usize = 60;
-/// How much of an object's name is shown, in bytes.
+/// The maximum length of an object's name in a message, in bytes.
 const LONGEST_NAME: usize = 100;
-/// The most causes of a denial.
+/// The maximum number of causes of a denial.
 const CAUSES: usize = 200;
 
-/// Which findings are of fields that another webhook added, and the words for it.
+/// The findings about fields that another webhook added, and the text for them.
 #[derive(Debug, Default)]
 pub struct AddedFields {
     /// Indexes into the findings, ascending.
     pub findings: Vec<usize>,
-    /// What is said of each.
+    /// The text that is added to each.
     pub words: String,
 }
 
 impl AddedFields {
-    /// The open findings of an inspection, each with what is added to its message.
+    /// The open findings of an evaluation, each with the text that is added to its message.
     fn open<'s>(&'s self, evaluation: &'s Evaluation) -> impl Iterator<Item = FindingText<'s>> {
         (evaluation.findings.iter().enumerate())
             .filter(|(_, finding)| finding.is_open())
@@ -53,7 +53,7 @@ impl AddedFields {
     }
 }
 
-/// A finding in words: what, what to do, and what it is called.
+/// The text of a finding: message, remedy and rule.
 struct FindingText<'s> {
     finding: &'s Finding,
     added: &'s str,
@@ -78,7 +78,7 @@ impl fmt::Display for FindingText<'_> {
     }
 }
 
-/// The findings that one line is about: one rule says the same of each.
+/// The findings of one line: the same rule with the same message.
 struct FindingGroup<'s> {
     finding: &'s Finding,
     added: &'s str,
@@ -87,39 +87,39 @@ struct FindingGroup<'s> {
     /// Whether one of them denies.
     denies: bool,
     places: Vec<ContainerPlaces>,
-    /// How many findings are at places that are not named.
+    /// How many findings are at paths that the line does not list.
     elsewhere: usize,
 }
 
 /// The same field of several containers.
 struct ContainerPlaces {
-    /// What is before the container's name, or the whole path of what is in no container.
+    /// The path before the container's name, or the whole path if it is not in a container.
     before: String,
     names: Vec<String>,
-    /// How many containers are not named.
+    /// How many containers the line does not list.
     more: usize,
     after: String,
 }
 
-/// How many places, and containers of each, a line names.
+/// How many paths, and containers of each, a line lists.
 #[derive(Clone, Copy)]
 struct PlaceLimits {
     places: usize,
     containers: usize,
 }
 
-/// What a denial names.
+/// The limits of a denial.
 const DENIAL: PlaceLimits = PlaceLimits {
     places: 4,
     containers: 8,
 };
-/// What a warning has room for.
+/// The limits of a warning.
 const WARNED: PlaceLimits = PlaceLimits {
     places: 1,
     containers: 3,
 };
 
-/// The findings by rule, those that deny first, else in their order.
+/// The findings by rule: those that deny first, otherwise in their order.
 fn groups<'s>(told: impl Iterator<Item = FindingText<'s>>, most: PlaceLimits) -> Vec<FindingGroup<'s>> {
     let mut groups: Vec<FindingGroup<'s>> = Vec::new();
     let mut known: HashMap<(&str, &str, &str, bool), usize> = HashMap::new();
@@ -175,7 +175,7 @@ impl FindingGroup<'_> {
         }
     }
 
-    /// What to do, without what is said once for all findings.
+    /// The remedy, without the sentence that the message has once for all findings.
     fn remedy(&self) -> &str {
         let remedy = &*self.finding.remedy;
         remedy.strip_suffix(POD_SECURITY).unwrap_or(remedy)
@@ -186,7 +186,7 @@ impl FindingGroup<'_> {
     }
 }
 
-/// A path by name around its container: `spec.containers[`, `web`, `].image`.
+/// Splits a path around the name of its container: `spec.containers[`, `web`, `].image`.
 fn by_container(path: &str) -> (&str, Option<&str>, &str) {
     const LISTS: [&str; 3] = ["containers[", "initContainers[", "ephemeralContainers["];
     let find = |list: &str| path.find(list).map(|at| at + list.len());
@@ -229,7 +229,7 @@ impl fmt::Display for FindingGroup<'_> {
     }
 }
 
-/// An object as a person calls it: `Deployment shop/web`.
+/// The name of an object in messages: `Deployment shop/web`.
 struct ObjectName<'s>(&'s Object<'s>);
 
 impl fmt::Display for ObjectName<'_> {
@@ -254,18 +254,18 @@ impl fmt::Display for ObjectName<'_> {
     }
 }
 
-/// The refusal of an object, with every open finding that is more than advice.
+/// The denial of an object, with every open finding above advice.
 #[derive(Debug)]
 pub struct DenialMessage<'j> {
     /// The object.
     pub subject: &'j Object<'j>,
-    /// What was found in it.
+    /// Its evaluation.
     pub evaluation: &'j Evaluation,
-    /// What of it another webhook added.
+    /// The findings about fields that another webhook added.
     pub added: AddedFields,
     /// Whether the object is stored already.
     pub is_update: bool,
-    /// Whether it is judged as its author's because the requester is not known as the controller of its owner.
+    /// Whether its owner is ignored because the requester is not known as the controller of that owner.
     pub distrusts_owner: bool,
 }
 
@@ -278,7 +278,7 @@ impl DenialMessage<'_> {
     /// Writes the message that the user sees.
     ///
     /// # Errors
-    /// None: writing to a text does not fail.
+    /// None: writing to a string cannot fail.
     pub fn write_message(&self, out: &mut Escaped<'_>) -> fmt::Result {
         let kind = self.subject.kind;
         let groups = groups(self.shown(), DENIAL);
@@ -307,7 +307,7 @@ impl DenialMessage<'_> {
         {
             write!(
                 out,
-                "\nwith spec.os.name: windows, Pod Security does not ask for these fields"
+                "\nwith spec.os.name: windows, Pod Security does not require these fields"
             )?;
         }
         if self.is_update && kind.has_immutable_template() {
@@ -319,8 +319,8 @@ impl DenialMessage<'_> {
         match self.subject.owner_kind() {
             Some(owner) if self.distrusts_owner => write!(
                 out,
-                "\nthat it belongs to a {owner} counts for nothing: the requester is not known as the controller of \
-                 {owner}s; if it is that, add its user name to spec.controllerUsernames of the WindowsPodPolicy"
+                "\nits {owner} owner is ignored: the requester is not known as the controller of \
+                 {owner}s; if it is that controller, add its user name to spec.controllerUsernames of the WindowsPodPolicy"
             ),
             _ => Ok(()),
         }
@@ -329,7 +329,7 @@ impl DenialMessage<'_> {
     /// Writes the findings as causes, for machines: the items of a JSON array.
     ///
     /// # Errors
-    /// None: writing to a text does not fail.
+    /// None: writing to a string cannot fail.
     pub fn write_causes(&self, out: &mut String) -> fmt::Result {
         for (index, told) in self.shown().take(CAUSES).enumerate() {
             let reason = match told.finding.class {
@@ -347,8 +347,8 @@ impl DenialMessage<'_> {
     }
 }
 
-/// The warnings of an object that passes: errors first, within the API server's limits, and how many did not fit. Each
-/// names the object: kubectl shows the warnings of a file without saying which object they are about.
+/// The warnings for an admitted object: errors first, within the API server's limits, and how many did not fit. Each
+/// names the object: kubectl prints the warnings of a file without the objects that they are about.
 pub fn warnings(subject: &Object<'_>, evaluation: &Evaluation, added: &AddedFields) -> Vec<String> {
     let warned = added
         .open(evaluation)
@@ -367,7 +367,7 @@ pub fn warnings(subject: &Object<'_>, evaluation: &Evaluation, added: &AddedFiel
     fit(lines, &named)
 }
 
-/// The ignored fields that were removed, as a warning.
+/// The warning that lists the removed fields.
 pub fn removed(subject: &Object<'_>, evaluation: &Evaluation) -> Option<String> {
     if evaluation.removed.is_empty() {
         return None;
@@ -376,12 +376,12 @@ pub fn removed(subject: &Object<'_>, evaluation: &Evaluation) -> Option<String> 
     let named = ObjectName(subject);
     let text = if subject.kind == Kind::Pod {
         format!(
-            "transom: took out of {named} what Windows ignores: {}",
+            "transom: removed from {named} fields that Windows ignores: {}",
             paths.join(", ")
         )
     } else {
         format!(
-            "transom: the pods of {named} will lose what Windows ignores: {}",
+            "transom: the pods of {named} will lose fields that Windows ignores: {}",
             paths.join(", ")
         )
     };
@@ -389,7 +389,7 @@ pub fn removed(subject: &Object<'_>, evaluation: &Evaluation) -> Option<String> 
     fitted.pop()
 }
 
-/// Lines with how many findings each is about, within the limits.
+/// Limits the lines; each comes with its number of findings.
 fn fit(lines: impl Iterator<Item = (String, usize)>, named: &dyn fmt::Display) -> Vec<String> {
     let (mut fitted, mut used, mut more) = (Vec::new(), 0, 0_usize);
     for (line, findings) in lines {
@@ -409,7 +409,8 @@ fn fit(lines: impl Iterator<Item = (String, usize)>, named: &dyn fmt::Display) -
     fitted
 }
 
-/// Cuts a warning to its limit, out of the middle where it ends with the rule's name: that is what a user looks up.
+/// Shortens a warning to its limit. If it ends with the rule's name, the middle is cut, because users look up that
+/// name.
 fn shorten(line: &str) -> Cow<'_, str> {
     let rule = line
         .rfind(" [TSM")

@@ -1,4 +1,4 @@
-//! The answer to a probe of the leader: `/mutate` marks it, `/validate` refuses it, so that none is ever stored.
+//! The answer to a probe of the leader: `/mutate` marks it and `/validate` denies it, so that no probe is stored.
 
 use std::collections::HashMap;
 
@@ -23,13 +23,13 @@ struct ProbeMetadata<'a> {
     annotations: HashMap<Str<'a>, Str<'a>>,
 }
 
-/// The answer, where a request is a probe: a pod that is created as a dry run, with the annotation of one.
+/// The answer if the request is a probe: the dry-run creation of a pod with the probe annotation.
 pub fn answer(phase: Phase, request: &Request<'_>) -> Option<Vec<u8>> {
     if !request.dry_run.0 || &*request.operation != "CREATE" {
         return None;
     }
     let object = request.object_text();
-    // Almost no dry run is one.
+    // Most dry runs are not probes.
     if !object.contains(PROBE_ANNOTATION) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Decoding: the parts of an AdmissionRequest that matter, borrowed; an object that is created is read on the way, once.
+//! Decoding: the relevant parts of an AdmissionRequest, borrowed; a created object is parsed in the same pass.
 
 mod head;
 
@@ -39,38 +39,38 @@ pub struct Request<'a> {
 /// The object of a request.
 #[derive(Debug)]
 pub(super) enum RequestObject<'a> {
-    /// As text: where its kind or the operation was not known before it came, where it is compared with what it was, and
-    /// where it cannot be read.
+    /// As text: if the kind or the operation was unknown when it was reached, if it is compared with the old object, or
+    /// if it cannot be parsed.
     Raw(&'a RawValue),
-    /// Read where it stood: its end is known when it has been read.
+    /// Parsed in place, in the same pass as the request.
     Read(Box<Object<'a>>),
 }
 
 impl<'a> Request<'a> {
-    /// The namespace by which the request is judged; none where the object has none, or is not looked at.
+    /// The namespace whose policy applies to the request; `None` if the object has none, or is not evaluated.
     pub fn policy_namespace(&self) -> Option<&str> {
         self.reviewed_kind()?;
         Some(&*self.namespace).filter(|namespace| !namespace.is_empty())
     }
 
-    /// The kind of the object, where it is one with pods.
+    /// The kind of the object, if it has pods.
     pub(super) fn known_kind(&self) -> Option<Kind> {
         Kind::of(&self.kind.group, &self.kind.kind).filter(|kind| kind.has_pod())
     }
 
-    /// The kind of the object, where this operation on it is one that is looked at.
+    /// The kind of the object, if this operation on it is evaluated.
     pub(super) fn reviewed_kind(&self) -> Option<Kind> {
         let is_looked_at = matches!(&*self.operation, "CREATE" | "UPDATE")
             && matches!(&*self.sub_resource, "" | "ephemeralcontainers" | "resize");
         self.known_kind().filter(|_| is_looked_at)
     }
 
-    /// The kind of the object that comes next, where it can be read at once: of an update the text is wanted first.
+    /// The kind of the next object if it can be parsed immediately; for an update, the text is needed first.
     fn next_object(&self) -> Option<Kind> {
         self.reviewed_kind().filter(|_| &*self.operation == "CREATE")
     }
 
-    /// The text of the object; empty where there is none.
+    /// The text of the object; empty if there is none.
     pub(super) fn object_text(&self) -> &'a str {
         at(self.body, &["request", "object"]).unwrap_or_default()
     }
@@ -94,7 +94,7 @@ pub(super) struct UserInfo<'a> {
     pub(super) groups: List<Str<'a>>,
 }
 
-/// A body that is no AdmissionReview.
+/// A body that is not an AdmissionReview.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 #[error("cannot read the AdmissionReview: {0}")]
 pub struct MalformedReview(Cow<'static, str>);
@@ -109,7 +109,7 @@ struct Review<'a, const IN_PLACE: bool> {
     request: Option<RequestMembers<'a, IN_PLACE>>,
 }
 
-/// A request as it is read; `IN_PLACE` reads its object on the way.
+/// A request while it is parsed; `IN_PLACE` parses its object in the same pass.
 struct RequestMembers<'a, const IN_PLACE: bool>(Request<'a>);
 
 #[derive(Deserialize, Clone, Copy)]
@@ -141,7 +141,7 @@ impl<'de: 'a, 'a, const IN_PLACE: bool> Deserialize<'de> for RequestMembers<'a, 
                 let (mut request, mut seen) = (Request::default(), 0_u32);
                 while let Some(member) = members.next_key::<RequestMember>()? {
                     if !matches!(member, RequestMember::Other) && seen & 1 << member as u32 != 0 {
-                        return Err(Error::custom("a field of the request is there twice"));
+                        return Err(Error::custom("the request has a duplicate field"));
                     }
                     seen |= 1 << member as u32;
                     match member {
@@ -175,7 +175,7 @@ impl<'de: 'a, 'a, const IN_PLACE: bool> Deserialize<'de> for RequestMembers<'a, 
     }
 }
 
-/// An object that is read where it stands, or `null`.
+/// An object that is parsed in place, or `null`.
 struct Nullable(ObjectSeed);
 
 impl<'de> DeserializeSeed<'de> for Nullable {
@@ -210,19 +210,19 @@ impl<'de> Visitor<'de> for Nullable {
 /// Reads the request of an AdmissionReview.
 ///
 /// # Errors
-/// The bytes are no AdmissionReview, or carry no request with a uid.
+/// The bytes are not an AdmissionReview, or have no request with a uid.
 pub fn decode(body: &[u8]) -> Result<Request<'_>, MalformedReview> {
     if body.is_empty() {
         return Err(MalformedReview("the body is empty".into()));
     }
-    // Checked once here, and never again string by string.
+    // Checked once here, so that no string needs its own check.
     let body = std::str::from_utf8(body).map_err(|error| {
         MalformedReview(format!("it is not UTF-8 from byte {}", error.valid_up_to()).into())
     })?;
     if let Ok(review) = strict_json::from_str::<Review<'_, true>>(body) {
         return request_of(review, body);
     }
-    // Either this is no review, or its object is none that can be read: then its uid is answered all the same.
+    // Either this is not a review, or its object cannot be parsed: then the answer still has its uid.
     let review: Review<'_, false> = strict_json::from_str(body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         MalformedReview(format!("{} at line {line} column {column}", strict_json::reason(&error)).into())
@@ -250,7 +250,7 @@ fn request_of<'a, const IN_PLACE: bool>(
     Ok(Request { body, ..request })
 }
 
-/// The parts of an object by which an update that changes no spec is told from one that does.
+/// The parts of an object that distinguish an update without a spec change from one with it.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct ObjectParts<'a> {
@@ -267,9 +267,9 @@ struct Lifetime {
     deletion_timestamp: crate::model::json_types::IsPresent,
 }
 
-/// Whether an update can introduce nothing: the object is on its way out, or its spec stays as it was.
+/// Whether an update cannot introduce anything: the object is being deleted, or its spec is unchanged.
 ///
-/// Specs are compared as bytes: both come from one encoder in one request. `replicas` alone may differ (scaling).
+/// Specs are compared as bytes: both come from one encoder in one request. Only `replicas` may differ (scaling).
 pub fn changes_nothing(object: &RawValue, old: Option<&RawValue>) -> bool {
     let Ok(new) = serde_json::from_str::<ObjectParts<'_>>(object.get()) else {
         return false;

@@ -1,4 +1,4 @@
-//! Encoding: the AdmissionResponse that a judgement becomes, written once, from what was found to its last bytes.
+//! Encoding: writes the AdmissionResponse of a decision once, directly into its final bytes.
 
 use std::fmt::{self, Write as _};
 
@@ -11,12 +11,12 @@ use crate::engine::Decision;
 use crate::model::edit::Edit;
 use crate::model::json::{Escaped, write_string};
 
-/// What is answered.
+/// The content of the answer.
 #[derive(Debug, Default)]
 pub struct ReviewDecision<'j> {
-    /// The refusal; none: allowed.
+    /// The denial; `None`: allowed.
     pub denial: Option<Denial<'j>>,
-    /// What is changed; empty: nothing.
+    /// The edits; empty: unchanged.
     pub patch: &'j [Edit],
     /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
@@ -37,23 +37,23 @@ impl ReviewDecision<'_> {
     }
 }
 
-/// Why an object is refused.
+/// Why an object is denied.
 #[derive(Debug)]
 pub enum Denial<'j> {
-    /// It cannot be read: 400, in these words.
+    /// It cannot be parsed: 400, with this message.
     Unreadable(String),
-    /// It is a probe, which is never stored: 403, in these words.
+    /// It is a probe, which is never stored: 403, with this message.
     Probe(String),
-    /// Its review is too large to be read: 403, in these words.
+    /// Its review is too large: 403, with this message.
     TooLarge(String),
-    /// For what was found in it: 403.
+    /// Because of its findings: 403.
     Found(DenialMessage<'j>),
 }
 
-/// The AdmissionReview that carries the answer.
+/// The AdmissionReview with the answer.
 pub fn encode(uid: &str, ruling: &ReviewDecision<'_>) -> Vec<u8> {
     let mut out = String::with_capacity(if ruling.denial.is_some() { 8192 } else { 1024 });
-    // Writing to a String does not fail.
+    // Writing to a String cannot fail.
     let _ = write(&mut out, uid, ruling);
     out.into_bytes()
 }
@@ -73,7 +73,7 @@ fn write(out: &mut String, uid: &str, ruling: &ReviewDecision<'_>) -> fmt::Resul
         None if patch.is_empty() => {}
         None => {
             out.push_str(r#","patchType":"JSONPatch","patch":""#);
-            // There is nothing in it but strings, numbers and maps with string keys.
+            // It contains only strings, numbers and maps with string keys.
             let patch = serde_json::to_vec(patch).unwrap_or_default();
             BASE64_STANDARD.encode_string(patch, out);
             out.push('"');

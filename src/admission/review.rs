@@ -1,4 +1,4 @@
-//! The judgement of one request: which objects are looked at, by which policy, and what is recorded of it.
+//! The evaluation of one request: which objects are evaluated, which policy applies, and what is recorded.
 
 use std::borrow::Cow;
 
@@ -24,16 +24,16 @@ use crate::model::severity::Class;
 use crate::model::text::one_line;
 use crate::model::workload::Kind;
 
-/// What a review is judged by.
+/// The facts and policies for a review.
 #[derive(Clone, Copy)]
 pub struct AdmissionContext<'c> {
-    /// What is known of the cluster and the day.
+    /// The facts about the cluster and the date.
     pub facts: &'c Facts,
     /// The policies.
     pub policies: &'c PolicySet,
 }
 
-/// Judges one request.
+/// Evaluates one request.
 pub fn review_request(
     phase: Phase,
     mut request: Request<'_>,
@@ -50,7 +50,7 @@ pub fn review_request(
         return answer(&request, ReviewDecision::default(), record);
     }
     let Some(object) = object else {
-        return reject_unreadable(kind, &request, "the request carries no object", &policy, record);
+        return reject_unreadable(kind, &request, "the request has no object", &policy, record);
     };
     if let ("UPDATE", RequestObject::Raw(object)) = (&*request.operation, &object)
         && changes_nothing(object, request.old_object)
@@ -82,21 +82,21 @@ pub fn review_request(
     answer(&request, ruling, record)
 }
 
-/// Finds out what the requester proves of an object: that a controller made it, or that it is a mirror pod.
+/// Determines what the requester proves about an object: that a controller created it, or that it is a mirror pod.
 fn recognise_requester(subject: &mut Object<'_>, request: &Request<'_>, policy: &Policy) {
     let (user, groups) = (&*request.user_info.username, &request.user_info.groups.0);
     subject.origin = Origin::requester(subject.owner_kind(), user, &policy.controllers);
     subject.is_mirror = subject.is_mirror_by(&Witness::Requester { user, groups });
 }
 
-/// The answer to a request, with what there is to log of it.
+/// The answer to a request, with its record.
 fn answer(request: &Request<'_>, ruling: ReviewDecision<'_>, mut record: AuditRecord) -> ReviewAnswer {
     let body = encode(&request.uid, &ruling);
     record.annotations = ruling.annotations;
     ReviewAnswer { body, record }
 }
 
-/// The policy that counts for a request.
+/// The policy that applies to a request.
 pub(super) fn policy_for<'c>(request: &Request<'_>, context: &AdmissionContext<'c>) -> Cow<'c, Policy> {
     let namespace = context.facts.namespaces.get(&*request.namespace);
     context.policies.effective(&PolicyQuery {
@@ -108,14 +108,14 @@ pub(super) fn policy_for<'c>(request: &Request<'_>, context: &AdmissionContext<'
     })
 }
 
-/// Whether nothing would come of a judgement by this policy.
+/// Whether an evaluation with this policy has no effect.
 fn does_nothing(policy: &Policy) -> bool {
     policy.validation == Action::Disabled
         && policy.placement == PlacementMode::Disabled
         && matches!(policy.ignored_fields, IgnoredFields::Deny | IgnoredFields::Warn)
 }
 
-/// An object that the API server could read and we cannot. Only a policy that denies at all refuses it.
+/// An object that the API server could parse and Transom cannot. Only a policy that denies rejects it.
 fn reject_unreadable(
     kind: Kind,
     request: &Request<'_>,
@@ -159,7 +159,7 @@ pub(super) fn parse<'a>(
         (Phase::Mutate, "UPDATE", "ephemeralcontainers") => Editable::EphemeralContainers,
         _ => Editable::Nothing,
     };
-    // Who owns which fields takes time to read: of few pods that is asked.
+    // Parsing the field owners takes time, so it is done for few pods.
     if debugger::is_labelled(&subject.meta) {
         let owners = ManagedFields::of(subject.meta.managed_fields);
         subject.find_debugger(|path| owners.owns(path));
@@ -167,8 +167,8 @@ pub(super) fn parse<'a>(
     Ok(subject)
 }
 
-/// Inspects an object; where we stand in the way of the other webhooks, as if our `spec.os.name` were not there, and where
-/// OpenShift stood in ours, as if its defaults were not.
+/// Evaluates an object as written. If Transom's `spec.os.name` conflicts with other webhooks, it is ignored. If
+/// OpenShift's defaults conflict with Transom, they are ignored.
 pub(super) fn evaluate_as_written(
     subject: &mut Object<'_>,
     phase: Phase,
@@ -185,8 +185,8 @@ pub(super) fn evaluate_as_written(
     evaluate_against_old(subject, phase, request, facts, policy)
 }
 
-/// What OpenShift's SecurityContextConstraints wrote into a Windows pod that did not say `spec.os.name: windows` when they
-/// were asked: they are asked before webhooks, and leave out only pods that say it.
+/// The fields that OpenShift's SecurityContextConstraints added to a Windows pod without `spec.os.name: windows`. They
+/// run before webhooks and exempt only pods that set it.
 fn added_by_scc(subject: &Object<'_>, evaluation: &Evaluation, facts: &Facts) -> Vec<Path> {
     let Some(template) = subject.template() else {
         return Vec::new();
@@ -206,7 +206,7 @@ fn added_by_scc(subject: &Object<'_>, evaluation: &Evaluation, facts: &Facts) ->
         .filter(|finding| finding.class == Class::Api && finding.edit.is_some())
         .map(|finding| finding.path.clone())
         .collect();
-    // What Pod Security asks of a Windows pod too is not taken out where it asks.
+    // Fields that Pod Security also requires of Windows pods stay where it enforces them.
     let namespace = facts.namespaces.get(&*subject.namespace);
     if namespace.is_some_and(|namespace| !namespace.is_restricted()) {
         fields.extend(non_root(subject, &template.spec));
@@ -216,7 +216,7 @@ fn added_by_scc(subject: &Object<'_>, evaluation: &Evaluation, facts: &Facts) ->
     fields
 }
 
-/// Where a pod says `runAsNonRoot: true`.
+/// The paths at which a pod sets `runAsNonRoot: true`.
 fn non_root(subject: &Object<'_>, pod: &PodSpec<'_>) -> Vec<Path> {
     const FIELD: &[&str] = &["securityContext", "runAsNonRoot"];
     let spec = subject.spec_path();
@@ -236,7 +236,7 @@ fn non_root(subject: &Object<'_>, pod: &PodSpec<'_>) -> Vec<Path> {
     of_pod.into_iter().chain(of_containers).collect()
 }
 
-/// Inspects an object; on UPDATE, what its old self had as well cannot deny.
+/// Evaluates an object; on UPDATE, findings that the old object had too cannot deny.
 fn evaluate_against_old(
     subject: &Object<'_>,
     phase: Phase,
@@ -258,12 +258,12 @@ fn evaluate_against_old(
     evaluation
 }
 
-/// Whether a pod would be refused for `spec.os.name`, which no author wrote: most likely we did, before another webhook
-/// added what the API server then refuses. Who wrote it takes time to tell, so that is asked last.
+/// Whether the API server would reject a pod because of a `spec.os.name` that no author wrote. Most likely Transom set
+/// it before another webhook added a forbidden field. Parsing the field owners takes time, so that check is last.
 fn blocks_other_writers(subject: &Object<'_>, evaluation: &Evaluation, policy: &Policy) -> bool {
     let says_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
     let is_refused = || {
-        // A rule that is off does not tell.
+        // A disabled rule reports nothing.
         !policy.actions.is_empty()
             || evaluation
                 .findings

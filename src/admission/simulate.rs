@@ -1,4 +1,5 @@
-//! Foresight: what admission would answer if a stored object were created again as it stands, by the judgement of reviews.
+//! Simulation: what admission would answer if a stored object were created again as it is, with the same evaluation as
+//! reviews.
 
 use std::borrow::Cow;
 
@@ -19,30 +20,30 @@ use crate::model::policy::Policy;
 use crate::model::workload::Kind;
 use crate::rules::Finding;
 
-/// What would become of an object that is created.
+/// The result of creating an object.
 #[derive(Clone, Debug)]
 pub struct Simulation<'c> {
-    /// The policy that counts, for a requester who is in no exemption.
+    /// The policy that applies, for a requester without exemptions.
     pub policy: Cow<'c, Policy>,
-    /// What the phase finds that answers last: `/mutate` where it denies, else `/validate`.
+    /// The evaluation of the last phase: `/mutate` if it denies, else `/validate`.
     pub evaluation: Evaluation,
-    /// Why a finding does something else than its severity says, in the order of the findings.
+    /// Why a finding's action differs from that of its severity, in the order of the findings.
     pub because: Vec<Option<String>>,
-    /// The phase that denies it, where one does.
+    /// The phase that denies it, if any.
     pub denied_in: Option<Phase>,
     /// What `/mutate` changes.
     pub edits: Vec<Edit>,
-    /// What `/mutate` would change besides, if what is in dry run were on.
+    /// What `/mutate` would also change if everything in dry run were active.
     pub would_edit: Vec<Edit>,
-    /// The findings that `/mutate` mends by these edits, or would.
+    /// The findings that these edits of `/mutate` resolve, or would resolve.
     pub mended: Vec<Finding>,
 }
 
-/// Judges a stored object as both phases would if its author created it again: without what its run has brought it, and for
-/// a requester of whom nothing is known.
+/// Evaluates a stored object as both phases would if its author created it again: without runtime changes, and for an
+/// unknown requester.
 ///
 /// # Errors
-/// The object is not what its kind says.
+/// The object does not match its kind.
 pub fn simulate_create<'c>(
     kind: Kind,
     json: &str,
@@ -87,7 +88,7 @@ pub fn simulate_create<'c>(
     })
 }
 
-/// What one phase sees.
+/// The input and result of one phase.
 struct SimulatedPhase {
     evaluation: Evaluation,
     because: Vec<Option<String>>,
@@ -131,7 +132,7 @@ impl SimulatedPhase {
     }
 }
 
-/// The request of a requester of whom nothing is known.
+/// The request of an unknown requester.
 fn request<'r>(namespace: &'r str, object: Option<&'r RawValue>) -> Request<'r> {
     Request {
         namespace: namespace.into(),
@@ -146,13 +147,14 @@ fn namespace_of(json: &str) -> String {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// A pod without the node that the scheduler bound it to; `None` where it is on none, or where its author named the node.
+/// A pod without the node that the scheduler assigned; `None` if it has no node, or if its author set the node.
 fn unbind(json: &str) -> Option<String> {
     const NODE: [&str; 2] = ["spec", "nodeName"];
     at(json, &NODE)?;
     let managed = at(json, &["metadata", "managedFields"]);
     let managed: Option<&RawValue> = managed.and_then(|text| serde_json::from_str(text).ok());
-    // The binding leaves no trace among the managed fields; an object without any is its author's own.
+    // The binding is not recorded in the managed fields; an object without managed fields is treated as written by its
+    // author.
     if managed.is_some() && ManagedFields::of(managed).owns(&Path::of(&NODE)) {
         return None;
     }
@@ -161,7 +163,7 @@ fn unbind(json: &str) -> Option<String> {
     Some(pod.to_string())
 }
 
-/// The object with these edits in it; `None` where there are none.
+/// The object with these edits; `None` if there are none.
 fn apply(json: &str, edits: &[Edit]) -> Option<String> {
     if edits.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! The answer to a review over the bound: decided from its head, because the object is not read.
+//! The answer to a review above the size limit: decided from its head, because the object is not parsed.
 
 use super::ReviewAnswer;
 use super::annotations::{self, Annotations};
@@ -11,27 +11,27 @@ use crate::model::policy::{Action, Policy};
 use crate::model::requester::Origin;
 use crate::model::workload::Kind;
 
-/// How large a review is, and by which webhook entry it came.
+/// The size of a review, and the webhook entry that sent it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Oversize {
-    /// Its size in bytes; `None` where the client declared none.
+    /// Its size in bytes; `None` if the client did not declare it.
     pub bytes: Option<usize>,
-    /// The size of the largest review that is read, in bytes.
+    /// The size limit of reviews, in bytes.
     pub bound: usize,
-    /// Whether the entry selects objects with a sign of Windows only.
+    /// Whether the entry selects only objects with evidence of Windows.
     pub has_sign: bool,
 }
 
-/// What is answered to a review that is too large, and why.
+/// The answer to a review that is too large, and why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OversizeDecision {
-    /// The policy denies, and nothing says that the object must pass.
+    /// The policy denies, and nothing requires that the object is admitted.
     Denied,
     /// The policy of the namespace does not deny.
     Policy,
-    /// The entry selects objects without a sign of Windows too.
+    /// The entry also selects objects without evidence of Windows.
     NoSign,
-    /// A controller made the object from a template that was evaluated.
+    /// A controller created the object from a template that was evaluated.
     Controller,
     /// The object is being deleted, or its head does not show that it is not.
     Deletion,
@@ -44,7 +44,7 @@ impl OversizeDecision {
         match self {
             OversizeDecision::Denied => "denied",
             OversizeDecision::Policy => "allowed: the policy does not deny",
-            OversizeDecision::NoSign => "allowed: the entry selects objects without a sign of Windows",
+            OversizeDecision::NoSign => "allowed: the entry also selects objects without evidence of Windows",
             OversizeDecision::Controller => "allowed: the requester is a controller",
             OversizeDecision::Deletion => {
                 "allowed: the update may remove a finalizer of an object that is being deleted"
@@ -54,7 +54,7 @@ impl OversizeDecision {
     }
 }
 
-/// Answers a review of which only the head was read.
+/// Answers a review from its head.
 pub fn review_head(
     phase: Phase,
     head: &ReviewHead<'_>,
@@ -116,7 +116,7 @@ fn outcome(kind: Kind, head: &ReviewHead<'_>, oversize: Oversize, policy: &Polic
     }
 }
 
-/// What is recorded in the audit annotations, and from there in the log.
+/// The audit annotations, which are also logged.
 fn noted(
     oversize: Oversize,
     outcome: OversizeDecision,
@@ -130,14 +130,14 @@ fn noted(
 fn denial(kind: Kind, oversize: Oversize) -> String {
     format!(
         "transom cannot evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the longest \
-         values of the object, such as annotations and environment variables (an update carries the object twice, and each \
+         values of the object, such as annotations and environment variables (an update contains the object twice, and each \
          <, > or & takes six bytes)",
         size(oversize),
         mebibytes(oversize.bound)
     )
 }
 
-/// The warning to a person whose object passed; none where the policy does not validate, or where nothing would be denied.
+/// The warning about an admitted object; `None` if the policy does not validate, or would not have denied anything.
 fn warning(kind: Kind, oversize: Oversize, outcome: OversizeDecision, policy: &Policy) -> Option<String> {
     let is_told =
         outcome == OversizeDecision::Policy && policy.validation != Action::Disabled && oversize.has_sign;

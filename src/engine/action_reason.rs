@@ -1,11 +1,12 @@
-//! Why a finding does something else than its severity says.
+//! Why a finding's action differs from that of its severity.
 
 use crate::model::object::Object;
 use crate::model::policy::{Action, Policy};
 use crate::model::requester::Origin;
 use crate::rules::Finding;
 
-/// Why a finding's action is not that of its severity; `None` where it is, and for objects that nothing is ever done to.
+/// Why a finding's action differs from that of its severity; `None` if it does not, and for objects that admission does
+/// not act on.
 pub fn action_reason(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Option<String> {
     let usual = Action::of_severity(finding.severity);
     if finding.action == usual || !subject.kind.has_pod() {
@@ -15,18 +16,18 @@ pub fn action_reason(finding: &Finding, subject: &Object<'_>, policy: &Policy) -
     let rule = finding.rule.name;
     let said = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
     let why = if finding.enforced_action > finding.action {
-        format!("the policy {name} says {} at most", validation.as_str())
+        format!("the policy {name} limits actions to {}", validation.as_str())
     } else if said == finding.enforced_action {
         format!("the policy {name} sets {rule} to {}", said.as_str())
     } else if subject.is_mirror {
-        "a mirror pod runs whatever admission says".to_owned()
+        "a mirror pod runs regardless of admission".to_owned()
     } else if subject.origin == Origin::Controller && !finding.class.cannot_run() {
-        "the controller of its owner is assumed to have made it, and the owner was judged".to_owned()
+        "its owner's controller is assumed to have created it, and the owner was evaluated".to_owned()
     } else if subject.is_written_by_kubectl(&finding.path) {
-        "a profile of kubectl debug writes it".to_owned()
+        "a profile of kubectl debug sets the field".to_owned()
     } else {
         let word = policy.ignored_fields.as_str();
-        format!("Windows ignores it, and validation.ignoredFields of the policy {name} is {word}")
+        format!("Windows ignores the field, and validation.ignoredFields of the policy {name} is {word}")
     };
     Some(format!(
         "{} instead of {}: {why}",
@@ -62,12 +63,12 @@ mod tests {
             "metadata": {"name": "node-debugger-win-1-x7k2p",
                 "labels": {"app.kubernetes.io/managed-by": "kubectl-debug"}}});
         let by_policy = format!(
-            "Windows ignores it, and validation.ignoredFields of the policy {} is Warn",
+            "Windows ignores the field, and validation.ignoredFields of the policy {} is Warn",
             policy.name
         );
         for (kind, object, expected) in [
             (Kind::Deployment, deployment, by_policy.as_str()),
-            (Kind::Pod, debugger, "a profile of kubectl debug writes it"),
+            (Kind::Pod, debugger, "a profile of kubectl debug sets the field"),
         ] {
             let json = object.to_string();
             let mut subject = Object::parse(kind, &json, ReviewStage::Written).unwrap();

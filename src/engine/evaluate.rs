@@ -1,4 +1,5 @@
-//! Inspection: verdict, findings, edits and decision for one object. The one function that webhook, command line and audit share.
+//! Evaluation: verdict, findings, edits and decision for one object. Webhook, command line and audit all use this
+//! function.
 
 use std::cmp::Reverse;
 
@@ -25,7 +26,7 @@ string_enum! {
         Allow = "allow",
         /// It is denied.
         Deny = "deny",
-        /// It passes, and would be denied if the policy denied.
+        /// It passes, but would be denied if the policy denied.
         WouldDeny = "would-deny",
         /// It passes with changes.
         Patch = "patch",
@@ -34,23 +35,23 @@ string_enum! {
     }
 }
 
-/// What is to be said of one object, and done with it.
+/// The result of evaluating one object.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     /// The verdict, with the evidence for it.
     pub inference: Inference,
-    /// Every finding of the object as it stands, in the order in which a person would mend them; those that an edit
-    /// resolves say so.
+    /// Every finding of the object as written, in the order in which a person would fix them; those that an edit
+    /// resolves are marked.
     pub findings: Vec<Finding>,
-    /// What admission changes: only ever something for pods.
+    /// What admission changes; always empty for objects other than pods.
     pub edits: Vec<Edit>,
-    /// What admission would change if the parts of the policy in dry run were on; empty where none is.
+    /// What admission would change if the parts of the policy in dry run were active; empty if none is in dry run.
     pub would_edit: Vec<Edit>,
-    /// The fields among the edits that are removals of ignored fields.
+    /// The fields that the edits remove because Windows ignores them.
     pub removed: Vec<Path>,
-    /// The fields that kept placement from setting `spec.os.name`.
+    /// The fields that prevented placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,
-    /// The findings that an exemption lifted, by the exemption's note.
+    /// The exempt findings, by the note of the exemption.
     pub exempted: Vec<(String, Vec<Finding>)>,
 }
 
@@ -60,12 +61,13 @@ impl Evaluation {
         self.findings.iter().filter(|finding| finding.is_open())
     }
 
-    /// The open findings that refuse the object.
+    /// The open findings that deny the object.
     pub fn denials(&self) -> impl Iterator<Item = &Finding> {
         self.open().filter(|finding| finding.action == Action::Deny)
     }
 
-    /// The open findings that refuse nothing where the controller of the object's owner made it: they are the owner's.
+    /// The open findings that deny nothing if the controller of the object's owner created it: they are reported on the
+    /// owner.
     pub fn of_the_owner(&self) -> impl Iterator<Item = &Finding> {
         self.open().filter(|finding| !finding.class.cannot_run())
     }
@@ -94,13 +96,13 @@ impl Evaluation {
     }
 }
 
-/// Judges one object. Pure: the same object, facts and policy give the same inspection.
+/// Evaluates one object. Pure: the same object, facts and policy give the same evaluation.
 pub fn evaluate(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluation {
     let inference = infer_os(subject, facts, policy);
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
     let mut findings = Vec::new();
-    // Of more findings of a rule than are kept, the one that counts most is; what is exempt does not count.
+    // If a rule has more findings than are kept, the most important one is kept; exempt findings are not.
     let weigh = |finding: &Finding| {
         let lifted = exemption::is_lifted(finding, subject.pod(), policy);
         (!lifted).then(|| enforced_action(finding, subject, policy))
@@ -132,7 +134,7 @@ pub fn evaluate(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluat
     }
 }
 
-/// The images of the pod's containers, where rules will read them: those of a pod that may be for Windows.
+/// The images of the pod's containers, if rules will read them: those of a pod that may be for Windows.
 fn images<'s>(subject: &'s Object<'s>, verdict: Verdict, facts: &Facts) -> Vec<Option<Image<'s>>> {
     match subject.pod() {
         Some(pod) if matches!(verdict, Verdict::Windows | Verdict::Conflicting) => Image::of_pod(pod, facts),
@@ -140,11 +142,11 @@ fn images<'s>(subject: &'s Object<'s>, verdict: Verdict, facts: &Facts) -> Vec<O
     }
 }
 
-/// What a finding does to this object where `validation` is Deny.
+/// What a finding does to this object if `validation` is Deny.
 ///
-/// A denial must reach a person: of an object that the controller of its owner made, only what cannot run anyway is
-/// refused; the rest was decided at that owner. Objects without a pod are not admitted by us at all, and a mirror pod
-/// runs whatever we say.
+/// A denial must reach a person. If the controller of the object's owner created it, only a finding that prevents it
+/// from running denies it; other findings were decided at the owner. Admission does not handle objects without a pod,
+/// and a mirror pod runs regardless of admission.
 fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Action {
     let action = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
     let action = if is_tolerated(finding, subject, policy) {
@@ -158,7 +160,7 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
     if subject.origin == Origin::Controller && !finding.class.cannot_run() {
         return action.min(Action::Audit);
     }
-    // kubectl writes such fields itself, and offers no way to leave them out; Windows ignores them.
+    // kubectl sets these fields and has no option to omit them; Windows ignores them.
     let is_ignored = matches!(finding.class, Class::Api | Class::Ignored);
     if is_ignored && subject.is_written_by_kubectl(&finding.path) {
         return action.min(Action::Warn);
@@ -166,8 +168,8 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
     action
 }
 
-/// Whether the policy's word for ignored fields counts for a finding: not where the API server refuses the field, where the
-/// author counts on something that the pod then does without, or where the policy has a word for the rule itself.
+/// Whether the policy's `ignoredFields` applies to a finding. It does not if the API server rejects the field, if the
+/// author depends on something that the pod then does not have, or if the policy sets an action for the rule itself.
 fn is_tolerated(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> bool {
     let says_windows = || subject.pod().and_then(|pod| pod.os_name()) == Some(Os::Windows.label());
     finding.is_ignored_field()
@@ -176,8 +178,8 @@ fn is_tolerated(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> boo
         && (finding.class == Class::Ignored || !says_windows())
 }
 
-/// Errors first, and of those the ones that make the rest pointless; then the pod before its containers, in their order;
-/// then by rule.
+/// Errors first, and among them those that make the rest irrelevant; then the pod before its containers, in their
+/// order; then by rule.
 fn order(finding: &Finding) -> impl Ord + use<> {
     let segments = finding.path.segments();
     let container = segments.windows(2).find_map(|pair| match pair {

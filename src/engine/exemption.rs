@@ -1,11 +1,11 @@
-//! Exemptions: lifting findings that the policy exempts. Who is exempt, and until when, was resolved before.
+//! Exemptions: removes the findings that the policy exempts. The caller has already resolved users and dates.
 
 use crate::model::path::Segment;
 use crate::model::pod::{ContainerList, PodSpec};
 use crate::model::policy::{Exemption, Policy};
 use crate::rules::Finding;
 
-/// Takes out the findings that an exemption lifts; returns what each lifted, by its note.
+/// Removes the exempt findings; returns them by the note of their exemption.
 pub fn lift(
     findings: &mut Vec<Finding>,
     pod: Option<&PodSpec<'_>>,
@@ -23,7 +23,7 @@ pub fn lift(
     lifted
 }
 
-/// Whether an exemption lifts a finding.
+/// Whether a finding is exempt.
 pub fn is_lifted(finding: &Finding, pod: Option<&PodSpec<'_>>, policy: &Policy) -> bool {
     let mut exemptions = policy.exemptions.iter();
     exemptions.any(|exemption| covers(exemption, finding, pod))
@@ -38,7 +38,7 @@ fn covers(exemption: &Exemption, finding: &Finding, pod: Option<&PodSpec<'_>>) -
     rule && (exemption.images.is_empty() || image())
 }
 
-/// The image of the container that a path leads into.
+/// The image of the container that contains a path.
 fn image_at<'p>(pod: &'p PodSpec<'_>, path: &[Segment]) -> Option<&'p str> {
     path.windows(2).find_map(|pair| match pair {
         [Segment::Field(field), Segment::Item(index, _)] => {
@@ -51,7 +51,7 @@ fn image_at<'p>(pod: &'p PodSpec<'_>, path: &[Segment]) -> Option<&'p str> {
     })
 }
 
-/// Whether a pattern, in which `*` stands for anything, matches the whole text. Linear in the text for each `*`.
+/// Whether a pattern, in which `*` matches anything, matches the whole text. Linear in the text for each `*`.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {

@@ -1,11 +1,11 @@
-//! Removal of ignored fields: takes out of a Windows pod the fields that Windows ignores and the API server would refuse, and nothing else.
+//! Removes from a Windows pod the fields that Windows ignores and the API server would reject, and nothing else.
 
 use super::pod_patch::PodPatch;
 use crate::model::edit::Edit;
 use crate::model::path::Path;
 use crate::rules::Finding;
 
-/// Plans the removal of every field that may be removed and that was found below one of these places.
+/// Plans the removal of every removable field that was found below this path.
 pub fn plan_removals(patch: &mut PodPatch<'_, '_>, findings: &[Finding], below: &Path) {
     for finding in findings {
         let is_meant = finding.is_removable() && finding.path.starts_with(below);

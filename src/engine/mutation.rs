@@ -1,4 +1,4 @@
-//! Mutation: the edits of placement and of the removal of ignored fields for one object, and the findings that they resolve.
+//! Mutation: the edits of placement and field removal for one object, and the findings that they resolve.
 
 use std::collections::HashSet;
 
@@ -14,23 +14,24 @@ use crate::model::policy::{IgnoredFields, LinuxPods, PlacementMode};
 use crate::model::workload::Kind;
 use crate::rules::{Cx, Finding, Resolver};
 
-/// What is changed in a pod so that it runs where it can run.
+/// The changes that let a pod run on a suitable node.
 #[derive(Default)]
 pub struct Mutation<'p> {
-    /// The edits that the policy has on, each with what made it.
+    /// The active edits, each with the part that made it.
     pub edits: Vec<(Edit, Resolver)>,
-    /// The edits that there would be if everything in dry run were on; empty where nothing is in dry run.
+    /// The edits that would be made if everything in dry run were active; empty if nothing is in dry run.
     pub would_edit: Vec<Edit>,
-    /// The fields that kept placement from setting `spec.os.name`.
+    /// The fields that prevented placement from setting `spec.os.name`.
     pub withheld: Vec<Path>,
-    /// The pod with the edits in it, where there are any.
+    /// The pod with the edits, if there are any.
     changed: Option<Template<'p>>,
 }
 
 impl<'p> Mutation<'p> {
-    /// Plans what the policy has on, and beside it what would be if everything in dry run were on too.
+    /// Plans the active edits, and the edits that would be made if everything in dry run were active too.
     ///
-    /// `findings` are those of the object as written; `is_complete` where no rule was off, and none was lifted or cut.
+    /// `findings` are those of the object as written. `is_complete` means that no rule was disabled, and no finding was
+    /// exempt or dropped.
     pub fn plan(as_written: &Cx<'p>, findings: &[Finding], is_complete: bool) -> Self {
         let Some(template) = as_written.template else {
             return Mutation::default();
@@ -65,13 +66,13 @@ impl<'p> Mutation<'p> {
         changes
     }
 
-    /// Runs the rules on the pod as it will be stored, and marks the findings that are gone there.
+    /// Runs the rules on the pod as it will be stored, and marks the findings that no longer appear.
     pub fn resolve(&self, as_written: &Cx<'_>, findings: &mut [Finding]) {
-        /// Few are compared one by one; of many, comparing each with each would take long.
+        /// Up to this many findings are compared pairwise; more would take too long.
         const FEW: usize = 16;
         let Some(changed) = &self.changed else { return };
         let as_stored = as_written.with_template(changed);
-        // An edit mends; it never makes a rule speak that was silent. Only those that spoke are asked again.
+        // An edit resolves findings and never causes one, so only the rules with findings run again.
         let (mut after, mut asked) = (Vec::new(), Vec::new());
         for rule in findings.iter().map(|finding| finding.rule) {
             if !asked.contains(&rule) {
@@ -85,7 +86,7 @@ impl<'p> Mutation<'p> {
             HashSet::new()
         };
         let is_still_there = |finding: &Finding| {
-            // It represents findings that were not kept, and the changed pod may still have others of them.
+            // It represents findings that were not kept, and the changed pod may still have some of them.
             if !finding.beyond.is_empty() {
                 return after.iter().any(|other| other.rule == finding.rule);
             }
@@ -106,13 +107,13 @@ impl<'p> Mutation<'p> {
         }
     }
 
-    /// The ignored fields that are removed.
+    /// The ignored fields that the edits remove because Windows ignores them.
     pub fn removed(&self) -> impl Iterator<Item = &Path> {
         let by_removal = self.edits.iter().filter(|(_, by)| *by == Resolver::Removal);
         by_removal.map(|(edit, _)| edit.path())
     }
 
-    /// What of it admission does or tells: nothing for an object that admission does not edit.
+    /// The part that admission applies or reports: nothing for an object that admission does not edit.
     pub fn of_admission(self, subject: &Object<'_>) -> Self {
         if subject.editable == Editable::Nothing {
             return Mutation::default();
@@ -121,7 +122,7 @@ impl<'p> Mutation<'p> {
     }
 }
 
-/// What drafts are made from.
+/// The input for drafts.
 struct MutationBuilder<'p, 'f> {
     template: &'p Template<'p>,
     findings: &'f [Finding],
@@ -129,7 +130,8 @@ struct MutationBuilder<'p, 'f> {
 }
 
 impl<'p> MutationBuilder<'p, '_> {
-    /// The pod with placement and removal, as far as they are on; and the fields that kept `spec.os.name` from being set.
+    /// The pod with the active parts of placement and field removal; and the fields that prevented placement from
+    /// setting `spec.os.name`.
     fn patch(&self, placement: bool, removal: bool) -> (PodPatch<'p, 'p>, Vec<Path>) {
         let Cx {
             subject,
@@ -150,13 +152,14 @@ impl<'p> MutationBuilder<'p, '_> {
                     (patch, withheld) = self.whole(placement, false, &[]);
                 }
             }
-            // Its controller reads placement in the template itself, and nothing else of it: its pods lose ignored fields.
+            // The DaemonSet controller reads placement from the template, so only fields are removed from its pods.
             Verdict::Windows
                 if subject.kind == Kind::DaemonSet && removal && self.removes_ignored_fields() =>
             {
                 field_removal::plan_removals(&mut patch, self.findings, &spec);
             }
-            // kubectl's own debug profiles add what the API server then refuses: always mended while placement is on.
+            // kubectl's own debug profiles add what the API server then rejects: always removed while placement is
+            // active.
             Verdict::Windows if subject.editable == Editable::EphemeralContainers && placement => {
                 field_removal::plan_removals(&mut patch, self.findings, &spec.field("ephemeralContainers"));
             }
@@ -170,7 +173,7 @@ impl<'p> MutationBuilder<'p, '_> {
         (patch, withheld)
     }
 
-    /// The whole pod with placement and removal, and without these fields.
+    /// The whole pod with placement and field removal, and without these fields.
     fn whole(&self, placement: bool, removal: bool, added: &[Path]) -> (PodPatch<'p, 'p>, Vec<Path>) {
         let spec = self.placement.as_written.subject.spec_path();
         let mut patch = PodPatch::new(self.template, spec.clone());
@@ -188,15 +191,15 @@ impl<'p> MutationBuilder<'p, '_> {
         (patch, withheld)
     }
 
-    /// Whether OpenShift has written its defaults into the pod. It asks for them again when all webhooks are done, of a pod
-    /// that does not say Windows: what is taken out of such a pod would be a refusal.
+    /// Whether OpenShift has written its defaults into the pod. After all webhooks OpenShift checks for them again in a
+    /// pod that does not say Windows, and would reject the pod if they were removed.
     fn is_constrained(&self) -> bool {
         let is_pod = self.placement.as_written.subject.kind == Kind::Pod;
         is_pod && self.template.meta.annotations.get(SCC_ANNOTATION).is_some()
     }
 
-    /// Whether removal from the pod, or from the pods of a template, mends what is found: not where the API server refuses the
-    /// template itself for it, before there is a pod.
+    /// Whether field removal in the pod, or in the pods of a template, resolves findings. Not if the API server rejects
+    /// the template itself for the field, before there is a pod.
     fn removes_ignored_fields(&self) -> bool {
         let subject = self.placement.as_written.subject;
         let template = self.template;
@@ -204,8 +207,8 @@ impl<'p> MutationBuilder<'p, '_> {
             && (subject.kind == Kind::Pod || template.spec.os_name() != Some(Os::Windows.label()))
     }
 
-    /// Whether everything in the pod may change. Workload templates are drafted too, to see what admission of their pods
-    /// will resolve; a DaemonSet's is not: its controller reads the template itself.
+    /// Whether everything in the pod may change. Workload templates are drafted too, to see what admission of their
+    /// pods will resolve. A DaemonSet's template is not: its controller uses the template as written.
     fn is_drafted_whole(&self) -> bool {
         let subject = self.placement.as_written.subject;
         let is_placed = || self.template.spec.is_bound() || subject.is_mirror;

@@ -1,4 +1,4 @@
-//! The labels by which a namespace changes what a policy does to it, and those that look like it and do nothing.
+//! The labels with which a namespace changes the effect of a policy, and similar labels that have no effect.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use crate::model::policy::{Mode, Policy};
 
 /// The label that changes the mode of the policy in a namespace.
 pub const MODE_LABEL: &str = "transom.dev/mode";
-/// The label that takes a namespace out.
+/// The label that excludes a namespace.
 pub const IGNORE_LABEL: &str = "transom.dev/ignore";
 
-/// What every label of ours begins with.
+/// The prefix of every Transom label.
 const PREFIX: &str = "transom.dev/";
 
 /// What namespace labels may change of a policy.
@@ -27,12 +27,12 @@ pub enum NamespaceOverrides {
     Any,
 }
 
-/// Whether a label takes the namespace out; the API server's selectors ask the same.
+/// Whether a label excludes the namespace; the API server's selectors check the same.
 pub fn is_out(labels: &BTreeMap<String, String>) -> bool {
     labels.get(IGNORE_LABEL).is_some_and(|value| value == "true")
 }
 
-/// Lets the label change the mode of the policy, as far as the policy allows it. What the policy says itself stays.
+/// Lets the label change the mode of the policy, as far as the policy allows it. Settings of the policy itself stay.
 pub fn apply(policy: &mut Cow<'_, Policy>, labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) {
     let mode = labels.get(MODE_LABEL).and_then(|value| mode(value));
     let changes = |mode: &Mode| *mode != policy.mode && allows(overrides, *mode, policy.mode);
@@ -45,7 +45,7 @@ fn mode(value: &str) -> Option<Mode> {
     Mode::ALL.into_iter().find(|mode| mode.as_str() == value)
 }
 
-/// Whether a label may change what the policy says; it may always say the same.
+/// Whether a label may change the policy's mode; the same mode is always allowed.
 fn allows(overrides: NamespaceOverrides, label: Mode, policy: Mode) -> bool {
     label == policy
         || match overrides {
@@ -55,36 +55,36 @@ fn allows(overrides: NamespaceOverrides, label: Mode, policy: Mode) -> bool {
         }
 }
 
-/// The policy that counts in a namespace.
+/// The effective policy of a namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct EffectivePolicy<'p> {
     /// What it does.
     pub policy: &'p Policy,
-    /// What labels may change of it.
+    /// What labels may change in it.
     pub overrides: NamespaceOverrides,
     /// Whether it is the built-in one, because no stored policy selects the namespace.
     pub is_built_in: bool,
 }
 
-/// A label of a namespace that does nothing.
+/// A label of a namespace that has no effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IgnoredLabel {
     /// Its key.
     pub key: String,
     /// Its value.
     pub value: String,
-    /// Whether Transom knows no such label; else it is the value.
+    /// Whether the key is unknown; otherwise the value is the problem.
     pub is_unknown: bool,
-    /// Why it does nothing.
+    /// Why it has no effect.
     pub why: String,
-    /// The label that may have been meant, with its value.
+    /// The label that was probably meant, with its value.
     pub meant: Option<(&'static str, &'static str)>,
-    /// What else would let it count.
+    /// What else would make it effective.
     pub or_else: Option<String>,
 }
 
-/// The labels that were written for Transom and do nothing in a namespace with this policy. A namespace that is out is
-/// out, whatever else it carries.
+/// The Transom labels that have no effect in a namespace with this policy. An excluded namespace stays excluded
+/// regardless of its other labels.
 pub fn ignored(labels: &BTreeMap<String, String>, in_force: &EffectivePolicy<'_>) -> Vec<IgnoredLabel> {
     if is_out(labels) {
         return Vec::new();
@@ -110,7 +110,7 @@ fn why_ignored(
             Some(_) => not_allowed(in_force),
             None => no_such_value(MODE_LABEL, value, &Mode::ALL.map(Mode::as_str)),
         },
-        // It says that the namespace is not out, and that is so.
+        // The label says that the namespace is not excluded, which is correct.
         IGNORE_LABEL if value == "false" => return None,
         IGNORE_LABEL => not_true(IGNORE_LABEL, value),
         _ => {
@@ -128,27 +128,28 @@ fn why_ignored(
     })
 }
 
-/// Why, what may have been meant, and what else would let it count.
+/// Why it has no effect, what was probably meant, and what else would make it effective.
 type IgnoredReason = (String, Option<(&'static str, &'static str)>, Option<String>);
 
 fn not_allowed(in_force: &EffectivePolicy<'_>) -> IgnoredReason {
     let name = &in_force.policy.name;
     let what = match in_force.overrides {
-        NamespaceOverrides::None => "allows no label to change it (namespaceOverrides: None)",
+        NamespaceOverrides::None => "does not allow labels to change it (namespaceOverrides: None)",
         _ => "allows labels only to make it stricter (namespaceOverrides: Stricter)",
     };
     if in_force.is_built_in {
         let why = format!("no WindowsPodPolicy selects the namespace, and the built-in one {what}");
-        let or_else = "write a WindowsPodPolicy that selects it and says namespaceOverrides: Any, to let the label count";
+        let or_else = "create a WindowsPodPolicy that selects it and sets namespaceOverrides: Any, to make the label effective";
         return (why, None, Some(or_else.to_owned()));
     }
     let why = format!("WindowsPodPolicy {name} {what}");
-    let or_else = format!("set namespaceOverrides: Any in WindowsPodPolicy {name}, to let the label count");
+    let or_else =
+        format!("set namespaceOverrides: Any in WindowsPodPolicy {name}, to make the label effective");
     (why, None, Some(or_else))
 }
 
 fn no_such_value(key: &'static str, value: &str, known: &[&'static str]) -> IgnoredReason {
-    let why = format!("there is no such value; there are {}", known.join(", "));
+    let why = format!("the value is unknown; use {}", known.join(", "));
     (why, nearest(value, known).map(|value| (key, value)), None)
 }
 
@@ -156,13 +157,13 @@ fn not_true(key: &'static str, value: &str) -> IgnoredReason {
     let says_yes = ["true", "yes", "on", "1"]
         .iter()
         .any(|yes| value.eq_ignore_ascii_case(yes));
-    let why = "only the value true takes a namespace out".to_owned();
+    let why = "only the value true excludes a namespace".to_owned();
     (why, says_yes.then_some((key, "true")), None)
 }
 
 fn no_such_label(key: &str, value: &str, labels: &BTreeMap<String, String>) -> IgnoredReason {
     let known = [MODE_LABEL, IGNORE_LABEL];
-    let why = format!("Transom knows no such label; there are {}", known.join(", "));
+    let why = format!("Transom does not know this label; use {}", known.join(", "));
     let meant = nearest(key, &known).filter(|label| !labels.contains_key(*label));
     let meant = meant.and_then(|label| {
         let values: &[&'static str] = match label {
@@ -174,7 +175,7 @@ fn no_such_label(key: &str, value: &str, labels: &BTreeMap<String, String>) -> I
     (why, meant, None)
 }
 
-/// The name that may have been meant: the same in another case, or with a slip or two.
+/// The name that was probably meant: the same in another case, or with one or two typing errors.
 fn nearest(written: &str, known: &[&'static str]) -> Option<&'static str> {
     let local = |text: &str| text.trim_start_matches(PREFIX).to_ascii_lowercase();
     let written = local(written);
@@ -195,7 +196,7 @@ mod tests {
             .collect()
     }
 
-    /// What does nothing beside a policy that warns.
+    /// The labels that have no effect with a policy that warns.
     fn beside_warn(labels: &BTreeMap<String, String>, overrides: NamespaceOverrides) -> Vec<IgnoredLabel> {
         let policy = Policy {
             name: "base".into(),
@@ -236,7 +237,7 @@ mod tests {
             (Any, &[("transom.dev/mode", "Audit")]),
             (None, &[("transom.dev/mode", "Warn"), ("team", "deny")]),
             (Stricter, &[("transom.dev/ignore", "false")]),
-            // It is out, as its label says.
+            // It is excluded, as its label says.
             (
                 Stricter,
                 &[("transom.dev/ignore", "true"), ("transom.dev/mode", "off")],
@@ -254,16 +255,16 @@ mod tests {
             (
                 MODE_LABEL,
                 "enforce",
-                "no such value",
+                "the value is unknown",
                 Some((MODE_LABEL, "Enforce")),
             ),
             (
                 MODE_LABEL,
                 "Enfroce",
-                "no such value",
+                "the value is unknown",
                 Some((MODE_LABEL, "Enforce")),
             ),
-            (MODE_LABEL, "Strict", "there are Audit, Warn, Enforce", None),
+            (MODE_LABEL, "Strict", "use Audit, Warn, Enforce", None),
             (
                 IGNORE_LABEL,
                 "yes",
@@ -280,23 +281,23 @@ mod tests {
             (
                 "transom.dev/mdoe",
                 "Audit",
-                "knows no such label",
+                "does not know this label",
                 Some((MODE_LABEL, "Audit")),
             ),
             (
                 "transom.dev/Mode",
                 "warn",
-                "knows no such label",
+                "does not know this label",
                 Some((MODE_LABEL, "Warn")),
             ),
-            ("transom.dev/mdoe", "Never", "knows no such label", None),
-            ("transom.dev/owner", "team-a", "knows no such label", None),
+            ("transom.dev/mdoe", "Never", "does not know this label", None),
+            ("transom.dev/owner", "team-a", "does not know this label", None),
         ] {
             let found = beside_warn(&labels(&[(key, value)]), NamespaceOverrides::Stricter);
             assert_eq!(found.len(), 1, "{key}={value}");
             assert!(found[0].why.contains(why) && found[0].meant == meant, "{found:?}");
         }
-        // What may have been meant is there already: no message asks to write it over.
+        // The label that was probably meant exists already: no message asks to overwrite it.
         let both = labels(&[("transom.dev/mdoe", "Warn"), (MODE_LABEL, "Warn")]);
         let found = beside_warn(&both, NamespaceOverrides::Stricter);
         assert_eq!((found.len(), found[0].meant), (1, None));
@@ -313,13 +314,13 @@ mod tests {
         );
         assert_eq!(
             found[0].or_else.as_deref(),
-            Some("set namespaceOverrides: Any in WindowsPodPolicy base, to let the label count")
+            Some("set namespaceOverrides: Any in WindowsPodPolicy base, to make the label effective")
         );
         let found = beside_warn(&labels(&[(MODE_LABEL, "Enforce")]), NamespaceOverrides::None);
         assert!(
             found[0]
                 .why
-                .ends_with("allows no label to change it (namespaceOverrides: None)")
+                .ends_with("does not allow labels to change it (namespaceOverrides: None)")
         );
         let stricter = ignored(
             &labels(&[(MODE_LABEL, "Enforce")]),

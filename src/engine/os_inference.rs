@@ -1,4 +1,4 @@
-//! Operating system inference: every sign of a subject, strongest first, and the verdict that they add up to.
+//! Operating system inference: the evidence of a subject, strongest first, and the resulting verdict.
 
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, os_hint};
@@ -13,10 +13,10 @@ use crate::model::text::cut;
 
 mod linux_signs;
 
-/// Collects the evidence about a subject's operating system and draws the verdict.
+/// Collects the evidence about a subject's operating system and determines the verdict.
 ///
-/// The first sign decides; if strong signs disagree, the verdict is Conflicting. Weak signs (images, the namespace's
-/// default) apply only if there is no strong one, and prove nothing if they disagree.
+/// The first evidence decides; if strong evidence disagrees, the verdict is Conflicting. Weak evidence (images, the
+/// namespace's default) applies only without strong evidence, and proves nothing if it disagrees.
 pub fn infer_os(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Inference {
     let Some(pod) = subject.pod() else {
         return Inference {
@@ -76,7 +76,7 @@ struct OsEvidence {
 
 impl OsEvidence {
     fn add(&mut self, kind: EvidenceKind, path: Path, value: impl Into<String>, os: Os) {
-        /// Longer than any legal label value; an image name may be longer, and then its beginning tells enough.
+        /// Longer than any valid label value. An image name may be longer; its beginning is sufficient.
         const LONGEST: usize = 259;
         let mut value = value.into();
         if value.len() > LONGEST {
@@ -160,14 +160,14 @@ impl OsEvidence {
                 .iter()
                 .find_map(|(key, value)| os_of_label(key, value, &facts.pool_labels))
         };
-        // Only Windows nodes have such a handler, whatever the class leaves unsaid.
+        // Only Windows nodes have such a handler, even if the class does not select them.
         let by_handler = || class.is_for_windows_by_handler(name).then_some(Os::Windows);
         let Some(os) = known.or_else(by_pool).or_else(by_handler) else {
             return;
         };
         let path = self.spec.clone().field("runtimeClassName");
         self.add(EvidenceKind::RuntimeClass, path.clone(), &**name, os);
-        // No node is for both: the pods of a class that contradicts itself would stay Pending.
+        // No node matches both: the pods of a contradictory class would stay Pending.
         let other = class.node_selector.iter().find_map(|(key, value)| {
             let other = os_of_label(key, value, &facts.pool_labels).filter(|other| *other != os)?;
             Some((format!("{name}: {key}={value}"), other))
@@ -199,11 +199,12 @@ impl OsEvidence {
         self.add(EvidenceKind::HostProcess, path, "true", Os::Windows);
     }
 
-    /// What the images say; false if they contradict each other or what made the pod, so that no weak sign applies.
+    /// Adds the evidence of the images. Returns false if they contradict each other or what created the pod; then no
+    /// weak evidence applies.
     ///
-    /// An image that exists for Windows only decides, whatever else the pod has: a rule reports the rest. The tag of any
-    /// other image counts if no image and no field of the pod is for Linux. Of Linux images only the registry's
-    /// answer makes a pod a Linux pod.
+    /// An image that exists for Windows only decides, regardless of the rest of the pod: a rule reports the rest. The
+    /// tag of any other image applies only if no image and no field of the pod is for Linux. Of Linux images, only the
+    /// registry's answer makes a pod a Linux pod.
     fn of_images(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts) -> bool {
         let (mut certain, mut by_tag, mut linux) = (None, None, None);
         let mut has_linux_image = false;
@@ -253,7 +254,7 @@ mod tests {
     use crate::model::object::ReviewStage;
     use crate::model::workload::Kind;
 
-    /// The verdict on a pod with these images, the first one that of an init container if there are several.
+    /// The verdict on a pod with these images; if there are several, the first is that of an init container.
     fn verdict_of(images: &[&str], over: &serde_json::Value, facts: &Facts, policy: &Policy) -> Verdict {
         let container = |(n, image): (usize, &&str)| json!({"name": format!("c{n}"), "image": image});
         let mut containers: Vec<_> = images.iter().enumerate().map(container).collect();
@@ -292,7 +293,7 @@ mod tests {
             (&[tagged], Windows),
             (&["registry.corp/app:1.0", tagged], Windows),
             (&[tagged, "registry.corp/app:1.0"], Windows),
-            // Signs of both systems, in one name or between containers.
+            // Evidence of both systems, in one name or between containers.
             (&["corp.example/x:1.0-alpine-ltsc2022"], Unknown),
             (&["corp.example/x:1.0-alpine-ltsc2022", tagged], Windows),
             (&["busybox:1.36", tagged], Unknown),
@@ -302,7 +303,7 @@ mod tests {
             (&["asked/linux:1", tagged], Unknown),
             (&["nginx:1.29-alpine"], Unknown),
             (&["asked/linux:1"], Linux),
-            // What exists for Windows only decides; a rule reports the other image.
+            // An image that exists for Windows only decides; a rule reports the other image.
             (&[core, "nginx:1.29-alpine"], Windows),
             (
                 &["busybox:1.36", "mcr.microsoft.com/dotnet/framework/aspnet:4.8"],
@@ -315,7 +316,7 @@ mod tests {
         ] {
             let got = verdict_of(images, &json!({}), &facts, &Policy::standalone());
             assert_eq!(got, expected, "{images:?}");
-            // A default applies where images say nothing, and not where they disagree.
+            // A default applies if images give no evidence, but not if they disagree.
             let policy = Policy {
                 namespace_default_os: Some(Os::Windows),
                 ..Policy::standalone()
@@ -352,14 +353,14 @@ mod tests {
                 "{over}"
             );
         }
-        // A Windows image with Linux fields and no selector is what Transom is for.
+        // A Windows image with Linux fields and no selector is a main use case of Transom.
         let core = "mcr.microsoft.com/windows/servercore:ltsc2022";
         let fields = json!({"spec": {"hostPID": true, "securityContext": {"runAsUser": 1000}}});
         assert_eq!(verdict_of(&[core], &fields, &facts, &policy), Verdict::Windows);
         let user = json!({"spec": {"securityContext": {"runAsUser": 1000, "fsGroup": 1}}});
         assert_eq!(verdict_of(&[disk], &user, &facts, &policy), Verdict::Windows);
         assert_eq!(verdict_of(&[disk], &fields, &facts, &policy), Verdict::Unknown);
-        // A default of the namespace counts where fields silence a tag; KubeVirt's pods are Linux pods anyway.
+        // A default of the namespace applies if fields silence a tag; KubeVirt's pods are Linux pods regardless.
         let policy = Policy {
             namespace_default_os: Some(Os::Windows),
             ..Policy::standalone()
@@ -401,7 +402,7 @@ mod tests {
         );
         assert_eq!(handled("runhcs-lcow", &[]), Verdict::Unknown);
         assert_eq!(handled("runsc", &[]), Verdict::Unknown);
-        // What the class selects is said more clearly than what it runs.
+        // The selector of the class is stronger evidence than its handler.
         assert_eq!(
             handled("runhcs-wcow-process", &[(OS_LABEL, "linux")]),
             Verdict::Linux

@@ -1,4 +1,4 @@
-//! Placement: the edits that make a Windows pod land on a node that can run it, and the node selector of Linux pods.
+//! Placement: the edits that make a Windows pod land on a node that can run it, and the node selector for Linux pods.
 
 use std::collections::BTreeMap;
 
@@ -20,30 +20,31 @@ use crate::rules::placement::{may_be_held_to_linux, stray_target};
 use crate::rules::scheduling::Givable;
 use crate::rules::{self, Cx, OsSelection, PodCx};
 
-/// Placement of one pod: what it reads of the pod and the cluster.
+/// Placement of one pod: its input from the pod and the cluster.
 pub struct Placement<'p, 'f> {
-    /// The pod as it was written, with its evidence, the facts and the policy. No edit changes its images.
+    /// The pod as written, with its evidence, the facts and the policy. No edit changes its images.
     pub as_written: Cx<'p>,
-    /// Every field that the API server would refuse with `spec.os.name: windows`, as written, whatever the policy says
-    /// of its rule.
+    /// Every field that the API server would reject with `spec.os.name: windows`, as written, even if the policy
+    /// disables the rule.
     pub forbidden: ForbiddenFields<'f>,
 }
 
 /// The fields that the API server forbids on Windows pods.
 #[derive(Clone, Copy)]
 pub enum ForbiddenFields<'p> {
-    /// Among these findings are all of them: no rule was off, and nothing was lifted.
+    /// These findings include all of them: no rule was disabled, and no finding was exempt.
     Among(&'p [Finding]),
-    /// They have to be looked for.
+    /// They are not known yet: run the rules.
     Unknown,
 }
 
 impl<'p> Placement<'p, '_> {
-    /// Plans every part that the policy has on; returns the fields that kept `spec.os.name` from being set.
+    /// Plans every active part; returns the fields that prevent setting `spec.os.name`.
     pub fn windows(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
         let parts = self.as_written.policy.parts;
         if self.as_written.subject.is_daemonset_pod() {
-            // Its controller compares where the pod may run with the template: a selector could make it start over.
+            // The controller compares the pod's constraints with the template: a selector could make it replace the
+            // pod.
             if parts.tolerations {
                 self.tolerations(patch);
             }
@@ -59,7 +60,7 @@ impl<'p> Placement<'p, '_> {
         if parts.build {
             self.build(patch);
             if parts.runtime_class {
-                // A class that would have opened wrong nodes may fit now that the build keeps them off.
+                // A class that would have opened wrong nodes may be safe now that the build excludes them.
                 self.runtime_class(patch);
             }
         }
@@ -74,14 +75,14 @@ impl<'p> Placement<'p, '_> {
         }
     }
 
-    /// Holds a Linux or Unknown pod to Linux nodes, where it could land on a Windows node.
+    /// Restricts a Linux or Unknown pod to Linux nodes if it could land on a Windows node.
     pub fn linux_pod(&self, patch: &mut PodPatch<'_, 'p>) {
         if self.with(patch, |cx| stray_target(cx).is_some() && may_be_held_to_linux(cx)) {
             patch.select(OS_LABEL, Os::Linux.label());
         }
     }
 
-    /// Looks at the pod as the draft has it now.
+    /// Evaluates the pod in the current state of the draft.
     fn with<T>(&self, patch: &PodPatch<'_, 'p>, visit: impl FnOnce(&PodCx<'_>) -> T) -> T {
         let cx = self.as_written.with_draft(patch.template());
         visit(&PodCx {
@@ -104,7 +105,7 @@ impl<'p> Placement<'p, '_> {
             .node_selector
             .get(OS_LABEL)
             .is_some_and(|os| **os == *"windows");
-        // What a RuntimeClass selects would be merged in again after us.
+        // The API server would merge the RuntimeClass's selector again after admission.
         if has_beta && has_stable && !of_class {
             patch.unselect(BETA_OS_LABEL);
         }
@@ -120,7 +121,8 @@ impl<'p> Placement<'p, '_> {
         class.node_selector.get(label).map(String::as_str)
     }
 
-    /// Adds to the nodeSelector, unless the RuntimeClass selects something else: the API server answers that with a 403.
+    /// Adds to the nodeSelector, unless the RuntimeClass selects another value: the API server rejects such a pod with
+    /// a 403.
     fn select(&self, patch: &mut PodPatch<'_, 'p>, label: &str, value: &str) {
         if self
             .class_selects(patch, label)
@@ -135,7 +137,7 @@ impl<'p> Placement<'p, '_> {
         match self.with(patch, build_need) {
             BuildNeed::OneOf { allowed, wrong } => {
                 let mut templates = self.templates(label, &allowed);
-                // A term for nodes that have no label yet must not let in a wrong node that has none either.
+                // A term for nodes without the label must not let in a wrong node without it.
                 templates.retain(|template| !self.with(patch, |cx| lets_in_wrong(cx, label, template)));
                 match allowed.as_slice() {
                     [only] if templates.is_empty() => self.select(patch, label, &only.to_string()),
@@ -147,10 +149,10 @@ impl<'p> Placement<'p, '_> {
         }
     }
 
-    /// The templates of pools of these builds that an autoscaler knows without the label: it takes a node for the pod
-    /// to fit only where the pod may also go by what the template does say.
+    /// The templates of pools of these builds that an autoscaler knows without the label. The autoscaler considers such
+    /// a node suitable only if a term of the pod matches the labels of the template.
     fn templates(&self, label: &str, builds: &[Build]) -> Vec<&'p BTreeMap<String, String>> {
-        /// Each is one more term for every term that there is.
+        /// Each template adds a term for every existing term.
         const MOST: usize = 8;
         let mut templates = Vec::new();
         for pool in self
@@ -183,8 +185,8 @@ impl<'p> Placement<'p, '_> {
         }
     }
 
-    /// Asks for an address of the VPC, as EKS' own webhook does for the pods whose nodeSelector says Windows when it is
-    /// called: before us, so that it leaves out the pods that we place.
+    /// Requests an address of the VPC. EKS' own webhook does that for pods whose nodeSelector says Windows. It runs
+    /// before Transom, so it misses the pods that Transom places.
     fn private_ipv4(&self, patch: &mut PodPatch<'_, 'p>) {
         let asks = |pod: &PodSpec<'_>| {
             let mut resources = pod
@@ -247,10 +249,10 @@ impl<'p> Placement<'p, '_> {
         }
     }
 
-    /// Sets `spec.os.name`, unless the API server would then refuse the pod; returns what is in the way.
+    /// Sets `spec.os.name`, unless the API server would then reject the pod; returns the fields that prevent it.
     ///
-    /// A webhook after us may put in what is in the way, a sidecar with a user id for one. We are called again then, and
-    /// take back what no author wrote: without it the pod is accepted, as it would have been without us.
+    /// A later webhook may add such a field, for example a sidecar with a user ID. Transom is called again then and
+    /// removes an os name that no author wrote: without it the API server accepts the pod, as it would without Transom.
     fn os_name(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
         let is_set = patch.pod().os.is_some();
         let may_take_back = self.as_written.subject.os_is_added
@@ -268,7 +270,7 @@ impl<'p> Placement<'p, '_> {
         in_the_way
     }
 
-    /// The fields that the API server would refuse in the draft.
+    /// The fields that the API server would reject in the draft.
     fn forbidden_in(&self, patch: &PodPatch<'_, 'p>) -> Vec<Path> {
         let removed = |path: &Path| {
             patch

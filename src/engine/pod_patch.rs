@@ -1,4 +1,4 @@
-//! The draft: a pod as it will be, together with the edits that make it so. Every method changes both at once.
+//! The draft: a pod as it will be, together with the edits for it. Every method changes both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use crate::model::pod::{
 };
 use crate::rules::Resolver;
 
-/// A pod as it will be, and the edits that make it so.
+/// A pod as it will be, and the edits for it.
 ///
 /// The pod is copied at the first edit only.
 #[derive(Clone, Debug)]
@@ -49,12 +49,12 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         &self.template.spec
     }
 
-    /// The edits so far, each with what made it.
+    /// The edits so far, each with the part that made it.
     pub fn edits(&self) -> &[(Edit, Resolver)] {
         &self.edits
     }
 
-    /// At the end, the edits, and the pod as it will be where there are any.
+    /// The final edits, and the pod as it will be if there are any.
     pub fn into_parts(self) -> (Vec<(Edit, Resolver)>, Option<Template<'a>>) {
         let template = match self.template {
             Cow::Owned(template) if !self.edits.is_empty() => Some(template),
@@ -80,7 +80,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         });
     }
 
-    /// Takes `spec.os` back.
+    /// Removes `spec.os`.
     pub fn unset_os_name(&mut self) {
         let edit = Edit::Remove(self.at(&["os"]));
         self.place(edit).os = None;
@@ -99,13 +99,13 @@ impl<'t, 'a> PodPatch<'t, 'a> {
             .set(key.to_owned().into(), value.to_owned().into());
     }
 
-    /// Takes an entry out of the nodeSelector.
+    /// Removes an entry from the nodeSelector.
     pub fn unselect(&mut self, key: &str) {
         let edit = Edit::Remove(self.at(&["nodeSelector"]).key(key));
         self.place(edit).node_selector.remove(key);
     }
 
-    /// Adds a toleration of exactly this taint at the end.
+    /// Appends a toleration of exactly this taint.
     pub fn tolerate(&mut self, taint: &Taint) {
         let path = self.at(&["tolerations"]);
         let value =
@@ -130,7 +130,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         self.place(edit).runtime_class_name = Some(name.to_owned().into());
     }
 
-    /// Asks for one of a resource in the first container, as a limit and as a request.
+    /// Requests one unit of a resource in the first container, as limit and as request.
     pub fn ask_for_one(&mut self, resource: &'static str) {
         let Some(first) = self.pod().containers.first() else {
             return;
@@ -163,8 +163,9 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         }
     }
 
-    /// Requires one of these builds by node affinity, inside every term that does not exclude the wrong ones yet; next to
-    /// each of them a term for every template, whose nodes have other labels but not this one before they exist.
+    /// Requires one of these builds with node affinity, inside every term that does not exclude the wrong ones yet.
+    /// Next to each of them it adds a term for every template whose nodes have other labels but not this one before
+    /// they exist.
     pub fn require_builds(
         &mut self,
         label: &'static str,
@@ -200,7 +201,8 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         }
     }
 
-    /// Excludes these builds by node affinity, inside every term that does not exclude them yet. Nodes without the label stay.
+    /// Excludes these builds with node affinity, inside every term that does not exclude them yet. Nodes without the
+    /// label stay allowed.
     pub fn exclude_builds(&mut self, label: &'static str, wrong: &[Build]) {
         let not_of = expression(label, "NotIn", wrong.iter().map(ToString::to_string));
         if self.pod().required_terms().is_empty() {
@@ -213,7 +215,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         self.append_to_terms(&open, &not_of);
     }
 
-    /// The terms of the required node affinity that some node of these builds, labelled so, could match.
+    /// The terms of the required node affinity that a node with a label of these builds could match.
     fn terms_open_to(&self, wrong: &[Build]) -> Vec<(usize, NodeSelectorTerm<'a>)> {
         let wrong: Vec<String> = wrong.iter().map(ToString::to_string).collect();
         let excludes = |term: &NodeSelectorTerm<'_>, build: &str| {
@@ -221,7 +223,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
             of_builds.any(|requirement| !holds(requirement, Some(build)))
         };
         (self.pod().required_terms().iter().enumerate())
-            // An empty term matches no node at all; with an expression in it, it would.
+            // An empty term matches no node; with an expression it would.
             .filter(|(_, term)| !term.is_empty() && !wrong.iter().all(|build| excludes(term, build)))
             .map(|(index, term)| (index, term.clone()))
             .collect()
@@ -242,7 +244,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         }
     }
 
-    /// The required node affinity, where there is none, with whatever of its parents is missing.
+    /// Adds the required node affinity if there is none, with any missing parents.
     fn require(&mut self, terms: Vec<NodeSelectorTerm<'a>>) {
         let required = json!({"nodeSelectorTerms": terms.iter().map(json_of_term).collect::<Vec<_>>()});
         let affinity = self.pod().affinity.as_ref();
@@ -272,7 +274,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         });
     }
 
-    /// Removes an ignored field. Says whether the draft knows the field; if not, nothing changes.
+    /// Removes an ignored field. Returns whether the draft knows the field; if not, nothing changes.
     pub fn remove(&mut self, path: &Path) -> bool {
         let is_gone = |(edit, _): &(Edit, Resolver)| matches!(edit, Edit::Remove(gone) if gone == path);
         if self.edits.iter().any(is_gone) {
@@ -289,7 +291,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
     }
 }
 
-/// More terms than this for pools that are not there yet help no pod, and every scheduler would have to read them.
+/// More terms for pools that do not exist yet do not help a pod, and every scheduler would have to evaluate them.
 const MOST_TERMS: usize = 32;
 
 /// An expression of node affinity.
@@ -301,7 +303,7 @@ fn expression<'a>(key: &str, operator: &'static str, values: impl Iterator<Item 
     }
 }
 
-/// What a node is known by that will have the label, but does not have it in its pool's template.
+/// The labels of a node that will have the label, but does not have it in its pool's template.
 fn not_yet<'a>(label: &str, template: &BTreeMap<String, String>) -> Vec<Expression<'a>> {
     let of_template = template
         .iter()
@@ -311,8 +313,7 @@ fn not_yet<'a>(label: &str, template: &BTreeMap<String, String>) -> Vec<Expressi
         .collect()
 }
 
-/// Whether a term may be said again for other nodes: not where a rule finds fault with what it says, which would then
-/// stand there twice.
+/// Whether a term may be copied for other nodes: not if a rule reports a problem in it, which would then appear twice.
 fn is_sound(term: &NodeSelectorTerm<'_>) -> bool {
     term.match_expressions.iter().all(|expression| {
         let says =
@@ -360,7 +361,7 @@ fn required_terms_mut<'p, 'a>(pod: &'p mut PodSpec<'a>) -> Option<&'p mut Vec<No
     )
 }
 
-/// Clears the field at a path below the pod spec; false where it is none of the fields that can be removed.
+/// Clears the field at a path below the pod spec; false if the field is not one of the removable fields.
 fn clear(pod: &mut PodSpec<'_>, path: &[Segment]) -> bool {
     match path {
         [Segment::Field("hostPID")] => pod.host_pid = Flag(false),

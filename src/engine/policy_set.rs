@@ -1,4 +1,5 @@
-//! The effective policy: which stored policy counts for a namespace, what its labels may change, which exemptions are in force.
+//! The effective policy: which stored policy applies to a namespace, what its labels may change, and which exemptions
+//! are active.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,39 +15,39 @@ use crate::model::label_selector::LabelSelector;
 use crate::model::policy::{Exemption, Policy};
 use crate::model::string_enum::string_enum;
 
-/// An exemption as it is written down.
+/// An exemption as written in a policy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DatedExemption {
-    /// What it lifts.
+    /// What it exempts.
     pub exemption: Exemption,
-    /// Users that it is for; empty: every user.
+    /// Users that it applies to; empty: every user.
     pub usernames: Vec<String>,
-    /// Groups that it is for; empty: every group.
+    /// Groups that it applies to; empty: every group.
     pub groups: Vec<String>,
-    /// Namespaces that it is for (`*` stands for anything); empty: every namespace.
+    /// Namespaces that it applies to (`*` matches anything); empty: every namespace.
     pub namespaces: Vec<String>,
-    /// The last day on which it counts, in UTC.
+    /// The last day on which it applies, in UTC.
     pub expires: Date,
 }
 
 string_enum! {
-    /// How an exemption stands on a day.
+    /// The state of an exemption on a day.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum ExemptionState {
-        /// It counts, and its last day is far.
+        /// It applies, and its last day is far away.
         InForce = "in_force",
-        /// It counts, and its last day comes within [`SOON`].
+        /// It applies, and its last day is within [`SOON`].
         Expiring = "expiring",
-        /// It no longer counts.
+        /// It has expired.
         Expired = "expired",
     }
 }
 
-/// How many days before its last one an exemption is told of: time enough to renew it, or to mend what it lifts.
+/// How many days before its last day an exemption is reported: enough time to renew it, or to fix what it exempts.
 pub const SOON: i32 = 14;
 
 impl DatedExemption {
-    /// How it stands on a day.
+    /// Its state on a day.
     pub fn state(&self, today: Date) -> ExemptionState {
         let soon = today.saturating_add(Span::new().days(SOON));
         match self.expires {
@@ -57,18 +58,18 @@ impl DatedExemption {
     }
 }
 
-/// A policy as it is stored: what it does, for which namespaces, and who is exempt until when.
+/// A stored policy: what it does, for which namespaces, and who is exempt until when.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StoredPolicy {
     /// What it does.
     pub policy: Policy,
-    /// The higher one counts; ties go to the name that sorts first.
+    /// The highest applies; for equal priorities, the name that sorts first.
     pub priority: i32,
-    /// The namespaces that it is for.
+    /// The namespaces that it applies to.
     pub namespace_selector: LabelSelector,
     /// What namespace labels may change.
     pub overrides: NamespaceOverrides,
-    /// Exemptions, in force or not.
+    /// Exemptions, active or not.
     pub exemptions: Vec<DatedExemption>,
 }
 
@@ -85,14 +86,14 @@ impl StoredPolicy {
     }
 }
 
-/// Who asks, where and when.
+/// The user, the namespace and the date of a query.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyQuery<'q> {
     /// The namespace.
     pub namespace: &'q str,
-    /// The namespace's labels, where known.
+    /// The namespace's labels, if known.
     pub labels: Option<&'q BTreeMap<String, String>>,
-    /// The user's name; empty where no user is known.
+    /// The user's name; empty if no user is known.
     pub user: &'q str,
     /// The user's groups.
     pub groups: &'q [Str<'q>],
@@ -100,7 +101,7 @@ pub struct PolicyQuery<'q> {
     pub today: Date,
 }
 
-/// Every stored policy, with what counts where none matches.
+/// Every stored policy, and the policy that applies if none matches.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicySet {
     stored: Vec<Arc<StoredPolicy>>,
@@ -108,12 +109,12 @@ pub struct PolicySet {
 }
 
 impl PolicySet {
-    /// The stored policies, and what counts in namespaces that none of them selects.
+    /// The stored policies, and the policy for namespaces that none of them selects.
     pub fn new(stored: Vec<StoredPolicy>, fallback: Policy) -> Self {
         Self::of_shared(stored.into_iter().map(Arc::new).collect(), fallback)
     }
 
-    /// The same of policies that their reader keeps too: a cluster can have a thousand, with a thousand exemptions each.
+    /// The same with shared policies: a cluster can have a thousand, with a thousand exemptions each.
     pub fn of_shared(mut stored: Vec<Arc<StoredPolicy>>, fallback: Policy) -> Self {
         stored.sort_by(|a, b| {
             b.priority
@@ -126,12 +127,12 @@ impl PolicySet {
         }
     }
 
-    /// The stored policies, the one that counts first at the front.
+    /// The stored policies, in order of precedence.
     pub fn stored(&self) -> &[Arc<StoredPolicy>] {
         &self.stored
     }
 
-    /// The same policies, each with this done to it: what would count if they said something else.
+    /// The same policies, each with this change: to evaluate hypothetical settings.
     #[must_use]
     pub fn with(&self, change: impl Fn(&mut Policy)) -> Self {
         let mut changed = self.clone();
@@ -142,14 +143,14 @@ impl PolicySet {
         changed
     }
 
-    /// The stored policy that counts in a namespace with these labels; `None` where the built-in one does.
+    /// The stored policy that applies to a namespace with these labels; `None` if the built-in one applies.
     pub fn selecting(&self, labels: &BTreeMap<String, String>) -> Option<&StoredPolicy> {
         let mut stored = self.stored.iter().map(Arc::as_ref);
         stored.find(|stored| stored.namespace_selector.selects(labels))
     }
 
-    /// The labels that were written for Transom and do nothing in a namespace that has these. A label that a
-    /// policy selects namespaces by does something.
+    /// The Transom labels that have no effect in a namespace with these labels. A label that a policy uses to select
+    /// namespaces has an effect.
     pub fn ignored_labels(&self, labels: &BTreeMap<String, String>) -> Vec<IgnoredLabel> {
         let selecting = self.selecting(labels);
         let counts = selecting.unwrap_or(&self.fallback);
@@ -164,7 +165,7 @@ impl PolicySet {
         ignored
     }
 
-    /// The effective policy for a user in a namespace. Copies nothing where no label and no exemption changes it.
+    /// The effective policy for a user in a namespace. Copies nothing if no label and no exemption changes it.
     pub fn effective(&self, query: &PolicyQuery<'_>) -> Cow<'_, Policy> {
         let none = BTreeMap::new();
         let labels = query.labels.unwrap_or(&none);

@@ -1,4 +1,4 @@
-//! The ratchet: an update is judged by what it makes worse, never by what was there before.
+//! The ratchet: an update is evaluated by what it makes worse, not by what existed before.
 
 use std::collections::HashMap;
 
@@ -7,15 +7,15 @@ use crate::model::policy::Action;
 use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 
-/// How bad a finding was, and what it did where `validation` is Deny.
+/// The severity of a finding, and its action if `validation` is Deny.
 type FindingWeight = (Severity, Action);
 
-/// Lowers what the old object had already: to a warning at most, or to nothing that the user sees where the object is a
-/// pod, which cannot be mended any more.
+/// Downgrades findings that the old object had already: to a warning at most, or to nothing visible if the object is a
+/// pod, which can no longer be fixed.
 ///
-/// A finding is recognised by its rule and its path with container, volume and port names, so that reordering a list
-/// introduces nothing. It is known only if it was as severe before and did as much: a tag that was advice and becomes an
-/// error is introduced by the update.
+/// A finding is identified by its rule and its path with container, volume and port names, so reordering a list
+/// introduces nothing. It is known only if it had at least the same severity and action before: if a tag was advice and
+/// becomes an error, the update introduces the error.
 pub fn downgrade_existing(kind: Kind, new: &mut Evaluation, old: &Evaluation) {
     let most = if kind == Kind::Pod {
         Action::Audit
@@ -42,7 +42,7 @@ pub fn downgrade_existing(kind: Kind, new: &mut Evaluation, old: &Evaluation) {
     }
 }
 
-/// The findings of the old object, those that are too many to keep among them.
+/// The findings of the old object, including those beyond the limit.
 struct KnownFindings(HashMap<u64, FindingWeight>);
 
 impl KnownFindings {
@@ -64,7 +64,7 @@ impl KnownFindings {
         KnownFindings(known)
     }
 
-    /// Whether the old object had this finding, and it weighed no less.
+    /// Whether the old object had this finding with at least the same severity and action.
     fn has(&self, identity: u64, (severity, enforced_action): FindingWeight) -> bool {
         let old = self.0.get(&identity);
         old.is_some_and(|old| old.0 >= severity && old.1 >= enforced_action)
@@ -95,7 +95,7 @@ mod tests {
         evaluate(&subject, &Facts::new(36, date(2026, 1, 1)), policy)
     }
 
-    /// The decision about an update of a Deployment.
+    /// The decision for an update of a Deployment.
     fn update(old: &Value, new: &Value, policy: &Policy) -> Decision {
         let old = evaluation(Kind::Deployment, old, policy);
         let mut new = evaluation(Kind::Deployment, new, policy);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_does_more_than_before_is_introduced_by_the_update() {
-        // Windows ignores it, until `spec.os` has the API server refuse it.
+        // Windows ignores it, until `spec.os` makes the API server reject it.
         let pod = |os: Value| json!({"os": os, "securityContext": {"fsGroup": 0}, "containers": [{"name": "web", "image": "web:1"}]});
         let (ignored, refused) = (pod(Value::Null), pod(json!({"name": "windows"})));
         let policy = Policy {

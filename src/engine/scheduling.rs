@@ -1,5 +1,5 @@
-//! What keeps the pods of an object off a node, as written or as they are after admission. For the guard, the planner, scan and
-//! preflight; placement itself reads the same constraints.
+//! What keeps the pods of an object off a node, as written or after admission. The guard, the planner, scan and
+//! preflight use it; placement reads the same constraints directly.
 
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
@@ -12,11 +12,11 @@ use crate::rules::scheduling::Givable;
 /// What happens to the pods of an object before they are scheduled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdmissionStage {
-    /// Nothing: so the controller of a DaemonSet reads its template.
+    /// Nothing: this is how the controller of a DaemonSet reads its template.
     AsWritten,
-    /// Their RuntimeClass is merged in, and nothing else.
+    /// Only their RuntimeClass is merged in.
     Merged,
-    /// Placement is called for too, and may give them the tolerations that the policy and the cluster's nodes know.
+    /// Placement runs too, and may add the tolerations that the policy and the cluster's nodes define.
     Placed,
 }
 
@@ -33,8 +33,8 @@ pub fn constraints<'c>(
     Some(Constraints::new(pod, class))
 }
 
-/// The taints that would keep the Windows pods of an object off a node, or evict them, once the node carries them. As `Placed`
-/// those are left that placement may not tolerate.
+/// The taints that would keep the Windows pods of an object off a node, or evict them, once the node has the taints.
+/// With `Placed`, only the taints that placement may not tolerate remain.
 pub fn untolerated<'t>(
     subject: &Object<'_>,
     taints: &'t [Taint],

@@ -1,5 +1,5 @@
-//! Windows builds as data: releases, which container runs on which host, which builds a Kubernetes minor
-//! supports. What an image's name says of its build is in `image`.
+//! Windows builds as data: releases, which container runs on which host, and which builds a Kubernetes minor release
+//! supports. The module `image` reads builds from image names.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use jiff::civil::{Date, date};
 
 /// A Windows build, `major.minor.build` as in `10.0.20348`. The fourth number (the update revision, UBR) is not part of
-/// it: no compatibility table but that of Server 2016 compares it, although some revisions are known to fail
+/// it: only the compatibility table of Server 2016 compares it, although some revisions are known to fail
 /// (`docs/reference/not-checked.md`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Build {
@@ -17,7 +17,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// The build `10.0.<build>`; every Windows that runs containers is a 10.0.
+    /// The build `10.0.<build>`; every Windows that runs containers is 10.0.
     pub const fn new(build: u32) -> Build {
         Build {
             major: 10,
@@ -26,20 +26,20 @@ impl Build {
         }
     }
 
-    /// The third number alone: 20348 of `10.0.20348`.
+    /// Only the third number: 20348 of `10.0.20348`.
     pub const fn number(self) -> u32 {
         self.number
     }
 
-    /// Reads a value of the label `node.kubernetes.io/windows-build` as the kubelet writes it: `10.0.` and a
-    /// number of exactly five digits, nothing else. Anything else selects no node and is `None`.
+    /// Parses a value of the label `node.kubernetes.io/windows-build` as the kubelet writes it: `10.0.` and a number of
+    /// exactly five digits. Anything else selects no node and is `None`.
     pub fn parse_label(label: &str) -> Option<Build> {
         let build = number(label.strip_prefix("10.0.")?)?;
         FIVE_DIGITS.contains(&build).then(|| Build::new(build))
     }
 
-    /// Reads a node's `status.nodeInfo.kernelVersion` or an image's `os.version`, `10.0.20348.2700`, into its
-    /// build and its revision (UBR), which may be absent. A Linux kernel's version is `None`.
+    /// Parses a node's `status.nodeInfo.kernelVersion` or an image's `os.version`, `10.0.20348.2700`, into its build
+    /// and its revision (UBR), which may be missing. A Linux kernel version is `None`.
     pub fn parse_kernel_version(version: &str) -> Option<(Build, Option<u32>)> {
         let mut parts = version.split('.');
         let major = number(parts.next()?)?;
@@ -49,7 +49,7 @@ impl Build {
             Some(revision) => Some(number(revision)?),
             None => None,
         };
-        // Containers came with 10.0, and Linux kernels count their patches in fewer digits.
+        // Containers exist since 10.0, and Linux patch numbers have fewer digits.
         let windows = major >= 10 && FIVE_DIGITS.contains(&build) && parts.next().is_none();
         let build = Build {
             major,
@@ -59,7 +59,7 @@ impl Build {
         windows.then_some((build, revision))
     }
 
-    /// The server release of this very build; `None` for clients, previews and builds newer than the table.
+    /// The server release of exactly this build; `None` for clients, previews and builds newer than the table.
     pub fn release(self) -> Option<&'static Release> {
         RELEASES.iter().find(|release| release.build == self)
     }
@@ -73,7 +73,7 @@ impl fmt::Display for Build {
 
 const FIVE_DIGITS: RangeInclusive<u32> = 10_000..=99_999;
 
-/// A decimal number in its only spelling: digits, no sign, no leading zero, and it fits.
+/// A decimal number in canonical form: digits only, no sign, no leading zero, no overflow.
 fn number(text: &str) -> Option<u32> {
     let plain = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     if plain { text.parse().ok() } else { None }
@@ -90,23 +90,23 @@ pub struct Release {
     pub product: &'static str,
     /// Its short name, for people and for object names: `ltsc2022`, `20H2`.
     pub name: &'static str,
-    /// The tokens of an image tag that mean it; none for a release that has no base image.
+    /// The tokens of an image tag that mean it; empty for a release without a base image.
     pub tags: &'static [&'static str],
-    /// The first day it was available, where it is documented.
+    /// The first day of availability, if documented.
     pub available: Option<Date>,
-    /// The last day of mainstream support, where it is documented.
+    /// The last day of mainstream support, if documented.
     pub mainstream_end: Option<Date>,
-    /// The last day of extended support; only long-term releases have any.
+    /// The last day of extended support; only long-term releases have one.
     pub extended_end: Option<Date>,
-    /// The last day of its Nano Server image, where that ended before the release did.
+    /// The last day of its Nano Server image, if that ended before the release.
     pub nano_server_end: Option<Date>,
-    /// Whether it is of the long-term servicing channel.
+    /// Whether it belongs to the long-term servicing channel.
     pub ltsc: bool,
 }
 
 impl Release {
-    /// The last day on which images of this release are serviced: the end of extended support for long-term
-    /// releases, else of mainstream support; `None` where it is not documented.
+    /// The last day of support for images of this release: the end of extended support for long-term releases, else of
+    /// mainstream support; `None` if undocumented.
     pub fn end_of_support(&self) -> Option<Date> {
         if self.ltsc {
             self.extended_end
@@ -115,8 +115,8 @@ impl Release {
         }
     }
 
-    /// The release that a tag token such as `ltsc2022`, `1809` or `20H2` means, in any case of letters.
-    /// Whether a token in that place of that image means a build at all is decided in `image`.
+    /// The release that a tag token such as `ltsc2022`, `1809` or `20H2` means, in any letter case. The module `image`
+    /// decides whether a token in that position means a build at all.
     pub fn from_tag(token: &str) -> Option<&'static Release> {
         RELEASES
             .iter()
@@ -124,7 +124,7 @@ impl Release {
     }
 }
 
-/// A release with the shape most of them have; the table overrides what differs.
+/// A release with the most common values; the table overrides what differs.
 const fn semi_annual(build: u32, product: &'static str, tags: &'static [&'static str; 1]) -> Release {
     Release {
         build: Build::new(build),
@@ -139,8 +139,8 @@ const fn semi_annual(build: u32, product: &'static str, tags: &'static [&'static
     }
 }
 
-/// Every server release since containers, by ascending build. Client builds (15063, 19043 to 19045, 22000,
-/// 22621) are left out: they are no Kubernetes nodes and have no base images of their own.
+/// Every server release with containers, by ascending build. Client builds (15063, 19043 to 19045, 22000, 22621) are
+/// not listed: they are not Kubernetes nodes and have no base images.
 pub static RELEASES: &[Release] = &[
     Release {
         build: Build::new(14393),
@@ -206,14 +206,14 @@ pub static RELEASES: &[Release] = &[
         nano_server_end: None,
         ltsc: true,
     },
-    // The annual channel for containers is a host only (it runs ltsc2022). The end is that of AKS, the last to provide
-    // images and patches for it (Azure/AKS#5608); Microsoft's own page was not at hand.
+    // The annual channel for containers is host-only (it runs ltsc2022). The end date is that of AKS, the last to
+    // provide images and patches for it (Azure/AKS#5608); Microsoft's own page was not available.
     Release {
         tags: &[],
         mainstream_end: Some(date(2026, 5, 15)),
         ..semi_annual(25398, "Windows Server 23H2", &["23H2"])
     },
-    // Editions of Microsoft's page differ on the two ends by a month; the later days are taken.
+    // Versions of Microsoft's page differ by a month on the two end dates; the table uses the later days.
     Release {
         build: Build::new(26100),
         product: "Windows Server 2025",
@@ -227,36 +227,36 @@ pub static RELEASES: &[Release] = &[
     },
 ];
 
-/// How a Windows container is kept apart from its host.
+/// How a Windows container is isolated from its host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ContainerIsolation {
     /// Process isolation, the default: container and host share a kernel.
     #[default]
     Process,
-    /// Hyper-V isolation: the container brings the kernel of its own build.
+    /// Hyper-V isolation: the container has the kernel of its own build.
     HyperV,
-    /// A HostProcess container: it runs on the host itself, whatever build its image has.
+    /// A HostProcess container: it runs on the host itself, regardless of its image's build.
     HostProcess,
 }
 
 /// Whether a container build runs on a host build.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Compatibility {
-    /// Every known table says that it runs.
+    /// All known tables agree that it runs.
     Runs,
-    /// Every known table says that it does not run.
+    /// All known tables agree that it does not run.
     Fails,
-    /// The known tables disagree: worth a warning, never a denial.
+    /// The known tables disagree: a warning, never a denial.
     Disputed,
-    /// No table knows these builds: never a denial.
+    /// No table contains these builds: never a denial.
     Unknown,
 }
 
-/// Which container builds one table takes on a host.
+/// The container builds that one table allows on a host.
 enum Takes {
-    /// That of the host and no other.
+    /// Only the build of the host.
     Same,
-    /// Those from this one up to that of the host.
+    /// From this build up to that of the host.
     From(u32),
 }
 
@@ -269,18 +269,18 @@ impl Takes {
     }
 }
 
-/// Hosts, by a range so that a build between two releases has an answer, and what each known table says.
+/// A range of hosts, so that a build between two releases has an answer, and what each known table allows.
 struct HostRow {
     hosts: RangeInclusive<u32>,
     tables: &'static [Takes],
 }
 
-/// The first build that ran containers.
+/// The first build with containers.
 const FIRST: u32 = 14393;
 
 /// Process isolation, from containerd's `platforms/platform_windows_compat.go` and hcsshim's
-/// `osversion/platform_compat_windows.go`, in this order. Documentation wants the same *revision* too on
-/// 14393; that is left aside here, because labels and tags do not tell a revision, and neither code asks.
+/// `osversion/platform_compat_windows.go`, in this order. The documentation also requires the same *revision* on 14393.
+/// The tables ignore that, because labels and tags contain no revision, and neither code checks it.
 static PROCESS: &[HostRow] = &[
     HostRow {
         hosts: FIRST..=20347,
@@ -304,9 +304,9 @@ static HYPER_V: &[HostRow] = &[HostRow {
 
 /// Whether a container of one build runs on a host of another.
 ///
-/// Hosts before Server 2022 want their own build; Server 2022 images also run on newer hosts; Hyper-V
-/// isolation takes every older build; HostProcess containers run everywhere. Major and minor version must be
-/// equal. Revisions never count, though for 14393 (Server 2016) documentation wants them equal.
+/// Hosts before Server 2022 need the same build; Server 2022 images also run on newer hosts; Hyper-V isolation runs
+/// every older build; HostProcess containers run everywhere. Major and minor version must be equal. Revisions are
+/// ignored, although the documentation requires equal ones for 14393 (Server 2016).
 pub fn compatibility(container: Build, host: Build, isolation: ContainerIsolation) -> Compatibility {
     let rows = match isolation {
         ContainerIsolation::HostProcess => return Compatibility::Runs,
@@ -320,7 +320,7 @@ pub fn compatibility(container: Build, host: Build, isolation: ContainerIsolatio
         return Compatibility::Unknown;
     }
     if (container.major, container.minor) != (host.major, host.minor) {
-        // Only the tables of process isolation say so; what a virtual machine takes is not documented.
+        // Only the tables of process isolation define this; it is undocumented for Hyper-V isolation.
         return if isolation == ContainerIsolation::Process {
             Compatibility::Fails
         } else {
@@ -335,8 +335,8 @@ pub fn compatibility(container: Build, host: Build, isolation: ContainerIsolatio
     }
 }
 
-/// The builds of every release that is known to run a container of this build, ascending; host-only releases
-/// are among them. Empty for a build that no release of the table runs.
+/// The builds of every release that runs a container of this build, ascending, including host-only releases. Empty if
+/// no release of the table runs it.
 pub fn compatible_hosts(container: Build, isolation: ContainerIsolation) -> impl Iterator<Item = Build> {
     RELEASES
         .iter()
@@ -355,9 +355,9 @@ const V20H2: Build = Build::new(19042);
 const LTSC2022: Build = Build::new(20348);
 const LTSC2025: Build = Build::new(26100);
 
-/// Kubernetes minor releases, and the node builds that their Windows pages support. For 1.32 to 1.34 the
-/// pages name Server 2019 and 2022, and providers also support 2025: the union is taken. The tables of 1.21
-/// and 1.23 are not verified, and left out.
+/// Kubernetes minor releases, and the node builds that their Windows pages support. For 1.32 to 1.34 the pages list
+/// Server 2019 and 2022, and providers also support 2025: the table has the union. The tables of 1.21 and 1.23 are not
+/// verified and not included.
 static SUPPORTED: &[(RangeInclusive<u32>, &[Build])] = &[
     (5..=13, &[V1607, V1709, V1803]),
     (14..=17, &[LTSC2019]),
@@ -373,25 +373,25 @@ static SUPPORTED: &[(RangeInclusive<u32>, &[Build])] = &[
 /// The node builds that a release of Kubernetes supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Support {
-    /// The release that the list is of: the one asked for, or the newest known where that is older.
+    /// The release of the list: the requested one, or the newest known one if that is older.
     pub known: u32,
-    /// Whether the release asked for is newer than the table.
+    /// Whether the requested release is newer than the table.
     pub is_guessed: bool,
     /// The builds, ascending.
     pub builds: &'static [Build],
 }
 
 impl Support {
-    /// Whether the release does not support a build. Of one that is newer than the table, a build that is newer than the
-    /// table too may well be supported.
+    /// Whether the release does not support a build. If both the release and the build are newer than the table, it may
+    /// support the build.
     pub fn lacks(&self, build: Build) -> bool {
         let newer = self.builds.last().is_some_and(|last| build > *last);
         !(self.builds.contains(&build) || self.is_guessed && newer)
     }
 }
 
-/// The node builds that Kubernetes `1.<minor>` is documented to support, and for releases newer than the table those of
-/// its last; `None` where that is not known. No Kubernetes code enforces it.
+/// The documented node builds for Kubernetes `1.<minor>`. Releases newer than the table use those of its last release;
+/// `None` if unknown. No Kubernetes code enforces the list.
 pub fn supported_on(kubernetes_minor: u32) -> Option<Support> {
     let newest = SUPPORTED.last().map_or(0, |(minors, _)| *minors.end());
     let known = kubernetes_minor.min(newest);
@@ -639,7 +639,7 @@ mod tests {
             (24..=24, Some(&[17763, 19042, 20348])),
             (25..=31, Some(&[17763, 20348])),
             (32..=34, Some(&[17763, 20348, 26100])),
-            // From 38 on the table has nothing of its own yet.
+            // The table has no entry for 38 and later yet.
             (35..=60, Some(&[20348, 26100])),
         ];
         for (minors, expected) in rows {

@@ -1,14 +1,15 @@
-//! The pods that `kubectl debug node/…` makes: their shape, and the fields that its profiles write into them.
+//! The pods that `kubectl debug node/…` creates: their shape, and the fields that its profiles set.
 //!
-//! kubectl asks with the rights of its caller, so no requester proves such a pod. Instead only the exact shape that kubectl
-//! makes is recognised (k8s.io/kubectl, `pkg/cmd/debug`: `generateNodeDebugPod` and `profiles.go`), and only the fields of
-//! its profiles are treated differently: fields that Windows ignores, and that a user of kubectl cannot omit.
+//! kubectl uses the credentials of its caller, so the requester does not identify such a pod. Instead, only the exact
+//! shape that kubectl creates is recognised (k8s.io/kubectl, `pkg/cmd/debug`: `generateNodeDebugPod` and
+//! `profiles.go`), and only the fields of its profiles are treated differently: fields that Windows ignores, and that a
+//! user of kubectl cannot omit.
 
 use super::path::{Path, Segment};
 use super::pod::{ContainerList, PodSpec};
 use super::resources::Meta;
 
-/// The fields of a container's securityContext that profiles write. `runAsUser` is not among them.
+/// The fields of a container's securityContext that profiles set. `runAsUser` is not one of them.
 const OF_CONTAINER: [&str; 5] = [
     "privileged",
     "capabilities",
@@ -16,19 +17,19 @@ const OF_CONTAINER: [&str; 5] = [
     "allowPrivilegeEscalation",
     "seccompProfile",
 ];
-/// The host's namespaces. Profiles write all three or none.
+/// The host's namespaces. Profiles set all three or none.
 const OF_POD: [&str; 3] = ["hostNetwork", "hostPID", "hostIPC"];
-/// What kubectl ends the name with, in characters.
+/// The length of the suffix of the name that kubectl generates, in characters.
 const SUFFIX: usize = 5;
 
-/// Whether a pod carries the label that kubectl writes. It is the cheapest part of [`container_of`], which asks the rest.
+/// Whether a pod has the label that kubectl sets. This is the cheapest part of [`container_of`], which checks the rest.
 pub fn is_labelled(meta: &Meta<'_>) -> bool {
     let managed_by = meta.labels.get("app.kubernetes.io/managed-by");
     managed_by.is_some_and(|by| **by == *"kubectl-debug")
 }
 
-/// The index of the container that kubectl wrote, where a Pod has the shape of `kubectl debug node/…`. `is_authors` tells
-/// the fields of the author from those that an admission added.
+/// The index of the container that kubectl created, if a Pod has the shape of `kubectl debug node/…`. `is_authors`
+/// distinguishes the author's fields from those that admission added.
 pub fn container_of(meta: &Meta<'_>, pod: &PodSpec<'_>, is_authors: impl Fn(&Path) -> bool) -> Option<usize> {
     if !is_labelled(meta) || !meta.owner_references.is_empty() {
         return None;
@@ -55,7 +56,7 @@ pub fn container_of(meta: &Meta<'_>, pod: &PodSpec<'_>, is_authors: impl Fn(&Pat
     }
 }
 
-/// Whether a profile of kubectl writes the field at a path of a pod with this container ([`container_of`]).
+/// Whether a profile of kubectl sets the field at a path of a pod with this container ([`container_of`]).
 pub fn is_written_by_kubectl(pod: &PodSpec<'_>, container: usize, path: &Path) -> bool {
     match path.segments() {
         [Segment::Field("spec"), Segment::Field(field)] if OF_POD.contains(field) => {

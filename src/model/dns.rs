@@ -1,12 +1,12 @@
-//! Names as DNS and Kubernetes' objects have them: labels and subdomains of RFC 1123. The one place that checks them.
+//! DNS names of Kubernetes objects: labels and subdomains of RFC 1123. Every check of such names uses this module.
 
-/// Whether the text is one label: letters of either case, digits and inner hyphens, of any length but none.
+/// Whether the text is one label: letters of either case, digits and inner hyphens; not empty, any length.
 pub fn is_label(text: &str) -> bool {
     let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     plain && !text.is_empty() && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// Whether the text is a lower-case RFC 1123 subdomain: labels parted by dots, 253 bytes in all.
+/// Whether the text is a lower-case RFC 1123 subdomain: labels separated by dots, at most 253 bytes.
 ///
 /// Source: apimachinery `validation.IsDNS1123Subdomain`.
 pub fn is_subdomain(text: &str) -> bool {

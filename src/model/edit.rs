@@ -9,19 +9,19 @@ use super::path::Path;
 
 /// One change to an object.
 ///
-/// The parent of the place must exist; the engine's draft, which plans every edit, sees to that.
+/// The parent of the path must exist; the engine's draft, which plans every edit, ensures that.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Edit {
-    /// Puts a value at a place, in place of what is there.
+    /// Sets a value at a path, replacing any existing value.
     Set(Path, Value),
-    /// Takes a value away.
+    /// Removes a value.
     Remove(Path),
-    /// Adds an item at the end of a list that exists.
+    /// Appends an item to an existing list.
     Append(Path, Value),
 }
 
 impl Edit {
-    /// The place that is changed (for `Append`, the list).
+    /// The path that is changed (for `Append`, the list).
     pub fn path(&self) -> &Path {
         match self {
             Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) => path,
@@ -47,7 +47,7 @@ impl From<Edit> for PatchOperation {
     }
 }
 
-/// As one JSON Patch operation too, without a copy of the value.
+/// Also one JSON Patch operation, without a copy of the value.
 impl Serialize for Edit {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
@@ -75,7 +75,7 @@ pub fn to_json_patch(edits: &[Edit]) -> Patch {
     Patch(edits.iter().cloned().map(PatchOperation::from).collect())
 }
 
-/// An object with one string member; what a missing map is set to.
+/// An object with one string member: the value for a missing map.
 pub fn string_map(key: &str, value: &str) -> Value {
     let mut map = Map::new();
     map.insert(key.to_owned(), Value::from(value));

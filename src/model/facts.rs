@@ -1,4 +1,4 @@
-//! Facts: what is known of the cluster and the day, as plain data. Nothing here looks anything up.
+//! Facts: what is known about the cluster and the date, as plain data. This module performs no look-ups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -15,7 +15,7 @@ use super::os::Os;
 use super::pod::Toleration;
 use super::resources::{Meta, RuntimeClass, StorageClass};
 
-/// The annotation by which OpenShift says on a pod which SecurityContextConstraints wrote its defaults into it.
+/// The OpenShift annotation with the name of the SecurityContextConstraints that added defaults to a pod.
 pub const SCC_ANNOTATION: &str = "openshift.io/scc";
 /// The API group of SecurityContextConstraints.
 pub const SCC_GROUP: &str = "security.openshift.io";
@@ -33,16 +33,16 @@ pub enum Runtime {
     Docker,
 }
 
-/// What a RuntimeClass does to the pods that name it.
+/// The effects of a RuntimeClass on its pods.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct RuntimeClassFacts {
-    /// The handler that the runtime is asked for.
+    /// The handler that the container runtime uses.
     pub handler: String,
     /// `scheduling.nodeSelector`.
     pub node_selector: BTreeMap<String, String>,
-    /// `scheduling.tolerations`: the API server adds them to the pods that name the class.
+    /// `scheduling.tolerations`: the API server adds them to the pods of the class.
     pub tolerations: Vec<Toleration<'static>>,
-    /// Whether it brings an overhead.
+    /// Whether it has an overhead.
     pub has_overhead: bool,
 }
 
@@ -59,12 +59,12 @@ impl RuntimeClassFacts {
         }
     }
 
-    /// Whether only Windows nodes have the handler, and the class is not by its name one of Linux.
+    /// Whether only Windows nodes have the handler, and the name of the class is not that of a Linux class.
     pub fn is_for_windows_by_handler(&self, name: &str) -> bool {
         is_windows_handler(&self.handler) && !LINUX_CLASSES.contains(&name)
     }
 
-    /// The isolation that the handler gives Windows containers (handlers of containerd 1.7 and of SIG Windows).
+    /// The isolation of Windows containers with this handler (handlers of containerd 1.7 and of SIG Windows).
     pub fn isolation(&self) -> ContainerIsolation {
         let handler = self.handler.to_ascii_lowercase();
         if handler.contains("hypervisor") || handler.contains("hyperv") {
@@ -75,14 +75,14 @@ impl RuntimeClassFacts {
     }
 }
 
-/// Whether a handler is one of containerd on Windows (hcsshim's `runhcs-wcow-process`, `runhcs-wcow-hypervisor` and those
-/// for a build). Handlers `runhcs-lcow…` ran Linux containers there.
+/// Whether a handler is one of containerd on Windows (hcsshim's `runhcs-wcow-process`, `runhcs-wcow-hypervisor` and
+/// those for a build). Handlers `runhcs-lcow…` ran Linux containers on Windows.
 pub fn is_windows_handler(handler: &str) -> bool {
     handler.to_ascii_lowercase().starts_with("runhcs-wcow")
 }
 
-/// RuntimeClasses that their projects give these names, all for Linux nodes: what they are is known before anything asks
-/// for them, so that the pods of sandboxes and of GPUs cost no call of a webhook.
+/// Well-known RuntimeClass names of projects, all for Linux nodes. They are known in advance, so that the pods of
+/// sandboxes and GPUs do not need a webhook call.
 pub static LINUX_CLASSES: &[&str] = &[
     "crun",
     "gvisor",
@@ -102,18 +102,18 @@ pub static LINUX_CLASSES: &[&str] = &[
     "wasmtime-spin-v2",
 ];
 
-/// What is known of a namespace.
+/// What is known about a namespace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NamespaceFacts {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`, as written.
     pub tolerations_whitelist: Option<String>,
-    /// Its annotations that ask an injector for containers ([`asks_for_injection`]); most namespaces have none.
+    /// Its annotations that request containers from an injector ([`asks_for_injection`]); most namespaces have none.
     pub injections: BTreeMap<String, String>,
 }
 
-/// Whether an annotation of a namespace is one by which an injector takes all its pods.
+/// Whether an annotation of a namespace enables an injector for all its pods.
 pub fn asks_for_injection(annotation: &str) -> bool {
     annotation == "linkerd.io/inject" || annotation.starts_with("instrumentation.opentelemetry.io/inject-")
 }
@@ -125,7 +125,7 @@ impl NamespaceFacts {
         enforced.is_some_and(|profile| profile == "restricted")
     }
 
-    /// Reads a Namespace's metadata.
+    /// Creates the facts from a Namespace's metadata.
     pub fn of(meta: &Meta<'_>) -> Self {
         NamespaceFacts {
             labels: meta
@@ -145,16 +145,16 @@ impl NamespaceFacts {
     }
 }
 
-/// What the registry says of an image.
+/// What the registry reports about an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ImageFacts {
     /// The only operating system that the image exists for.
     pub os: Option<Os>,
-    /// The build of its `os.version`, where there is one only.
+    /// The build of its `os.version`, if there is only one.
     pub build: Option<Build>,
 }
 
-/// A Windows pod or template that is known, for the rules on what stands around it.
+/// A known Windows pod or template, for the rules on related objects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WindowsWorkload {
     /// Its namespace.
@@ -165,14 +165,14 @@ pub struct WindowsWorkload {
     pub name: String,
     /// The labels of its pods.
     pub labels: BTreeMap<String, String>,
-    /// The PersistentVolumeClaims that its pods name.
+    /// The PersistentVolumeClaims that its pods use by name.
     pub claims: BTreeSet<String>,
-    /// How the names of a StatefulSet's own claims begin (`data-web-`); an ordinal ends them.
+    /// The prefixes of the names of a StatefulSet's own claims (`data-web-`); an ordinal follows.
     pub claim_prefixes: BTreeSet<String>,
 }
 
 impl WindowsWorkload {
-    /// Reads a subject that has been found to be for Windows; `None` where it has no pod.
+    /// Creates the facts from an object that is for Windows; `None` if it has no pod.
     pub fn of(subject: &Object<'_>) -> Option<Self> {
         let template = subject.template()?;
         let named = template
@@ -202,7 +202,7 @@ impl WindowsWorkload {
         })
     }
 
-    /// Whether its pods use a PersistentVolumeClaim: they name it, or it was made from a StatefulSet's template.
+    /// Whether its pods use a PersistentVolumeClaim: by name, or because it was created from a StatefulSet's template.
     pub fn uses_claim(&self, namespace: &str, name: &str) -> bool {
         let ordinal = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
         let made = |prefix: &String| name.strip_prefix(prefix.as_str()).is_some_and(ordinal);
@@ -210,7 +210,7 @@ impl WindowsWorkload {
     }
 }
 
-/// What is known of the cluster and the day.
+/// What is known about the cluster and the date.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
     /// The minor version of Kubernetes (`36` for 1.36).
@@ -223,52 +223,52 @@ pub struct Facts {
     pub feature_gates: BTreeSet<String>,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
     pub has_scc: bool,
-    /// Whether the API server has GMSACredentialSpecs, which the windows-gmsa webhook reads; `None` if that is not known.
+    /// Whether the API server has GMSACredentialSpecs, which the windows-gmsa webhook reads; `None` if unknown.
     pub has_gmsa: Option<bool>,
     /// RuntimeClasses by name.
     pub runtime_classes: BTreeMap<String, RuntimeClassFacts>,
-    /// Namespaces by name; shared by the facts of one moment and the next.
+    /// Namespaces by name; shared between consecutive facts.
     pub namespaces: Arc<HashMap<String, NamespaceFacts>>,
     /// Pools of Windows nodes that may be at zero nodes, as node policies declare them.
     pub pools: Vec<Host>,
-    /// Node labels that say Windows: those of the clouds, and those of node policies.
+    /// Node labels that identify Windows: those of the clouds, and those of node policies.
     pub pool_labels: Vec<PoolLabel>,
-    /// Images that the registry was asked about, by reference as written.
+    /// Images that were looked up in the registry, by reference as written.
     pub images: HashMap<String, ImageFacts>,
     /// Windows workloads, for the rules on Services, claims and autoscalers.
     pub workloads: Vec<WindowsWorkload>,
-    /// StorageClasses by name. Only `transom check` knows any: nothing of storage is kept for reviews.
+    /// StorageClasses by name. Only `transom check` knows any; reviews have no facts about storage.
     pub storage_classes: BTreeMap<String, StorageClassFacts>,
     /// Claims in Block mode, by (namespace, name).
     pub block_claims: BTreeSet<(String, String)>,
-    /// The minor release of the newest kubelet among all nodes, those of Linux too.
+    /// The minor release of the newest kubelet among all nodes, including Linux nodes.
     pub newest_kubelet: Option<u32>,
-    /// The uids of nodes by name, as far as nodes are known: they tell a mirror pod from one that only looks like it.
+    /// The uids of known nodes by name: they distinguish a mirror pod from a pod that only has the annotation.
     pub node_uids: BTreeMap<String, String>,
     /// Unique endpoint addresses by (namespace, Service).
     pub backends: HashMap<(String, String), BTreeSet<String>>,
     hosts: Vec<Host>,
-    /// Of hosts that are alike, the first: indexes of `hosts`.
+    /// The first of each group of equivalent hosts: indexes of `hosts`.
     sorts: Vec<usize>,
-    /// The same by a hash of what alike hosts have in common.
+    /// The same by a hash of the properties that equivalent hosts share.
     sorts_by_hash: HashMap<u64, Vec<usize>>,
     builds: BTreeSet<Build>,
     csi: CsiDrivers,
 }
 
-/// What a StorageClass makes volumes with.
+/// What is known about a StorageClass.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StorageClassFacts {
-    /// The provisioner: the name of a CSI driver, mostly.
+    /// The provisioner: usually the name of a CSI driver.
     pub provisioner: String,
-    /// The file system that it asks for.
+    /// The file system that it requests.
     pub fs_type: Option<String>,
 }
 
 impl StorageClassFacts {
-    /// Reads a StorageClass.
+    /// Creates the facts from a StorageClass.
     pub fn of(class: &StorageClass<'_>) -> Self {
-        // The second is what drivers took before the first was agreed on, and some still do.
+        // Drivers used the second key before the first became standard, and some still do.
         let keys = ["csi.storage.k8s.io/fstype", "fsType", "fstype"];
         let fs_type = keys.iter().find_map(|key| class.parameters.get(key));
         StorageClassFacts {
@@ -283,17 +283,17 @@ impl StorageClassFacts {
 struct CsiDrivers {
     /// On any node.
     anywhere: BTreeSet<String>,
-    /// On Windows nodes; `None` as long as no Windows node is known with its CSINode.
+    /// On Windows nodes; `None` until a Windows node is known with its CSINode.
     on_windows: Option<BTreeSet<String>>,
-    /// Of nodes that are not known to be Windows nodes, or not yet.
+    /// On nodes that are not, or not yet, known to be Windows nodes.
     of_others: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Facts {
-    /// The newest minor version of Kubernetes that the catalogue was held against.
+    /// The newest minor version of Kubernetes that the catalogue was verified against.
     pub const KUBERNETES: u32 = 37;
 
-    /// Facts of a cluster of which nothing is known but its version, and of a day.
+    /// Facts of a cluster of which only the version is known, and of a date.
     pub fn new(kubernetes: u32, today: Date) -> Self {
         Facts {
             kubernetes,
@@ -343,7 +343,7 @@ impl Facts {
         self.hosts.push(host);
     }
 
-    /// Adds the CSI drivers of a node, as its CSINode has them, whether the node is known already or not.
+    /// Adds the CSI drivers of a node's CSINode, whether the node is already known or not.
     pub fn add_csi_drivers<'d>(&mut self, node: &str, drivers: impl Iterator<Item = &'d str>) {
         let drivers: BTreeSet<String> = drivers.map(str::to_owned).collect();
         self.csi.anywhere.extend(drivers.iter().cloned());
@@ -354,7 +354,7 @@ impl Facts {
         }
     }
 
-    /// Adds the CSI drivers of a node that is known to be a Windows node.
+    /// Adds the CSI drivers of a known Windows node.
     pub fn add_windows_csi_drivers(&mut self, drivers: &[String]) {
         let known = self.csi.on_windows.get_or_insert_default();
         for driver in drivers {
@@ -377,7 +377,7 @@ impl Facts {
         self.csi.anywhere.contains(name)
     }
 
-    /// Adds what an object tells: a Node, a RuntimeClass, a claim, an EndpointSlice.
+    /// Adds the facts of an object: a Node, a RuntimeClass, a claim, an EndpointSlice.
     pub fn learn(&mut self, subject: &Object<'_>) {
         match &subject.body {
             Body::Node(node) => {
@@ -425,8 +425,8 @@ impl Facts {
             .any(|workload| workload.uses_claim(namespace, claim))
     }
 
-    /// Whether these judge as others do, namespaces aside: how many alike nodes there are, and their names, make no
-    /// difference.
+    /// Whether these facts give the same evaluations as others, ignoring namespaces. The number and the names of
+    /// equivalent nodes make no difference.
     pub fn evaluates_as(&self, other: &Facts) -> bool {
         let has = |facts: &Facts, sort: &Host| facts.sorts().any(|other| other.is_alike(sort));
         self.sorts.len() == other.sorts.len()
@@ -434,10 +434,10 @@ impl Facts {
             && self.without_nodes() == other.without_nodes()
     }
 
-    /// What is known of everything else than nodes, and of CSI drivers which there are.
+    /// The facts without nodes; of CSI drivers, only which exist.
     fn without_nodes(&self) -> Facts {
         let mut rest = self.clone();
-        // What these say is what the sorts of nodes say.
+        // The groups of equivalent nodes determine these.
         rest.hosts.clear();
         rest.sorts.clear();
         rest.sorts_by_hash.clear();
@@ -453,8 +453,8 @@ impl Facts {
         &self.hosts
     }
 
-    /// One of each sort of known Windows nodes and pools: of those that are alike in all that several nodes can have in
-    /// common, the first. A cluster with thousands of nodes has a few sorts.
+    /// One of each group of equivalent Windows nodes and pools: the first of those that are equal in everything that
+    /// several nodes can share. A cluster with thousands of nodes has only a few groups.
     pub fn sorts(&self) -> impl Iterator<Item = &Host> {
         self.sorts.iter().filter_map(|at| self.hosts.get(*at))
     }
@@ -465,7 +465,7 @@ impl Facts {
     }
 }
 
-/// The same for hosts that are alike.
+/// Equal for equivalent hosts.
 fn hash_of(host: &Host) -> u64 {
     let mut hasher = DefaultHasher::new();
     (host.build, &host.taints, host.may_be_at_zero).hash(&mut hasher);

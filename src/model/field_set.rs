@@ -1,4 +1,4 @@
-//! Which fields of interest a pod has, as a set of bits: a rule is called only where one that it needs is there.
+//! The relevant fields that a pod has, as a bit set: a rule is called only if one of the fields that it needs is set.
 
 use super::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use super::object::Template;
@@ -7,14 +7,14 @@ use super::pod::{
     Container, DEFAULT_MODE, FileSource, NodeSelectorTerm, PodSpec, SecurityContext, Volume, WindowsOptions,
 };
 
-/// A set of fields of a pod. A field is in it where it is there; what is `null`, empty or only a default is not, unless a
-/// rule speaks of it all the same.
+/// A set of fields of a pod. It contains the fields that are set. A field that is `null`, empty or a default is not
+/// included, unless a rule reports it anyway.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FieldSet(u128);
 
 macro_rules! fields {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The bits, in the order in which they are written here.
+        /// The bits, in the order of declaration.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Bit {
             $($name,)*
@@ -27,14 +27,14 @@ macro_rules! fields {
 }
 
 fields! {
-    /// No field: every object has it. For rules on what is absent, and on what no field of the pod says.
+    /// No field: every object has it. For rules about missing fields, or without a field.
     ALWAYS,
     // The pod's metadata.
     /// The label `kubernetes.io/os` of the pod itself.
     OS_LABEL,
     /// `annotations`
     ANNOTATIONS,
-    // Where it lands.
+    // Scheduling.
     /// `os`
     OS,
     /// A label of the operating system, in the nodeSelector or the required node affinity.
@@ -114,7 +114,7 @@ fields! {
     /// `windowsOptions.gmsaCredentialSpec`
     GMSA_SPEC,
     // Containers.
-    /// More containers than one, of whichever list.
+    /// More than one container, in any list.
     SEVERAL_CONTAINERS,
     /// `image`
     IMAGE,
@@ -140,7 +140,7 @@ fields! {
     VOLUME_DEVICES,
     /// `volumeMounts`
     VOLUME_MOUNTS,
-    /// More mounts than one in a container.
+    /// More than one mount in a container.
     SEVERAL_MOUNTS,
     /// `subPath` or `subPathExpr` of a mount.
     SUB_PATH,
@@ -170,7 +170,7 @@ fields! {
 }
 
 impl FieldSet {
-    /// Every field: what is known of an object that has no pod.
+    /// Every field: for an object without a pod.
     pub const ALL: FieldSet = FieldSet(u128::MAX);
 
     /// These and others.
@@ -184,7 +184,7 @@ impl FieldSet {
         self.0 & others.0 != 0
     }
 
-    /// The fields that are there in a pod, or in the template of one.
+    /// The fields that are set in a pod or in a pod template.
     pub fn of(template: &Template<'_>) -> FieldSet {
         let mut fields = FieldSet::ALWAYS;
         fields.note(FieldSet::OS_LABEL, template.meta.labels.get(OS_LABEL).is_some());
@@ -409,7 +409,7 @@ impl FieldSet {
     }
 }
 
-/// Whether a default mode is one that an author wrote.
+/// Whether an author wrote the default mode.
 fn is_mode(mode: Option<i64>) -> bool {
     mode.is_some_and(|mode| mode != DEFAULT_MODE)
 }

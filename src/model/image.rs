@@ -1,5 +1,5 @@
-//! Image references: their parts, and what their text alone tells of operating system and Windows build. What
-//! a registry says of an image, and which builds run where, is not here.
+//! Image references: their parts, and what their text alone shows about operating system and Windows build. What a
+//! registry reports about an image, and which builds run where, is in other modules.
 
 use std::fmt;
 
@@ -14,40 +14,40 @@ mod windows;
 
 pub use inference::{BuildHint, OsHint, build_hint, end_of_support, is_certainly_linux, os_hint, retagged};
 
-/// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from the text it was read from.
+/// An image reference, `[registry[:port]/]path[:tag][@digest]`, borrowed from its text.
 ///
 /// Follows `ParseNormalizedNamed` of github.com/distribution/reference, which the kubelet and containerd use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ImageRef<'a> {
-    /// The registry's host and port as written; `docker.io` where none is, and for `index.docker.io`.
+    /// The registry's host and port as written; `docker.io` if none is written, and for `index.docker.io`.
     pub registry: &'a str,
-    /// The path in the registry. Docker Hub's official images are without the `library/` that stands before
-    /// them there: `nginx` and `docker.io/library/nginx` are the same. See [`ImageRef::is_official`].
+    /// The path in the registry. Docker Hub's official images have no `library/` prefix here: `nginx` and
+    /// `docker.io/library/nginx` are the same. See [`ImageRef::is_official`].
     pub repository: &'a str,
-    /// The tag, where one is written: `latest` is never filled in.
+    /// The tag as written: a missing tag is not replaced with `latest`.
     pub tag: Option<&'a str>,
-    /// The digest with its algorithm, `sha256:…`. Where there is one, it alone decides what is pulled.
+    /// The digest with its algorithm, `sha256:…`. If it is set, it alone determines the pulled image.
     pub digest: Option<&'a str>,
 }
 
-/// Why a text is no image reference. The kubelet fails such a container with `InvalidImageName`.
+/// Why a text is not an image reference. The kubelet fails such a container with `InvalidImageName`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ImageError {
-    /// Nothing at all.
+    /// The text is empty.
     Empty,
-    /// 64 hexadecimal digits: an image id, which no registry can look up.
+    /// 64 hexadecimal digits: an image ID, which no registry can look up.
     ImageId,
-    /// The part before the first slash is no host name, address or port.
+    /// The part before the first slash is not a host name, address or port.
     Registry,
-    /// The repository holds upper-case letters.
+    /// The repository contains upper-case letters.
     UpperCase,
-    /// The repository is not made of lower-case letters and digits, parted by `.`, `_`, `__`, `-` and `/`.
+    /// The repository does not consist of lower-case letters and digits, separated by `.`, `_`, `__`, `-` and `/`.
     Repository,
     /// The repository is longer than 255 characters.
     TooLong,
-    /// The tag is empty, longer than 128 characters, or holds a character that tags do not have.
+    /// The tag is empty, longer than 128 characters, or contains an invalid character.
     Tag,
-    /// The digest is no sha256, sha384 or sha512 in lower-case hexadecimal digits.
+    /// The digest is not sha256, sha384 or sha512 in lower-case hexadecimal digits.
     Digest,
 }
 
@@ -55,8 +55,8 @@ impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             ImageError::Empty => "the image reference is empty",
-            ImageError::ImageId => "an image id of 64 hexadecimal digits is no image reference",
-            ImageError::Registry => "the registry of the image is no host name with an optional port",
+            ImageError::ImageId => "an image ID of 64 hexadecimal digits is not an image reference",
+            ImageError::Registry => "the registry of the image is not a host name with an optional port",
             ImageError::UpperCase => "the repository of the image must be lower case",
             ImageError::Repository => "the repository of the image has an invalid form",
             ImageError::TooLong => "the repository of the image is longer than 255 characters",
@@ -71,8 +71,8 @@ impl std::error::Error for ImageError {}
 const DOCKER_HUB: &str = "docker.io";
 const MCR: &str = "mcr.microsoft.com";
 
-/// The Windows-only repositories of Docker Hub's `microsoft/…`, and where those that Kubernetes' own examples
-/// used are now.
+/// The Windows-only repositories of Docker Hub's `microsoft/…`, and the new locations of those that Kubernetes' own
+/// examples used.
 static DOCKER_HUB_WINDOWS: &[(&str, Option<&str>)] = &[
     (
         "microsoft/windowsservercore",
@@ -102,11 +102,11 @@ static DOCKER_HUB_WINDOWS: &[(&str, Option<&str>)] = &[
 ];
 
 impl<'a> ImageRef<'a> {
-    /// Reads a container's `image`.
+    /// Parses a container's `image`.
     ///
     /// # Errors
     ///
-    /// Which part of the text has a form that the kubelet would not accept either.
+    /// The part of the text that the kubelet would not accept either.
     pub fn parse(text: &'a str) -> Result<ImageRef<'a>, ImageError> {
         if text.is_empty() {
             return Err(ImageError::Empty);
@@ -128,7 +128,7 @@ impl<'a> ImageRef<'a> {
                 ImageError::Repository
             });
         }
-        // Docker Hub's own images have `library/` before their name, and that counts.
+        // The `library/` before the name of Docker Hub's own images counts toward the length.
         let implied = if registry == DOCKER_HUB && !path.contains('/') {
             "library/".len()
         } else {
@@ -154,7 +154,7 @@ impl<'a> ImageRef<'a> {
         })
     }
 
-    /// Registry and repository as authors write them: Docker Hub goes without its name.
+    /// Registry and repository as authors write them: without the name of Docker Hub.
     pub fn familiar_name(&self) -> String {
         if self.registry == DOCKER_HUB {
             self.repository.to_owned()
@@ -163,13 +163,13 @@ impl<'a> ImageRef<'a> {
         }
     }
 
-    /// Whether it is one of Docker Hub's official images, whose full path begins with `library/`.
+    /// Whether it is one of Docker Hub's official images, whose full path starts with `library/`.
     pub fn is_official(&self) -> bool {
         self.registry == DOCKER_HUB && !self.repository.contains('/')
     }
 
-    /// Whether Microsoft publishes the repository: all of `mcr.microsoft.com`, and Docker Hub's old
-    /// `microsoft/…`. Of those many are Linux images.
+    /// Whether Microsoft publishes the repository: all of `mcr.microsoft.com`, and Docker Hub's old `microsoft/…`. Many
+    /// of these are Linux images.
     pub fn is_microsoft(&self) -> bool {
         self.is_on_mcr() || self.is_docker_hub_microsoft()
     }
@@ -179,15 +179,15 @@ impl<'a> ImageRef<'a> {
         self.registry == DOCKER_HUB && self.repository.starts_with("microsoft/")
     }
 
-    /// The repository that took the place of one of Docker Hub's `microsoft/{windowsservercore, nanoserver,
-    /// iis, aspnet, dotnet-framework}`; `None` for every other image.
+    /// The repository that replaced one of Docker Hub's `microsoft/{windowsservercore, nanoserver, iis, aspnet,
+    /// dotnet-framework}`; `None` for every other image.
     pub fn mcr_equivalent(&self) -> Option<&'static str> {
         self.docker_hub_windows().and_then(|(_, equivalent)| *equivalent)
     }
 
-    /// Whether the repository contains Windows images only: `mcr.microsoft.com/windows`, `businesscentral`, `dynamicsnav`,
-    /// `dotnet/framework` and what is under them, the Windows ones of Docker Hub's `microsoft/…`, and a list of other
-    /// publishers' repositories. A copy in another registry is not recognized.
+    /// Whether the repository contains Windows images only: `mcr.microsoft.com/windows`, `businesscentral`,
+    /// `dynamicsnav`, `dotnet/framework` and everything below them, the Windows repositories of Docker Hub's
+    /// `microsoft/…`, and a list of other publishers' repositories. A copy in another registry is not recognized.
     pub fn is_windows_only_repository(&self) -> bool {
         let on_mcr = || {
             ["windows", "businesscentral", "dynamicsnav", "dotnet/framework"]
@@ -199,8 +199,8 @@ impl<'a> ImageRef<'a> {
             || windows::is_windows_only(self)
     }
 
-    /// Whether the image, by its name, starts IIS through `ServiceMonitor.exe`: IIS, ASP.NET and WCF. As ContainerUser it
-    /// does not start: `Failed to stop or query status of service 'w3svc' error [80070005]`.
+    /// Whether the image, according to its name, starts IIS through `ServiceMonitor.exe`: IIS, ASP.NET and WCF. It does
+    /// not start as ContainerUser: `Failed to stop or query status of service 'w3svc' error [80070005]`.
     ///
     /// Source: <https://github.com/microsoft/IIS.ServiceMonitor/issues/77>
     pub fn runs_service_monitor(&self) -> bool {
@@ -221,8 +221,8 @@ impl<'a> ImageRef<'a> {
             )
     }
 
-    /// Whether the image is, or by its name stands on, a Server Core, Server or Windows base image: those
-    /// run as ContainerAdministrator where nothing else is said.
+    /// Whether the image is, or according to its name is based on, a Server Core, Server or Windows base image: those
+    /// run as ContainerAdministrator unless another user is set.
     pub fn is_servercore_or_server_base(&self) -> bool {
         let on_mcr = self.is_on_mcr()
             && (is_or_under(self.repository, "windows/servercore")
@@ -231,7 +231,7 @@ impl<'a> ImageRef<'a> {
         on_mcr || on_docker_hub || self.is_dotnet_framework() || self.has_servercore_token()
     }
 
-    /// Whether the image is, or by its name stands on, Nano Server.
+    /// Whether the image is, or according to its name is based on, Nano Server.
     pub fn is_nano_server(&self) -> bool {
         let repository = self.repository;
         (self.is_on_mcr() && is_or_under(repository, "windows/nanoserver"))
@@ -244,7 +244,7 @@ impl<'a> ImageRef<'a> {
             })
     }
 
-    /// Whether what is pulled changes with time: no tag and no digest, or `latest` without a digest.
+    /// Whether the pulled image can change over time: no tag and no digest, or `latest` without a digest.
     pub fn is_untagged_or_latest(&self) -> bool {
         self.digest.is_none() && self.tag.is_none_or(|tag| tag == "latest")
     }
@@ -253,7 +253,8 @@ impl<'a> ImageRef<'a> {
         is_on(self.registry, MCR)
     }
 
-    /// By the path alone, in any registry: enough to know the base image of a Windows pod, no sign of the system.
+    /// Checks only the path, in any registry: this identifies the base image of a Windows pod, but is not evidence of
+    /// the operating system.
     fn is_dotnet_framework(&self) -> bool {
         self.repository.starts_with("dotnet/framework/") || self.repository.contains("/dotnet/framework/")
     }
@@ -286,8 +287,8 @@ impl fmt::Display for ImageRef<'_> {
     }
 }
 
-/// Splits the registry off as distribution does: the first path element is one where it has a dot or a colon,
-/// is `localhost`, or has upper-case letters (which a repository cannot have).
+/// Splits off the registry as distribution does: the first path element is a registry if it has a dot or a colon, is
+/// `localhost`, or has upper-case letters (which a repository cannot have).
 fn split_registry(text: &str) -> (&str, &str) {
     match text.split_once('/') {
         Some(("index.docker.io", rest)) => (DOCKER_HUB, rest),
@@ -309,7 +310,7 @@ fn split_optional(text: &str, separator: char) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether a registry as written is this one: hosts have no case, and 443 is the port where none is written.
+/// Whether a registry as written is this one: hosts are not case-sensitive, and the default port is 443.
 fn is_on(registry: &str, host: &str) -> bool {
     let written = registry.strip_suffix(":443").unwrap_or(registry);
     written.eq_ignore_ascii_case(host)
@@ -325,7 +326,7 @@ fn is_lower_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// A host name or a bracketed IPv6 address, and perhaps a port.
+/// A host name or a bracketed IPv6 address, optionally with a port.
 fn is_registry(text: &str) -> bool {
     let (host_ok, port) = if let Some((address, port)) =
         text.strip_prefix('[').and_then(|t| t.split_once(']'))
@@ -342,7 +343,7 @@ fn is_registry(text: &str) -> bool {
     host_ok && port.is_none_or(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Lower-case letters and digits, parted by one `.`, one or two `_`, or any number of `-`.
+/// Lower-case letters and digits, separated by one `.`, one or two `_`, or any number of `-`.
 fn is_path_element(element: &str) -> bool {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     element.starts_with(is_alphanumeric)
@@ -379,13 +380,13 @@ mod tests {
     /// `sha256:` and 64 digits.
     const D: &str = "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
-    /// Parses, with `@D` standing for a digest.
+    /// Parses, with `@D` as a placeholder for a digest.
     pub(super) fn on<T>(text: &str, visit: impl FnOnce(&ImageRef<'_>) -> T) -> T {
         let text = text.replace("@D", &format!("@{D}"));
         visit(&ImageRef::parse(&text).unwrap_or_else(|error| panic!("{text}: {error}")))
     }
 
-    /// The rows of a table, `image => expected`; a line of `#` is a remark.
+    /// The rows of a table, `image => expected`; a line that starts with `#` is a comment.
     pub(super) fn rows(table: &str) -> impl Iterator<Item = (&str, &str)> {
         let lines = table.lines().map(str::trim).filter(|line| !line.starts_with('#'));
         lines.map(|line| {
@@ -534,7 +535,7 @@ mod tests {
         for letter in letters {
             let _ = ImageRef::parse(&letter.repeat(4096));
         }
-        // The fields are public, so the hints must stand what no parser lets through.
+        // The fields are public, so the hints must handle values that the parser rejects.
         let odd = ImageRef {
             registry: "",
             repository: "é",

@@ -1,4 +1,4 @@
-//! JSON text as it stands: its members found without making a tree of it, and strings written into it.
+//! JSON text without a parsed tree: finds members, and writes strings.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::path::{Path, Segment};
 
-/// Whether something other than null stands at a path of valid JSON text.
+/// Whether a path of valid JSON text has a value other than null.
 pub fn exists(json: &str, path: &Path) -> bool {
     let found = (path.segments().iter()).try_fold(json.trim_start(), |value, segment| match segment {
         Segment::Field(name) => member(value, name),
@@ -19,13 +19,13 @@ pub fn exists(json: &str, path: &Path) -> bool {
     found.is_some_and(|value| value != "null")
 }
 
-/// What stands in an object below these keys.
+/// The value in an object below these keys.
 pub fn at<'j>(json: &'j str, keys: &[&str]) -> Option<&'j str> {
     keys.iter()
         .try_fold(json.trim_start(), |object, key| member(object, key))
 }
 
-/// The member of an object with this key; the last of several, as every reader of JSON has it.
+/// The member of an object with this key; the last one if there are several, like other JSON parsers.
 fn member<'j>(object: &'j str, key: &str) -> Option<&'j str> {
     let of_key =
         |(name, _): &(Range<usize>, _)| string_at(object, name.clone()).is_some_and(|name| name == key);
@@ -33,7 +33,7 @@ fn member<'j>(object: &'j str, key: &str) -> Option<&'j str> {
     object.get(value)
 }
 
-/// The string whose JSON form stands at `range`, if it is one.
+/// The string whose JSON form is at `range`, if it is a string.
 pub fn string_at(text: &str, range: Range<usize>) -> Option<Cow<'_, str>> {
     let raw = text.get(range)?;
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
@@ -45,7 +45,7 @@ pub fn string_at(text: &str, range: Range<usize>) -> Option<Cow<'_, str>> {
 
 /// The members of an object (key with its quotes, value) or of an array (an empty key), as ranges of the text.
 ///
-/// The text must be valid JSON; of anything else it yields nonsense, but it ends and does not panic.
+/// The text must be valid JSON; for anything else the result is meaningless, but the iteration ends and does not panic.
 pub struct Members<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -53,12 +53,12 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// The members of the object that begins at `at`; none if there is no object.
+    /// The members of the object that starts at `at`; none if no object starts there.
     pub fn of_object(text: &'a str, at: usize) -> Self {
         Self::open(text, at, b'{')
     }
 
-    /// The items of the array that begins at `at`; none if there is no array.
+    /// The items of the array that starts at `at`; none if no array starts there.
     pub fn of_array(text: &'a str, at: usize) -> Self {
         Self::open(text, at, b'[')
     }
@@ -91,7 +91,7 @@ impl Iterator for Members<'_> {
             }
             (b'"', true) => {
                 key = start..skip_string(self.bytes, start + 1);
-                // After the key come blanks, the colon and blanks.
+                // Whitespace, the colon and whitespace follow the key.
                 start = skip_blank(self.bytes, skip_blank(self.bytes, key.end) + 1);
             }
             _ => {}
@@ -126,7 +126,7 @@ fn skip_string(bytes: &[u8], mut at: usize) -> usize {
     bytes.len()
 }
 
-/// The offset after the value that begins at `at`. Counts brackets, so depth costs nothing.
+/// The offset after the value that starts at `at`. Counts brackets, so it does not recurse.
 fn skip_value(bytes: &[u8], at: usize) -> usize {
     let mut depth = 0_usize;
     let mut end = at;
@@ -148,7 +148,7 @@ fn skip_value(bytes: &[u8], at: usize) -> usize {
             }
             b',' | b' ' | b'\t' | b'\n' | b'\r' if depth == 0 => return end,
             _ if depth == 0 => {
-                // A number or a word: it ends at whatever cannot be part of it.
+                // A number or a literal: it ends at a character that cannot be part of it.
                 let rest = bytes.get(end..).unwrap_or_default();
                 let length = rest
                     .iter()
@@ -170,10 +170,10 @@ pub fn write_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Writes a text, piece by piece, into a JSON string whose quotes its user writes.
+/// Writes a text, piece by piece, into a JSON string; the caller writes the quotes.
 pub struct Escaped<'o> {
     out: &'o mut String,
-    /// How long the text is so far, in bytes, before it was escaped.
+    /// The length of the text so far, in bytes, before escaping.
     length: usize,
 }
 
@@ -183,10 +183,10 @@ impl<'o> Escaped<'o> {
         Escaped { out, length: 0 }
     }
 
-    /// Writes what `line` writes where the text is no longer than `most` bytes with it. Says whether it did.
+    /// Writes `line` if the text then has at most `most` bytes. Returns whether it did.
     pub fn write_within(&mut self, most: usize, line: fmt::Arguments<'_>) -> bool {
         let (end, length) = (self.out.len(), self.length);
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         let _ = fmt::Write::write_fmt(self, line);
         if self.length > most {
             self.out.truncate(end);
@@ -223,7 +223,7 @@ fn escape(out: &mut String, text: &str) {
             "\t" => out.push_str("\\t"),
             other => {
                 for byte in other.bytes() {
-                    // Writing to a String does not fail.
+                    // Writing to a String cannot fail.
                     let _ = write!(out, "\\u{byte:04x}");
                 }
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A string of the input: borrowed where it has no escapes, owned where it has; `null` is the empty string.
+/// A string of the input: borrowed if it has no escapes, otherwise owned; `null` is the empty string.
 ///
 /// (`Option<Cow<str>>` never borrows in serde; this does.)
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -72,8 +72,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Str<'a> {
     }
 }
 
-/// The most items of a list. A legal object has far fewer; what a view takes for an empty item is a hundred times what
-/// three bytes of input take.
+/// The maximum number of items of a list. A valid object has far fewer, and an empty item of a view takes a hundred
+/// times the memory of its three bytes of input.
 const LONGEST: usize = 20_000;
 
 /// A list; `null` and absent are the empty list, as in Kubernetes.
@@ -129,12 +129,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for List<T> {
     }
 }
 
-/// A [`List`] that is not copied with what holds it, unless it is changed there: what is large in a pod.
+/// A [`List`] that is shared when its owner is copied, and copied only on change: for large parts of a pod.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SharedList<T>(Option<Arc<Vec<T>>>);
 
 impl<T: Clone> SharedList<T> {
-    /// The items, to change: copied first where another holds them too.
+    /// The items for modification: copied first if they are shared.
     pub fn make_mut(&mut self) -> &mut [T] {
         self.0
             .as_mut()
@@ -170,7 +170,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for SharedList<T> {
     }
 }
 
-/// A map of strings to something, in the order written; `null` and absent are the empty map.
+/// A map with string keys, in the order written; `null` and absent are the empty map.
 ///
 /// Kept as a list of pairs: these maps are short, and reading them in order is faster than hashing.
 #[derive(Clone, PartialEq, Debug)]
@@ -193,12 +193,12 @@ impl<'a, V> Map<'a, V> {
         self.0.iter()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Puts a value at a key.
+    /// Sets the value of a key.
     pub fn set(&mut self, key: Str<'a>, value: V) {
         match self.0.iter_mut().find(|(k, _)| *k == key) {
             Some((_, v)) => *v = value,
@@ -206,7 +206,7 @@ impl<'a, V> Map<'a, V> {
         }
     }
 
-    /// Takes a key away.
+    /// Removes a key.
     pub fn remove(&mut self, key: &str) {
         self.0.retain(|(k, _)| &**k != key);
     }
@@ -243,7 +243,7 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
     }
 }
 
-/// Whether a field is there at all: anything but `null` is; what it holds is skipped unread.
+/// Whether a field is present: any value except `null`. The value is skipped without parsing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IsPresent(pub bool);
 
@@ -268,7 +268,7 @@ impl<'de> Deserialize<'de> for Flag {
 pub struct Quantity<'a>(pub Str<'a>);
 
 impl Quantity<'_> {
-    /// The value in thousandths, rounded up; `None` where it is no quantity or too large to say.
+    /// The value in thousandths, rounded up; `None` if it is not a quantity or too large.
     ///
     /// Source: apimachinery `resource.ParseQuantity`.
     pub fn millis(&self) -> Option<u128> {

@@ -1,7 +1,7 @@
-//! What every view of a type of Kubernetes has in common: the macro that makes one out of its fields.
+//! The macro that defines a view of a Kubernetes type from its fields.
 
-/// Structs that are read from the JSON of an object: fields have their names there in camel case, absent ones are the
-/// default, others are skipped unread, and strings are borrowed. The names are Kubernetes' and documented there.
+/// Structs that are parsed from the JSON of an object: field names are in camel case there, missing fields have the
+/// default, other fields are skipped, and strings are borrowed. Names and documentation are those of Kubernetes.
 macro_rules! k8s_structs {
     (#![$derive:meta] $(
         $(#[$of_struct:meta])*

@@ -1,4 +1,4 @@
-//! Label selectors: what they ask for, and whether they select something with these labels. The one matcher of them.
+//! Label selectors and their matcher. All code that matches label selectors uses this module.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use super::string_enum::string_enum;
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Labels that must be there with these values.
+    /// Labels that must exist with these values.
     pub match_labels: BTreeMap<String, String>,
-    /// Expressions that must hold, all of them.
+    /// Expressions that must all hold.
     pub match_expressions: Vec<LabelExpression>,
 }
 
@@ -22,35 +22,35 @@ pub struct LabelSelector {
 pub struct LabelExpression {
     /// The label.
     pub key: String,
-    /// How it is compared.
+    /// The operator.
     pub operator: LabelOperator,
-    /// With what, for `In` and `NotIn`.
+    /// The values, for `In` and `NotIn`.
     #[serde(default)]
     pub values: Vec<String>,
 }
 
 string_enum! {
-    /// How a label is compared.
+    /// The operator of an expression.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
     pub enum LabelOperator {
         /// The label has one of the values.
         In = "In",
         /// The label is absent or has none of the values.
         NotIn = "NotIn",
-        /// The label is there.
+        /// The label exists.
         Exists = "Exists",
-        /// The label is not there.
+        /// The label does not exist.
         DoesNotExist = "DoesNotExist",
     }
 }
 
 impl LabelSelector {
-    /// Whether it asks for this label.
+    /// Whether it uses this label.
     pub fn names(&self, label: &str) -> bool {
         self.match_labels.contains_key(label) || self.match_expressions.iter().any(|e| e.key == label)
     }
 
-    /// Whether it selects something with these labels.
+    /// Whether it selects an object with these labels.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         let has = |expression: &LabelExpression| {
             labels

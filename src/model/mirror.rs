@@ -1,8 +1,8 @@
-//! Mirror pods: the one place that decides whether a Pod is the kubelet's copy of a static pod.
+//! Mirror pods: decides whether a Pod is the kubelet's copy of a static pod.
 //!
-//! An author of any object can write the annotation, so the annotation alone proves nothing. A mirror pod is a Pod
-//! with a `nodeName`, its Node is its controlling owner, and either that node's kubelet asks for it or, once it is stored,
-//! the owner has the uid of the node.
+//! An author of any object can write the annotation, so the annotation alone proves nothing. A mirror pod is a Pod with
+//! a `nodeName`, its Node is its controlling owner, and either the requester is that node's kubelet or, for a stored
+//! pod, the owner has the uid of the node.
 
 use super::json_types::Str;
 use super::resources::Meta;
@@ -10,22 +10,22 @@ use super::workload::Kind;
 
 /// The annotation that the kubelet writes (`kubetypes.ConfigMirrorAnnotationKey`).
 pub const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
-/// The user names of kubelets begin with this; the node's name follows.
+/// The prefix of kubelets' user names; the node's name follows.
 const NODE_USER: &str = "system:node:";
 /// The group of kubelets.
 const NODES: &str = "system:nodes";
 
-/// What tells a mirror pod from an object whose author wrote the annotation.
+/// The evidence that distinguishes a mirror pod from an object whose author wrote the annotation.
 #[derive(Clone, Copy)]
 pub enum Witness<'w> {
-    /// Who asks for the object: it has to be the kubelet of its node.
+    /// The requester of the object: it must be the kubelet of its node.
     Requester {
         /// The user name.
         user: &'w str,
         /// The groups.
         groups: &'w [Str<'w>],
     },
-    /// The object is stored: its owner has the uid of its node. `None` for a node of which no uid is known.
+    /// The object is stored: its owner must have the uid of its node. `None` for a node whose uid is unknown.
     Stored(&'w dyn Fn(&str) -> Option<&'w str>),
 }
 

@@ -1,5 +1,5 @@
-//! What a node is: whether it runs Windows, of which build, and with which taints. Said here once, for `check`, reviews,
-//! metrics and the controllers alike.
+//! Properties of a node: whether it runs Windows, its build and its taints. `check`, reviews, metrics and the
+//! controllers all use this module.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -16,33 +16,33 @@ use super::node_affinity::{KnownNodeLabels, LabelValue};
 use super::pod::Toleration;
 use super::resources::Node;
 
-/// The label that says a node's build: `10.0.20348`.
+/// The label with a node's build: `10.0.20348`.
 pub const BUILD_LABEL: &str = "node.kubernetes.io/windows-build";
-/// Its mirror, which a kubelet may not write.
+/// Its copy under a prefix that kubelets are not allowed to write.
 pub const RESTRICTED_BUILD_LABEL: &str = "transom.dev.node-restriction.kubernetes.io/windows-build";
 /// Both of them.
 pub const BUILD_LABELS: [&str; 2] = [BUILD_LABEL, RESTRICTED_BUILD_LABEL];
-/// The label that says a node's operating system.
+/// The label with a node's operating system.
 pub const OS_LABEL: &str = "kubernetes.io/os";
 /// Its deprecated form (since 1.14).
 pub const BETA_OS_LABEL: &str = "beta.kubernetes.io/os";
-/// The label that says a node's architecture.
+/// The label with a node's architecture.
 pub const ARCH_LABEL: &str = "kubernetes.io/arch";
 /// Its deprecated form.
 pub const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";
-/// The label by which AKS says which Windows its nodes run.
+/// The AKS label with the Windows version of a node.
 pub const OS_SKU_LABEL: &str = "kubernetes.azure.com/os-sku";
-/// The same with its version always in it.
+/// The same, always with the version.
 ///
 /// Source: <https://learn.microsoft.com/azure/aks/use-labels>
 pub const OS_SKU_EFFECTIVE_LABEL: &str = "kubernetes.azure.com/os-sku-effective";
-/// The same as the request for the pool had it.
+/// The same, as requested for the pool.
 pub const OS_SKU_REQUESTED_LABEL: &str = "kubernetes.azure.com/os-sku-requested";
-/// All labels by which AKS says which Windows its nodes run.
+/// All AKS labels with the Windows version of a node.
 pub const OS_SKU_LABELS: [&str; 3] = [OS_SKU_LABEL, OS_SKU_EFFECTIVE_LABEL, OS_SKU_REQUESTED_LABEL];
-/// The label that says a node's own name, or another name of its host.
+/// The label with a node's own name, or another name of its host.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
-/// Labels that say to which pool a node belongs, on the platforms that have such; the first that a node has counts.
+/// Labels with the pool of a node, on the platforms that have them; the first that a node has applies.
 pub const POOL_LABELS: [&str; 6] = [
     "kubernetes.azure.com/agentpool",
     "eks.amazonaws.com/nodegroup",
@@ -51,24 +51,24 @@ pub const POOL_LABELS: [&str; 6] = [
     "karpenter.sh/nodepool",
     "agentpool",
 ];
-/// What Windows nodes of EKS offer: an address of the VPC for each pod.
+/// The resource of EKS Windows nodes: an address of the VPC for each pod.
 pub const PRIVATE_IPV4_RESOURCE: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
-/// A label by which nodes of a pool say Windows. Values are compared as Kubernetes does it: with regard to case.
+/// A label that identifies the Windows nodes of a pool. Values are compared like in Kubernetes: case-sensitive.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PoolLabel {
     /// The label's key.
     pub key: String,
-    /// Its value, or how it begins.
+    /// Its value, or a prefix of it.
     pub value: PoolLabelValue,
 }
 
-/// Which values of a pool label say Windows.
+/// The values of a pool label that mean Windows.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum PoolLabelValue {
-    /// This one.
+    /// Exactly this value.
     Exact(String),
-    /// Every value that begins so.
+    /// Every value with this prefix.
     Prefix(String),
 }
 
@@ -81,7 +81,7 @@ impl PoolLabel {
         }
     }
 
-    /// A label with a value that begins so.
+    /// A label with a value prefix.
     pub fn prefix(key: &str, prefix: &str) -> Self {
         PoolLabel {
             key: key.to_owned(),
@@ -89,7 +89,7 @@ impl PoolLabel {
         }
     }
 
-    /// The labels of AKS, GKE and OpenShift that say Windows.
+    /// The labels of AKS, GKE and OpenShift that mean Windows.
     pub fn well_known() -> Vec<PoolLabel> {
         vec![
             PoolLabel::prefix(OS_SKU_LABEL, "Windows"),
@@ -100,7 +100,7 @@ impl PoolLabel {
         ]
     }
 
-    /// Whether a label with this key and value says Windows.
+    /// Whether a label with this key and value means Windows.
     pub fn matches(&self, key: &str, value: &str) -> bool {
         key == self.key && self.value.matches(value)
     }
@@ -115,7 +115,7 @@ impl PoolLabelValue {
     }
 }
 
-/// As on a command line: a prefix ends in `*`.
+/// As on the command line: a prefix ends in `*`.
 impl fmt::Display for PoolLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.value {
@@ -125,7 +125,7 @@ impl fmt::Display for PoolLabel {
     }
 }
 
-/// What a kubelet reports of its operating system.
+/// The operating system that a kubelet reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportedOs {
     /// Windows.
@@ -136,24 +136,24 @@ pub enum ReportedOs {
     Silent,
 }
 
-/// Since when a node is Ready, as its condition reports it.
+/// Since when a node is Ready, according to its condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NodeReadiness {
-    /// The node has no such condition: it was written by hand, or its kubelet has not reported.
+    /// The node has no such condition: it comes from a file, or its kubelet has not reported.
     #[default]
     Unreported,
     /// It is not Ready.
     NotReady,
-    /// It has been Ready since then; `None` if the condition has no readable time.
+    /// It has been Ready since this time; `None` if the condition has no valid time.
     Since(Option<Timestamp>),
 }
 
 impl NodeReadiness {
-    /// How long a node must be Ready before what it offers is believed: device plugins and cloud controllers report the
-    /// resources of a new node only after a while.
+    /// How long a node must be Ready before its resources are trusted: device plugins and cloud controllers report the
+    /// resources of a new node with a delay.
     pub const SETTLES: jiff::SignedDuration = jiff::SignedDuration::from_mins(5);
 
-    /// Reads the status and the time of the condition `Ready`.
+    /// Parses the status and the time of the condition `Ready`.
     pub fn of_condition(status: &str, since: Option<&str>) -> NodeReadiness {
         match status {
             "True" => NodeReadiness::Since(since.and_then(|text| text.parse().ok())),
@@ -161,8 +161,8 @@ impl NodeReadiness {
         }
     }
 
-    /// From when on a node counts as settled; `None` if it never does unless it reports something else, or already did
-    /// in a file that has no times.
+    /// The time from which a node is settled; `None` if it never is unless it reports something else, or already is, in
+    /// a file without times.
     pub fn settles_at(self) -> Option<Timestamp> {
         match self {
             NodeReadiness::Since(Some(since)) => since.checked_add(Self::SETTLES).ok(),
@@ -170,8 +170,8 @@ impl NodeReadiness {
         }
     }
 
-    /// Whether a node has been Ready for long enough at this time. Without a time (files) a node counts that does not
-    /// report that it is not Ready.
+    /// Whether a node has been Ready for long enough at this time. Without a time (files), a node is settled unless it
+    /// reports that it is not Ready.
     pub fn is_settled(self, now: Option<Timestamp>) -> bool {
         match (self, now) {
             (NodeReadiness::NotReady, _) => false,
@@ -182,7 +182,7 @@ impl NodeReadiness {
     }
 }
 
-/// What of a Node is read to tell what it is, however the Node is held; the provided methods tell it.
+/// The inputs from a Node, independent of its representation; the provided methods derive the rest.
 pub trait NodeSigns {
     /// Its name.
     fn name(&self) -> &str;
@@ -190,7 +190,7 @@ pub trait NodeSigns {
     fn label(&self, key: &str) -> Option<&str>;
     /// Its taints.
     fn taints(&self) -> Vec<Taint>;
-    /// `status.nodeInfo.operatingSystem`; empty where the kubelet has not reported.
+    /// `status.nodeInfo.operatingSystem`; empty if the kubelet has not reported.
     fn operating_system(&self) -> &str;
     /// `status.nodeInfo.kernelVersion`.
     fn kernel_version(&self) -> &str;
@@ -198,12 +198,12 @@ pub trait NodeSigns {
     fn container_runtime(&self) -> &str;
     /// All its labels.
     fn labels(&self) -> Labels;
-    /// Whether `status.allocatable` names [`PRIVATE_IPV4_RESOURCE`]: what pods can be given, as the scheduler counts it.
+    /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`], which is what the scheduler counts.
     fn offers_private_ipv4(&self) -> bool;
     /// Since when the node is Ready.
     fn readiness(&self) -> NodeReadiness;
 
-    /// What its kubelet reports of its operating system.
+    /// The operating system that its kubelet reports.
     fn reported_os(&self) -> ReportedOs {
         match self.operating_system() {
             "" => ReportedOs::Silent,
@@ -212,7 +212,7 @@ pub trait NodeSigns {
         }
     }
 
-    /// Whether a label says that it is a Windows node; the deprecated one counts too.
+    /// Whether a label identifies it as a Windows node, including the deprecated label.
     fn is_labelled_windows(&self) -> bool {
         let mut said = [OS_LABEL, BETA_OS_LABEL]
             .into_iter()
@@ -220,7 +220,7 @@ pub trait NodeSigns {
         said.any(is_windows)
     }
 
-    /// Whether it is a Windows node: by its kubelet, and by a label as long as the kubelet has not reported.
+    /// Whether it is a Windows node: according to its kubelet, or to a label until the kubelet reports.
     fn is_windows(&self) -> bool {
         match self.reported_os() {
             ReportedOs::Windows => true,
@@ -229,13 +229,13 @@ pub trait NodeSigns {
         }
     }
 
-    /// The build that its kernel has.
+    /// The build of its kernel.
     fn kernel_build(&self) -> Option<Build> {
         Build::parse_kernel_version(self.kernel_version()).map(|(build, _)| build)
     }
 
-    /// Its build: that of its kernel, and that of a label as long as the kubelet reports none. The label that a kubelet
-    /// cannot write is believed first.
+    /// Its build: that of its kernel, or that of a label until the kubelet reports one. The label that a kubelet cannot
+    /// write takes precedence.
     fn build(&self) -> Option<Build> {
         let of_label = |key| self.label(key).and_then(Build::parse_label);
         self.kernel_build()
@@ -308,7 +308,7 @@ impl<N: NodeSigns> KnownNodeLabels for N {
     }
 }
 
-/// The labels of a node: shared by what is known of it, and copied when they are changed.
+/// The labels of a node: shared between its copies, and copied on change.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Labels(Arc<BTreeMap<String, String>>);
 
@@ -357,10 +357,10 @@ impl Taint {
         }
     }
 
-    /// Whether the taint keeps Linux pods off Windows nodes and says nothing else, so that every Windows pod may
-    /// tolerate it: a key that the field uses for this, a value that says Windows, effect `NoSchedule`.
+    /// Whether the taint only keeps Linux pods off Windows nodes, so that every Windows pod may tolerate it: a key that
+    /// is commonly used for this, a value that means Windows, effect `NoSchedule`.
     ///
-    /// Maintenance, pressure, spot, tenant and lifecycle taints are never such.
+    /// Maintenance, pressure, spot, tenant and lifecycle taints never qualify.
     pub fn marks_windows(&self) -> bool {
         const KEYS: [&str; 5] = [
             "os",
@@ -375,13 +375,14 @@ impl Taint {
         self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && says_windows
     }
 
-    /// Whether pods that do not tolerate it are not scheduled on the node, or are evicted; not so `PreferNoSchedule`.
+    /// Whether pods that do not tolerate it are not scheduled on the node, or are evicted; false for
+    /// `PreferNoSchedule`.
     pub fn keeps_off(&self) -> bool {
         matches!(self.effect.as_str(), "NoSchedule" | "NoExecute")
     }
 
-    /// Whether the taint stays as long as the node does: not those by which controllers and autoscalers say for a while
-    /// that a node is new, in trouble, or about to go. What they keep off comes when they are gone.
+    /// Whether the taint is permanent. Controllers and autoscalers use temporary taints for a node that is new, in
+    /// trouble, or about to be removed; the pods that those keep off are scheduled later.
     pub fn lasts(&self) -> bool {
         const PASSING: [&str; 15] = [
             "node.kubernetes.io/not-ready",
@@ -400,7 +401,7 @@ impl Taint {
             "karpenter.sh/disruption",
             "karpenter.sh/unregistered",
         ];
-        // Cluster API and the cluster autoscaler take theirs off once a node has started.
+        // Cluster API and the cluster autoscaler remove theirs when a node has started.
         let of_start = [
             "startup-taint.cluster-autoscaler.kubernetes.io/",
             "ignore-taint.cluster-autoscaler.kubernetes.io/",
@@ -445,37 +446,38 @@ impl fmt::Display for Taint {
 pub struct Host {
     /// The name of the node or pool.
     pub name: String,
-    /// Its build, where known.
+    /// Its build, if known.
     pub build: Option<Build>,
     /// Its taints.
     pub taints: Vec<Taint>,
     /// The containerd version that it reports, major and minor.
     pub containerd: Option<(u32, u32)>,
-    /// The labels of a node; of a pool that may be at zero those that an autoscaler knows its nodes will have.
+    /// The labels of a node; for a pool that may be at zero, the labels that an autoscaler knows for its nodes.
     pub labels: Labels,
-    /// Whether it gives pods [`PRIVATE_IPV4_RESOURCE`].
+    /// Whether it offers [`PRIVATE_IPV4_RESOURCE`] to pods.
     pub offers_private_ipv4: bool,
-    /// Whether it has been Ready for [`NodeReadiness::SETTLES`], so that what it offers is believed; never of a pool.
+    /// Whether it has been Ready for [`NodeReadiness::SETTLES`], so that its resources are trusted; never true for a
+    /// pool.
     pub is_settled: bool,
-    /// Whether it is a pool that may be at zero nodes, and no node.
+    /// Whether it is a pool that may be at zero nodes, rather than a node.
     pub may_be_at_zero: bool,
 }
 
 impl Host {
-    /// Whether this is a pool whose nodes an autoscaler knows by some label, but not by this one: it would never bring
-    /// a node for a pod that requires the label.
+    /// Whether this is a pool of which an autoscaler knows some labels, but not this one: it would never add a node for
+    /// a pod that requires the label.
     pub fn is_template_without(&self, label: &str) -> bool {
         self.may_be_at_zero && !self.labels.is_empty() && !self.labels.contains_key(label)
     }
 
-    /// Reads a Node; `None` unless it is a Windows node. `now`: the time by which it is settled or not; `None` where no
-    /// time is known, as in a file.
+    /// Creates a host from a Node; `None` unless it is a Windows node. `now`: the time for
+    /// [`NodeReadiness::is_settled`]; `None` if no time is known, as in a file.
     pub fn of_node(node: &impl NodeSigns, now: Option<Timestamp>) -> Option<Host> {
         if !node.is_windows() {
             return None;
         }
         let build = node.build();
-        // A node without any label of its kubelet's was written by hand, in short: its kubelet will write them.
+        // A node without any of its kubelet's labels is a short hand-written one: its kubelet would add them.
         let mut labels = node.labels();
         let by_kubelet = [OS_LABEL, BETA_OS_LABEL, ARCH_LABEL, HOSTNAME_LABEL];
         let mut by_kubelet = by_kubelet.iter().chain(&BUILD_LABELS);
@@ -507,24 +509,24 @@ impl Host {
         })
     }
 
-    /// Whether a label says the build that the host has. Of a pool at zero its kubelets will write it.
+    /// Whether a label has the build of the host. For a pool at zero, its kubelets will write it.
     pub fn is_labelled(&self, label: &str) -> bool {
         self.may_be_at_zero || (self.build.is_some() && self.labelled_build(label) == self.build)
     }
 
-    /// The build that a label says.
+    /// The build in a label.
     pub fn labelled_build(&self, label: &str) -> Option<Build> {
         self.labels.get(label).and_then(|text| Build::parse_label(text))
     }
 
-    /// Writes a label into what is known of the host: one that Transom is about to write.
+    /// Adds a label to the host that Transom is about to write.
     pub fn promise_label(&mut self, label: &str, value: String) {
         if self.labels.get(label) != Some(&value) {
             self.labels.insert(label.to_owned(), value);
         }
     }
 
-    /// Whether both are alike in all but what belongs to one node alone: its name and [`OWN_LABELS`].
+    /// Whether both are equivalent: equal except for what belongs to a single node, its name and [`OWN_LABELS`].
     pub fn is_alike(&self, other: &Host) -> bool {
         let Host {
             name: _,
@@ -547,8 +549,8 @@ impl Host {
     }
 }
 
-/// Labels whose value belongs to one node alone. A label that is missing here costs time, not correctness: nodes that
-/// differ by it are compared one by one.
+/// Labels whose value belongs to a single node. A missing entry costs time, not correctness: nodes that differ by it
+/// are compared one by one.
 pub const OWN_LABELS: [&str; 3] = [
     HOSTNAME_LABEL,
     "alpha.eksctl.io/instance-id",
@@ -568,7 +570,7 @@ impl KnownNodeLabels for Host {
     }
 
     fn label_value(&self, key: &str) -> LabelValue<'_> {
-        /// Nodes to come have names that no selector can know; this is not a legal value of a label.
+        /// No selector can know the names of future nodes; this is not a valid label value.
         const NAME_TO_COME: &str = "?";
         let known = self.labels.get(key).map(|value| LabelValue::Is(value.into()));
         let implied = || {
@@ -592,7 +594,7 @@ impl KnownNodeLabels for Host {
     }
 }
 
-/// What AKS calls Windows nodes, and their build.
+/// AKS' names for Windows versions, with their builds.
 ///
 /// Source: <https://learn.microsoft.com/azure/aks/upgrade-windows-os>
 static SKUS: [(&str, u32); 3] = [
@@ -601,19 +603,19 @@ static SKUS: [(&str, u32); 3] = [
     ("Windows2025", 26100),
 ];
 
-/// The value of AKS' label for nodes of a build.
+/// The value of the AKS label for nodes of a build.
 fn sku_of_build(build: Build) -> Option<&'static str> {
     let row = SKUS.iter().find(|(_, number)| Build::new(*number) == build);
     row.map(|(sku, _)| *sku)
 }
 
-/// The build of the Windows nodes that AKS calls so.
+/// The build for a value of the AKS label.
 pub fn build_of_sku(os_sku: &str) -> Option<Build> {
     let row = SKUS.iter().find(|(sku, _)| sku.eq_ignore_ascii_case(os_sku));
     row.map(|(_, number)| Build::new(*number))
 }
 
-/// Reads `1.36`, `v1.36.2` or `1.7.20+x` as (1, 36) and so on.
+/// Parses `1.36`, `v1.36.2` or `1.7.20+x` as (1, 36) and so on.
 pub fn major_minor(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.trim_start_matches('v').split(['.', '-', '+']);
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))

@@ -1,5 +1,6 @@
-//! Whether a node satisfies the nodeSelector and the required node affinity of a pod, as the scheduler compares them. The
-//! only matcher of node labels; taints are in `node`, and what else keeps a pod off a node is in `engine::scheduling`.
+//! Whether a node satisfies the nodeSelector and the required node affinity of a pod, as the scheduler compares them.
+//! The only matcher of node labels; `node` handles taints, and `engine::scheduling` everything else that keeps a pod
+//! off a node.
 //!
 //! Source: `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`.
 
@@ -8,17 +9,17 @@ use std::borrow::Cow;
 use super::json_types::Str;
 use super::pod::{Expression, NodeSelectorTerm, PodSpec};
 
-/// The only field of nodes that `matchFields` can name.
+/// The only field of nodes that `matchFields` supports.
 const NAME_FIELD: &str = "metadata.name";
 
-/// What is known of one label of a node.
+/// What is known about one label of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LabelValue<'n> {
     /// The node has the label with this value.
     Is(Cow<'n, str>),
     /// The node does not have the label.
     Absent,
-    /// Not known: the node does not exist yet, and its pool does not declare the label.
+    /// Unknown: the node does not exist yet, and its pool does not declare the label.
     Unknown,
 }
 
@@ -28,7 +29,7 @@ impl<'n> From<Option<&'n str>> for LabelValue<'n> {
     }
 }
 
-/// Name and labels of a node, or what is known of the nodes that a pool will have.
+/// Name and labels of a node, or what is known about the future nodes of a pool.
 pub trait KnownNodeLabels {
     /// Its name; `None` for a pool, whose nodes have no names yet.
     fn node_name(&self) -> Option<&str>;
@@ -36,15 +37,14 @@ pub trait KnownNodeLabels {
     fn label_value(&self, key: &str) -> LabelValue<'_>;
 }
 
-/// The result of a comparison. Only pools without nodes are compared as `Unknown`.
+/// The result of a comparison. `Unknown` occurs only for pools without nodes.
 ///
-/// Ordered, so that all of several hold as much as the least of them (`min`), and one of several as much as the
-/// greatest (`max`).
+/// Ordered, so that `min` is the result for all of several requirements, and `max` for any of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Match {
     /// The node does not satisfy it.
     No,
-    /// It depends on labels that are not known.
+    /// It depends on unknown labels.
     Unknown,
     /// The node satisfies it.
     Yes,
@@ -56,14 +56,14 @@ impl From<bool> for Match {
     }
 }
 
-/// Whether a node satisfies the nodeSelector and the required node affinity of a pod. `nodeName` and what a RuntimeClass
-/// adds are not part of it.
+/// Whether a node satisfies the nodeSelector and the required node affinity of a pod. Ignores `nodeName` and the
+/// additions of a RuntimeClass.
 pub fn matches(pod: &PodSpec<'_>, node: &impl KnownNodeLabels) -> Match {
     let mut selector = (pod.node_selector.iter()).map(|(key, value)| matches_label(key, value, node));
     all(&mut selector).min(matches_terms(pod, node))
 }
 
-/// Whether a node has this value for a label, as a nodeSelector asks for it.
+/// Whether a node has this value for a label, as a nodeSelector requires.
 pub fn matches_label(key: &str, value: &str, node: &impl KnownNodeLabels) -> Match {
     match node.label_value(key) {
         LabelValue::Is(has) => Match::from(has == value),
@@ -72,8 +72,8 @@ pub fn matches_label(key: &str, value: &str, node: &impl KnownNodeLabels) -> Mat
     }
 }
 
-/// Whether a node satisfies the required node affinity of a pod: one of its terms. Without a required affinity every node
-/// does.
+/// Whether a node satisfies the required node affinity of a pod: at least one of its terms. Without a required affinity
+/// every node does.
 pub fn matches_terms(pod: &PodSpec<'_>, node: &impl KnownNodeLabels) -> Match {
     if pod.required_node_affinity().is_none() {
         return Match::Yes;
@@ -121,7 +121,7 @@ pub fn matches_field(requirement: &Expression<'_>, node: &impl KnownNodeLabels) 
     if &*requirement.key != NAME_FIELD {
         return Match::No;
     }
-    // The nodes of a pool that has none yet get names of their own.
+    // The future nodes of a pool have their own names.
     let is_named = node.node_name() == Some(&**name);
     match &*requirement.operator {
         "In" => is_named.into(),
@@ -130,8 +130,8 @@ pub fn matches_field(requirement: &Expression<'_>, node: &impl KnownNodeLabels) 
     }
 }
 
-/// Whether a label with this value, or none, satisfies a requirement. The API server accepts no other operators, and the
-/// scheduler takes what it cannot read for a requirement that no node satisfies.
+/// Whether a label with this value, or a missing label, satisfies a requirement. The API server accepts no other
+/// operators. For the scheduler, no node satisfies a requirement that does not parse.
 pub fn holds(requirement: &Expression<'_>, value: Option<&str>) -> bool {
     let values = &*requirement.values;
     let listed = || value.is_some_and(|value| values.iter().any(|one| **one == *value));
@@ -154,7 +154,7 @@ fn compares(values: &[Str<'_>], value: Option<&str>, is: fn(i64, i64) -> bool) -
     is(value, bound)
 }
 
-/// As Go's `strconv.ParseInt` reads it in base 10.
+/// Parses like Go's `strconv.ParseInt` in base 10.
 fn integer(text: &str) -> Option<i64> {
     text.parse().ok()
 }
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Rows from `nodeaffinity_test.go` and from what `labels.NewRequirement` refuses.
+    /// Rows from `nodeaffinity_test.go` and from values that `labels.NewRequirement` rejects.
     #[test]
     fn a_requirement_holds_as_the_scheduler_evaluates_it() {
         use Match::{No, Unknown, Yes};

@@ -1,4 +1,4 @@
-//! Subjects: one object that rules look at, parsed into views, with the place of its pod template.
+//! One object that rules check, parsed into views, with the path of its pod template.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::resources::{
 use super::strict_json::{self, Strict};
 use super::workload::Kind;
 
-/// When the object is looked at.
+/// The stage at which the object is evaluated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ReviewStage {
     /// As its author wrote it, before other webhooks: files, and the mutating phase.
@@ -27,10 +27,10 @@ pub enum ReviewStage {
     Stored,
 }
 
-/// What admission may change of an object.
+/// What admission may change in an object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Editable {
-    /// Nothing: an update, a deletion, a pod that is placed already.
+    /// Nothing: an update, a deletion, a pod that is already placed.
     Nothing,
     /// The whole pod: a creation.
     Pod,
@@ -38,7 +38,7 @@ pub enum Editable {
     EphemeralContainers,
 }
 
-/// One object with everything that rules read of it.
+/// One object with everything that rules read.
 #[derive(Clone, Debug)]
 pub struct Object<'a> {
     /// The kind.
@@ -47,27 +47,26 @@ pub struct Object<'a> {
     pub meta: Arc<Meta<'a>>,
     /// The namespace: the request's, else the object's own.
     pub namespace: Str<'a>,
-    /// What it holds.
+    /// Its content.
     pub body: Body<'a>,
-    /// When it is looked at.
+    /// The stage at which it is evaluated.
     pub stage: ReviewStage,
-    /// What admission may change of it.
+    /// What admission may change in it.
     pub editable: Editable,
-    /// Who made it, as far as that is known where it comes from: an author, until it is said.
+    /// Who created it, as far as known: an author unless a caller sets something else.
     pub origin: Origin,
-    /// Whether it is the mirror of a static pod, which no answer can stop: nothing is, until a witness shows it.
+    /// Whether it is the mirror of a static pod, which no answer can stop: false until a witness proves it.
     pub is_mirror: bool,
-    /// The container that `kubectl debug node/…` wrote, where it made the pod ([`debugger::container_of`]): none, until that
-    /// is asked.
+    /// The container that `kubectl debug node/…` created, if it created the pod ([`debugger::container_of`]); `None`
+    /// until [`Object::find_debugger`] ran.
     pub debugger: Option<usize>,
-    /// Whether `spec.os` stands there because an admission, and not the author, wrote it: placement may take it back.
+    /// Whether admission, not the author, added `spec.os`: placement may remove it.
     pub os_is_added: bool,
-    /// Fields that an admission, and not the author, wrote, and that keep `spec.os.name` from being set: placement takes
-    /// them out.
+    /// Fields that admission, not the author, added and that prevent setting `spec.os.name`: placement removes them.
     pub added_fields: Vec<Path>,
 }
 
-/// What a subject holds besides its metadata.
+/// The content of an object in addition to its metadata.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)] // the names are Kubernetes'
 pub enum Body<'a> {
@@ -86,25 +85,25 @@ pub enum Body<'a> {
 /// A pod, or the template of one.
 #[derive(Clone, Debug)]
 pub struct Template<'a> {
-    /// The metadata of the pod: for a bare pod its own, for a workload the template's.
+    /// The metadata of the pod: of the bare pod, or of the workload's template.
     pub meta: Arc<Meta<'a>>,
     /// The pod spec.
     pub spec: PodSpec<'a>,
-    /// Whether there is a spec at all in the object; without one there is nothing to edit.
+    /// Whether the object has a spec; without one there is nothing to edit.
     pub has_spec: bool,
     /// A StatefulSet's volumeClaimTemplates.
     pub claim_templates: Vec<NamedClaimTemplate<'a>>,
 }
 
 impl<'a> Object<'a> {
-    /// Reads the JSON of an object of a known kind.
+    /// Parses the JSON of an object of a known kind.
     ///
     /// # Errors
-    /// The field that does not have the type that Kubernetes gives it, and why.
+    /// The field that has the wrong type, and why.
     pub fn parse(kind: Kind, json: &'a str, stage: ReviewStage) -> Result<Self, ObjectError> {
         let reading = ObjectSeed { kind, stage };
         strict_json::read(json, reading).map_err(|first| {
-            // Only now, on the way out, is it worth the time to find out which field it was.
+            // Finding the field takes time, so it happens only after an error.
             let mut deserializer = serde_json::Deserializer::from_str(json);
             let mut track = serde_path_to_error::Track::new();
             let tracked = serde_path_to_error::Deserializer::new(&mut deserializer, &mut track);
@@ -125,7 +124,7 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// The pod template, where the kind has one.
+    /// The pod template, if the kind has one.
     pub fn template(&self) -> Option<&Template<'a>> {
         match &self.body {
             Body::Pod(template) => Some(template),
@@ -133,12 +132,12 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The pod spec, where the kind has one.
+    /// The pod spec, if the kind has one.
     pub fn pod(&self) -> Option<&PodSpec<'a>> {
         self.template().map(|t| &t.spec)
     }
 
-    /// The path of the pod template (its metadata and spec stand below it).
+    /// The path of the pod template, which contains its metadata and spec.
     pub fn template_path(&self) -> Path {
         Path::of(self.kind.template().unwrap_or_default())
     }
@@ -148,15 +147,15 @@ impl<'a> Object<'a> {
         self.template_path().field("spec")
     }
 
-    /// The kind of the object's controlling owner, where objects of that kind are judged and its controller makes such
-    /// objects as this one.
+    /// The kind of the object's controlling owner, if objects of that kind are evaluated and its controller creates
+    /// objects of this kind.
     pub fn owner_kind(&self) -> Option<Kind> {
         let owner = self.meta.controller()?;
         Kind::of_api_version(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
     }
 
-    /// Whether the pod says that a DaemonSet made it, of whichever group: then it is pinned to a node already, and more
-    /// than a toleration could make its controller start over.
+    /// Whether the pod has a DaemonSet owner, in any API group: then it is already pinned to a node, and anything more
+    /// than a toleration could make its controller replace the pod.
     pub fn is_daemonset_pod(&self) -> bool {
         self.kind == Kind::Pod
             && self
@@ -165,18 +164,18 @@ impl<'a> Object<'a> {
                 .is_some_and(|owner| &*owner.kind == "DaemonSet")
     }
 
-    /// Whether the controller of DaemonSets has put the pod where it is to run.
+    /// Whether the DaemonSet controller has assigned the pod to its node.
     pub fn is_placed_by_daemonset(&self) -> bool {
         self.origin == Origin::Controller && self.is_daemonset_pod()
     }
 
-    /// Whether the pod is a mirror pod, by this witness ([`Object::is_mirror`] keeps the answer).
+    /// Whether the pod is a mirror pod according to this witness ([`Object::is_mirror`] stores the result).
     pub fn is_mirror_by(&self, witness: &Witness<'_>) -> bool {
         let node = self.pod().and_then(|pod| pod.node_name.as_deref());
         mirror::is_mirror(self.kind, &self.meta, node, witness)
     }
 
-    /// Whether `kubectl debug node/…` wrote the field at this path.
+    /// Whether `kubectl debug node/…` set the field at this path.
     pub fn is_written_by_kubectl(&self, path: &Path) -> bool {
         let (Some(container), Some(pod)) = (self.debugger, self.pod()) else {
             return false;
@@ -184,8 +183,8 @@ impl<'a> Object<'a> {
         debugger::is_written_by_kubectl(pod, container, path)
     }
 
-    /// Finds out whether `kubectl debug node/…` made the pod; `is_authors` tells the fields of the author from those that
-    /// an admission added.
+    /// Determines whether `kubectl debug node/…` created the pod. `is_authors` distinguishes the author's fields from
+    /// those that admission added.
     pub fn find_debugger(&mut self, is_authors: impl Fn(&Path) -> bool) {
         self.debugger = match self.pod() {
             Some(pod) if self.kind == Kind::Pod => debugger::container_of(&self.meta, pod, is_authors),
@@ -194,7 +193,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// An object whose fields do not have the types that Kubernetes gives them.
+/// An object whose fields do not have the types that Kubernetes defines.
 #[derive(thiserror::Error, Debug)]
 #[error("{path}: {reason}")]
 pub struct ObjectError {
@@ -204,13 +203,12 @@ pub struct ObjectError {
     pub reason: String,
 }
 
-/// Reads an object of a known kind from wherever it stands. The deserializer is one in which objects are objects
-/// ([`Strict`]).
+/// Parses an object of a known kind from any deserializer that accepts structs from objects only ([`Strict`]).
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectSeed {
     /// The kind.
     pub kind: Kind,
-    /// When the object is looked at.
+    /// The stage at which the object is evaluated.
     pub stage: ReviewStage,
 }
 
@@ -281,7 +279,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
     }
 }
 
-/// Reads `null` as what is absent, as Kubernetes does.
+/// Treats `null` as missing, as Kubernetes does.
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
@@ -359,7 +357,7 @@ fn read_template<'de, D: Deserializer<'de>>(
         spec: pod.spec.unwrap_or_default(),
         claim_templates: claims.0,
     };
-    // A pod's own metadata is that of its template.
+    // A pod is its own template.
     let meta = meta.map_or_else(|| Arc::clone(&template.meta), Arc::new);
     Ok((meta, template))
 }

@@ -1,4 +1,4 @@
-//! Operating systems, the evidence for them, and the verdict that evidence adds up to.
+//! Operating systems, the evidence for them, and the resulting verdict.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::path::Path;
 use super::string_enum::string_enum;
 
-/// The operating systems that a pod can be for.
+/// The operating systems of pods.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Os {
     /// Windows.
@@ -17,7 +17,7 @@ pub enum Os {
 }
 
 impl Os {
-    /// Reads `windows` or `linux` without regard to case.
+    /// Parses `windows` or `linux` in any letter case.
     pub fn parse_lenient(name: &str) -> Option<Os> {
         if name.eq_ignore_ascii_case("windows") {
             Some(Os::Windows)
@@ -38,7 +38,7 @@ impl Os {
 }
 
 string_enum! {
-    /// What kind of sign a piece of evidence is, strongest first.
+    /// The kinds of evidence, strongest first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum EvidenceKind {
@@ -46,7 +46,7 @@ string_enum! {
         OsName = "os-name",
         /// A nodeSelector on `kubernetes.io/os` or its beta form.
         NodeSelector = "node-selector",
-        /// A nodeSelector on the build label or on a pool label that says Windows.
+        /// A nodeSelector on the build label or on a pool label that means Windows.
         PoolLabel = "pool-label",
         /// Required node affinity in which every term implies one operating system.
         NodeAffinity = "node-affinity",
@@ -62,7 +62,7 @@ string_enum! {
 }
 
 impl EvidenceKind {
-    /// Whether it decides by itself and may contradict another.
+    /// Whether it decides alone and may contradict other evidence.
     pub fn is_strong(self) -> bool {
         self <= EvidenceKind::HostProcess
     }
@@ -71,13 +71,13 @@ impl EvidenceKind {
 /// One signal about the operating system of a subject.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Evidence {
-    /// What kind of sign it is.
+    /// The kind of evidence.
     pub kind: EvidenceKind,
-    /// Where it stands.
+    /// The path of the field.
     pub path: Path,
-    /// What stands there.
+    /// The value of the field.
     pub value: String,
-    /// What it says.
+    /// The operating system that it indicates.
     pub os: Os,
 }
 
@@ -88,16 +88,16 @@ impl fmt::Display for Evidence {
 }
 
 string_enum! {
-    /// What the evidence adds up to.
+    /// The conclusion from the evidence.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
     pub enum Verdict {
         /// A Windows pod.
         Windows = "Windows",
         /// A Linux pod.
         Linux = "Linux",
-        /// No sign, or a pod that may run on either.
+        /// No evidence, or a pod that may run on either system.
         Unknown = "Unknown",
-        /// Strong signs disagree.
+        /// Strong evidence disagrees.
         Conflicting = "Conflicting",
     }
 }
@@ -107,12 +107,12 @@ string_enum! {
 pub struct Inference {
     /// The verdict.
     pub verdict: Verdict,
-    /// Every sign, strongest first.
+    /// All evidence, strongest first.
     pub evidence: Vec<Evidence>,
 }
 
 impl Inference {
-    /// Whether the verdict rests on weak signs only (an image, the namespace's default).
+    /// Whether the verdict is based only on weak evidence (an image, the namespace's default).
     pub fn is_weak(&self) -> bool {
         self.evidence.iter().all(|e| !e.kind.is_strong())
     }

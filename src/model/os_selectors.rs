@@ -1,10 +1,10 @@
-//! What selectors say of the operating system: labels, affinity expressions and terms. The weighing of it is the engine's.
+//! What selectors imply about the operating system: labels, affinity expressions and terms. The engine combines them.
 
 use super::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, RESTRICTED_BUILD_LABEL};
 use super::os::Os;
 use super::pod::{Expression, NodeSelectorTerm};
 
-/// Whether this is the label of a node's Windows build, or its mirror.
+/// Whether this is the label of a node's Windows build, or its copy.
 pub fn is_build_label(key: &str) -> bool {
     key == BUILD_LABEL || key == RESTRICTED_BUILD_LABEL
 }
@@ -25,7 +25,7 @@ pub fn os_of_label(key: &str, value: &str, pool_labels: &[PoolLabel]) -> Option<
     }
 }
 
-/// The operating system that an expression leaves, where it leaves one.
+/// The only operating system that an expression allows, if any.
 pub fn os_of_expression(expression: &Expression<'_>, pool_labels: &[PoolLabel]) -> Option<Os> {
     let key = &*expression.key;
     let values = &expression.values;
@@ -35,7 +35,7 @@ pub fn os_of_expression(expression: &Expression<'_>, pool_labels: &[PoolLabel]) 
             let first = systems.next()??;
             systems.all(|os| os == Some(first)).then_some(first)
         }
-        // There are two operating systems: what is not the one is the other.
+        // There are two operating systems: excluding one selects the other.
         "NotIn" if is_os_label(key) => {
             let names = |os: Os| values.iter().any(|value| **value == *os.label());
             match (names(Os::Linux), names(Os::Windows)) {
@@ -44,7 +44,7 @@ pub fn os_of_expression(expression: &Expression<'_>, pool_labels: &[PoolLabel]) 
                 _ => None,
             }
         }
-        // Only Windows nodes have a build.
+        // Only Windows nodes have a build label.
         "Exists" | "Gt" | "Lt" if is_build_label(key) => Some(Os::Windows),
         _ => None,
     }
@@ -53,7 +53,7 @@ pub fn os_of_expression(expression: &Expression<'_>, pool_labels: &[PoolLabel]) 
 /// What one term of a required node affinity implies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TermOs {
-    /// Its nodes are of this operating system; with the index of the first expression that says so.
+    /// Its nodes have this operating system; with the index of the first expression that implies it.
     Is(Os, usize),
     /// It matches no node: it is empty, or its expressions on the operating system exclude each other.
     NoNode,
@@ -61,8 +61,8 @@ pub enum TermOs {
     Nothing,
 }
 
-/// What a term implies, as the scheduler reads it: its expressions are ANDed, so every node that it matches has the
-/// operating system of its expression on that label, whatever a label of builds or of pools implies next to it.
+/// What a term implies for the scheduler. Its expressions are ANDed, so every matching node has the operating system of
+/// its expression on that label, even if a build or pool label implies another.
 pub fn os_of_term(term: &NodeSelectorTerm<'_>, pool_labels: &[PoolLabel]) -> TermOs {
     if term.is_empty() {
         return TermOs::NoNode;
@@ -79,22 +79,22 @@ pub fn os_of_term(term: &NodeSelectorTerm<'_>, pool_labels: &[PoolLabel]) -> Ter
         }
     }
     match (by_label, by_pool) {
-        // The first that says it is shown, unless it says otherwise.
+        // Report the first expression that implies it, unless another contradicts it.
         (Some((os, e)), Some((same, first))) if os == same => TermOs::Is(os, e.min(first)),
         (Some((os, e)), _) | (None, Some((os, e))) => TermOs::Is(os, e),
         (None, None) => TermOs::Nothing,
     }
 }
 
-/// The operating system that every term leaves (terms are ORed; those that match no node are skipped), with the index of
-/// the first such term and of its first expression that says so.
+/// The operating system that every term implies (terms are ORed; those that match no node are skipped), with the index
+/// of the first such term and of its first expression that implies it.
 pub fn os_of_terms(terms: &[NodeSelectorTerm<'_>], pool_labels: &[PoolLabel]) -> Option<(Os, usize, usize)> {
     let mut verdict: Option<(Os, usize, usize)> = None;
     for (t, term) in terms.iter().enumerate() {
         let (os, e) = match os_of_term(term, pool_labels) {
             TermOs::Is(os, e) => (os, e),
             TermOs::NoNode => continue,
-            // A term that no node can satisfy must not hide what the others say.
+            // A term that no node can satisfy must not hide what the others imply.
             TermOs::Nothing if term.contradicts_itself() => continue,
             TermOs::Nothing => return None,
         };
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(verdict(&format!("[{windows}, {zone}]")), None);
         assert_eq!(verdict(&format!("[{windows}, {not_windows}]")), None);
         assert_eq!(verdict(&format!("[{windows}, {{}}]")), Some(Os::Windows));
-        // A term that contradicts itself matches no node, and hides nothing; one that only matches no node of today may.
+        // A contradictory term matches no node and hides nothing; a term that only matches no current node may.
         let term = |expressions: &str| format!(r#"{{"matchExpressions": [{expressions}]}}"#);
         let exists = r#"{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}"#;
         for (impossible, expected) in [
@@ -186,13 +186,13 @@ mod tests {
                 .map(|term| format!(r#"{{"matchExpressions": [{}]}}"#, term.join(",")));
             verdict(&format!("[{}]", terms.collect::<Vec<_>>().join(",")))
         };
-        // Every node that such a term matches has the label of Linux.
+        // Every node that such a term matches has the Linux label.
         assert_eq!(of(&[&[build, linux]]), Some(Os::Linux));
         assert_eq!(of(&[&[linux, build]]), Some(Os::Linux));
         assert_eq!(of(&[&[pool, linux]]), Some(Os::Linux));
         assert_eq!(of(&[&[build, windows]]), Some(Os::Windows));
         assert_eq!(of(&[&[pool]]), Some(Os::Windows));
-        // No node has both labels: the term adds none to those of the other.
+        // No node has both labels: the term adds no nodes to those of the other.
         assert_eq!(of(&[&[windows, linux]]), None);
         assert_eq!(of(&[&[not_linux, linux], &[windows]]), Some(Os::Windows));
         assert_eq!(of(&[&[windows], &[build, linux]]), None);

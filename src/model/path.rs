@@ -1,4 +1,4 @@
-//! Field paths: where in an object something stands, printed the way kubectl and the API server print it.
+//! Field paths: positions in an object, printed like kubectl and the API server print them.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::text::{cut, one_line};
 
-/// So much of a key is shown, in bytes: all of a legal one.
+/// The maximum length of a printed key, in bytes: enough for every valid key.
 const LONGEST_KEY: usize = 320;
 
 /// One step of a [`Path`].
@@ -15,17 +15,17 @@ const LONGEST_KEY: usize = 320;
 pub enum Segment {
     /// A field of a Kubernetes type, such as `spec`.
     Field(&'static str),
-    /// A key of a map, such as a label; printed in brackets because it may hold dots.
+    /// A key of a map, such as a label; printed in brackets because it may contain dots.
     Key(Box<str>),
-    /// An item of a list, with the name that it goes by (container, volume, port) where it has one.
+    /// An item of a list, with its name (container, volume, port) if it has one.
     Item(usize, Option<Box<str>>),
 }
 
-/// Where in an object something stands, from the object's root.
+/// A position in an object, from the object's root.
 ///
-/// Three spellings of the same place: [`Path`]'s `Display` is the API server's
-/// (`spec.containers[0].image`), [`Path::named`] is for people and survives a reordering
-/// (`spec.containers[web].image`), [`Path::pointer`] is a JSON Pointer (RFC 6901).
+/// Three spellings of the same position: [`Path`]'s `Display` is that of the API server (`spec.containers[0].image`),
+/// [`Path::named`] is for people and survives a reordering (`spec.containers[web].image`), [`Path::pointer`] is a JSON
+/// Pointer (RFC 6901).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Path(Vec<Segment>);
 
@@ -38,38 +38,38 @@ impl Path {
         Path(fields.iter().map(|f| Segment::Field(f)).collect())
     }
 
-    /// This path, one field further.
+    /// This path with another field.
     #[must_use]
     pub fn field(mut self, name: &'static str) -> Self {
         self.0.push(Segment::Field(name));
         self
     }
 
-    /// This path, several fields further.
+    /// This path with more fields.
     #[must_use]
     pub fn fields(mut self, names: &[&'static str]) -> Self {
         self.0.extend(names.iter().map(|f| Segment::Field(f)));
         self
     }
 
-    /// This path, at a key of a map.
+    /// This path with a key of a map.
     #[must_use]
     pub fn key(mut self, key: &str) -> Self {
         self.0.push(Segment::Key(key.into()));
         self
     }
 
-    /// This path, at an item of a list that has no name.
+    /// This path with an item of a list without names.
     #[must_use]
     pub fn item(mut self, index: usize) -> Self {
         self.0.push(Segment::Item(index, None));
         self
     }
 
-    /// This path, at an item of a list that goes by a name.
+    /// This path with an item of a list, by name.
     #[must_use]
     pub fn named_item(mut self, index: usize, name: &str) -> Self {
-        // No legal name is longer (RFC 1123 subdomain); an illegal one is not carried about.
+        // No valid name is longer (RFC 1123 subdomain); longer names are not stored.
         let is_name = (1..=253).contains(&name.len()) && !name.chars().any(char::is_control);
         self.0.push(Segment::Item(index, is_name.then(|| name.into())));
         self
@@ -80,18 +80,18 @@ impl Path {
         &self.0
     }
 
-    /// The path of what holds this, or `None` at the root.
+    /// The parent path, or `None` at the root.
     pub fn parent(&self) -> Option<Path> {
         let (_, rest) = self.0.split_last()?;
         Some(Path(rest.to_vec()))
     }
 
-    /// Whether this path is `other` or stands below it.
+    /// Whether this path is `other` or below it.
     pub fn starts_with(&self, other: &Path) -> bool {
         self.0.starts_with(&other.0)
     }
 
-    /// The path with items by name where they have one: `spec.containers[web].image`.
+    /// The path with items by name if they have one: `spec.containers[web].image`.
     pub fn named(&self) -> String {
         let mut text = String::with_capacity(self.0.len() * 12);
         // Writing to a String does not fail.
@@ -108,7 +108,7 @@ impl Path {
         }))
     }
 
-    /// The value at this path, where there is one.
+    /// The value at this path, if any.
     pub fn get<'v>(&self, root: &'v Value) -> Option<&'v Value> {
         self.0.iter().try_fold(root, |value, segment| match segment {
             Segment::Field(name) => value.get(name),
@@ -117,7 +117,7 @@ impl Path {
         })
     }
 
-    /// The same, to be written into another text.
+    /// The same, for writing into another text.
     pub fn by_name(&self) -> impl fmt::Display + '_ {
         ByName(self)
     }
@@ -154,7 +154,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// A path whose items go by name.
+/// A path that prints items by name.
 struct ByName<'p>(&'p Path);
 
 impl fmt::Display for ByName<'_> {

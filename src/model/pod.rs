@@ -1,4 +1,4 @@
-//! The pod view: every field of a pod that Transom looks at, borrowed from the bytes; everything else is skipped unread.
+//! The pod view: every field of a pod that Transom uses, borrowed from the bytes; everything else is skipped.
 //!
 //! Field names and meanings follow `k8s.io/api/core/v1`. `IsPresent` marks fields of which only the presence matters.
 
@@ -45,7 +45,7 @@ k8s_structs! {
         pub name: Option<Str<'a>>,
     }
 
-    /// `v1.Affinity`, of which only the node affinity matters.
+    /// `v1.Affinity`; only the node affinity is used.
     pub struct Affinity<'a> {
         pub node_affinity: Option<NodeAffinity<'a>>,
     }
@@ -90,7 +90,7 @@ k8s_structs! {
         pub toleration_seconds: Option<i64>,
     }
 
-    /// `v1.TopologySpreadConstraint`: what decides which domains count.
+    /// `v1.TopologySpreadConstraint`: the fields that define the domains.
     pub struct SpreadConstraint<'a> {
         pub topology_key: Str<'a>,
         pub when_unsatisfiable: Option<Str<'a>>,
@@ -159,7 +159,7 @@ k8s_structs! {
         pub pre_stop: Option<Handler<'a>>,
     }
 
-    /// `v1.LifecycleHandler` and `v1.Probe`, of which only a command matters.
+    /// `v1.LifecycleHandler` and `v1.Probe`; only a command is used.
     pub struct Handler<'a> {
         pub exec: Option<ExecAction<'a>>,
     }
@@ -221,7 +221,7 @@ k8s_structs! {
         pub name: Option<Str<'a>>,
     }
 
-    /// `v1.Volume`: its name and the sources that matter.
+    /// `v1.Volume`: its name and the used sources.
     pub struct Volume<'a> {
         pub name: Str<'a>,
         pub empty_dir: Option<EmptyDir<'a>>,
@@ -300,7 +300,7 @@ k8s_structs! {
 }
 
 impl Toleration<'_> {
-    /// The same, borrowing nothing.
+    /// An owned copy.
     pub fn detached(&self) -> Toleration<'static> {
         let text = |field: &Option<Str<'_>>| field.as_ref().map(|text| text.to_string().into());
         Toleration {
@@ -338,7 +338,7 @@ impl ContainerList {
     }
 }
 
-/// Where the terms of the required node affinity stand below a pod spec; [`PodSpec::required_terms`] reads them.
+/// The path of the terms of the required node affinity below a pod spec; [`PodSpec::required_terms`] returns them.
 pub const REQUIRED_TERMS: &[&str] = &[
     "affinity",
     "nodeAffinity",
@@ -356,7 +356,7 @@ impl<'a> PodSpec<'a> {
         }
     }
 
-    /// The containers of one list, to change.
+    /// The containers of one list, for modification.
     pub fn list_mut(&mut self, list: ContainerList) -> &mut [Container<'a>] {
         match list {
             ContainerList::Init => self.init_containers.make_mut(),
@@ -365,7 +365,7 @@ impl<'a> PodSpec<'a> {
         }
     }
 
-    /// Init, app and ephemeral containers alike, each with its list and index.
+    /// All init, app and ephemeral containers, each with its list and index.
     pub fn visit_containers(&self) -> impl Iterator<Item = (ContainerList, usize, &Container<'a>)> {
         ContainerList::ALL
             .into_iter()
@@ -377,7 +377,7 @@ impl<'a> PodSpec<'a> {
         self.security_context.as_ref()?.windows_options.as_ref()
     }
 
-    /// Whether a container is effectively HostProcess: its own word, else the pod's.
+    /// Whether a container is effectively HostProcess: its own value, else the pod's.
     pub fn is_host_process(&self, container: &Container<'a>) -> bool {
         let own = container.windows_options().and_then(|w| w.host_process);
         own.or_else(|| self.windows_options()?.host_process)
@@ -389,7 +389,7 @@ impl<'a> PodSpec<'a> {
         self.visit_containers().any(|(_, _, c)| self.is_host_process(c))
     }
 
-    /// The effective `runAsUserName` of a container: its own word, else the pod's.
+    /// The effective `runAsUserName` of a container: its own value, else the pod's.
     pub fn run_as_user_name<'s>(&'s self, container: &'s Container<'a>) -> Option<&'s str> {
         let own = container
             .windows_options()
@@ -397,7 +397,7 @@ impl<'a> PodSpec<'a> {
         own.or_else(|| self.windows_options()?.run_as_user_name.as_deref())
     }
 
-    /// The effective `runAsNonRoot` of a container: its own word, else the pod's.
+    /// The effective `runAsNonRoot` of a container: its own value, else the pod's.
     pub fn run_as_non_root(&self, container: &Container<'a>) -> Option<bool> {
         let own = container
             .security_context
@@ -406,7 +406,7 @@ impl<'a> PodSpec<'a> {
         own.or_else(|| self.security_context.as_ref()?.run_as_non_root)
     }
 
-    /// Whether the pod is bound to a node already.
+    /// Whether the pod is already bound to a node.
     pub fn is_bound(&self) -> bool {
         self.node_name.as_deref().is_some_and(|name| !name.is_empty())
     }
@@ -416,7 +416,7 @@ impl<'a> PodSpec<'a> {
         self.os.as_ref()?.name.as_deref()
     }
 
-    /// The terms of the required node affinity (ORed); empty where there is none.
+    /// The terms of the required node affinity (ORed); empty if there is none.
     pub fn required_terms(&self) -> &[NodeSelectorTerm<'a>] {
         self.required_node_affinity()
             .map_or(&[], |required| &required.node_selector_terms.0)
@@ -434,26 +434,26 @@ impl SpreadConstraint<'_> {
         self.when_unsatisfiable.as_deref() != Some("ScheduleAnyway")
     }
 
-    /// Whether only nodes that the pod's selectors match count as domains: the default.
+    /// Whether the domains include only nodes that the pod's selectors match: the default.
     pub fn honors_affinity(&self) -> bool {
         self.node_affinity_policy.as_deref() != Some("Ignore")
     }
 
-    /// Whether only nodes whose taints the pod tolerates count as domains; by default all do.
+    /// Whether the domains include only nodes whose taints the pod tolerates; by default they include all.
     pub fn honors_taints(&self) -> bool {
         self.node_taints_policy.as_deref() == Some("Honor")
     }
 }
 
 impl NodeSelectorTerm<'_> {
-    /// Whether the term has nothing in it, and so matches no node.
+    /// Whether the term is empty, and so matches no node.
     pub fn is_empty(&self) -> bool {
         self.match_expressions.is_empty() && self.match_fields.is_empty()
     }
 
     /// Whether two of its expressions contradict each other, so that it matches no node with any labels.
     pub fn contradicts_itself(&self) -> bool {
-        /// Each is compared with each: of a term that is longer than any real one it is not asked.
+        /// All pairs are compared, so a term that is longer than any real one is not checked.
         const MOST: usize = 16;
         let all = &self.match_expressions;
         let contradicts = |one: &Expression<'_>| all.iter().any(|other| one.contradicts(other));
@@ -462,7 +462,7 @@ impl NodeSelectorTerm<'_> {
 }
 
 impl Expression<'_> {
-    /// Whether no value of the label meets this expression and the other one.
+    /// Whether no value of the label satisfies both expressions.
     fn contradicts(&self, other: &Expression<'_>) -> bool {
         if *self.key != *other.key {
             return false;
@@ -484,7 +484,7 @@ impl<'a> Container<'a> {
     }
 }
 
-/// 0644, the mode of files that the API server writes where the author wrote none.
+/// 0644, the file mode that the API server sets by default.
 pub const DEFAULT_MODE: i64 = 0o644;
 
 /// A volume source that writes files with modes: secret, configMap, downwardAPI.

@@ -1,4 +1,4 @@
-//! The policy: what is to be done for one subject, with everything resolved that depends on who, where and when.
+//! The effective policy for one object: users, namespaces and dates are already resolved.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use super::severity::Severity;
 use super::string_enum::string_enum;
 
 string_enum! {
-    /// How much a policy does. Ordered: what comes later is stricter.
+    /// The mode of a policy. Ordered: later variants are stricter.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     pub enum Mode {
-        /// Everything is recorded; nothing is warned of, denied or changed.
+        /// Everything is recorded, without warnings, denials or changes.
         Audit = "Audit",
-        /// Errors are warned of, and placement is applied.
+        /// Errors give warnings, and placement is applied.
         Warn = "Warn",
         /// Errors are denied, and placement is applied.
         Enforce = "Enforce",
@@ -32,7 +32,7 @@ impl Mode {
         }
     }
 
-    /// What becomes of ignored fields.
+    /// What happens to ignored fields.
     pub fn ignored_fields(self) -> IgnoredFields {
         match self {
             Mode::Audit => IgnoredFields::Audit,
@@ -50,7 +50,7 @@ impl Mode {
     }
 }
 
-/// What a policy says itself, whatever its mode.
+/// The settings that a policy sets explicitly, regardless of its mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Explicit {
     /// `validation.action`.
@@ -62,12 +62,12 @@ pub struct Explicit {
 }
 
 string_enum! {
-    /// What findings do. Ordered: what comes later is stricter.
+    /// What findings do. Ordered: later variants are stricter.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     pub enum Action {
         /// Nothing at all; the rule does not run.
         Disabled = "Disabled",
-        /// Nothing that the user sees: audit annotations, log, metrics.
+        /// Nothing visible to the user: audit annotations, log, metrics.
         Audit = "Audit",
         /// A kubectl warning.
         Warn = "Warn",
@@ -77,7 +77,7 @@ string_enum! {
 }
 
 impl Action {
-    /// What a finding of this severity does unless the policy says otherwise.
+    /// What a finding of this severity does unless the policy sets something else.
     pub fn of_severity(severity: Severity) -> Action {
         match severity {
             Severity::Error => Action::Deny,
@@ -88,7 +88,7 @@ impl Action {
 }
 
 string_enum! {
-    /// What placement does. Ordered: what comes later does more.
+    /// What placement does. Ordered: later variants do more.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     pub enum PlacementMode {
         /// No edits are planned.
@@ -101,15 +101,15 @@ string_enum! {
 }
 
 string_enum! {
-    /// What becomes of an ignored field: one that Windows ignores, that keeps no pod from running, and that the API server
-    /// accepts as long as the pod does not say `spec.os.name: windows`.
+    /// What happens to an ignored field: Windows ignores it, it does not prevent a pod from running, and the API server
+    /// accepts it unless the pod says `spec.os.name: windows`.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
     pub enum IgnoredFields {
         /// It is recorded.
         Audit = "Audit",
-        /// It is warned of.
+        /// It gives a warning.
         Warn = "Warn",
-        /// It is denied, as every other error.
+        /// It is denied, like every other error.
         Deny = "Deny",
         /// It is removed from pods.
         Remove = "Remove",
@@ -135,7 +135,7 @@ string_enum! {
         Disabled = "Disabled",
         /// A warning.
         Warn = "Warn",
-        /// It gets the Linux selector.
+        /// Placement adds the Linux selector.
         Apply = "Apply",
     }
 }
@@ -146,14 +146,14 @@ string_enum! {
     pub enum PlacementField {
         /// The nodeSelector kubernetes.io/os: windows.
         NodeSelector = "NodeSelector",
-        /// spec.os.name: windows, where the API server then refuses nothing.
+        /// spec.os.name: windows, if the API server then still accepts the pod.
         #[serde(rename = "OSName")]
         OsName = "OSName",
         /// Tolerations of the Windows nodes' taints.
         Tolerations = "Tolerations",
-        /// The builds that run the image, where some known node or pool does not.
+        /// The builds that run the image, if some known node or pool does not.
         WindowsBuild = "WindowsBuild",
-        /// runtimeClassName, by runtimeClasses.
+        /// runtimeClassName, from runtimeClasses.
         RuntimeClass = "RuntimeClass",
     }
 }
@@ -170,7 +170,7 @@ string_enum! {
     }
 }
 
-/// What placement writes, each on or off.
+/// What placement writes: each part is on or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(clippy::struct_excessive_bools)] // five independent fields of a pod
 pub struct PlacementParts {
@@ -210,13 +210,13 @@ impl PlacementParts {
 }
 
 string_enum! {
-    /// The label by which placement requires builds.
+    /// The label that placement uses to require builds.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
     pub enum BuildLabel {
         /// node.kubernetes.io/windows-build, which kubelets write.
         #[default]
         Kubelet = "Kubelet",
-        /// Its mirror, which a kubelet cannot write; the nodes must carry it.
+        /// Its copy, which a kubelet cannot write; the nodes must have it.
         NodeRestriction = "NodeRestriction",
     }
 }
@@ -229,7 +229,7 @@ pub struct RulesVersion {
 }
 
 impl RulesVersion {
-    /// The first release. Its rules deny at once.
+    /// The first release. Its rules deny immediately.
     pub const FIRST: RulesVersion = RulesVersion::new(0, 1);
 
     /// A version.
@@ -237,7 +237,7 @@ impl RulesVersion {
         RulesVersion { major, minor }
     }
 
-    /// Reads `0.1`.
+    /// Parses `0.1`.
     pub fn parse(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once('.')?;
         let number = |text: &str| {
@@ -255,8 +255,8 @@ impl RulesVersion {
         RulesVersion::parse(minor).unwrap_or(RulesVersion::FIRST)
     }
 
-    /// Whether a rule of this version only warns for now: it is newer than the version that a policy pins, or without one it
-    /// appeared in the minor release that runs.
+    /// Whether a rule of this version only warns for now: it is newer than the version that the policy pins, or,
+    /// without a pin, it appeared in the current minor release.
     pub fn is_new_to(self, pinned: Option<RulesVersion>) -> bool {
         self.is_new_in(RulesVersion::current(), pinned)
     }
@@ -275,25 +275,25 @@ impl std::fmt::Display for RulesVersion {
     }
 }
 
-/// An exemption that is in force for the subject at hand.
+/// An exemption that applies to this object.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Exemption {
-    /// The ids of the rules that it lifts; empty: every rule.
+    /// The IDs of the exempt rules; empty: every rule.
     pub rules: Vec<&'static str>,
-    /// Image patterns (`*` stands for anything); only findings in containers with such an image. Empty: everywhere.
+    /// Image patterns (`*` matches anything); only findings in containers with such an image. Empty: everywhere.
     pub images: Vec<String>,
-    /// Who answers for it, and why: for the audit log.
+    /// The owner and the reason, for the audit log.
     pub note: String,
 }
 
-/// What is to be done for one subject.
+/// The effective policy for one object.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Policy {
     /// The name of the WindowsPodPolicy, or of the built-in default.
     pub name: String,
-    /// What the settings that it does not give itself follow from.
+    /// The mode, which defines the settings that are not explicit.
     pub mode: Mode,
-    /// The settings that it gives itself.
+    /// The explicit settings.
     pub explicit: Explicit,
     /// What findings do at most.
     pub validation: Action,
@@ -301,37 +301,37 @@ pub struct Policy {
     pub placement: PlacementMode,
     /// The parts of placement.
     pub parts: PlacementParts,
-    /// What becomes of ignored fields: no more than `validation` says, unless they are removed.
+    /// What happens to ignored fields: at most what `validation` allows, unless they are removed.
     pub ignored_fields: IgnoredFields,
     /// What happens to Linux pods that could land on Windows nodes.
     pub linux_pods: LinuxPods,
-    /// Actions by rule id, where they differ from what the severity says.
+    /// Actions by rule ID that differ from those of the severity.
     pub actions: BTreeMap<&'static str, Action>,
-    /// Rules that are newer than this only warn; without it those that appeared in this version.
+    /// Rules newer than this only warn; without it, those that appeared in this version only warn.
     pub rules_version: Option<RulesVersion>,
     /// Whether images are evidence.
     pub image_evidence: ImageEvidence,
-    /// The operating system of pods that give no sign.
+    /// The operating system of pods without evidence.
     pub namespace_default_os: Option<Os>,
-    /// Taints that pools scaled to zero will carry: tolerated by Windows pods.
+    /// Taints of pools that are scaled to zero: Windows pods tolerate them.
     pub taints: Vec<Taint>,
-    /// The label by which builds are required.
+    /// The label that placement uses for builds.
     pub build_label: BuildLabel,
     /// RuntimeClasses by release (`ltsc2022`).
     pub runtime_classes: BTreeMap<String, String>,
-    /// Users that are controllers of Kubernetes' workloads, beside those that are known.
+    /// Users that are controllers of Kubernetes' workloads, in addition to the known ones.
     pub controllers: Vec<String>,
-    /// Exemptions in force.
+    /// Active exemptions.
     pub exemptions: Vec<Exemption>,
 }
 
 impl Policy {
-    /// What a cluster gets that has no policy stored: nothing is denied, nothing is changed, all is reported.
+    /// The policy of a cluster without a stored policy: nothing is denied or changed, everything is reported.
     pub fn cluster_default() -> Self {
         Policy::standalone().in_mode(Mode::Audit)
     }
 
-    /// What `serve --standalone` and `check` use: Enforce.
+    /// The policy that `serve --standalone` and `check` use: Enforce.
     pub fn standalone() -> Self {
         let mode = Mode::Enforce;
         Policy {
@@ -355,14 +355,14 @@ impl Policy {
         }
     }
 
-    /// The same policy in another mode: what it says itself stays.
+    /// The same policy in another mode: explicit settings stay.
     #[must_use]
     pub fn in_mode(mut self, mode: Mode) -> Self {
         self.set_mode(mode);
         self
     }
 
-    /// Changes the mode, and with it every setting that the policy does not give itself.
+    /// Changes the mode, and every setting that is not explicit.
     pub fn set_mode(&mut self, mode: Mode) {
         self.mode = mode;
         self.validation = self.explicit.action.unwrap_or_else(|| mode.action());
@@ -371,13 +371,13 @@ impl Policy {
             .explicit
             .ignored_fields
             .unwrap_or_else(|| match self.explicit.action {
-                // The mode's own action is the limit of every finding: below it nothing is hidden of what Enforce would deny.
+                // The mode's action limits every finding, so nothing that Enforce would deny is hidden below it.
                 None => IgnoredFields::Deny,
                 Some(_) => mode.ignored_fields(),
             });
     }
 
-    /// What becomes of ignored fields, with `validation` as the limit.
+    /// What happens to ignored fields, limited by `validation`.
     pub fn effective_ignored_fields(&self) -> IgnoredFields {
         match self.ignored_fields {
             IgnoredFields::Remove => IgnoredFields::Remove,
@@ -389,7 +389,7 @@ impl Policy {
         }
     }
 
-    /// What counts in a namespace that is out: nothing runs, nothing is changed.
+    /// The settings for an excluded namespace: no rule runs, nothing is changed.
     pub fn disable(&mut self) {
         self.explicit = Explicit {
             action: Some(Action::Disabled),
@@ -399,8 +399,8 @@ impl Policy {
         self.set_mode(self.mode);
     }
 
-    /// What a finding of the rule with this id does where `validation` is Deny. A new rule of severity error warns until
-    /// the next minor version: an upgrade must not deny what was accepted before.
+    /// What a finding of the rule with this ID does if `validation` is Deny. A new rule of severity error only warns
+    /// until the next minor version: an upgrade must not deny what was accepted before.
     ///
     /// The effective action is the weaker of this and `validation`.
     pub fn rule_action(&self, rule: &str, severity: Severity, since: RulesVersion) -> Action {
@@ -414,7 +414,7 @@ impl Policy {
         })
     }
 
-    /// The label by which placement requires builds.
+    /// The label that placement uses to require builds.
     pub fn build_label(&self) -> &'static str {
         match self.build_label {
             BuildLabel::Kubelet => BUILD_LABEL,
@@ -422,7 +422,7 @@ impl Policy {
         }
     }
 
-    /// Whether the rule with this id does not run at all.
+    /// Whether the rule with this ID is disabled.
     pub fn is_off(&self, rule: &str) -> bool {
         self.actions.get(rule) == Some(&Action::Disabled)
     }
@@ -462,13 +462,13 @@ mod tests {
         let version = |text: &str| RulesVersion::parse(text).unwrap();
         let first = RulesVersion::FIRST;
         for (since, now, pinned, is_new) in [
-            // The rules of the first release deny at once.
+            // The rules of the first release deny immediately.
             (first, first, None, false),
             (version("0.2"), version("0.2"), None, true),
             (version("0.2"), version("0.3"), None, false),
             (version("0.3"), version("0.3"), Some(version("0.2")), true),
             (version("0.2"), version("0.3"), Some(version("0.2")), false),
-            // A pin is a promise of the author's: also for the newest.
+            // A pin is the author's decision, also for the newest version.
             (version("0.3"), version("0.3"), Some(version("0.3")), false),
             (version("0.10"), version("0.10"), Some(version("0.9")), true),
         ] {

@@ -1,28 +1,30 @@
-//! Whose word an object is: its author's, or that of a controller whose workload was judged in its stead.
+//! Who created an object: its author, or a controller whose workload was evaluated instead.
 
 use super::workload::Kind;
 
-/// Every controller of Kubernetes, where none has credentials of its own.
+/// The user of all Kubernetes controllers if they have no individual credentials.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
-/// What the user names of the accounts begin with that Kubernetes makes for its controllers. Who may write there owns
-/// the cluster.
+/// The prefix of the accounts that Kubernetes creates for its controllers. Anyone who may write in that namespace
+/// controls the cluster.
 const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
 
-/// Who made an object. An ownerReference can be written by any author: it proves a controller only together with who asks.
+/// Who created an object. Any author can write an ownerReference: it proves a controller only together with the
+/// requester.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Origin {
-    /// A person, a tool, or a controller of a kind that no webhook of ours is called for.
+    /// A person, a tool, or a controller of a kind for which the webhooks are not registered.
     #[default]
     Author,
-    /// A requester that names an owner and is not known as the controller of its kind: judged as an author.
+    /// A requester that sets an owner but is not known as the controller of its kind: treated as an author.
     Unproven,
-    /// The controller of its owner's kind: the owner was judged.
+    /// The controller of its owner's kind: the owner was evaluated.
     Controller,
 }
 
 impl Origin {
-    /// Who made an object with this owner, by who asks; `more` are the users that a policy calls controllers.
+    /// Who created an object with this owner, according to the requester; `more` are the users that a policy lists as
+    /// controllers.
     pub fn requester(owner: Option<Kind>, user: &str, more: &[String]) -> Self {
         match owner {
             None => Origin::Author,
@@ -31,21 +33,21 @@ impl Origin {
         }
     }
 
-    /// Whether a requester may be the controller that makes objects of a kind, where the owner of the object is not known.
+    /// Whether a requester may be the controller that creates objects of a kind, if the owner of the object is unknown.
     pub fn may_be_controller(kind: Kind, user: &str, more: &[String]) -> bool {
         let makes = |owner: &Kind| owner.makes() == Some(kind);
         let mut owners = Kind::ALL.into_iter().filter(makes);
         owners.any(|owner| is_controller_of(owner, user, more))
     }
 
-    /// Who made a stored object, or one in a file, of which no requester is known: what its owner says is believed.
+    /// Who created a stored object, or one in a file, without a known requester: its owner reference is trusted.
     pub fn assumed(owner: Option<Kind>) -> Self {
         owner.map_or(Origin::Author, |_| Origin::Controller)
     }
 }
 
-/// Whether a user is the controller of a kind: the controller manager, the account that Kubernetes or a platform (by
-/// another first word) made for that controller, or a user that the policy names.
+/// Whether a user is the controller of a kind: the controller manager, the account that Kubernetes or a platform (with
+/// another prefix) created for that controller, or a user that the policy lists.
 fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
     if user == CONTROLLER_MANAGER || (!user.is_empty() && more.iter().any(|known| known == user)) {
         return true;
@@ -59,13 +61,13 @@ fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
     })
 }
 
-/// The accounts of a kind's controller; none where it makes nothing that is let pass.
+/// The accounts of a kind's controller; none if it creates nothing that is admitted on its behalf.
 fn accounts(owner: Kind) -> &'static [&'static str] {
     match owner {
         Kind::Deployment => &["deployment-controller"],
         Kind::ReplicaSet => &["replicaset-controller"],
         Kind::StatefulSet => &["statefulset-controller"],
-        // The second is the name of its flag.
+        // The second is the name of the controller's flag.
         Kind::DaemonSet => &["daemon-set-controller", "daemonset-controller"],
         Kind::Job => &["job-controller"],
         Kind::CronJob => &["cronjob-controller"],

@@ -1,4 +1,4 @@
-//! Views of everything that is not a pod spec: metadata, and the objects around pods that rules and facts look at.
+//! Views of everything except pod specs: metadata, and the related objects that rules and facts use.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -33,7 +33,7 @@ k8s_structs! {
         pub controller: Option<bool>,
     }
 
-    /// A StatefulSet's claim template, which has a name.
+    /// A StatefulSet's claim template, with its name.
     pub struct NamedClaimTemplate<'a> {
         pub metadata: Meta<'a>,
         pub spec: ClaimSpec<'a>,
@@ -76,7 +76,7 @@ k8s_structs! {
         pub path: Str<'a>,
     }
 
-    /// The sources of disks of which only the file system matters. (Of `azureDisk` the API server fills it in.)
+    /// Disk sources; only the file system is used. (For `azureDisk` the API server sets it.)
     pub struct DiskSource<'a> {
         pub fs_type: Option<Str<'a>>,
     }
@@ -225,21 +225,21 @@ k8s_structs! {
         pub name: Str<'a>,
     }
 
-    /// An object of which only the metadata matters (Namespace).
+    /// An object of which only the metadata is used (Namespace).
     pub struct MetaOnly<'a> {
         pub metadata: Meta<'a>,
     }
 }
 
 impl<'a> Meta<'a> {
-    /// The owner that controls the object, where there is one.
+    /// The owner that controls the object, if any.
     pub fn controller(&self) -> Option<&OwnerReference<'a>> {
         self.owner_references
             .iter()
             .find(|owner| owner.controller == Some(true))
     }
 
-    /// What a person would call the object: its name, what a name will be made of, or its controller's name.
+    /// The name of the object for users: its name, its `generateName`, or its controller's name.
     pub fn display_name(&self) -> &str {
         if !self.name.is_empty() {
             &self.name

@@ -1,17 +1,19 @@
-//! The workload that an object belongs to, as far as the object itself says: no other object is asked.
+//! The workload that an object belongs to, determined from the object alone.
 
 use jiff::civil::Date;
 
 use super::resources::{Meta, OwnerReference};
 use super::workload::Kind;
 
-/// The label by which the Deployment controller tells the ReplicaSets of one Deployment apart. It ends their names too.
+/// The label with which the Deployment controller distinguishes the ReplicaSets of a Deployment. Its value is also the
+/// suffix of their names.
 const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// What an object was made for, as in `Deployment web`: the owner that controls it, or that owner's own where its name tells
-/// so much; `Pod web-*` for an object without an owner that is named by the API server; none where its name says it all.
+/// The workload of an object, as in `Deployment web`: the owner that controls it, or that owner's own owner if its name
+/// shows it. `Pod web-*` for an object without an owner whose name the API server generated; `None` if its own name is
+/// enough.
 ///
-/// An ownerReference can be written by any author: this says what the object says.
+/// Any author can write an ownerReference, so this is not proof.
 pub fn root_owner(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
     let Some(owner) = meta.controller() else {
         let prefix = &meta.generate_name;
@@ -37,7 +39,8 @@ pub fn root_owner(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
     })
 }
 
-/// The Deployment of a ReplicaSet: the ReplicaSet's name is the Deployment's and the hash, which the pod has as a label.
+/// The Deployment of a ReplicaSet: the ReplicaSet's name is that of the Deployment plus the hash, which the pod has as
+/// a label.
 fn owning_deployment<'m>(replica_set: &'m OwnerReference<'_>, pod: &Meta<'_>) -> Option<&'m str> {
     let hash = pod
         .labels
@@ -47,10 +50,10 @@ fn owning_deployment<'m>(replica_set: &'m OwnerReference<'_>, pod: &Meta<'_>) ->
     (!name.is_empty()).then_some(name)
 }
 
-/// The CronJob of a Job: the Job's name is the CronJob's and the minute of its schedule, counted since 1970. Only a minute of
-/// these days counts: other numbers are of whichever meaning.
+/// The CronJob of a Job: the Job's name is that of the CronJob plus the minute of its schedule since 1970. Only a
+/// recent minute is accepted; other numbers can mean anything.
 fn owning_cron_job(job: &str, today: Date) -> Option<&str> {
-    /// A Job may wait, and its pods are made again: for a week it is surely known.
+    /// A Job may wait and its pods may be created again, so a week is accepted.
     const DAYS: i32 = 7;
     const MINUTES_OF_A_DAY: i64 = 24 * 60;
     let (name, minute) = job.rsplit_once('-')?;

@@ -1,44 +1,44 @@
-//! The two scales that weigh a finding: how bad it is, and who finds out.
+//! The two scales of a finding: how severe it is, and which component rejects it or fails.
 
 use serde::{Deserialize, Serialize};
 
 use super::string_enum::string_enum;
 
 string_enum! {
-    /// How bad it is, for the author of the object.
+    /// How severe it is for the author of the object.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum Severity {
-        /// Best practice; nothing breaks today.
+        /// Best practice; nothing fails now.
         Advice = "advice",
-        /// Runs, but not as written; or will probably end on the wrong node.
+        /// Runs, but not as written; or will probably be scheduled on the wrong node.
         Warning = "warning",
-        /// Will not run, or does without something that the author asked for.
+        /// Will not run, or lacks something that the author requested.
         Error = "error",
     }
 }
 
 string_enum! {
-    /// Who finds out, and when, if Transom says nothing.
+    /// Which component rejects the object or fails, and when, without Transom.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum Class {
-        /// The API server refuses it while `spec.os.name` is `windows`; otherwise it is ignored in silence.
+        /// The API server rejects it if `spec.os.name` is `windows`; otherwise it is silently ignored.
         Api = "refused by the API server on a pod whose spec.os.name is windows, else ignored",
-        /// The API server refuses it whatever `spec.os.name` says.
+        /// The API server rejects it regardless of `spec.os.name`.
         ApiAlways = "always refused by the API server",
         /// The kubelet rejects the pod at admission.
         Admit = "rejected by the kubelet",
         /// It fails or hangs at run time.
         Run = "fails or hangs at run time",
-        /// It is ignored in silence.
+        /// It is silently ignored.
         Ignored = "silently ignored",
-        /// It works; it could be better, or may go wrong elsewhere.
+        /// It works, but could be better, or may fail in other environments.
         BestPractice = "best practice",
     }
 }
 
 impl Class {
-    /// Whether the object cannot run whatever any author says: nothing is lost where it is refused.
+    /// Whether the object can never run, so a denial loses nothing.
     pub fn cannot_run(self) -> bool {
         matches!(self, Class::ApiAlways | Class::Admit)
     }

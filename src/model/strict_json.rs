@@ -1,4 +1,5 @@
-//! Reading JSON in which objects are objects: derived structs would also take a list, field by field, which Kubernetes does not.
+//! Parses JSON structs from objects only: derived structs would also accept a list of fields, which Kubernetes does
+//! not.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, Seq
 
 use super::text::cut_middle;
 
-/// A deserializer in which a struct is read from an object only, at every depth. Everything else passes through.
+/// A deserializer that accepts a struct only from an object, at every depth. Everything else is passed through.
 pub struct Strict<D>(pub D);
 
 macro_rules! pass {
@@ -163,18 +164,18 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Strict<S> {
     }
 }
 
-/// Reads a value from JSON text in which objects are objects.
+/// Parses a value from JSON text, with structs from objects only.
 ///
 /// # Errors
-/// Whatever serde_json says, with line and column.
+/// The error of serde_json, with line and column.
 pub fn from_str<'de, T: serde::Deserialize<'de>>(json: &'de str) -> Result<T, serde_json::Error> {
     read(json, PhantomData)
 }
 
-/// Reads what a seed makes of JSON text in which objects are objects.
+/// Parses JSON text with a seed, with structs from objects only.
 ///
 /// # Errors
-/// Whatever serde_json says, with line and column.
+/// The error of serde_json, with line and column.
 pub fn read<'de, S: DeserializeSeed<'de>>(json: &'de str, seed: S) -> Result<S::Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let value = seed.deserialize(Strict(&mut deserializer))?;
@@ -182,14 +183,14 @@ pub fn read<'de, S: DeserializeSeed<'de>>(json: &'de str, seed: S) -> Result<S::
     Ok(value)
 }
 
-/// What serde_json says of an error, without the position, in no more than a line: it quotes the value at fault.
+/// The message of a serde_json error without the position, limited to one line because it quotes the invalid value.
 pub fn reason(error: &serde_json::Error) -> String {
     const LONGEST: usize = 200;
     let said = error.to_string();
     let text = said
         .rsplit_once(" at line ")
         .map_or(said.as_str(), |(text, _)| text);
-    // What was expected stands at the end.
+    // The expected type is at the end.
     cut_middle(text, LONGEST, LONGEST / 4).into_owned()
 }
 
@@ -207,7 +208,7 @@ mod tests {
         ] {
             assert!(
                 serde_json::from_str::<PodSpec<'_>>(json).is_ok(),
-                "what serde does by itself: {json}"
+                "serde alone accepts it: {json}"
             );
             let error = from_str::<PodSpec<'_>>(json).unwrap_err().to_string();
             assert!(error.starts_with("invalid type: sequence, expected"), "{error}");

@@ -1,6 +1,6 @@
-//! Enums whose variants go by a name in every output: the macro that says variant and name in one place.
+//! The macro for enums whose variants have the same name in every output: it defines variant and name together.
 
-/// An enum with `ALL` its variants, the name of each as `as_str`, and `Display` with that name.
+/// An enum with `ALL` variants, the name of each as `as_str`, and `Display` with that name.
 macro_rules! string_enum {
     (
         $(#[$of_enum:meta])*

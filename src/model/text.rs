@@ -1,9 +1,9 @@
-//! Texts for people: cut to a length, on one line, listed. The one place that cuts and lists.
+//! Texts for messages: limits length and lines, and formats lists. All code that truncates or lists uses this module.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
-/// So much of a text as fits into `most` bytes, an ellipsis at its end where something is missing.
+/// The beginning of a text that fits into `most` bytes, with an ellipsis if it is truncated.
 pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     if text.len() <= most {
         return Cow::Borrowed(text);
@@ -16,7 +16,7 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     ))
 }
 
-/// At most so many characters of a text, and of these so many from its end; an ellipsis where something is missing.
+/// At most `most` characters of a text, `end` of them from its end; with an ellipsis if the middle is cut.
 pub fn cut_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
     let length = text.chars().count();
     if length <= most {
@@ -27,7 +27,7 @@ pub fn cut_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
     Cow::Owned(start.chain(['…']).chain(end).collect())
 }
 
-/// Breaks a paragraph into lines of at most so many characters.
+/// Breaks a paragraph into lines of at most `width` characters.
 pub fn wrap(text: &str, width: usize) -> String {
     let (mut out, mut used) = (String::new(), 0);
     for word in text.split_whitespace() {
@@ -45,9 +45,9 @@ pub fn wrap(text: &str, width: usize) -> String {
     out
 }
 
-/// A value from an object as a message may quote it: control and direction characters escaped, a long one cut.
+/// A value from an object for a message: control and direction characters escaped, truncated if long.
 pub fn shown(value: &str) -> String {
-    /// Sixty, and the ellipsis.
+    /// Sixty plus the ellipsis.
     const LONGEST: usize = 63;
     let mut text = String::with_capacity(value.len().min(LONGEST));
     for c in cut(value, LONGEST).chars() {
@@ -60,30 +60,30 @@ pub fn shown(value: &str) -> String {
     text
 }
 
-/// Whether a character has no width of its own, turns the direction of writing, or ends a line where readers of logs know
-/// Unicode's line ends.
+/// Whether a character has no width, changes the writing direction, or ends a line for log readers that support Unicode
+/// line ends.
 fn is_hidden(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Whether the second sign of an order to a CI system stands here. GitHub and Azure take orders in the middle of a line
-/// too: `##[error]`, `##vso[task.setvariable]`.
+/// Whether the second character of a CI command is at this position. GitHub and Azure also accept commands in the
+/// middle of a line: `##[error]`, `##vso[task.setvariable]`.
 fn is_order(text: &str, at: usize) -> bool {
     let rest = at.checked_sub(1).and_then(|before| text.get(before..));
     let after = rest.and_then(|rest| rest.strip_prefix("##"));
     after.is_some_and(|after| after.starts_with(|c: char| c == '[' || c.is_ascii_alphanumeric()))
 }
 
-/// Whether a text is as it should be printed, for all that a quick look tells.
+/// Whether a text can be printed as it is, according to a fast check.
 pub fn is_one_line(text: &str) -> bool {
-    // Nearly every text is plain ASCII, and bytes are compared many at a time.
+    // Most texts are plain ASCII, and many bytes are compared at a time.
     let is_ascii = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     (is_ascii || !text.contains(|c: char| c.is_control() || is_hidden(c))) && !text.contains("##")
 }
 
-/// The text on one line, so that nothing in it does more than stand there: what would end a line, or move a terminal's
-/// cursor, is a space; what has no width, turns the direction of writing, or would give a CI system an order, the
-/// replacement character. As many characters as before.
+/// The text as one safe line. Characters that would end a line or move a terminal's cursor become spaces. Characters
+/// without width, direction characters, and those that would start a CI command become the replacement character. The
+/// number of characters stays the same.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     if is_one_line(text) {
         return Cow::Borrowed(text);
@@ -96,10 +96,10 @@ pub fn one_line(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.char_indices().map(plain).collect())
 }
 
-/// A document in JSON that does no more than stand there, and means what it meant: such characters are escaped in its
-/// strings, where alone they can stand. A string in JSON has no line ends.
+/// A JSON document with the same meaning, in which such characters are escaped. They can occur only in its strings, and
+/// a JSON string contains no line ends.
 pub fn plain_json(json: &str) -> Cow<'_, str> {
-    // serde_json leaves these controls as they are: DEL, and the second set, which terminals obey too.
+    // serde_json does not escape these control characters: DEL, and the C1 set, which terminals also interpret.
     let is_live = |c: char| is_hidden(c) || matches!(c, '\u{7f}'..='\u{9f}');
     if !json.contains(is_live) && !json.contains("##") {
         return Cow::Borrowed(json);
@@ -107,7 +107,7 @@ pub fn plain_json(json: &str) -> Cow<'_, str> {
     let mut out = String::with_capacity(json.len() + 64);
     for (at, c) in json.char_indices() {
         if is_live(c) || is_order(json, at) {
-            // Writing to a String cannot fail. None of them needs a surrogate.
+            // Writing to a String cannot fail. None of these characters needs a surrogate pair.
             let _ = write!(out, "\\u{:04x}", u32::from(c));
         } else {
             out.push(c);
@@ -116,9 +116,9 @@ pub fn plain_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Writes each piece as [`one_line`] has it.
+/// Writes each piece through [`one_line`].
 pub struct OneLine<W>(
-    /// Where to.
+    /// The output.
     pub W,
 );
 
@@ -128,7 +128,7 @@ impl<W: fmt::Write> fmt::Write for OneLine<W> {
     }
 }
 
-/// The first `most` names, each of at most [`LONGEST_NAME`] bytes, and how many more there are: `a, b and 3 more`.
+/// The first `most` names, each of at most [`LONGEST_NAME`] bytes, and the number of the others: `a, b and 3 more`.
 pub fn list<N: AsRef<str>>(names: impl IntoIterator<Item = N>, most: usize) -> String {
     let mut names = names.into_iter();
     let mut text = String::new();
@@ -145,7 +145,7 @@ pub fn list<N: AsRef<str>>(names: impl IntoIterator<Item = N>, most: usize) -> S
     text
 }
 
-/// How much of a name is shown in a [`list`], in bytes.
+/// The maximum length of a name in a [`list`], in bytes.
 pub const LONGEST_NAME: usize = 256;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! The probe: a pod that the leader creates as a dry run, to see whether the API server's calls arrive; what it carries, and
-//! how it is answered.
+//! The probe: a pod that the leader creates as a dry run, to check whether the API server's calls arrive; its content,
+//! and the answer to it.
 
-/// The annotation of a probe: a word that its answer repeats, so that no answer but this one's counts.
+/// The annotation of a probe: a token that its answer repeats, so that no other answer matches.
 pub const PROBE_ANNOTATION: &str = "transom.dev/probe";
-/// The annotation that `/mutate` adds to a probe, with the same word.
+/// The annotation that `/mutate` adds to a probe, with the same token.
 pub const PROBED_ANNOTATION: &str = "transom.dev/probed";
 
-/// How `/validate` refuses a probe. `mutated`: whether `/mutate` has seen it before.
+/// The message with which `/validate` rejects a probe. `mutated`: whether `/mutate` has seen it before.
 pub fn rejection_message(word: &str, mutated: bool) -> String {
     let seen = if mutated { "both" } else { "validate" };
     format!("transom-probe {word} seen by {seen}")
 }
 
-/// Whether a text holds the refusal of a probe, of whichever word.
+/// Whether a text contains the rejection of a probe, with any token.
 pub fn is_rejection(text: &str) -> bool {
     text.contains("transom-probe ")
 }
 
-/// Reads what [`rejection_message`] wrote, in whatever the API server puts around it: whether `/mutate` has seen the probe too.
-/// `None`: this is no answer to it.
+/// Parses the output of [`rejection_message`] inside the API server's message: whether `/mutate` has seen the probe
+/// too. `None`: this is not the answer to the probe.
 pub fn parse_rejection(text: &str, word: &str) -> Option<bool> {
     [true, false]
         .into_iter()

@@ -1,9 +1,9 @@
-//! The kinds that Transom knows, and where each carries its pod template.
+//! The kinds that Transom knows, and the path of the pod template in each.
 
 use super::string_enum::string_enum;
 
 string_enum! {
-    /// A kind of object that rules look at.
+    /// A kind of object that rules check.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     #[allow(missing_docs)] // the names are Kubernetes'
     pub enum Kind {
@@ -29,7 +29,7 @@ string_enum! {
 }
 
 impl Kind {
-    /// The API group that the kind belongs to; the core group is empty.
+    /// The API group of the kind; the core group is empty.
     pub fn group(self) -> &'static str {
         match self {
             Kind::Deployment | Kind::ReplicaSet | Kind::StatefulSet | Kind::DaemonSet => "apps",
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// The kind of an object by its API group and kind; old groups (`extensions`) included.
+    /// The kind of an object by its API group and kind, including old groups (`extensions`).
     pub fn of(group: &str, kind: &str) -> Option<Kind> {
         let found = Kind::ALL.into_iter().find(|k| k.as_str() == kind)?;
         let old = group == "extensions" && found.group() == "apps";
@@ -55,7 +55,7 @@ impl Kind {
         Kind::of(group, kind)
     }
 
-    /// Where the pod template (its metadata and spec) stands; `None` for kinds without one.
+    /// The path of the pod template (with its metadata and spec); `None` for kinds without one.
     pub const fn template(self) -> Option<&'static [&'static str]> {
         match self {
             Kind::Pod => Some(&[]),
@@ -71,18 +71,18 @@ impl Kind {
         }
     }
 
-    /// Whether objects of this kind are in a namespace.
+    /// Whether objects of this kind are namespaced.
     pub fn is_namespaced(self) -> bool {
         !matches!(self, Kind::Node | Kind::PersistentVolume | Kind::RuntimeClass)
     }
 
-    /// Whether objects of this kind carry a pod template.
+    /// Whether objects of this kind have a pod template.
     pub const fn has_pod(self) -> bool {
         self.template().is_some()
     }
 
-    /// The kind that this kind's controller makes, from the template that was judged here. Deployments make no pods, and
-    /// what the controllers of other kinds make has no owner that is judged.
+    /// The kind that this kind's controller creates from the evaluated template. Deployments create no pods, and
+    /// objects that other controllers create have no owner that is evaluated.
     pub fn makes(self) -> Option<Kind> {
         match self {
             Kind::ReplicaSet

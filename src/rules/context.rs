@@ -1,4 +1,4 @@
-//! What a check reads: the object, its pod as it is looked at now, the verdict, the facts and the policy.
+//! The input of a check: the object, its pod as currently evaluated, the verdict, the facts and the policy.
 
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
@@ -16,38 +16,38 @@ use crate::model::policy::Policy;
 use crate::model::resources::Meta;
 use crate::model::workload::Kind;
 
-/// What a check on any object reads.
+/// The input of a check on any object.
 #[derive(Clone, Copy)]
 pub struct Cx<'c> {
     /// The object.
     pub subject: &'c Object<'c>,
-    /// Its pod as it is looked at now: as written, or with admission's edits; `None` for kinds without one.
+    /// Its pod as currently evaluated: as written, or with admission's edits; `None` for kinds without a pod.
     pub template: Option<&'c Template<'c>>,
     /// The verdict and the evidence for it.
     pub inference: &'c Inference,
-    /// What is known of the cluster and the day.
+    /// The facts about the cluster and the date.
     pub facts: &'c Facts,
     /// The effective policy.
     pub policy: &'c Policy,
-    /// The images of the pod's containers, in the order of [`PodSpec::visit_containers`]: read once for all rules.
+    /// The images of the pod's containers, in the order of [`PodSpec::visit_containers`]: parsed once for all rules.
     pub images: &'c [Option<Image<'c>>],
-    /// Which fields the pod has, as it is looked at now.
+    /// The fields that the pod has, as currently evaluated.
     fields: FieldSet,
 }
 
-/// What there is to know of a container's image.
+/// What is known about a container's image.
 #[derive(Clone, Copy, Debug)]
 pub struct Image<'c> {
     /// The reference as written.
     pub text: &'c str,
     /// Its parts.
     pub reference: ImageRef<'c>,
-    /// Its build, and whether that is certain: from the registry, or from a tag of Microsoft's.
+    /// Its build, and whether it is certain: from the registry, or from a tag of Microsoft's repositories.
     pub build: Option<(Build, bool)>,
 }
 
 impl<'c> Image<'c> {
-    /// The images of a pod's containers; `None` where there is no image, or none that the kubelet would take.
+    /// The images of a pod's containers; `None` for a missing image, or one that the kubelet would not accept.
     pub fn of_pod(pod: &'c PodSpec<'c>, facts: &Facts) -> Vec<Option<Image<'c>>> {
         let read = |container: &'c Container<'c>| {
             let text = &**container.image.as_ref()?;
@@ -68,7 +68,7 @@ impl<'c> Image<'c> {
 }
 
 impl<'c> Cx<'c> {
-    /// An object as it stands.
+    /// The context of an object as written.
     pub fn new(
         subject: &'c Object<'c>,
         inference: &'c Inference,
@@ -88,7 +88,7 @@ impl<'c> Cx<'c> {
         }
     }
 
-    /// The same object with another pod in it: with edits.
+    /// The same object with another pod: the one with edits.
     #[must_use]
     pub fn with_template(&self, template: &'c Template<'c>) -> Self {
         Cx {
@@ -98,7 +98,7 @@ impl<'c> Cx<'c> {
         }
     }
 
-    /// The same, as if every field were there: no rule is left out because the pod has none of its fields.
+    /// The same, as if every field were present: no rule is skipped because the pod has none of its fields.
     #[must_use]
     pub fn with_every_field(&self) -> Self {
         Cx {
@@ -107,8 +107,8 @@ impl<'c> Cx<'c> {
         }
     }
 
-    /// The same object with a draft of its pod in it, of which it is not looked up which fields it has: that would take
-    /// longer than calling the few rules that are asked of a draft.
+    /// The same object with a draft of its pod. The fields of the draft are not scanned: that would take longer than
+    /// calling the few rules that run on a draft.
     #[must_use]
     pub fn with_draft(&self, template: &'c Template<'c>) -> Self {
         Cx {
@@ -117,12 +117,12 @@ impl<'c> Cx<'c> {
         }
     }
 
-    /// Whether the pod has one of these fields; of an object without a pod nothing is known.
+    /// Whether the pod has one of these fields, or may have; always true for an object without a pod.
     pub fn has_any(&self, fields: FieldSet) -> bool {
         self.fields.any_of(fields)
     }
 
-    /// The context of checks on pods, where the object has one.
+    /// The context of checks on pods, if the object has a pod.
     pub fn pod(&self) -> Option<PodCx<'c>> {
         let template = self.template?;
         Some(PodCx {
@@ -132,7 +132,7 @@ impl<'c> Cx<'c> {
         })
     }
 
-    /// The Windows nodes that are known, and the pools that the policy declares.
+    /// The known Windows nodes, and the pools that the policy declares.
     pub fn hosts(&self) -> impl Iterator<Item = &'c Host> + use<'c> {
         self.facts.hosts().iter().chain(&self.facts.pools)
     }
@@ -167,19 +167,19 @@ impl<'c> Cx<'c> {
             .flatten()
             .all(|host| host.number() >= build);
         let selects = self.pod().is_some_and(|pod| pod.may_select_build());
-        // Most clusters have no such node, and most pods select no build: that is all there is to look at then.
+        // Most clusters have no such node and most pods select no build, so this check is usually enough.
         (selects || !nowhere) && self.targets().iter().any(|target| target.number() < build)
     }
 }
 
-/// What a check on pods reads: the [`Cx`] with the pod spec and the pod's metadata at hand.
+/// The input of a check on pods: the [`Cx`] with the pod spec and the pod's metadata.
 #[derive(Clone, Copy)]
 pub struct PodCx<'c> {
-    /// The object around it, facts and policy.
+    /// The object that contains the pod, facts and policy.
     pub cx: Cx<'c>,
     /// The pod spec.
     pub spec: &'c PodSpec<'c>,
-    /// The metadata of the pod: a bare pod's own, a workload's template's.
+    /// The metadata of the pod: of the bare pod, or of the workload's template.
     pub meta: &'c Meta<'c>,
 }
 
@@ -201,7 +201,7 @@ impl<'c> PodCx<'c> {
         self.cx.subject.template_path().field("metadata").field(field)
     }
 
-    /// Init, app and ephemeral containers alike.
+    /// All init, app and ephemeral containers.
     pub fn containers(&self) -> impl Iterator<Item = ContainerAt<'c>> + use<'c> {
         let subject = self.cx.subject;
         (self.spec.visit_containers().enumerate()).map(move |(order, (list, index, container))| ContainerAt {
@@ -213,7 +213,7 @@ impl<'c> PodCx<'c> {
         })
     }
 
-    /// The expressions of the required node affinity, of all its terms.
+    /// The expressions of all terms of the required node affinity.
     pub fn required_expressions(&self) -> impl Iterator<Item = ExpressionAt<'c>> + use<'c> {
         let subject = self.cx.subject;
         (self.spec.required_terms().iter().enumerate()).flat_map(move |(term, of_term)| {
@@ -237,7 +237,7 @@ impl<'c> PodCx<'c> {
         })
     }
 
-    /// The RuntimeClass that the pod names, where it is known.
+    /// The RuntimeClass of the pod; `None` if it is unknown.
     pub fn runtime_class(&self) -> Option<&'c RuntimeClassFacts> {
         self.cx
             .facts
@@ -245,7 +245,7 @@ impl<'c> PodCx<'c> {
             .get(&**self.spec.runtime_class_name.as_ref()?)
     }
 
-    /// How the pod's containers are kept apart from the host.
+    /// How the pod's containers are isolated from the host.
     pub fn isolation(&self) -> ContainerIsolation {
         if self.spec.has_host_process() {
             ContainerIsolation::HostProcess
@@ -255,17 +255,18 @@ impl<'c> PodCx<'c> {
         }
     }
 
-    /// A container's image, where it is an image reference.
+    /// A container's image, if it is an image reference.
     pub fn image(&self, container: &ContainerAt<'_>) -> Option<&'c Image<'c>> {
         self.cx.images.get(container.order)?.as_ref()
     }
 
-    /// The build of a container's image, and whether that is certain: from the registry, or from a tag of Microsoft's.
+    /// The build of a container's image, and whether it is certain: from the registry, or from a tag of Microsoft's
+    /// repositories.
     pub fn image_build(&self, container: &ContainerAt<'_>) -> Option<(Build, bool)> {
         self.image(container)?.build
     }
 
-    /// The value that every node the pod can land on has for a label: by nodeSelector, else by its RuntimeClass.
+    /// The value of a label on every node that the pod can land on: from the nodeSelector, else from its RuntimeClass.
     pub fn selected(&self, label: &str) -> Option<&'c str> {
         let own = self.spec.node_selector.get(label).map(|value| &**value);
         own.or_else(|| self.runtime_class()?.node_selector.get(label).map(String::as_str))
@@ -276,12 +277,12 @@ impl<'c> PodCx<'c> {
         (BUILD_LABELS.into_iter()).any(|label| self.selected(label).is_some())
     }
 
-    /// Whether this is the template of a DaemonSet: its controller reads it without its RuntimeClass.
+    /// Whether this is the template of a DaemonSet: its controller evaluates it without its RuntimeClass.
     pub(super) fn is_daemonset_template(&self) -> bool {
         self.cx.subject.kind == Kind::DaemonSet
     }
 
-    /// Whether anything that the pod requires of its node may speak of builds.
+    /// Whether a requirement of the pod may select builds.
     fn may_select_build(&self) -> bool {
         (BUILD_LABELS
             .into_iter()
@@ -291,14 +292,14 @@ impl<'c> PodCx<'c> {
             || !self.spec.required_terms().is_empty()
     }
 
-    /// The build of the pool or the node that the nodeSelector or the RuntimeClass names.
+    /// The build of the pool or the node that the nodeSelector or the RuntimeClass selects.
     pub(super) fn build_of_pool(&self) -> Option<Build> {
         let named = |label| self.build_of(label, self.selected(label)?);
         let by_sku = OS_SKU_LABELS.into_iter().find_map(named);
         by_sku.or_else(|| named(HOSTNAME_LABEL))
     }
 
-    /// The builds of the pools or nodes that an expression leaves; empty where one of them is not known.
+    /// The builds of the pools or nodes that an expression allows; empty if one of them is unknown.
     pub(super) fn builds_of(&self, expression: &Expression<'_>) -> Vec<Build> {
         if &*expression.operator != "In" {
             return Vec::new();
@@ -310,7 +311,7 @@ impl<'c> PodCx<'c> {
         builds.unwrap_or_default()
     }
 
-    /// The build of the nodes with this value for a label that says it without being a label of builds.
+    /// The build of the nodes with this value of a label that implies a build but is not a build label.
     fn build_of(&self, label: &str, value: &str) -> Option<Build> {
         match label {
             _ if OS_SKU_LABELS.contains(&label) => build_of_sku(value),
@@ -326,14 +327,14 @@ impl<'c> PodCx<'c> {
         }
     }
 
-    /// The builds that the pod's nodeSelector, RuntimeClass or required affinity leaves; empty where none is required.
+    /// The builds that the pod's nodeSelector, RuntimeClass or required affinity allows; empty if they require none.
     pub fn selected_builds(&self) -> Vec<Build> {
         let (named, any_other) = self.named_builds();
         if any_other { Vec::new() } else { named }
     }
 
     /// The builds that the pod's nodeSelector, RuntimeClass or required affinity names, and whether some term of the
-    /// affinity lets it go to nodes of any other build.
+    /// affinity allows nodes of any other build.
     pub fn named_builds(&self) -> (Vec<Build>, bool) {
         for label in BUILD_LABELS {
             if let Some(build) = self.selected(label).and_then(Build::parse_label) {
@@ -345,11 +346,11 @@ impl<'c> PodCx<'c> {
         }
         let mut builds = Vec::new();
         let mut any_other = false;
-        // A term with nothing in it matches no node.
+        // An empty term matches no node.
         for term in self.spec.required_terms().iter().filter(|term| !term.is_empty()) {
             let of_build = || term.match_expressions.iter().filter(|e| is_build_label(&e.key));
             if let Some(expression) = of_build().find(|e| &*e.operator == "In") {
-                // Further requirements on the label leave fewer of them.
+                // Further requirements on the label allow fewer of them.
                 let left = |value: &&Str<'_>| {
                     of_build()
                         .filter(|e| e.key == expression.key)
@@ -363,7 +364,7 @@ impl<'c> PodCx<'c> {
             {
                 builds.extend(of_pool);
             } else {
-                // A term for nodes that have no label yet selects no build; the other terms do.
+                // A term for nodes without the label selects no build; the other terms do.
                 any_other |= !of_build().any(|e| &*e.operator == "DoesNotExist");
             }
         }
@@ -373,13 +374,13 @@ impl<'c> PodCx<'c> {
     }
 }
 
-/// A container and where it stands.
+/// A container and its position.
 #[derive(Clone, Copy)]
 pub struct ContainerAt<'c> {
     subject: &'c Object<'c>,
-    /// Which one it is among all containers of the pod.
+    /// Its index among all containers of the pod.
     order: usize,
-    /// The list that it is in.
+    /// The list that contains it.
     pub list: ContainerList,
     /// Its index in that list.
     pub index: usize,
@@ -415,7 +416,8 @@ impl ContainerAt<'_> {
             .volume_mounts
             .get(index)
             .map_or("", |mount| &*mount.name);
-        // Several mounts of one volume are told apart by index; so are those of a list too long to count in each time.
+        // Several mounts of one volume are distinguished by index. So are those of a list that is too long to search
+        // for each mount.
         let mounts = &self.container.volume_mounts;
         let unique = mounts.len() <= 256 && mounts.iter().filter(|mount| &*mount.name == name).count() == 1;
         self.at(&["volumeMounts"])
@@ -423,7 +425,7 @@ impl ContainerAt<'_> {
     }
 }
 
-/// An expression of the required node affinity and where it stands.
+/// An expression of the required node affinity and its position.
 #[derive(Clone, Copy)]
 pub struct ExpressionAt<'c> {
     subject: &'c Object<'c>,
@@ -448,7 +450,7 @@ impl ExpressionAt<'_> {
     }
 }
 
-/// A volume and where it stands.
+/// A volume and its position.
 #[derive(Clone, Copy)]
 pub struct VolumeAt<'c> {
     subject: &'c Object<'c>,

@@ -1,5 +1,5 @@
-//! HostProcess containers. Who a container runs as stands in the files below this one: users, and group-managed
-//! service accounts (gMSA).
+//! HostProcess containers. The submodules check the user of a container: `user` names, and group-managed service
+//! accounts (`gmsa`).
 
 mod gmsa;
 mod user;
@@ -36,7 +36,7 @@ const HOST_PROCESS_SOURCE: &str =
 const OPTIONS_SOURCE: &str =
     "kubernetes: pkg/apis/core/validation/validation.go, validateWindowsSecurityContextOptions";
 
-/// What the API server refuses about HostProcess pods, since it knows them.
+/// HostProcess rules that the API server has enforced since it knows the field.
 const HOST_PROCESS_API: Rule = Rule {
     class: Class::ApiAlways,
     kubernetes: 22..=Rule::STILL,
@@ -67,7 +67,7 @@ fn option_at(cx: &PodCx<'_>, container: Option<ContainerAt<'_>>, field: &'static
     context_at(cx, container, &["windowsOptions", field])
 }
 
-/// Where the pod first says that it is HostProcess; `None` where it is not.
+/// The path where the pod first sets HostProcess; `None` if the pod is not HostProcess.
 fn host_process_at(cx: &PodCx<'_>) -> Option<Path> {
     let first = cx
         .containers()
@@ -82,8 +82,8 @@ static HOST_PROCESS_REQUIRES_HOST_NETWORK: Rule = Rule {
     id: "TSM301",
     name: "host-process-requires-host-network",
     summary: "a pod with HostProcess containers needs hostNetwork: true",
-    docs: "HostProcess containers run in the network of their node; there is no other for them. The API server refuses \
-           the pod unless it says so.",
+    docs: "HostProcess containers use the network of their node. The API server rejects a pod with HostProcess \
+           containers unless it sets `hostNetwork: true`.",
     remedy: "add hostNetwork: true",
     see: &[HOST_PROCESS, HOST_PROCESS_SOURCE],
     bad: &[
@@ -110,9 +110,9 @@ static HOST_PROCESS_ALL_CONTAINERS: Rule = Rule {
     id: "TSM302",
     name: "host-process-all-containers",
     summary: "only some containers of the pod are HostProcess",
-    docs: "Either every container of a pod is HostProcess or none is; init and ephemeral containers count. The API \
-           server refuses anything else, and so do the kubelet and containerd.",
-    remedy: "make it HostProcess too (windowsOptions.hostProcess: true), or run it in a pod of its own",
+    docs: "Either all containers of a pod are HostProcess or none of them, including init and ephemeral containers. \
+           The API server rejects anything else, and so do the kubelet and containerd.",
+    remedy: "make it HostProcess too (windowsOptions.hostProcess: true), or run it in a separate pod",
     see: &[HOST_PROCESS, HOST_PROCESS_SOURCE],
     bad: &[
         "hostNetwork: true\ncontainers: [{name: agent, image: agent, securityContext: {windowsOptions: {hostProcess: true}}}, {name: app, image: app}]",
@@ -137,7 +137,7 @@ static HOST_PROCESS_ALL_CONTAINERS: Rule = Rule {
             .filter(|container| !cx.spec.is_host_process(container))
         {
             out.report(option_at(cx, Some(container), "hostProcess"))
-                .says("not HostProcess, while other containers of the pod are");
+                .says("this container is not HostProcess, but other containers of the pod are");
         }
     }),
     ..HOST_PROCESS_API
@@ -146,9 +146,9 @@ static HOST_PROCESS_ALL_CONTAINERS: Rule = Rule {
 static HOST_PROCESS_POD_CONTAINER_MISMATCH: Rule = Rule {
     id: "TSM303",
     name: "host-process-pod-container-mismatch",
-    summary: "hostProcess of the container contradicts that of the pod",
-    docs: "`windowsOptions.hostProcess` can be set for the pod and for a container, but then to the same value: no \
-           container can be made an exception. The API server refuses the pod.",
+    summary: "hostProcess of the container contradicts hostProcess of the pod",
+    docs: "`windowsOptions.hostProcess` can be set on the pod and on a container, but both must have the same value. \
+           The API server rejects the pod if they differ.",
     remedy: "set hostProcess in one place only, for the pod as a whole",
     see: &[HOST_PROCESS, HOST_PROCESS_SOURCE],
     bad: &[
@@ -189,11 +189,11 @@ static HOST_PROCESS_RUN_AS_NON_ROOT: Rule = Rule {
     severity: Severity::Advice,
     class: Class::BestPractice,
     kubernetes: 22..=Rule::STILL,
-    summary: "runAsNonRoot is not meant for HostProcess containers",
-    docs: "The documentation says that runAsNonRoot cannot be true for HostProcess containers. Nothing enforces it: the \
-           kubelet only makes sure that the user is not ContainerAdministrator, so that a container which runs as \
-           NT AUTHORITY\\SYSTEM passes for one that is not root.",
-    remedy: "remove it; choose a user of few rights by windowsOptions.runAsUserName instead",
+    summary: "runAsNonRoot is not intended for HostProcess containers",
+    docs: "The documentation says that runAsNonRoot cannot be true for HostProcess containers, but nothing enforces \
+           it. The kubelet only checks that the user is not ContainerAdministrator. So a container that runs as NT \
+           AUTHORITY\\SYSTEM passes as non-root.",
+    remedy: "remove it; set windowsOptions.runAsUserName to a user with few rights instead",
     see: &[
         HOST_PROCESS,
         "kubernetes: pkg/kubelet/kuberuntime/security_context_windows.go",
@@ -248,11 +248,11 @@ static HOST_PROCESS_USER: Rule = Rule {
     severity: Severity::Advice,
     class: Class::BestPractice,
     kubernetes: 22..=Rule::STILL,
-    summary: "the HostProcess container does not say which user it runs as",
-    docs: "The documentation asks for runAsUserName on HostProcess containers; nothing enforces it. A HostProcess \
-           container runs on the node itself: as NT AUTHORITY\\SYSTEM (everything), NT AUTHORITY\\Local service or \
-           NT AUTHORITY\\NetworkService (little), or the name of a local group of the node, for which a \
-           temporary account is made.",
+    summary: "the HostProcess container does not set its user",
+    docs: "The documentation asks for runAsUserName on HostProcess containers, but nothing enforces it. A HostProcess \
+           container runs on the node itself. The user can be NT AUTHORITY\\SYSTEM (all rights), NT AUTHORITY\\Local \
+           service or NT AUTHORITY\\NetworkService (few rights). It can also be a local group of the node, for which a \
+           temporary account is created.",
     remedy: "set windowsOptions.runAsUserName, such as NT AUTHORITY\\Local service",
     see: &[HOST_PROCESS],
     bad: &[
@@ -300,7 +300,7 @@ fn is_named_pipe(path: &str) -> bool {
     prefix.eq_ignore_ascii_case(r"\\.\pipe\") || prefix.eq_ignore_ascii_case("//./pipe/")
 }
 
-/// Whether a host path looks like a unix socket: `*.sock`.
+/// Whether a host path looks like a Unix socket: `*.sock`.
 fn is_unix_socket(path: &str) -> bool {
     path.len()
         .checked_sub(5)
@@ -312,9 +312,9 @@ static NAMED_PIPE_IN_HOST_PROCESS: Rule = Rule {
     id: "TSM306",
     name: "named-pipe-in-host-process",
     kubernetes: 22..=Rule::STILL,
-    summary: "a HostProcess container cannot mount a named pipe or a unix socket",
-    docs: "A HostProcess container runs on the node and sees its pipes and sockets as they are. A mount of one fails \
-           when the container is created (`named pipe mounts not supported for job containers`).",
+    summary: "a HostProcess container cannot mount a named pipe or a Unix socket",
+    docs: "A HostProcess container runs on the node and can open the node's pipes and sockets directly. A mount of a \
+           pipe or socket fails when the container is created (`named pipe mounts not supported for job containers`).",
     remedy: r"remove the mount, and open the path directly, such as \\.\pipe\containerd-containerd",
     see: &[HOST_PROCESS, "hcsshim: internal/jobcontainers/mounts.go"],
     bad: &[
@@ -367,10 +367,10 @@ static HOST_PROCESS_HYPERV: Rule = Rule {
     id: "TSM307",
     name: "host-process-hyperv",
     kubernetes: 22..=Rule::STILL,
-    summary: "HostProcess containers cannot be isolated by Hyper-V",
-    docs: "A HostProcess container is a process of the node, so that nothing can be isolated. The API server does not \
-           notice; the container fails on the node.",
-    remedy: "remove runtimeClassName, or name a class with a process handler (runhcs-wcow-process)",
+    summary: "HostProcess containers cannot use Hyper-V isolation",
+    docs: "A HostProcess container is a process of the node and cannot be isolated. The API server does not check \
+           this; the container fails on the node.",
+    remedy: "remove runtimeClassName, or use a RuntimeClass with a process isolation handler (runhcs-wcow-process)",
     see: &[HOST_PROCESS],
     bad: &[
         "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, hostNetwork: true, runtimeClassName: isolated, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: agent, image: agent}]}}\n\
@@ -401,8 +401,9 @@ static HOST_PROCESS_VERSION: Rule = Rule {
     severity: Severity::Warning,
     summary: "HostProcess containers need Kubernetes 1.22 and containerd 1.6",
     docs: "HostProcess containers are alpha in Kubernetes 1.22 (behind the feature gate WindowsHostProcessContainers), \
-           beta in 1.23 and stable since 1.26. They need containerd 1.6 or later on the node. The rule fires where the \
-           cluster is older, or where every Windows node that reports a containerd version reports an older one.",
+           beta in 1.23 and stable since 1.26. They need containerd 1.6 or later on the node. The rule reports a \
+           cluster that is older. It also reports a cluster in which every Windows node that reports a containerd \
+           version has an older containerd.",
     remedy: "upgrade Kubernetes to 1.23 or later (1.22 with the feature gate), and containerd to 1.6 or later",
     see: &[HOST_PROCESS],
     bad: &[
@@ -431,7 +432,7 @@ static HOST_PROCESS_VERSION: Rule = Rule {
             let finding = out.report(path);
             if old_cluster {
                 finding.says(format!(
-                    "Kubernetes 1.{} has no HostProcess containers",
+                    "Kubernetes 1.{} does not support HostProcess containers",
                     cx.facts.kubernetes
                 ));
             } else if let Some((major, minor)) = newest() {

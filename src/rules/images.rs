@@ -1,5 +1,5 @@
-//! Images: whether what a container names exists for Windows, runs on the nodes that the pod requires, and is still
-//! serviced. Text that is no image reference is left to the API server and the kubelet.
+//! Images: whether the image of a container exists for Windows, runs on the nodes that the pod requires, and is still
+//! supported. Text that is not an image reference is left to the API server and the kubelet.
 
 mod builds;
 mod linux;
@@ -43,7 +43,7 @@ struct Imaged<'c> {
     container: ContainerAt<'c>,
     text: &'c str,
     image: ImageRef<'c>,
-    /// The build of the image, and whether it is beyond doubt: the registry's word, else what the tag says.
+    /// The build of the image, and whether it is certain: from the registry, else from the tag.
     build: Option<(Build, bool)>,
 }
 
@@ -62,8 +62,8 @@ fn images<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = Imaged<'c>> + use<'c> {
 }
 
 impl Imaged<'_> {
-    /// The image as it is shown: without its digest, and of a long one the end, where the tag is. (What parses
-    /// holds no control character.)
+    /// The image for messages: without its digest. A long one is shortened to its end, which has the tag. (A parsed
+    /// reference contains no control characters.)
     fn shown(&self) -> String {
         const LONGEST: usize = 90;
         let name = self.text.split_once('@').map_or(self.text, |(name, _)| name);
@@ -86,8 +86,8 @@ fn named(build: Build) -> String {
     )
 }
 
-/// The tag by which Microsoft publishes the newest base image that runs on a host. Nano Server of 2016 and 2019 goes by
-/// other names than Server Core.
+/// The tag of Microsoft's newest base image that runs on a host. Nano Server of 2016 and 2019 uses different tags from
+/// Server Core.
 fn tag_for(host: Build, isolation: ContainerIsolation, nano_server: bool) -> Option<&'static str> {
     let runs = |build| compatibility(build, host, isolation) == Compatibility::Runs;
     let release = RELEASES
@@ -101,7 +101,7 @@ fn tag_for(host: Build, isolation: ContainerIsolation, nano_server: bool) -> Opt
     })
 }
 
-/// The tag to propose for a pod: that of the oldest node it may land on, because newer ones may run older images.
+/// The tag to propose for a pod: that of the oldest node it may land on, because newer nodes may run older images.
 fn proposed_tag(cx: &PodCx<'_>, nano_server: bool) -> &'static str {
     let oldest = cx.targets().first().copied();
     oldest
@@ -115,14 +115,14 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
     severities: "advice; error when the repository is a Windows base image",
     severity: Severity::Error,
     class: Class::Run,
-    summary: "the image has no fixed tag, so its Windows build can change at any pull",
-    docs: "A Windows container must fit the build of its node. What `latest`, or no tag at all, stands for can change \
-           from one Windows release to another between two pulls, and then the container no longer starts on the \
-           nodes that ran it before. Transom cannot tell the build of such an image either. Microsoft's base images \
-           (`mcr.microsoft.com/windows`, `windows/servercore`, `windows/nanoserver` and `windows/server`) have had no \
-           `latest` tag since 2019-04-16: there the pull fails, and the finding is an error. For all others it is \
-           advice.",
-    remedy: "name a tag that says the Windows build, or a digest",
+    summary: "the image has no fixed tag, so its Windows build can change with every pull",
+    docs: "A Windows container must match the build of its node. The image behind `latest`, or behind no tag, can \
+           change from one Windows release to another between two pulls. Then the container no longer starts on the \
+           nodes that ran it before. Transom cannot determine the build of such an image either. Microsoft's base \
+           images (`mcr.microsoft.com/windows`, `windows/servercore`, `windows/nanoserver` and `windows/server`) have \
+           had no `latest` tag since 2019-04-16. For these the pull fails, and the finding is an error. For all others \
+           it is advice.",
+    remedy: "use a tag that includes the Windows build, or a digest",
     see: &[VERSIONS, "https://kubernetes.io/docs/concepts/containers/images/"],
     bad: &[
         "containers: [{name: app, image: registry.example.com/app}]",
@@ -148,7 +148,7 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
             }
             let tag = proposed_tag(cx, imaged.image.is_nano_server());
             let repository = match (imaged.image.repository, tag) {
-                // The full Windows image has gone by another name since Server 2022.
+                // The full Windows image has a different name since Server 2022.
                 ("windows", "ltsc2022" | "ltsc2025") => "windows/server",
                 (repository, _) => repository,
             };
@@ -158,7 +158,7 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
                     imaged.image.repository
                 ))
                 .remedy(format!(
-                    "name the Windows build: {}/{repository}:{tag}",
+                    "use a tag with the Windows build: {}/{repository}:{tag}",
                     imaged.image.registry
                 ));
         }
@@ -171,13 +171,13 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
     name: "dotnet-tag-linux-only",
     severity: Severity::Error,
     class: Class::Run,
-    summary: "since .NET 8, tags that name no operating system are for Linux only",
-    docs: "Up to .NET 7, a tag such as `7.0` of Microsoft's .NET images stood for Linux and Windows variants alike. \
-           Since .NET 8 such tags have Linux variants only, because containerd could pick a Windows one that did not \
-           fit the node. On a Windows node the pull fails with `no match for platform in manifest`. Tags of Windows \
-           images name their base: `-nanoserver-ltsc2022`, `-windowsservercore-ltsc2022`. Some repositories \
-           (`runtime-deps`, `monitor`) have no Windows images any more.",
-    remedy: "use a tag that names a Windows base, such as 8.0-nanoserver-ltsc2022, of a repository that has one",
+    summary: "since .NET 8, tags without an operating system are for Linux only",
+    docs: "Up to .NET 7, a tag such as `7.0` of Microsoft's .NET images had both Linux and Windows variants. Since \
+           .NET 8 such tags have Linux variants only, because containerd could choose a Windows variant that did not \
+           match the node. On a Windows node the pull fails with `no match for platform in manifest`. Tags of Windows \
+           images include their base: `-nanoserver-ltsc2022`, `-windowsservercore-ltsc2022`. Some repositories \
+           (`runtime-deps`, `monitor`) no longer have Windows images.",
+    remedy: "use a tag with a Windows base, such as 8.0-nanoserver-ltsc2022, of a repository that has one",
     see: &[
         DOTNET_TAGS,
         "https://github.com/dotnet/dotnet-docker/blob/main/documentation/supported-tags.md",
@@ -217,7 +217,7 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
                     _ => "ltsc2022",
                 };
                 finding.remedy(format!(
-                    "use {}/{repository}:{version}-nanoserver-{base}, or another tag that names a Windows base",
+                    "use {}/{repository}:{version}-nanoserver-{base}, or another tag with a Windows base",
                     imaged.image.registry
                 ));
             }
@@ -232,16 +232,16 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
     severity: Severity::Advice,
     class: Class::BestPractice,
     summary: "the container runs as ContainerAdministrator",
-    docs: "ContainerAdministrator has all rights inside the container, over files, services and the registry, and \
-           `runAsNonRoot: true` refuses it only where the pod or the image names it. Containers on Server Core, Server \
-           and Windows base images run as ContainerAdministrator unless the image or `runAsUserName` names another \
-           user; Nano Server images name ContainerUser themselves. Transom does not see the user that an image sets itself: for an \
-           image on such a base that does so, naming the same user in `runAsUserName` settles it. HostProcess \
-           containers have users of the host and are excluded. So are the images of IIS, ASP.NET and WCF: their \
-           `ServiceMonitor.exe` starts a service of Windows, which ContainerUser may not, and the container stops with \
-           `Failed to stop or query status of service 'w3svc' error [80070005]`. The same is true of an image built on \
-           one of them, whose name need not show it: try the user before you set it.",
-    remedy: "set windowsOptions.runAsUserName to ContainerUser, if the image starts as that user",
+    docs: "ContainerAdministrator has all rights inside the container, over files, services and the registry. \
+           `runAsNonRoot: true` rejects this user only if the pod or the image sets it by name. Containers on Server \
+           Core, Server and Windows base images run as ContainerAdministrator unless the image or `runAsUserName` sets \
+           another user; Nano Server images set ContainerUser themselves. Transom does not see the user that an image \
+           sets. If your image sets one, set the same user in `runAsUserName` to resolve the finding. HostProcess \
+           containers use users of the host and are excluded. The images of IIS, ASP.NET and WCF are excluded too. \
+           Their `ServiceMonitor.exe` starts a Windows service, which ContainerUser is not allowed to do. The \
+           container then stops with `Failed to stop or query status of service 'w3svc' error [80070005]`. The same is \
+           true of images built on one of them, even if their name does not show it: test the user before you set it.",
+    remedy: "set windowsOptions.runAsUserName to ContainerUser, if the image can start as that user",
     see: &[
         RUN_AS_USER_NAME,
         "https://kubernetes.io/docs/concepts/security/windows-security/",
@@ -255,7 +255,7 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
         "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8'}, {name: app, image: 'registry.example.com/app:1.0'}]}",
     ],
     good: &[
-        // As ContainerUser these do not start.
+        // These do not start as ContainerUser.
         "containers: [{name: web, image: 'mcr.microsoft.com/windows/servercore/iis:windowsservercore-ltsc2022'}]",
         "containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8-windowsservercore-ltsc2022'}]",
         "containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/wcf:4.8', securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}}]",
@@ -292,7 +292,7 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
                     let image = cx.image(&container);
                     if image.is_some_and(|image| image.reference.is_servercore_or_server_base()) {
                         out.report(container.at(&FIELD)).says(
-                            "no user is named, and images on this base run as ContainerAdministrator by default",
+                            "no user is set, and images on this base run as ContainerAdministrator by default",
                         );
                     }
                 }
@@ -312,10 +312,10 @@ static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
     severity: Severity::Error,
     class: Class::Run,
     summary: "Windows images of Microsoft are no longer on Docker Hub",
-    docs: "Old examples use images such as `microsoft/windowsservercore` and `microsoft/iis`. Microsoft has published \
-           Windows images on its own registry, `mcr.microsoft.com`, only; what was on Docker Hub was for Windows Server \
-           2016 to 1803 and has had no updates since, and no supported node runs those builds.",
-    remedy: "use the image of the same purpose on mcr.microsoft.com",
+    docs: "Old examples use images such as `microsoft/windowsservercore` and `microsoft/iis`. Microsoft now publishes \
+           Windows images only on its own registry, `mcr.microsoft.com`. The images on Docker Hub were for Windows \
+           Server 2016 to 1803 and get no updates. No supported node runs those builds.",
+    remedy: "use the corresponding image on mcr.microsoft.com",
     see: &[BASE_IMAGES, LIFECYCLE],
     bad: &[
         "containers: [{name: app, image: 'microsoft/windowsservercore:1709'}]",
@@ -359,12 +359,12 @@ static IMAGE_EOL_BUILD: Rule = Rule {
     name: "image-eol-build",
     severity: Severity::Advice,
     class: Class::BestPractice,
-    summary: "the image is built on a Windows release that is out of support",
-    docs: "An image carries the user mode of its Windows release, and after the end of support Microsoft publishes no \
-           security updates for it. Of long-term releases (LTSC) the end of extended support counts; Nano Server 2016 \
-           ended earlier than its release. Nodes of a release out of support are no longer offered by cloud providers \
-           either, and most older images run on no newer node. HostProcess containers use little of their image and are \
-           left out.",
+    summary: "the image is based on a Windows release that is out of support",
+    docs: "An image contains the user mode of its Windows release, and Microsoft publishes no security updates for it \
+           after the end of support. For long-term releases (LTSC) the rule uses the end of extended support; Nano \
+           Server 2016 ended earlier than its release. Cloud providers no longer offer nodes of a release out of \
+           support either, and most older images run on no newer node. The rule excludes HostProcess containers, \
+           because they use little of their image.",
     remedy: "rebuild the image on a supported base such as ltsc2022 or ltsc2025",
     see: &[LIFECYCLE],
     bad: &[
@@ -397,7 +397,7 @@ static IMAGE_EOL_BUILD: Rule = Rule {
                 named(build)
             };
             out.report(imaged.container.at(&["image"])).says(format!(
-                "{} is built on {base}, whose support ended on {end}",
+                "{} is based on {base}, whose support ended on {end}",
                 imaged.shown()
             ));
         }

@@ -1,4 +1,4 @@
-//! Nodes and RuntimeClasses: Windows nodes that pods will not find, or that will not carry them.
+//! Nodes and RuntimeClasses: Windows nodes that pods cannot find or that cannot run them.
 
 mod classes;
 mod lifecycle;
@@ -34,14 +34,14 @@ const VERSIONS: &str = "https://kubernetes.io/docs/concepts/windows/intro/#windo
 const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const RESOURCES: &str = "https://kubernetes.io/docs/concepts/configuration/windows-resource-management/";
 
-/// What the rules on nodes have in common.
+/// Common to all rules on nodes.
 const OF_NODES: Rule = Rule {
     severity: Severity::Warning,
     class: Class::BestPractice,
     ..Rule::BASE
 };
 
-/// The node at hand, where it is a Windows node, with what the kubelet says its build is.
+/// The checked node, if it is a Windows node, with the build that its kubelet reports.
 fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
     let Body::Node(node) = &cx.subject.body else {
         return None;
@@ -49,7 +49,7 @@ fn windows_node<'c>(cx: &Cx<'c>) -> Option<(&'c Node<'c>, Host)> {
     Some((node, Host::of_node(&**node, None)?))
 }
 
-/// The build that a node really has: what its kubelet reports of the kernel. The label may be stale or made up.
+/// The actual build of a node: the kernel version that its kubelet reports. The label may be stale or wrong.
 fn kernel_build(node: &Node<'_>) -> Option<Build> {
     Build::parse_kernel_version(&node.status.node_info.kernel_version).map(|(build, _)| build)
 }
@@ -58,13 +58,13 @@ static NODE_BUILD_UNSUPPORTED: Rule = Rule {
     id: "TSM901",
     name: "node-build-unsupported",
     summary: "this Kubernetes release does not support the Windows build of the node",
-    docs: "Each Kubernetes release is tested on certain releases of Windows Server only, and its documentation lists \
-           them: from 1.25 Windows Server 2019 and 2022, from 1.32 also 2025, and from 1.35 only 2022 and 2025. No code \
-           enforces it: the kubelet starts on any build, and what breaks then, breaks at run time. The release is that \
-           of the node's kubelet, else that of the cluster; where its list is not known the rule is silent. A release of \
-           Kubernetes that is newer than this version of Transom (1.38 and later) is taken to support what the last known \
-           one does: nodes of an older Windows are reported, and those of a newer one are not. Providers may support less \
-           (AKS ended Windows Server 2019 with 1.33), and sometimes more.",
+    docs: "Kubernetes tests each release on certain releases of Windows Server only, and the documentation lists them: \
+           from 1.25 Windows Server 2019 and 2022, from 1.32 also 2025, and from 1.35 only 2022 and 2025. No code \
+           enforces the list: the kubelet starts on any build, and problems appear at run time. The rule uses the \
+           release of the node's kubelet, else that of the cluster. If it does not know the list of that release, it \
+           reports nothing. For Kubernetes releases newer than this version of Transom (1.38 and later), the rule uses \
+           the last known list: it reports nodes of an older Windows, but not of a newer one. Cloud providers may \
+           support fewer releases (AKS ended Windows Server 2019 with 1.33), and sometimes more.",
     remedy: "move the node's pods to a pool of a supported Windows Server release, and remove the node",
     see: &[VERSIONS],
     bad: &[
@@ -79,9 +79,9 @@ static NODE_BUILD_UNSUPPORTED: Rule = Rule {
         // A kubelet may be older than its cluster.
         "# --kubernetes-version 1.36\n{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.6893, kubeletVersion: v1.34.1}}}",
         "# --kubernetes-version 1.37\n{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {kernelVersion: 10.0.26100.1}}}",
-        // Newer than anything this version knows: what it will support is not guessed.
+        // Newer than the last known release: do not guess what it will support.
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.29500.1, kubeletVersion: v1.39.0}}}",
-        // No list is known of this release.
+        // The list of this release is unknown.
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, kubeletVersion: v1.23.0}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 5.15.0-1041-azure, kubeletVersion: v1.36.2}}}",
@@ -118,12 +118,13 @@ static NODE_BUILD_UNSUPPORTED: Rule = Rule {
 static NODE_BUILD_LABEL_MISMATCH: Rule = Rule {
     id: "TSM902",
     name: "node-build-label-mismatch",
-    summary: "the label node.kubernetes.io/windows-build is not the build of the node",
+    summary: "the label node.kubernetes.io/windows-build does not match the build of the node",
     docs: "Pods that select a Windows build are scheduled by the label `node.kubernetes.io/windows-build`. The kubelet \
-           writes it when the node registers, and not again: an in-place upgrade of Windows leaves it stale until the \
-           kubelet restarts, and `--node-labels` can put anything there. Pods then land on a node that cannot run them. \
-           The truth is the first three numbers of `status.nodeInfo.kernelVersion`; the label has no fourth, the update \
-           revision. With a WindowsNodePolicy Transom keeps the label right.",
+           writes the label only when the node registers. After an in-place upgrade of Windows the label stays stale \
+           until the kubelet restarts, and `--node-labels` can set it to any value. Pods then land on a node that \
+           cannot run them. The correct value is the first three numbers of `status.nodeInfo.kernelVersion`; the label \
+           does not include the fourth, the update revision. With a WindowsNodePolicy, Transom keeps the label \
+           correct.",
     remedy: "restart the kubelet, or correct the label to the first three numbers of status.nodeInfo.kernelVersion",
     see: &[
         GUIDE,
@@ -150,7 +151,7 @@ static NODE_BUILD_LABEL_MISMATCH: Rule = Rule {
         if **label != *truth {
             out.report(Path::of(&["metadata", "labels"]).key(BUILD_LABEL))
                 .says(format!(
-                    "the label says \"{}\", the kernel is {truth}",
+                    "the label says \"{}\", but the kernel is {truth}",
                     shown(label)
                 ))
                 .remedy(format!("restart the kubelet, or set the label to {truth}"));
@@ -163,9 +164,9 @@ static NODE_MISSING_BUILD_LABEL: Rule = Rule {
     id: "TSM903",
     name: "node-missing-build-label",
     summary: "the Windows node has no label node.kubernetes.io/windows-build",
-    docs: "Pods that select a Windows build never land on a node without the label. The kubelet writes it since 1.17, but \
-           only when the node registers: a label that was taken away comes back when the kubelet restarts. With a \
-           WindowsNodePolicy Transom adds it from `status.nodeInfo.kernelVersion`.",
+    docs: "Pods that select a Windows build never land on a node without the label. The kubelet writes it since 1.17, \
+           but only when the node registers: if the label is removed, it returns when the kubelet restarts. With a \
+           WindowsNodePolicy, Transom adds it from `status.nodeInfo.kernelVersion`.",
     remedy: "add the label with the first three numbers of status.nodeInfo.kernelVersion, such as 10.0.20348",
     see: &[GUIDE, "kubernetes: pkg/kubelet/kubelet_node_status_windows.go"],
     bad: &[
@@ -197,14 +198,15 @@ static NODE_MISSING_TAINT: Rule = Rule {
     name: "node-missing-taint",
     severity: Severity::Advice,
     summary: "no taint keeps Linux pods off the Windows node",
-    docs: "Linux pods mostly say nothing of their operating system. Without a taint the scheduler places them on Windows \
-           nodes too, where their images cannot be pulled. Neither Kubernetes nor its node controllers taint Windows \
-           nodes; the usual taint is `os=windows:NoSchedule`, and Transom gives Windows pods the toleration. Clouds \
-           reset the taints of the nodes that they own, so that the taint belongs in the setting of the pool: \
+    docs: "Most Linux pods do not select an operating system. Without a taint, the scheduler also places them on \
+           Windows nodes, which cannot pull their images. Neither Kubernetes nor its node controllers taint Windows \
+           nodes. The usual taint is `os=windows:NoSchedule`, and Transom adds the toleration to Windows pods. Clouds \
+           reset the taints of the nodes that they manage, so set the taint in the settings of the pool: \
            `--node-taints` of `az aks nodepool`, `--node-taints` of `gcloud container node-pools`, `taints` of an EKS \
-           node group, `--register-with-taints` of a kubelet of your own. First see to it that every Windows DaemonSet \
-           tolerates the taint, because their controller goes by the template. Taints with `windows` as the value of a key \
-           such as `os` or `node.kubernetes.io/os` count, and so do those with effect `NoExecute`.",
+           node group, `--register-with-taints` of a self-managed kubelet. First make sure that every Windows \
+           DaemonSet tolerates the taint, because its controller uses the template. The rule accepts taints with \
+           `windows` as the value of a key such as `os` or `node.kubernetes.io/os`, and taints with effect \
+           `NoExecute`.",
     remedy: "add the taint os=windows:NoSchedule in the settings of the node pool",
     see: &[
         "https://kubernetes.io/docs/concepts/windows/user-guide/#ensuring-os-specific-workloads-land-on-the-appropriate-container-host",
@@ -227,7 +229,7 @@ static NODE_MISSING_TAINT: Rule = Rule {
         };
         let keeps_linux_off = |taint: &mut Taint| {
             if taint.effect == "NoExecute" {
-                // It keeps pods off as well, and is marked by the same keys and values.
+                // This taint also keeps pods off, and has the same keys and values.
                 "NoSchedule".clone_into(&mut taint.effect);
             }
             taint.marks_windows()
@@ -243,11 +245,11 @@ static NODE_MEMORY_RESERVATION: Rule = Rule {
     id: "TSM905",
     name: "node-memory-reservation",
     severity: Severity::Advice,
-    summary: "less than 2Gi of memory are kept back for Windows and its services",
-    docs: "Windows has no out-of-memory killer: when pods use up what a node has, Windows pages to disk, and the node \
-           slows down until its kubelet no longer reports. Kubernetes recommends at least 2GiB for the system. Counted \
-           is the difference of the node's capacity and what it offers to pods (allocatable): `--system-reserved`, \
-           `--kube-reserved` and the threshold of hard eviction, which is 500Mi by default.",
+    summary: "less than 2Gi of memory is reserved for Windows and its services",
+    docs: "Windows has no out-of-memory killer: if pods use up the memory of a node, Windows pages to disk, and the \
+           node slows down until its kubelet no longer reports. Kubernetes recommends at least 2GiB for the system. \
+           The rule uses the difference between the node's capacity and its allocatable memory: `--system-reserved`, \
+           `--kube-reserved` and the hard eviction threshold, which is 500Mi by default.",
     remedy: "start the kubelet with --system-reserved=memory=2Gi, or set systemReserved in its configuration",
     see: &[RESOURCES],
     bad: &[
@@ -272,7 +274,7 @@ static NODE_MEMORY_RESERVATION: Rule = Rule {
         if kept < RECOMMENDED {
             out.report(Path::of(&["status", "allocatable"]).key("memory"))
                 .says(format!(
-                    "{}Mi of memory are kept back for Windows and its services, less than the recommended 2Gi",
+                    "{}Mi of memory is reserved for Windows and its services, less than the recommended 2Gi",
                     kept >> 20
                 ));
         }

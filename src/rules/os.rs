@@ -1,4 +1,4 @@
-//! The operating system itself: what the author says of it, and signs that contradict each other.
+//! The operating system itself: what the author declares, and evidence that contradicts itself.
 
 use super::context::PodCx;
 use super::rule::{Check, Reporter, Rule};
@@ -32,7 +32,7 @@ const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const LABELS: &str = "https://kubernetes.io/docs/reference/labels-annotations-taints/";
 const VALIDATION: &str = "kubernetes: pkg/apis/core/validation/validation.go";
 
-/// What holds the pod to nodes of an operating system.
+/// What restricts the pod to nodes of one operating system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OsSelection {
     /// Nothing.
@@ -43,7 +43,7 @@ pub(crate) enum OsSelection {
     ByOs,
 }
 
-/// What holds the pod to Windows nodes, by its own selectors or by its RuntimeClass.
+/// What restricts the pod to Windows nodes: its own selectors or its RuntimeClass.
 pub(crate) fn selects_windows(cx: &PodCx<'_>, with_runtime_class: bool) -> OsSelection {
     let class = cx.runtime_class().filter(|_| with_runtime_class);
     let own = cx
@@ -90,11 +90,12 @@ static OS_NAME_MISSING: Rule = Rule {
     class: Class::BestPractice,
     kubernetes: 24..=Rule::STILL,
     summary: "the pod does not say that it is for Windows",
-    docs: "With `spec.os.name: windows` the API server checks the pod's fields, Pod Security leaves out what Windows \
-           cannot do, and the kubelet refuses the pod on another operating system. The scheduler does not look at it: \
-           the nodeSelector is needed as well. Placement sets it on pods, where nothing would then be refused. It is advice, and on OpenShift \
-           a warning: its SecurityContextConstraints leave out only pods that say it, and they are asked before any \
-           webhook, so that a template has to say it itself.",
+    docs: "With `spec.os.name: windows`, the API server validates the pod's fields, and Pod Security skips the checks \
+           that do not apply to Windows. A kubelet on another operating system rejects the pod. The scheduler does not \
+           read the field, so the nodeSelector is needed as well. Placement sets the field on pods if the API server \
+           then still accepts the pod. The finding is advice, and a warning on OpenShift: its \
+           SecurityContextConstraints exempt only pods that set the field, and they run before any webhook. So a \
+           template must set it itself.",
     remedy: "add spec.os.name: windows",
     see: &[
         GUIDE,
@@ -108,8 +109,8 @@ static OS_NAME_MISSING: Rule = Rule {
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
-        // Placement comes after the constraints of OpenShift, which may refuse the pods before it: what a template says
-        // itself counts there.
+        // OpenShift's constraints run before placement and may reject the pods, so the template itself must set the
+        // field.
         let as_written = cx
             .subject
             .pod()
@@ -120,8 +121,8 @@ static OS_NAME_MISSING: Rule = Rule {
         let finding = out.report(cx.at(&["os", "name"]));
         if has_scc {
             finding.says(
-                "OpenShift writes what only Linux knows (SELinux, user and group ids) into pods that do not say that they are \
-                 for Windows, or refuses them",
+                "OpenShift adds Linux-only fields (SELinux, user and group IDs) to pods that do not say that they are \
+                 for Windows, or rejects them",
             );
         } else {
             finding.severity(Severity::Advice);
@@ -141,7 +142,7 @@ static OS_NAME_INVALID: Rule = Rule {
         Verdict::Unknown,
         Verdict::Conflicting,
     ],
-    summary: "the name of an operating system is windows or linux",
+    summary: "the operating system must be windows or linux",
     docs: "The API server compares `spec.os.name` exactly: `Windows` is not `windows`.",
     remedy: "write spec.os.name: windows (or linux), in lower case",
     see: &[
@@ -156,10 +157,10 @@ static OS_NAME_INVALID: Rule = Rule {
             let name = os.name.as_deref().unwrap_or_default();
             if name != "windows" && name != "linux" {
                 let message = match Os::parse_lenient(name) {
-                    Some(os) => format!("the name is compared exactly: {}, in lower case", os.label()),
-                    None if name.is_empty() => "spec.os says no name".to_owned(),
+                    Some(os) => format!("the value is case-sensitive: write {}, in lower case", os.label()),
+                    None if name.is_empty() => "spec.os has no name".to_owned(),
                     None => format!(
-                        "\"{}\" is no operating system that Kubernetes knows; there are windows and linux",
+                        "Kubernetes does not know the operating system \"{}\"; use windows or linux",
                         shown(name)
                     ),
                 };
@@ -177,9 +178,10 @@ static MISSING_OS_SELECTOR: Rule = Rule {
     severity: Severity::Warning,
     class: Class::BestPractice,
     summary: "nothing keeps this Windows pod off Linux nodes",
-    docs: "The scheduler ignores `spec.os.name` and knows nothing of images. Without a nodeSelector, a required node \
-           affinity or a RuntimeClass that selects `kubernetes.io/os: windows`, a Windows pod is put on any node, and on a \
-           Linux node it fails. Placement adds the nodeSelector to pods. Templates of DaemonSets have a rule of their own.",
+    docs: "The scheduler ignores `spec.os.name` and does not know the operating system of images. Without a \
+           nodeSelector, a required node affinity or a RuntimeClass that selects `kubernetes.io/os: windows`, the \
+           scheduler can place a Windows pod on any node. On a Linux node the pod fails. Placement adds the \
+           nodeSelector to pods. Another rule, `daemonset-template-unselective`, checks the templates of DaemonSets.",
     remedy: "add nodeSelector kubernetes.io/os: windows",
     see: &[GUIDE],
     bad: &[
@@ -194,7 +196,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
-        // A value that no node carries is another rule's.
+        // `os-selector-value` reports a value that no node has.
         let has_value = cx.spec.node_selector.get(OS_LABEL).is_some();
         if is_placed || has_value || cx.subject.kind == Kind::DaemonSet {
             return;
@@ -204,7 +206,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
             OsSelection::ByPool => {
                 out.report(cx.at(&["nodeSelector"]))
                     .severity(Severity::Advice)
-                    .says("the pod is held to Windows nodes by another label only");
+                    .says("only another label keeps the pod on Windows nodes");
             }
             OsSelection::Nothing => {
                 out.report(cx.at(&["nodeSelector"]));
@@ -218,8 +220,9 @@ static OS_SELECTOR_VALUE: Rule = Rule {
     id: "TSM104",
     name: "os-selector-value",
     verdicts: &[Verdict::Windows, Verdict::Conflicting],
-    summary: "no node carries such an operating system",
-    docs: "Nodes carry `kubernetes.io/os: windows`; label values are compared exactly. The pod stays Pending.",
+    summary: "no node has this operating system label",
+    docs: "Windows nodes have the label `kubernetes.io/os: windows`, and label values are compared exactly. The pod \
+           stays Pending.",
     remedy: "write windows, in lower case",
     see: &[LABELS],
     bad: &[
@@ -237,7 +240,7 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         for (key, value) in &cx.spec.node_selector {
             if is_os_label(key) && is_wrong(value) {
                 out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
-                    "no node carries the operating system \"{}\"; they carry windows or linux",
+                    "no node has the operating system \"{}\"; use windows or linux",
                     shown(value)
                 ));
             }
@@ -261,10 +264,10 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
     name: "mixed-os-contradiction",
     verdicts: &[Verdict::Conflicting],
     summary: "the pod says Windows in one place and Linux in another",
-    docs: "`spec.os.name`, nodeSelector, required node affinity, the RuntimeClass and HostProcess must agree. Where they \
-           do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Only the author knows \
-           which one is right, so nothing is changed.",
-    remedy: "take out the one that is wrong",
+    docs: "`spec.os.name`, nodeSelector, required node affinity, the RuntimeClass and HostProcess must agree. If they \
+           do not, the pod stays Pending, or the kubelet rejects it (PodOSNotSupported). Only the author knows which \
+           one is right, so Transom changes nothing.",
+    remedy: "remove the wrong one",
     see: &[GUIDE],
     bad: &[
         "nodeSelector: {kubernetes.io/os: linux}",
@@ -293,7 +296,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
     ..Rule::BASE
 };
 
-/// A sign in few words: the field and what it says.
+/// A short description of the evidence: the field and its value.
 fn sign(evidence: &Evidence) -> String {
     let what = match evidence.kind {
         EvidenceKind::OsName => "spec.os.name",
@@ -313,9 +316,9 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
     class: Class::Admit,
     kubernetes: 22..=Rule::STILL,
     verdicts: &[Verdict::Windows, Verdict::Linux],
-    summary: "the kubelet rejects a pod whose own label kubernetes.io/os is not that of its node",
-    docs: "The kubelet compares the pod's label (not its nodeSelector) with its own operating system and rejects the pod \
-           (PodOSSelectorNodeLabelDoesNotMatch). A controller then makes the next one, and so on.",
+    summary: "the kubelet rejects a pod whose label kubernetes.io/os differs from that of its node",
+    docs: "The kubelet compares the pod's label (not its nodeSelector) with its own operating system and rejects the \
+           pod (PodOSSelectorNodeLabelDoesNotMatch). A controller then creates the next pod, which is rejected too.",
     remedy: "remove the label, or write kubernetes.io/os: windows",
     see: &["kubernetes: pkg/kubelet/lifecycle/predicate.go, rejectPodAdmissionBasedOnOSSelector"],
     bad: &[
@@ -353,9 +356,10 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
     kubernetes: 14..=Rule::STILL,
     verdicts: &[Verdict::Windows, Verdict::Conflicting],
     summary: "the label has been deprecated since Kubernetes 1.14",
-    docs: "`beta.kubernetes.io/os` and `beta.kubernetes.io/arch` are still copied to nodes, but not by every tool that \
-           makes nodes (autoscalers at zero, EKS admission). Placement writes the stable label into the nodeSelector of pods.",
-    remedy: "write kubernetes.io/os and kubernetes.io/arch",
+    docs: "Nodes still have `beta.kubernetes.io/os` and `beta.kubernetes.io/arch`, but not every tool that creates \
+           nodes sets them (autoscalers that scale from zero, EKS admission). Placement writes the stable label into \
+           the nodeSelector of pods.",
+    remedy: "use kubernetes.io/os and kubernetes.io/arch",
     see: &[LABELS],
     bad: &[
         "nodeSelector: {kubernetes.io/os: null, beta.kubernetes.io/os: windows}",
@@ -476,8 +480,8 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
     class: Class::ApiAlways,
     kubernetes: 24..=Rule::STILL,
     verdicts: &[Verdict::Linux, Verdict::Conflicting],
-    summary: "windowsOptions cannot be set on a pod whose spec.os.name is linux",
-    docs: "The API server refuses windowsOptions (even empty) on a pod that says that it is for Linux.",
+    summary: "a pod with spec.os.name: linux cannot have windowsOptions",
+    docs: "The API server rejects windowsOptions (even if empty) on a pod with `spec.os.name: linux`.",
     remedy: "remove windowsOptions, or write spec.os.name: windows",
     see: &[
         "https://kubernetes.io/docs/concepts/workloads/pods/#pod-os",
@@ -510,7 +514,7 @@ static LINUX_WINDOWS_OPTIONS: Rule = Rule {
     ..Rule::BASE
 };
 
-/// Whether any of the pod's own selectors, or its RuntimeClass, speaks of the operating system or of builds at all.
+/// Whether a selector of the pod, or its RuntimeClass, uses a label for the operating system or for builds.
 pub(crate) fn speaks_of_os(cx: &PodCx<'_>) -> bool {
     let counts = |key: &str| is_os_label(key) || is_build_label(key);
     let of_class = || {

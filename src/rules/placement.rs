@@ -1,4 +1,4 @@
-//! Where the pod lands: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
+//! Node placement: builds, taints, RuntimeClasses, DaemonSets, and Linux pods that could land on Windows nodes.
 
 pub mod reach;
 
@@ -36,14 +36,14 @@ const GUIDE: &str = "https://kubernetes.io/docs/concepts/windows/user-guide/";
 const COMPATIBILITY: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/deploy-containers/version-compatibility";
 
-/// A known Windows node that a Linux or Unknown pod could be scheduled on; `None` where its selectors speak of the operating
-/// system, or match no such node, or a taint keeps it off.
+/// A known Windows node that a Linux or Unknown pod could be scheduled on. `None` if its selectors select by operating
+/// system or match no such node, or if a taint keeps it off.
 pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     if cx.spec.is_bound() || cx.subject.is_daemonset_pod() || speaks_of_os(cx) {
         return None;
     }
     let constraints = reach::constraints(cx);
-    // What is remembered of pools that have no name is every look that their nodes ever had, also the one before their taint.
+    // A remembered pool without a name keeps every state that its nodes ever had, including the one before their taint.
     let is_there = |host: &&Host| !host.may_be_at_zero || !host.labels.is_empty();
     let known = cx.facts.hosts().iter().filter(is_there);
     known.chain(&cx.facts.pools).find(|host| {
@@ -52,14 +52,14 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     })
 }
 
-/// Whether nothing but taints decides where a Linux or Unknown pod lands, or it is a Linux pod: then the Linux selector
-/// takes no node from it that may be its own. A pod without a sign whose own selectors match a Windows node may be a Windows
-/// pod.
+/// Whether adding the Linux selector cannot exclude nodes that the pod needs: it is a Linux pod, or only taints decide
+/// where it lands. A pod without evidence whose own selectors match a Windows node may be a Windows pod.
 pub fn may_be_held_to_linux(cx: &PodCx<'_>) -> bool {
     cx.inference.verdict == Verdict::Linux || reach::constraints(cx).is_empty()
 }
 
-/// The taints of Windows nodes that the pod needs a toleration for. Not those that the policy lists and no node carries.
+/// The taints of Windows nodes that the pod needs a toleration for, without those that the policy lists and no node
+/// has.
 fn missing_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     let mut needed = reach::needed_tolerations(cx);
     needed.retain(|taint| {
@@ -74,11 +74,11 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
     name: "missing-windows-toleration",
     severity: Severity::Warning,
     class: Class::BestPractice,
-    summary: "the cluster's Windows nodes carry a taint that the pod does not tolerate",
-    docs: "Windows nodes are tainted so that Linux pods stay off them: os=windows:NoSchedule, \
-           node.kubernetes.io/os=windows:NoSchedule and so on. A Windows pod that does not tolerate the taint stays Pending. \
-           The taints are those that the known Windows nodes really carry. Placement adds the toleration to pods; the \
-           template of a DaemonSet must have it itself.",
+    summary: "the cluster's Windows nodes have a taint that the pod does not tolerate",
+    docs: "Windows nodes are tainted to keep Linux pods off them: os=windows:NoSchedule, \
+           node.kubernetes.io/os=windows:NoSchedule and so on. A Windows pod that does not tolerate the taint stays \
+           Pending. The rule checks the taints that the known Windows nodes have. Placement adds the toleration to \
+           pods; the template of a DaemonSet must have it itself.",
     remedy: "add the toleration",
     see: &[GUIDE],
     bad: &[
@@ -98,14 +98,14 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
         let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
         let restricted = namespace.is_some_and(|namespace| namespace.tolerations_whitelist.is_some());
         let also = if restricted {
-            ", and let the namespace's annotation tolerationsWhitelist allow it"
+            ", and allow it in the namespace's annotation tolerationsWhitelist"
         } else {
             ""
         };
         for taint in missing_tolerations(cx) {
             out.report(cx.at(&["tolerations"]))
                 .says(format!(
-                    "Windows nodes carry the taint {taint}, which the pod does not tolerate"
+                    "Windows nodes have the taint {taint}, which the pod does not tolerate"
                 ))
                 .remedy(format!(
                     "add the toleration {{key: {}, operator: Equal, value: {}, effect: {}}}{also}",
@@ -124,12 +124,13 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     class: Class::BestPractice,
     kubernetes: 17..=Rule::STILL,
     summary: "nothing keeps the pod off Windows nodes that cannot run its image",
-    docs: "A Windows container with process isolation needs a node whose build runs its image. Where the cluster has nodes \
-           of several builds and the pod selects none, it may land where it fails with 0xc0370101. Placement adds the \
-           requirement to pods: the nodeSelector if one build runs the image, else a required node affinity with every \
-           build that does. If a node that runs the image does not carry the label, placement excludes the known wrong builds \
-           instead. It requires nothing that would take such a node from the pod. If no Windows node is known, nothing is \
-           required and this is advice. A WindowsNodePolicy keeps the label.",
+    docs: "A Windows container with process isolation needs a node whose build runs its image. If the cluster has \
+           nodes of several builds and the pod selects none, it may land on a wrong node and fail with 0xc0370101. \
+           Placement adds the requirement to pods: the nodeSelector if only one build runs the image, else a required \
+           node affinity with every build that does. If a node that runs the image does not have the label, placement \
+           excludes the known wrong builds instead. Placement never requires anything that excludes a node that runs \
+           the image. If no Windows node is known, placement requires no build, and the finding is advice. A \
+           WindowsNodePolicy keeps the label correct.",
     remedy: "select the build with the label node.kubernetes.io/windows-build",
     see: &[GUIDE, COMPATIBILITY],
     bad: &[
@@ -157,24 +158,24 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
                     .says(format!(
                         "the image is for build {build}, and nothing keeps the pod off nodes that cannot run it"
                     ))
-                    .remedy(format!("where the cluster has several builds, {}", require(&runs)));
+                    .remedy(format!("if the cluster has several builds, {}", require(&runs)));
             }
             BuildNeed::Withheld(Withheld::Label, _) => {
                 let label = cx.policy.build_label();
                 out.report(cx.at(&["nodeSelector"]))
                     .says(format!(
-                        "the pod can land on Windows nodes that cannot run its image, and the label {label} does not tell \
-                         them from those that can"
+                        "the pod can land on Windows nodes that cannot run its image, and the label {label} does not \
+                         distinguish them from those that can"
                     ))
                     .remedy(format!(
                         "let a WindowsNodePolicy keep the label {label}, or select the nodes by another label that they \
-                         carry"
+                         have"
                     ));
             }
             BuildNeed::Withheld(Withheld::Domains(key), builds) => {
                 out.report(cx.at(&["nodeSelector"]))
                     .says(format!(
-                        "the pod can land on Windows nodes that cannot run its image, and without them its topology spread \
+                        "the pod can land on Windows nodes that cannot run its image, but without them its topology spread \
                          constraint over {} has fewer domains than minDomains",
                         shown(&key)
                     ))
@@ -185,7 +186,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
                 out.report(cx.at(&["nodeSelector"]))
                     .says("the pod can land on Windows nodes that cannot run its image")
                     .remedy(format!(
-                        "require by node affinity that {} is not {}",
+                        "require with node affinity that {} is not {}",
                         cx.policy.build_label(),
                         builds.join(" or ")
                     ));
@@ -201,7 +202,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
                 finding.says(says).remedy(require(&allowed));
                 if none {
                     finding.remedy(format!(
-                        "use an image for the builds that there are, or {}",
+                        "use an image for an existing build, or {}",
                         require(&allowed)
                     ));
                 }
@@ -213,8 +214,8 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
             let build = host.build.map(|build| build.to_string()).unwrap_or_default();
             out.report(cx.at(&["nodeSelector"]).key(label))
                 .says(format!(
-                    "node {} runs build {build}, which cannot run the image, and its label {label} says {}: selecting the build \
-                     does not keep the pod off it",
+                    "node {} runs build {build}, which cannot run the image, but its label {label} says {}: selecting the build \
+                     does not keep the pod off this node",
                     host.name,
                     shown(says)
                 ))
@@ -225,21 +226,21 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         if let Some((image, host)) = selected_but_unfit(cx) {
             out.report(cx.at(&["affinity"]))
                 .says(format!(
-                    "the pod selects build {host} too, which cannot run its image (build {image})"
+                    "the pod also selects build {host}, which cannot run its image (build {image})"
                 ))
-                .remedy(format!("take {host} out"));
+                .remedy(format!("remove {host}"));
         }
     }),
     ..Rule::BASE
 };
 
-/// "require the label to be one of these", in words.
+/// The remedy that requires the label to have one of these builds.
 fn require(builds: &[Build]) -> String {
     let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
     format!("require {BUILD_LABEL} to be {}", builds.join(" or "))
 }
 
-/// A build that the pod selects among others, that some known node has, and that cannot run one of its images.
+/// A build that the pod selects among others, that a known node has, and that cannot run one of the pod's images.
 fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
     if cx.isolation() == ContainerIsolation::HostProcess {
         return None;
@@ -254,7 +255,7 @@ fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
         .map(|(image, _)| image);
     let mut pairs = image.flat_map(|image| named.iter().map(move |host| (image, *host)));
     pairs.find(|(image, host)| {
-        // Where every build that is left fails, the image is the problem, and that is another rule's.
+        // If every remaining build fails, the image is the problem: `image-build-mismatch` reports that.
         let some_other_runs = || any_other || !named.iter().all(|other| fails(*image, *other));
         known.contains(host) && fails(*image, *host) && some_other_runs()
     })
@@ -265,10 +266,10 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
     name: "windows-build-format",
     kubernetes: 17..=Rule::STILL,
     verdicts: &[Verdict::Windows, Verdict::Conflicting],
-    summary: "no node carries a build label like this",
-    docs: "The kubelet writes `node.kubernetes.io/windows-build` as major.minor.build, for example `10.0.20348`: without \
-           the revision, and not as a release name. Gt and Lt want integers and never match.",
-    remedy: "write the build as in 10.0.20348 (Windows Server 2022), with In for several",
+    summary: "no node has such a build label",
+    docs: "The kubelet writes `node.kubernetes.io/windows-build` as major.minor.build, for example `10.0.20348`: \
+           without the revision, and not as a release name. Gt and Lt need integers and never match.",
+    remedy: "write the build like 10.0.20348 (Windows Server 2022); use In for several builds",
     see: &[GUIDE, "kubernetes: pkg/kubelet/winstats/version.go"],
     bad: &[
         "nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348.2700}",
@@ -285,14 +286,14 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
         for (key, value) in &cx.spec.node_selector {
             if is_build_label(key) && Build::parse_label(value).is_none() {
                 out.report(cx.at(&["nodeSelector"]).key(key))
-                    .says(format!("no node carries the build \"{}\"", shown(value)));
+                    .says(format!("no node has the build \"{}\"", shown(value)));
             }
         }
         for expression in cx.required_expressions().filter(|e| is_build_label(&e.key)) {
             match &*expression.operator {
                 "Gt" | "Lt" => {
                     out.report(expression.at("operator")).says(format!(
-                        "the operator {} compares integers, and a build is none",
+                        "the operator {} compares integers, but a build is not an integer",
                         expression.operator
                     ));
                 }
@@ -300,7 +301,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
                     for (v, value) in expression.values.iter().enumerate() {
                         if Build::parse_label(value).is_none() {
                             out.report(expression.at("values").item(v))
-                                .says(format!("no node carries the build \"{}\"", shown(value)));
+                                .says(format!("no node has the build \"{}\"", shown(value)));
                         }
                     }
                 }
@@ -316,7 +317,7 @@ static WINDOWS_ARCH: Rule = Rule {
     name: "windows-arch",
     summary: "Windows nodes are amd64",
     docs: "Kubernetes supports Windows nodes on amd64 only. A pod that selects another architecture stays Pending.",
-    remedy: "write kubernetes.io/arch: amd64",
+    remedy: "use kubernetes.io/arch: amd64",
     see: &[GUIDE],
     bad: &[
         "nodeSelector: {kubernetes.io/arch: arm64}",
@@ -362,9 +363,10 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
     class: Class::ApiAlways,
     verdicts: &[Verdict::Windows, Verdict::Conflicting],
     summary: "the nodeSelector contradicts the RuntimeClass",
-    docs: "The API server merges the nodeSelector of the RuntimeClass into the pod. The same key with another value is \
-           refused with a 403. Of a template the API server says nothing before its pods fail.",
-    remedy: "remove one of the two",
+    docs: "The API server merges the nodeSelector of the RuntimeClass into the pod. It rejects a pod with another \
+           value for the same key with a 403. It does not check templates, so a conflict in a template appears only \
+           when its pods fail.",
+    remedy: "remove one of the two selectors",
     see: &[
         GUIDE,
         "kubernetes: plugin/pkg/admission/runtimeclass/admission.go",
@@ -381,7 +383,7 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
         for (key, value) in &cx.spec.node_selector {
             if let Some(other) = class.node_selector.get(&**key).filter(|other| **other != **value) {
                 out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
-                    "the pod selects {}, the RuntimeClass {} selects {}",
+                    "the pod selects {}, but the RuntimeClass {} selects {}",
                     shown(value),
                     shown(cx.spec.runtime_class_name.as_deref().unwrap_or_default()),
                     shown(other)
@@ -397,9 +399,10 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
     name: "daemonset-template-unselective",
     severities: "error; warning when a RuntimeClass selects Windows, or only an image says Windows",
     summary: "nothing in the DaemonSet's template keeps its Windows pods off Linux nodes",
-    docs: "The DaemonSet controller decides by the template where pods go; what admission would add to the pods comes too \
-           late. Without a selector in the template it makes a pod for every Linux node too, which fails there and is made \
-           again, for ever. It does not look at the scheduling of a RuntimeClass either.",
+    docs: "The DaemonSet controller uses the template to decide where pods go, so what admission adds to the pods is \
+           too late. Without a selector in the template, the controller also creates a pod for every Linux node. The \
+           pod fails there, and the controller creates it again, forever. The controller does not use the scheduling \
+           of a RuntimeClass either.",
     remedy: "add nodeSelector kubernetes.io/os: windows to the template",
     see: &[
         "kubernetes: pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod",
@@ -430,7 +433,7 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
         if by_class {
             finding
                 .severity(Severity::Warning)
-                .says("the DaemonSet controller does not look at the scheduling of the RuntimeClass");
+                .says("the DaemonSet controller ignores the scheduling of the RuntimeClass");
         } else if guessed {
             finding.severity(Severity::Warning);
         }
@@ -444,9 +447,9 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
     severities: "error; warning when the build is read from the tag of another repository than Microsoft's",
     kubernetes: 17..=Rule::STILL,
     summary: "the DaemonSet reaches Windows nodes that cannot run its image",
-    docs: "A DaemonSet makes a pod for every node that its template selects. Where the cluster has Windows nodes of a build \
-           that does not run the image, those pods fail with 0xc0370101. Admission cannot move them.",
-    remedy: "select the build in the template, with one DaemonSet per build, or use a HostProcess container",
+    docs: "A DaemonSet creates a pod for every node that its template selects. If the cluster has Windows nodes of a \
+           build that does not run the image, those pods fail with 0xc0370101. Admission cannot move them.",
+    remedy: "select the build in the template and use one DaemonSet per build, or use a HostProcess container",
     see: &[GUIDE, COMPATIBILITY],
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
@@ -495,9 +498,9 @@ static HYPERV_ANNOTATION: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Ignored,
     kubernetes: 21..=Rule::STILL,
-    summary: "the annotation for Hyper-V isolation has been ignored since Kubernetes 1.21",
-    docs: "`experimental.windows.kubernetes.io/isolation-type` was alpha from 1.10 and is gone since 1.21. The pod runs with \
-           process isolation. With containerd 1.7 and later a RuntimeClass gives Hyper-V isolation.",
+    summary: "Kubernetes has ignored the annotation for Hyper-V isolation since 1.21",
+    docs: "`experimental.windows.kubernetes.io/isolation-type` was alpha from 1.10 and was removed in 1.21. The pod \
+           runs with process isolation. With containerd 1.7 and later, use a RuntimeClass for Hyper-V isolation.",
     remedy: "use a RuntimeClass with the handler runhcs-wcow-hypervisor",
     see: &[
         "https://kubernetes.io/docs/concepts/containers/runtime-class/",
@@ -526,10 +529,11 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
     class: Class::BestPractice,
     verdicts: &[Verdict::Linux, Verdict::Unknown],
     summary: "nothing keeps this pod off Windows nodes",
-    docs: "Only where the policy sets `placement.linuxPods`: a pod without a sign of Windows, whose tolerations would \
-           let it onto a Windows node (because it tolerates everything, or the node carries no taint that lasts), and whose \
-           selectors do not speak of the operating system. With `linuxPods: Apply` such a pod gets the selector; not so \
-           the pods of a DaemonSet, whose controller goes by the template: it is told there.",
+    docs: "The rule applies only if the policy sets `placement.linuxPods`. It reports a pod without evidence of \
+           Windows that the scheduler could place on a Windows node. Its selectors do not select by operating system, \
+           and it tolerates everything or the node has no lasting taint. With `linuxPods: Apply`, placement adds the \
+           selector to such a pod. It cannot do so for the pods of a DaemonSet, whose controller uses the template; \
+           the rule reports the DaemonSet instead.",
     remedy: "add nodeSelector kubernetes.io/os: linux",
     see: &[GUIDE],
     bad: &[
@@ -570,10 +574,11 @@ static SPREAD_OVER_WINDOWS_NODES: Rule = Rule {
     name: "spread-over-windows-nodes",
     severity: Severity::Warning,
     class: Class::BestPractice,
-    summary: "the Windows nodes have fewer domains than the topology spread constraint asks for",
-    docs: "A Windows pod counts only the domains of the nodes that its selectors match. With fewer of them than `minDomains`, the \
-           scheduler takes the emptiest domain for empty, so that each domain gets `maxSkew` pods and the others stay Pending. \
-           With `nodeAffinityPolicy: Ignore` the domains of Linux nodes count too, and no Windows pod can fill them.",
+    summary: "the Windows nodes have fewer domains than the topology spread constraint requires",
+    docs: "For a Windows pod, the scheduler ignores domains of nodes that its selectors do not match. If there are \
+           fewer domains than `minDomains`, the scheduler assumes that the emptiest domain has no pods. Then each \
+           domain gets `maxSkew` pods, and the others stay Pending. With `nodeAffinityPolicy: Ignore`, the scheduler \
+           also counts the domains of Linux nodes, and no Windows pod can fill them.",
     remedy: "lower minDomains to the number of domains that have Windows nodes",
     see: &["https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/"],
     bad: &[
@@ -597,7 +602,7 @@ static SPREAD_OVER_WINDOWS_NODES: Rule = Rule {
             if (1..least).contains(&domains) {
                 out.report(cx.at(&["topologySpreadConstraints"]).item(index).field("minDomains"))
                     .says(format!(
-                        "the Windows nodes that the pod can reach have {domains} of the {least} domains of {} that it asks for",
+                        "the Windows nodes that the pod can reach have {domains} of the {least} domains of {} that it requires",
                         shown(&constraint.topology_key)
                     ));
             }

@@ -1,5 +1,5 @@
-//! Settings of the pod as a whole that mean nothing on Windows. Those of containers, and limitations of the past,
-//! stand in the files below this one.
+//! Settings of the pod as a whole that have no effect on Windows. The submodules check container settings, commands,
+//! sidecar injection, and limitations of old releases.
 
 mod command;
 mod container;
@@ -57,9 +57,9 @@ static HOST_PID: Rule = Rule {
     name: "host-pid",
     asks_for_node: true,
     summary: "Windows has no host process namespace to share",
-    docs: "On Linux the field shows a pod the processes of its node. Windows has no such namespace and ignores the \
-           field; with `spec.os.name: windows` the API server refuses it. Only a HostProcess container sees the \
-           processes of a Windows node. `false` does not count as set.",
+    docs: "On Linux, the field lets a pod see the processes of its node. Windows has no such namespace and ignores the \
+           field. With `spec.os.name: windows`, the API server rejects it. Only a HostProcess container can see the \
+           processes of a Windows node. `false` is treated as not set.",
     remedy: "remove it; use a HostProcess container (windowsOptions.hostProcess) to see the node's processes",
     see: &[INTRO_POD, HOST_PROCESS, SOURCE],
     bad: &["hostPID: true"],
@@ -78,9 +78,9 @@ static HOST_IPC: Rule = Rule {
     name: "host-ipc",
     asks_for_node: true,
     summary: "Windows has no host IPC namespace to share",
-    docs: "On Linux the field lets a pod use the shared memory and semaphores of its node. Windows has no such \
-           namespace and ignores the field; with `spec.os.name: windows` the API server refuses it. `false` does not \
-           count as set.",
+    docs: "On Linux, the field lets a pod use the shared memory and semaphores of its node. Windows has no such \
+           namespace and ignores the field. With `spec.os.name: windows`, the API server rejects it. `false` is \
+           treated as not set.",
     remedy: "remove it",
     see: &[INTRO_POD, SOURCE],
     bad: &["hostIPC: true"],
@@ -99,9 +99,9 @@ static HOST_USERS: Rule = Rule {
     name: "host-users",
     kubernetes: 25..=Rule::STILL,
     summary: "Windows has no user namespaces",
-    docs: "The field says whether the pod shares the user namespace of its node. Windows has no user namespaces. With \
-           `spec.os.name: windows` the API server refuses it, and there `true` counts as set as well as `false`. The \
-           documentation's list of forbidden fields leaves it out.",
+    docs: "The field defines whether the pod shares the user namespace of its node. Windows has no user namespaces. \
+           With `spec.os.name: windows`, the API server rejects both `true` and `false`. The documentation does not \
+           list the field among the forbidden fields.",
     remedy: "remove it (true too)",
     see: &[
         "https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/",
@@ -122,8 +122,8 @@ static SHARE_PROCESS_NAMESPACE: Rule = Rule {
     id: "TSM404",
     name: "share-process-namespace",
     summary: "Windows containers cannot share a process namespace",
-    docs: "Every Windows container has its own processes, whatever the field says. With `spec.os.name: windows` the API \
-           server refuses it; `false` counts as set.",
+    docs: "Every Windows container has its own processes, regardless of the field. With `spec.os.name: windows`, the \
+           API server rejects it; `false` is treated as set.",
     remedy: "remove it (false too)",
     see: &[INTRO_POD, SOURCE],
     bad: &["shareProcessNamespace: true", "shareProcessNamespace: false"],
@@ -142,10 +142,11 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
     name: "pod-level-resources",
     kubernetes: 32..=Rule::STILL,
     removable: false,
-    summary: "Windows pods cannot have resources of their own",
-    docs: "Resources of a pod as a whole (alpha in 1.32, on since 1.34) are set on its Linux control group. With \
-           `spec.os.name: windows` the API server refuses them, even an empty object (`may not be set for a windows \
-           pod`). Without it the pod is scheduled, and the kubelet on Windows rejects it (PodLevelResourcesNotSupported).",
+    summary: "Windows does not support pod-level resources",
+    docs: "Pod-level resources (alpha in 1.32, on by default since 1.34) are set on the pod's Linux control group. \
+           With `spec.os.name: windows`, the API server rejects them, even an empty object (`may not be set for a \
+           windows pod`). Without it the pod is scheduled, and the kubelet on Windows rejects it \
+           (PodLevelResourcesNotSupported).",
     remedy: "set the resources of each container instead",
     see: &[
         "https://kubernetes.io/docs/tasks/configure-pod-container/assign-pod-level-resources/",
@@ -168,7 +169,7 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
             if cx.spec.os_name().is_none() {
                 finding
                     .class(Class::Admit)
-                    .says("the kubelet on Windows rejects a pod with resources of its own");
+                    .says("the kubelet on Windows rejects a pod with pod-level resources");
             }
         }
     }),
@@ -179,11 +180,11 @@ static HOST_NETWORK: Rule = Rule {
     id: "TSM406",
     name: "host-network",
     class: Class::Ignored,
-    summary: "Windows gives only HostProcess containers the host's network",
-    docs: "A Windows pod gets a network of its own, whatever the field says: containerd ignores it unless the pod is \
-           HostProcess. The kubelet does believe it, and leaves out the pod's hostname and the cluster's DNS. The API \
-           server accepts the field, because HostProcess pods need it. The feature gate WindowsHostNetwork (alpha in \
-           1.26) was never used by a runtime and is deprecated since 1.33.",
+    summary: "on Windows, only HostProcess containers can use the host network",
+    docs: "A Windows pod has its own network, regardless of the field: containerd ignores the field unless the pod is \
+           HostProcess. But the kubelet does use it, and does not set the pod's hostname and the cluster DNS. The API \
+           server accepts the field, because HostProcess pods need it. No runtime ever used the feature gate \
+           WindowsHostNetwork (alpha in 1.26), and it is deprecated since 1.33.",
     remedy: "remove it, or make every container HostProcess (windowsOptions.hostProcess)",
     see: &[
         NETWORKING,
@@ -214,10 +215,10 @@ static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
     name: "dns-cluster-first-with-host-net",
     class: Class::Ignored,
     removable: true,
-    summary: "dnsPolicy ClusterFirstWithHostNet does nothing on Windows",
-    docs: "The policy is for pods on the host's network, and only HostProcess pods have that on Windows. For any other \
+    summary: "dnsPolicy ClusterFirstWithHostNet has no effect on Windows",
+    docs: "The policy is for pods on the host network, which only HostProcess pods can use on Windows. For any other \
            Windows pod the kubelet treats it like ClusterFirst, which is the default.",
-    remedy: "remove it (the default is ClusterFirst), and hostNetwork too where it is set",
+    remedy: "remove it (the default is ClusterFirst), and remove hostNetwork if it is set",
     see: &[DNS, INTRO_POD],
     bad: &[
         "dnsPolicy: ClusterFirstWithHostNet",
@@ -232,7 +233,7 @@ static DNS_CLUSTER_FIRST_WITH_HOST_NET: Rule = Rule {
     check: Check::Pod(|cx, out| {
         if cx.spec.dns_policy.as_deref() == Some("ClusterFirstWithHostNet") && !cx.spec.has_host_process() {
             let finding = out.report(cx.at(&["dnsPolicy"]));
-            // While hostNetwork stands, the default would be the node's DNS: taking the field away changed something.
+            // While hostNetwork is set, the default is the node's DNS, so removing the field would change the pod.
             if !cx.spec.host_network.0 {
                 finding.removable();
             }
@@ -246,10 +247,10 @@ static DNS_SEARCH_LIST: Rule = Rule {
     name: "dns-search-list",
     severity: Severity::Advice,
     class: Class::Ignored,
-    summary: "Windows resolves names with one DNS suffix",
-    docs: "A Windows pod has one DNS suffix, that of its namespace. Further search domains are not tried, and the \
-           option `ndots` means nothing: a name with a dot in it is taken for a full name.",
-    remedy: "write full names, such as service.namespace.svc.cluster.local",
+    summary: "Windows uses only one DNS suffix",
+    docs: "A Windows pod has one DNS suffix, that of its namespace. Windows does not try further search domains, and \
+           the option `ndots` has no effect: Windows treats a name with a dot in it as fully qualified.",
+    remedy: "use fully qualified names, such as service.namespace.svc.cluster.local",
     see: &[DNS, NETWORKING],
     bad: &[
         "dnsConfig: {searches: [one.example.com, two.example.com]}",
@@ -275,7 +276,7 @@ static DNS_SEARCH_LIST: Rule = Rule {
             if option.name.as_deref() == Some("ndots") {
                 let path = cx.at(&["dnsConfig", "options"]).named_item(index, "ndots");
                 out.report(path)
-                    .says("Windows takes a name with a dot in it for a full name, whatever ndots says");
+                    .says("Windows ignores ndots and treats a name with a dot in it as fully qualified");
             }
         }
     }),

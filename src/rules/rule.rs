@@ -1,4 +1,5 @@
-//! What a rule is: data about it, one check, and the findings that the check reports. The rules themselves stand in the files of their families.
+//! The definition of a rule: its data, one check, and the findings that the check reports. The modules of the families
+//! contain the rules themselves.
 
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -18,22 +19,22 @@ use crate::model::severity::{Class, Severity};
 use crate::model::text::{cut, is_one_line, one_line};
 use crate::model::workload::Kind;
 
-/// One entry of the catalogue. Everything that Transom says of it anywhere comes from here.
+/// One entry of the catalogue: the only source of every text about the rule.
 ///
 /// `bad` and `good` are the rule's tests, and what `transom explain` shows. An example is either whole manifests (it
-/// has a `kind`), or a piece of a pod spec that is laid over [`examples::BASE`](crate::rules::examples), a plain
-/// Windows pod. Its first line may carry options of `transom check`: `# --kubernetes-version 1.9 --runtime docker`.
+/// has a `kind`), or a part of a pod spec that is merged into [`examples::BASE`](crate::rules::examples), a plain
+/// Windows pod. Its first line may contain options of `transom check`: `# --kubernetes-version 1.9 --runtime docker`.
 #[allow(clippy::struct_excessive_bools)] // independent properties of a rule
 pub struct Rule {
-    /// The stable id: `TSM` and three digits, hundreds by family; never used again for another rule.
+    /// The stable ID: `TSM` and three digits, hundreds by family; never reused for another rule.
     pub id: &'static str,
-    /// The slug: public, in every output.
+    /// The name: public, in every output.
     pub name: &'static str,
-    /// The worst that a finding of this rule can be.
+    /// The highest severity of a finding of this rule.
     pub severity: Severity,
-    /// Its severities if a case differs from the others, as in `advice; warning when …`; else empty.
+    /// Its severities if some cases differ, such as `advice; warning when …`; else empty.
     pub severities: &'static str,
-    /// Who finds out, and when.
+    /// Which component rejects or fails, and when.
     pub class: Class,
     /// The minor releases of Kubernetes that the rule applies to.
     pub kubernetes: RangeInclusive<u32>,
@@ -41,39 +42,39 @@ pub struct Rule {
     pub builds: Builds,
     /// The container runtime that the rule applies to, if only one.
     pub runtime: Option<Runtime>,
-    /// The verdicts that the rule is for.
+    /// The verdicts that the rule applies to.
     pub verdicts: &'static [Verdict],
-    /// Whether the rule is only for objects as they will be stored, after every mutating webhook.
+    /// Whether the rule applies only to objects as they will be stored, after every mutating webhook.
     pub stored_only: bool,
-    /// The version in which it appeared. A rule that was made to find more is a new one.
+    /// The version in which it appeared. A change that finds more needs a new rule.
     pub since: RulesVersion,
-    /// Whether Windows ignores the field, so that it may be removed from pods.
+    /// Whether Windows ignores the field, so that Transom may remove it from pods.
     pub removable: bool,
-    /// Whether the field asks for access to the node, which the pod then does without: an error even where ignored fields
-    /// are none.
+    /// Whether the field requests access to the node, which Windows does not grant: an error even if ignored fields are
+    /// not errors.
     pub asks_for_node: bool,
-    /// Whether an error of this rule is printed before all others: while it lasts, the rest does not matter.
+    /// Whether errors of this rule are printed before all others, because they make the others irrelevant.
     pub is_first: bool,
-    /// What is wrong: lower case, no full stop. Also the message of a finding that has none of its own.
+    /// What is wrong: lower case, no full stop. Also the default message of a finding.
     pub summary: &'static str,
-    /// Why it is wrong, what happens on the node, what to know: whole sentences.
+    /// Why it is wrong, what happens on the node, what the reader must know: whole sentences.
     pub docs: &'static str,
     /// What to do: lower case, no full stop.
     pub remedy: &'static str,
-    /// Where it is written: documentation and source.
+    /// References: documentation and source code.
     pub see: &'static [&'static str],
-    /// The fields of which a pod has to have one, or the rule has nothing to say and is not called; [`FieldSet::ALWAYS`]
-    /// where it speaks of what is absent. Of an object without a pod nothing is asked.
+    /// The rule is called only if the pod has one of these fields; [`FieldSet::ALWAYS`] if the rule reports a missing
+    /// field. Ignored for an object without a pod.
     pub needs: FieldSet,
-    /// Examples in which the rule fires.
+    /// Examples that the rule reports.
     pub bad: &'static [&'static str],
-    /// Examples in which it is silent.
+    /// Examples that it does not report.
     pub good: &'static [&'static str],
     /// The check.
     pub check: Check,
 }
 
-/// What a rule looks at.
+/// Which objects a rule checks.
 pub enum Check {
     /// A pod, or the template of one.
     Pod(fn(&PodCx<'_>, &mut Reporter<'_>)),
@@ -88,18 +89,18 @@ pub enum Check {
 pub enum Builds {
     /// Every build.
     Any,
-    /// Builds below this one: the rule runs only where the pod may land on such a node.
+    /// Builds below this one: the rule runs only if the pod may land on such a node.
     Below(u32),
 }
 
-/// A rule for Windows pods.
+/// The verdicts of rules for Windows pods only.
 pub const WINDOWS: &[Verdict] = &[Verdict::Windows];
 
 impl Rule {
-    /// The end of a range of releases that has no end.
+    /// The end of an open range of releases.
     pub const STILL: u32 = u32::MAX;
 
-    /// What most rules have in common; the rest is written out in each.
+    /// The defaults of most rules.
     pub const BASE: Rule = Rule {
         id: "",
         name: "",
@@ -125,7 +126,7 @@ impl Rule {
         check: Check::Object(&[], |_, _| {}),
     };
 
-    /// Whether the rule looks at objects of this kind.
+    /// Whether the rule checks objects of this kind.
     pub fn applies_to(&self, kind: Kind) -> bool {
         match self.check {
             Check::Pod(_) => kind.has_pod(),
@@ -134,19 +135,19 @@ impl Rule {
         }
     }
 
-    /// Runs the rule where it applies, and collects what it finds.
+    /// Runs the rule if it applies, and collects its findings.
     pub fn run(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
         self.run_weighed(cx, findings, &BY_SEVERITY);
     }
 
-    /// The same; `weigh` decides which of the findings that are too many to keep counts most ([`MOST_OF_A_RULE`]).
+    /// The same; `weigh` decides which of the findings beyond the limit is the most important ([`MOST_OF_A_RULE`]).
     pub fn run_weighed(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>, weigh: &ActionOf<'_>) {
         if !cx.policy.is_off(self.id) {
             self.report_to(cx, findings, weigh);
         }
     }
 
-    /// Runs the rule where it applies, even if the policy has it off: what the API server refuses, it refuses anyway.
+    /// Runs the rule if it applies, even if the policy disables it: what the API server rejects, it rejects anyway.
     pub fn run_regardless(&'static self, cx: &Cx<'_>, findings: &mut Vec<Finding>) {
         self.report_to(cx, findings, &BY_SEVERITY);
     }
@@ -188,7 +189,7 @@ impl Rule {
     }
 }
 
-/// What is asked before a rule is called, in few bytes: it lets in at least what [`Rule::run`] does.
+/// A compact pre-check before a rule is called: it admits at least what [`Rule::run`] does.
 #[derive(Clone, Copy)]
 pub(super) struct Gate {
     needs: FieldSet,
@@ -199,7 +200,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// A gate that lets nothing in.
+    /// A gate that admits nothing.
     pub(super) const SHUT: Gate = Gate {
         needs: FieldSet::ALWAYS,
         kinds: 0,
@@ -232,7 +233,7 @@ impl Gate {
             verdicts |= 1 << rule.verdicts[index] as u32;
             index += 1;
         }
-        // `is_for` looks more closely.
+        // `is_for` makes the exact check.
         if matches!(rule.class, Class::Api | Class::ApiAlways) {
             verdicts |= 1 << Verdict::Conflicting as u32;
         }
@@ -244,7 +245,7 @@ impl Gate {
         }
     }
 
-    /// Whether the rule may have something to say of an object.
+    /// Whether the rule may report a finding for an object.
     pub(super) fn lets_in(&self, cx: &Cx<'_>) -> bool {
         let (kind, verdict) = (cx.subject.kind, cx.inference.verdict);
         cx.has_any(self.needs)
@@ -255,8 +256,8 @@ impl Gate {
 }
 
 impl Rule {
-    /// Whether the rule is for the object's verdict. What the API server is about to refuse is said of a pod that
-    /// contradicts itself too: it asks `spec.os.name` only, and would say nothing of the contradiction.
+    /// Whether the rule applies to the object's verdict. What the API server is about to reject is also reported for a
+    /// contradictory pod: the API server reads `spec.os.name` only and would not report the contradiction.
     fn is_for(&self, cx: &Cx<'_>) -> bool {
         let verdict = cx.inference.verdict;
         let says_windows = || cx.template.is_some_and(|t| t.spec.os_name() == Some("windows"));
@@ -277,32 +278,33 @@ impl PartialEq for Rule {
     }
 }
 
-/// What a finding would do to the object; `None` where an exemption lifts it.
+/// What a finding would do to the object; `None` if it is exempt.
 pub type ActionOf<'w> = dyn Fn(&Finding) -> Option<Action> + 'w;
 
 /// Without a policy the severity decides.
 const BY_SEVERITY: fn(&Finding) -> Option<Action> = |finding| Some(Action::of_severity(finding.severity));
 
-/// Where a check reports to.
+/// Collects the findings of a check.
 pub struct Reporter<'o> {
     rule: &'static Rule,
     findings: &'o mut Vec<Finding>,
     /// The index of the first finding of this rule.
     first: usize,
     weigh: &'o ActionOf<'o>,
-    /// The finding that was reported last, where it is one too many: its check may still change it.
+    /// The last reported finding, if it is beyond the limit: its check may still change it.
     last: Option<Finding>,
-    /// The one among the findings that are too many that counts most, with what it would do.
+    /// The most important finding beyond the limit, with its action.
     beyond: Option<(Action, Finding)>,
 }
 
-/// The most findings of one rule that are kept of one object: each takes memory, and a person reads no more. One rule with
-/// many findings takes no room from another. Of the findings beyond this, the one that would do most is kept, so that
-/// a rule that denies still denies; the others are in its [`Finding::beyond`], by which an update is compared.
+/// The maximum number of findings of one rule that are kept for one object: each takes memory, and no reader needs
+/// more. The limit is per rule, so a rule with many findings does not displace those of another. Of the findings beyond
+/// the limit, the one with the strongest action is kept, so a rule that denies still denies. The others are in its
+/// [`Finding::beyond`], which is used to compare updates.
 pub const MOST_OF_A_RULE: usize = 200;
 
 impl Reporter<'_> {
-    /// Reports the rule at a place, in its own words; the finding that comes back can be made more precise.
+    /// Reports the rule at a path with the rule's own texts; the caller can make the returned finding more precise.
     pub fn report(&mut self, path: Path) -> &mut Finding {
         let finding = Finding::new(self.rule, path);
         let at = self.findings.len();
@@ -311,16 +313,16 @@ impl Reporter<'_> {
             return self.last.insert(finding);
         }
         self.findings.push(finding);
-        // Cannot panic: the finding was pushed a line above.
+        // Cannot panic: the finding was just pushed.
         &mut self.findings[at]
     }
 
-    /// Takes in the last of the findings that are too many.
+    /// Processes the last finding beyond the limit.
     fn settle(&mut self) {
         let Some(mut finding) = self.last.take() else {
             return;
         };
-        // An update must not treat as known what an exemption lifts.
+        // An update must not treat an exempt finding as known.
         let Some(action) = (self.weigh)(&finding) else {
             return;
         };
@@ -352,18 +354,18 @@ impl Reporter<'_> {
 }
 
 impl Reporter<'_> {
-    /// How many findings there are so far.
+    /// The number of findings so far.
     pub fn reported(&self) -> usize {
         self.findings.len()
     }
 
-    /// The findings since then, to weigh them differently.
+    /// The findings since this index, to change their severity.
     pub fn since(&mut self, first: usize) -> impl Iterator<Item = &mut Finding> {
         self.findings.iter_mut().skip(first)
     }
 }
 
-/// What kind of admission edit resolves a finding.
+/// The kind of admission edit that resolves a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resolver {
@@ -373,36 +375,36 @@ pub enum Resolver {
     Removal,
 }
 
-/// One rule, firing at one place of one object.
+/// One rule that fires at one path of one object.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// The rule.
     pub rule: &'static Rule,
-    /// The rule's severity, or less where the case is milder.
+    /// The rule's severity, or less for a milder case.
     pub severity: Severity,
     /// The rule's class, or the one that fits this case.
     pub class: Class,
-    /// Where.
+    /// The path of the field.
     pub path: Path,
     /// What is wrong: lower case, no full stop.
     pub message: Cow<'static, str>,
     /// What to do about it: lower case, no full stop.
     pub remedy: Cow<'static, str>,
-    /// An edit that makes the rule silent, where one is safe.
+    /// An edit that resolves the finding, if one is safe.
     pub edit: Option<Edit>,
-    /// What makes this finding go away in admission, where something does.
+    /// The kind of edit that resolves this finding in admission, if any.
     pub resolved_by: Option<Resolver>,
-    /// What the finding does: set by the engine from the policy; `Off` until then.
+    /// What the finding does: the engine sets it from the policy; `Off` until then.
     pub action: Action,
     /// What it would do if `validation` were Deny.
     pub enforced_action: Action,
-    /// The findings of the same rule that are too many to keep, this one among them: what they are
-    /// ([`Finding::identity_hash`]), how bad, and what each would do. Empty for all others.
+    /// The findings of the same rule beyond the limit, including this one: their identity ([`Finding::identity_hash`]),
+    /// severity and action. Empty for all others.
     pub beyond: Vec<(u64, Severity, Action)>,
 }
 
 impl Finding {
-    /// A finding with the rule's own words.
+    /// A finding with the rule's own texts.
     pub fn new(rule: &'static Rule, path: Path) -> Self {
         Finding {
             rule,
@@ -419,67 +421,66 @@ impl Finding {
         }
     }
 
-    /// Says it more precisely than the rule does.
+    /// Sets a more precise message than the rule's summary.
     pub fn says(&mut self, message: impl Into<Cow<'static, str>>) -> &mut Self {
         self.message = tidy(message.into());
         self
     }
 
-    /// Gives a remedy that fits this case.
+    /// Sets a remedy for this case.
     pub fn remedy(&mut self, remedy: impl Into<Cow<'static, str>>) -> &mut Self {
         self.remedy = tidy(remedy.into());
         self
     }
 
-    /// Weighs this case differently from the rule.
+    /// Sets another severity than the rule's.
     pub fn severity(&mut self, severity: Severity) -> &mut Self {
         self.severity = severity;
         self
     }
 
-    /// Puts this case in another class than the rule's.
+    /// Sets another class than the rule's.
     pub fn class(&mut self, class: Class) -> &mut Self {
         self.class = class;
         self
     }
 
-    /// Attaches the edit that takes the field away.
+    /// Attaches the edit that removes the field.
     pub fn removable(&mut self) -> &mut Self {
         self.edit = Some(Edit::Remove(self.path.clone()));
         self
     }
 
-    /// What this finding is, so that it can be recognised in another version of the object:
-    /// the rule and the path with names, never indexes.
+    /// The identity of the finding in other versions of the object: the rule and the path with names, never indexes.
     pub fn identity(&self) -> (&'static str, String) {
         (self.rule.id, self.path.named())
     }
 
-    /// [`Finding::identity`] as a number, for the many that are not kept.
+    /// [`Finding::identity`] as a number, for the findings that are not kept.
     pub fn identity_hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.identity().hash(&mut hasher);
         hasher.finish()
     }
 
-    /// Whether it is of an ignored field: the pod runs with the field as it does without. Not where the kubelet rejects the
-    /// pod for it, or the API server whatever `spec.os` says.
+    /// Whether it is about an ignored field: the pod runs the same with and without the field. Not if the kubelet
+    /// rejects the pod because of the field, or the API server does regardless of `spec.os`.
     pub fn is_ignored_field(&self) -> bool {
         self.rule.removable && matches!(self.class, Class::Api | Class::Ignored)
     }
 
-    /// Whether the field may be removed: an ignored one, and one at which only some kubelets hang.
+    /// Whether the field may be removed: an ignored field, or one that hangs only some kubelets.
     pub fn is_removable(&self) -> bool {
         self.is_ignored_field() || (self.rule.removable && self.class == Class::Run)
     }
 
-    /// Whether no edit of admission makes it go away.
+    /// Whether no edit of admission resolves it.
     pub fn is_open(&self) -> bool {
         self.resolved_by.is_none()
     }
 }
 
-/// What a user reads is one line of reasonable length, whatever values of the object it quotes.
+/// Limits a text to one line of reasonable length, regardless of the values that it quotes.
 fn tidy(text: Cow<'static, str>) -> Cow<'static, str> {
     const LONGEST: usize = 403;
     if text.len() <= LONGEST && is_one_line(&text) {

@@ -1,5 +1,5 @@
-//! What keeps a pod off a node: its nodeSelector, its RuntimeClass, its required node affinity, the node's taints. Resources,
-//! topology spread, volumes and pod affinity are not compared here.
+//! What keeps a pod off a node: its nodeSelector, its RuntimeClass, its required node affinity, the node's taints. This
+//! module does not compare resources, topology spread, volumes and pod affinity.
 
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::node::Taint;
@@ -7,7 +7,7 @@ use crate::model::node_affinity::{self, KnownNodeLabels, Match};
 use crate::model::pod::{PodSpec, Toleration};
 use crate::model::policy::Policy;
 
-/// What a pod requires of its node and tolerates there, with what its RuntimeClass adds.
+/// What a pod requires of its node and tolerates there, including what its RuntimeClass adds.
 #[derive(Clone, Copy)]
 pub struct Constraints<'c> {
     spec: &'c PodSpec<'c>,
@@ -15,8 +15,8 @@ pub struct Constraints<'c> {
 }
 
 impl<'c> Constraints<'c> {
-    /// Those of a pod. `class`: the RuntimeClass that the API server merges into it; `None` for the template of a
-    /// DaemonSet, whose controller does not read the class.
+    /// The constraints of a pod. `class`: the RuntimeClass that the API server merges into it; `None` for the template
+    /// of a DaemonSet, whose controller does not use the class.
     pub fn new(spec: &'c PodSpec<'c>, class: Option<&'c RuntimeClassFacts>) -> Self {
         Constraints { spec, class }
     }
@@ -27,7 +27,7 @@ impl<'c> Constraints<'c> {
         self.spec.node_selector.is_empty() && !class_selects && self.spec.required_node_affinity().is_none()
     }
 
-    /// Whether any requirement names a label in this list, or a field of nodes.
+    /// Whether any requirement uses a label in this list, or a field of nodes.
     pub fn name_any(&self, labels: &[&str]) -> bool {
         let named = |key: &str| labels.contains(&key);
         let of_class = || self.class.iter().flat_map(|class| class.node_selector.keys());
@@ -65,15 +65,15 @@ impl<'c> Constraints<'c> {
     }
 }
 
-/// Which tolerations placement may give to the Windows pods of a namespace that lack them.
+/// Which tolerations placement may add to the Windows pods of a namespace.
 pub struct Givable<'p> {
     policy: &'p Policy,
-    /// The tolerations that PodTolerationRestriction allows in the namespace; `None` where it does not restrict them.
+    /// The tolerations that PodTolerationRestriction allows in the namespace; `None` if it does not restrict them.
     allowed: Option<Vec<Toleration<'p>>>,
 }
 
 impl<'p> Givable<'p> {
-    /// Those of a namespace.
+    /// The tolerations for a namespace.
     pub fn of(namespace: &str, facts: &'p Facts, policy: &'p Policy) -> Self {
         let namespace = facts.namespaces.get(namespace);
         let whitelist = namespace.and_then(|namespace| namespace.tolerations_whitelist.as_ref());
@@ -86,12 +86,12 @@ impl<'p> Givable<'p> {
         Givable { policy, allowed }
     }
 
-    /// Whether placement may learn this toleration from a node that carries the taint, or is told it by the policy.
+    /// Whether placement may learn this toleration from a node with the taint, or the policy lists it.
     pub fn is_known(policy: &Policy, taint: &Taint) -> bool {
         taint.marks_windows() || policy.taints.contains(taint)
     }
 
-    /// Whether placement may give a toleration of this taint: known as one for Windows, and allowed in the namespace.
+    /// Whether placement may add a toleration of this taint: known as a Windows taint, and allowed in the namespace.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         let permits = |list: &Vec<Toleration<'_>>| list.iter().any(|t| taint.is_tolerated_by(t));
         Self::is_known(self.policy, taint) && self.allowed.as_ref().is_none_or(permits)

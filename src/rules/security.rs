@@ -1,4 +1,4 @@
-//! Linux security context fields: what the API server forbids on Windows pods and what Windows ignores.
+//! Linux security context fields: those that the API server forbids on Windows pods and those that Windows ignores.
 
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Reporter, Rule};
@@ -9,8 +9,8 @@ use crate::model::os::Os;
 use crate::model::pod::{PodSecurityContext, SecurityContext};
 use crate::model::severity::{Class, Severity};
 
-/// The end of remedies for fields that the restricted Pod Security profile asks for; a denial says it once.
-pub const POD_SECURITY: &str = "; with spec.os.name: windows Pod Security does not ask for it";
+/// The last part of the remedies for fields that the restricted Pod Security profile requires; a denial prints it once.
+pub const POD_SECURITY: &str = "; with spec.os.name: windows, Pod Security does not require it";
 
 /// Rules TSM201 and up.
 pub static RULES: &[&Rule] = &[
@@ -40,7 +40,7 @@ const POD_INTRO: &str =
 const SECURITY: &str = "https://kubernetes.io/docs/concepts/security/windows-security/";
 const SOURCE: &str = "kubernetes: pkg/apis/core/validation/validation.go, validateWindows";
 
-/// What every field of this family has in common: the API server forbids it, Windows ignores it.
+/// Common to every field of this family: the API server forbids it, and Windows ignores it.
 const FORBIDDEN: Rule = Rule {
     severity: Severity::Error,
     class: Class::Api,
@@ -88,8 +88,8 @@ static APP_ARMOR_PROFILE: Rule = Rule {
     name: "app-armor-profile",
     kubernetes: 30..=Rule::STILL,
     summary: "Windows has no AppArmor",
-    docs: "AppArmor is a Linux security module. The kubelet on Windows does not read the profile; with \
-           `spec.os.name: windows` the API server refuses it.",
+    docs: "AppArmor is a Linux security module. The kubelet on Windows ignores the profile. With `spec.os.name: \
+           windows`, the API server rejects it.",
     remedy: "remove it",
     see: &[SECURITY, SOURCE],
     bad: &[
@@ -109,8 +109,8 @@ static SELINUX_OPTIONS: Rule = Rule {
     id: "TSM202",
     name: "selinux-options",
     summary: "Windows has no SELinux",
-    docs: "SELinux labels mean nothing on Windows. Even an empty object is refused by the API server with \
-           `spec.os.name: windows`.",
+    docs: "SELinux labels have no meaning on Windows. With `spec.os.name: windows`, the API server rejects even an \
+           empty object.",
     remedy: "remove it",
     see: &[POD_INTRO, SECURITY, SOURCE],
     bad: &[
@@ -130,9 +130,9 @@ static SECCOMP_PROFILE: Rule = Rule {
     id: "TSM203",
     name: "seccomp-profile",
     summary: "Windows has no seccomp",
-    docs: "Seccomp filters Linux system calls. The restricted Pod Security profile asks for it, but exempts pods whose \
-           `spec.os.name` is `windows`, where the API server refuses it.",
-    remedy: "remove it; with spec.os.name: windows Pod Security does not ask for it",
+    docs: "Seccomp filters Linux system calls. The restricted Pod Security profile requires it, but exempts pods with \
+           `spec.os.name: windows`. On those pods the API server rejects it.",
+    remedy: "remove it; with spec.os.name: windows, Pod Security does not require it",
     see: &[POD_INTRO, SECURITY, SOURCE],
     bad: &[
         "securityContext: {seccompProfile: {type: RuntimeDefault}}",
@@ -147,11 +147,12 @@ static SECCOMP_PROFILE: Rule = Rule {
     ..FORBIDDEN
 };
 
-/// Whether a kubelet of the cluster's release may hang at `chown` of the pod's service account token: from 1.21, where every pod
-/// has a projected one, to 1.30, whose patch release is not known here. OpenShift's kubelets have had a fix of their own
-/// since 4.8 (openshift/kubernetes#804), and a pod that says `windows` is refused before.
+/// Whether a kubelet of the cluster's release may hang at `chown` of the pod's service account token. That is from
+/// 1.21, where every pod has a projected token, to 1.30, whose patch release is not known here. OpenShift's kubelets
+/// have had their own fix since 4.8 (openshift/kubernetes#804), and the API server rejects a pod that says `windows`
+/// earlier.
 ///
-/// Source: kubernetes/kubernetes#102849 and #125040; the kubelet sets an owner only if all containers have one user.
+///  Source: kubernetes/kubernetes#102849 and #125040; the kubelet sets an owner only if all containers have one user.
 fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
     let has_scc = cx.facts.has_scc || cx.meta.annotations.get(SCC_ANNOTATION).is_some();
     let of_pod = cx
@@ -173,13 +174,14 @@ fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
 static RUN_AS_USER: Rule = Rule {
     id: "TSM204",
     name: "run-as-user",
-    summary: "Windows has no user ids",
-    docs: "Windows names its users; it has no numeric ids. A current kubelet logs the field and continues, so that the container \
-           runs as the user of its image: on servercore images that is ContainerAdministrator. Kubelets from 1.21 until \
-           1.29.12 and 1.30.8 do not ignore it: if every container of the pod has a `runAsUser` (its own or the pod's), they \
-           try to give the service account token to that user (`chown ... not supported by windows`), and the pod stays in \
-           ContainerCreating. Fixed in 1.29.13, 1.30.9 and 1.31.0. On a cluster of such a release the finding is one of a pod \
-           that hangs, and `ignoredFields: Warn` does not apply to it; `Remove` does.",
+    summary: "Windows has no user IDs",
+    docs: "Windows identifies users by name, not by numeric IDs. A current kubelet logs the field and continues. The \
+           container then runs as the user of its image, which is ContainerAdministrator on servercore images. \
+           Kubelets from 1.21 until 1.29.12 and 1.30.8 do not ignore the field. If every container of the pod has a \
+           `runAsUser` (its own or the pod's), they try to give the service account token to that user. That fails \
+           (`chown ... not supported by windows`), and the pod stays in ContainerCreating. Fixed in 1.29.13, 1.30.9 \
+           and 1.31.0. On a cluster of an affected release the pod hangs, so `ignoredFields: Warn` does not apply to \
+           the finding; `Remove` does.",
     remedy: "use windowsOptions.runAsUserName",
     see: &[
         INTRO,
@@ -203,7 +205,7 @@ static RUN_AS_USER: Rule = Rule {
             for finding in out.since(first) {
                 finding
                     .class(Class::Run)
-                    .says("Windows has no user ids, and kubelets before 1.30.9 hang at the pod's service account token");
+                    .says("Windows has no user IDs, and kubelets before 1.30.9 hang at the pod's service account token");
             }
         }
     }),
@@ -213,8 +215,8 @@ static RUN_AS_USER: Rule = Rule {
 static RUN_AS_GROUP: Rule = Rule {
     id: "TSM205",
     name: "run-as-group",
-    summary: "Windows has no group ids",
-    docs: "A Windows process has no primary group id that Kubernetes could set. The field is ignored.",
+    summary: "Windows has no group IDs",
+    docs: "A Windows process has no primary group ID that Kubernetes could set. Windows ignores the field.",
     remedy: "remove it",
     see: &[INTRO, POD_INTRO, SOURCE],
     bad: &[
@@ -234,8 +236,8 @@ static SUPPLEMENTAL_GROUPS: Rule = Rule {
     id: "TSM206",
     name: "supplemental-groups",
     summary: "Windows has no supplemental groups",
-    docs: "Group ids are not passed to a Windows sandbox. In a manifest even an empty list is refused by the API server \
-           with `spec.os.name: windows`; a webhook cannot see an empty list.",
+    docs: "The kubelet does not pass group IDs to a Windows sandbox. With `spec.os.name: windows`, the API server \
+           rejects even an empty list in a manifest; a webhook cannot see an empty list.",
     remedy: "remove it",
     see: &[POD_INTRO, SOURCE],
     bad: &[
@@ -257,8 +259,9 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
     name: "supplemental-groups-policy",
     kubernetes: 31..=Rule::STILL,
     summary: "Windows has no supplemental groups",
-    docs: "The policy says how group memberships of the image are merged; Windows has none. With `Strict` the kubelet \
-           rejects the pod, because the runtime does not report the feature (SupplementalGroupsPolicyNotSupported).",
+    docs: "The field defines how the group memberships of the image are merged; Windows has none. With `Strict`, the \
+           kubelet rejects the pod, because the runtime does not report the feature \
+           (SupplementalGroupsPolicyNotSupported).",
     remedy: "remove it",
     see: &[SOURCE, "kubernetes: pkg/kubelet/lifecycle/predicate.go"],
     bad: &[
@@ -292,7 +295,7 @@ static SELINUX_CHANGE_POLICY: Rule = Rule {
     name: "selinux-change-policy",
     kubernetes: 32..=Rule::STILL,
     summary: "Windows has no SELinux",
-    docs: "The field says how volumes are relabelled for SELinux. There is none on Windows.",
+    docs: "The field defines how volumes are relabelled for SELinux. Windows has no SELinux.",
     remedy: "remove it",
     see: &[SOURCE],
     bad: &["securityContext: {seLinuxChangePolicy: MountOption}"],
@@ -310,8 +313,8 @@ static FS_GROUP: Rule = Rule {
     id: "TSM209",
     name: "fs-group",
     summary: "Windows volumes have no owning group",
-    docs: "Changing the group of a volume is a no-op on Windows. Access is governed by NTFS access control lists. Zero \
-           counts as set.",
+    docs: "On Windows, Kubernetes does not change the group of a volume. NTFS access control lists control access. \
+           Zero is treated as set.",
     remedy: "remove it; grant access with NTFS access control lists in the image",
     see: &[POD_INTRO, SOURCE],
     bad: &[
@@ -328,7 +331,7 @@ static FS_GROUP_CHANGE_POLICY: Rule = Rule {
     id: "TSM210",
     name: "fs-group-change-policy",
     summary: "Windows volumes have no owning group",
-    docs: "The field says when the group of a volume is changed; on Windows it never is.",
+    docs: "The field defines when the group of a volume is changed. On Windows it is never changed.",
     remedy: "remove it",
     see: &[POD_INTRO, SOURCE],
     bad: &["securityContext: {fsGroupChangePolicy: OnRootMismatch}"],
@@ -347,8 +350,8 @@ static SYSCTLS: Rule = Rule {
     name: "sysctls",
     removable: false,
     summary: "Windows has no sysctls",
-    docs: "With `spec.os.name: windows` the API server refuses the pod. Without it the pod is scheduled, and the kubelet \
-           rejects it (SysctlForbidden): the list of safe sysctls is empty off Linux.",
+    docs: "With `spec.os.name: windows`, the API server rejects the pod. Without it the pod is scheduled, and the \
+           kubelet rejects it (SysctlForbidden): the list of safe sysctls is empty on systems other than Linux.",
     remedy: "remove it",
     see: &[
         POD_INTRO,
@@ -380,9 +383,9 @@ static CAPABILITIES: Rule = Rule {
     id: "TSM212",
     name: "capabilities",
     summary: "Windows has no POSIX capabilities",
-    docs: "Capabilities divide the power of root on Linux. Windows ignores them; even an empty object is refused by the \
-           API server with `spec.os.name: windows`. The restricted Pod Security profile exempts such pods.",
-    remedy: "remove it; with spec.os.name: windows Pod Security does not ask for it",
+    docs: "Capabilities split the privileges of root on Linux. Windows ignores them. With `spec.os.name: windows`, the \
+           API server rejects even an empty object. The restricted Pod Security profile exempts such pods.",
+    remedy: "remove it; with spec.os.name: windows, Pod Security does not require it",
     see: &[INTRO, SECURITY, SOURCE],
     bad: &[
         "containers: [{name: app, image: app, securityContext: {capabilities: {drop: [ALL]}}}]",
@@ -398,8 +401,8 @@ static READ_ONLY_ROOT_FILESYSTEM: Rule = Rule {
     id: "TSM213",
     name: "read-only-root-filesystem",
     summary: "Windows needs a writable root filesystem",
-    docs: "The registry and system processes must be able to write inside a Windows container. The field is ignored; \
-           `false` counts as set.",
+    docs: "The registry and system processes must be able to write inside a Windows container. Windows ignores the \
+           field; `false` is treated as set.",
     remedy: "remove it (false too); mount volumes with readOnly: true instead",
     see: &[
         INTRO,
@@ -426,9 +429,10 @@ static PRIVILEGED: Rule = Rule {
     id: "TSM214",
     name: "privileged",
     summary: "Windows has no privileged containers",
-    docs: "Windows ignores the field. What needs the host runs as a HostProcess container. `false` counts as set: charts \
-           and injectors that write it make the API server refuse a pod whose `spec.os.name` is `windows`.",
-    remedy: "remove it (false too); work on the host needs a HostProcess container",
+    docs: "Windows ignores the field. A container that needs access to the host must be a HostProcess container. \
+           `false` is treated as set: if a chart or injector writes it, the API server rejects a pod with \
+           `spec.os.name: windows`.",
+    remedy: "remove it (false too); use a HostProcess container for access to the host",
     see: &[
         INTRO,
         "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/",
@@ -447,11 +451,11 @@ static PRIVILEGED: Rule = Rule {
 static ALLOW_PRIVILEGE_ESCALATION: Rule = Rule {
     id: "TSM215",
     name: "allow-privilege-escalation",
-    summary: "Windows has no setuid programs to keep from escalating",
-    docs: "The field sets no_new_privs on Linux and nothing on Windows. `allowPrivilegeEscalation: false` from a Helm \
-           chart's defaults is the most common reason why the API server refuses a Windows pod. The restricted Pod \
-           Security profile exempts pods whose `spec.os.name` is `windows`.",
-    remedy: "remove it (false too); with spec.os.name: windows Pod Security does not ask for it",
+    summary: "Windows has no setuid programs, so there is no such privilege escalation",
+    docs: "The field sets no_new_privs on Linux and has no effect on Windows. `allowPrivilegeEscalation: false` from \
+           the defaults of a Helm chart is the most common reason why the API server rejects a Windows pod. The \
+           restricted Pod Security profile exempts pods with `spec.os.name: windows`.",
+    remedy: "remove it (false too); with spec.os.name: windows, Pod Security does not require it",
     see: &[INTRO, SOURCE],
     bad: &["containers: [{name: app, image: app, securityContext: {allowPrivilegeEscalation: false}}]"],
     good: &["containers: [{name: app, image: app, securityContext: {}}]"],
@@ -468,7 +472,7 @@ static PROC_MOUNT: Rule = Rule {
     id: "TSM216",
     name: "proc-mount",
     summary: "Windows has no /proc",
-    docs: "The field says how /proc is mounted. `Default` counts as set.",
+    docs: "The field defines how /proc is mounted. `Default` is treated as set.",
     remedy: "remove it",
     see: &[INTRO, SOURCE],
     bad: &["containers: [{name: app, image: app, securityContext: {procMount: Default}}]"],
@@ -484,7 +488,7 @@ static LINUX_SECURITY_ANNOTATION: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Ignored,
     summary: "Windows has neither AppArmor nor seccomp",
-    docs: "The AppArmor and seccomp annotations of old are accepted on a Windows pod and do nothing.",
+    docs: "The API server accepts the old AppArmor and seccomp annotations on a Windows pod, but they have no effect.",
     remedy: "remove the annotation",
     see: &[SECURITY, "kubernetes: pkg/registry/core/pod/strategy.go"],
     bad: &[

@@ -31,14 +31,14 @@ const DUAL_STACK: &str =
     "https://kubernetes.io/docs/concepts/services-networking/dual-stack/#windows-support";
 const PROXIER: &str = "kubernetes: pkg/proxy/winkernel/proxier.go";
 
-/// What most of this family has in common: kube-proxy on Windows ignores the field.
+/// Common to most of this family: kube-proxy on Windows ignores the field.
 const IGNORED: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Ignored,
     ..Rule::BASE
 };
 
-/// The Service at hand, unless kube-proxy has nothing to do with it: headless, or a name only.
+/// The checked Service, unless kube-proxy does not handle it: a headless Service or an ExternalName.
 fn proxied<'c>(cx: &Cx<'c>) -> Option<&'c Service<'c>> {
     let service = any_service(cx)?;
     let headless = service.spec.cluster_ip.as_deref() == Some("None");
@@ -53,7 +53,7 @@ fn any_service<'c>(cx: &Cx<'c>) -> Option<&'c Service<'c>> {
     }
 }
 
-/// Whether a known Windows workload of its namespace carries every label that the Service selects.
+/// Whether a known Windows workload of its namespace has every label that the Service selects.
 fn has_windows_backends(cx: &Cx<'_>, service: &Service<'_>) -> bool {
     let selector = &service.spec.selector;
     !selector.is_empty()
@@ -73,7 +73,7 @@ fn affinity_is_client_ip(service: &Service<'_>) -> bool {
     service.spec.session_affinity.as_deref() == Some("ClientIP")
 }
 
-/// The oldest build of the known Windows nodes, where it is older than this one.
+/// The oldest build of the known Windows nodes, if it is older than this one.
 fn oldest_below(cx: &Cx<'_>, build: u32) -> Option<Build> {
     cx.host_builds()
         .first()
@@ -81,8 +81,8 @@ fn oldest_below(cx: &Cx<'_>, build: u32) -> Option<Build> {
         .filter(|oldest| oldest.number() < build)
 }
 
-/// How many backends the Service has in the address family that has more of them, as far as EndpointSlices are known,
-/// and whether any is an IPv6 address. kube-proxy balances each family by itself.
+/// How many backends the Service has in its larger address family, according to the known EndpointSlices, and whether
+/// any is an IPv6 address. kube-proxy balances each family separately.
 fn backends(cx: &Cx<'_>) -> (usize, bool) {
     let key = (cx.subject.namespace.to_string(), cx.subject.meta.name.to_string());
     let addresses = || cx.facts.backends.get(&key).into_iter().flatten();
@@ -95,11 +95,11 @@ fn backends(cx: &Cx<'_>) -> (usize, bool) {
 static SERVICE_SESSION_AFFINITY_TIMEOUT: Rule = Rule {
     id: "TSM801",
     name: "service-session-affinity-timeout",
-    summary: "kube-proxy on Windows ignores the timeout of session affinity",
-    docs: "The timeout is never passed to the host networking service of Windows, which has one of its own. 10800 seconds \
-           is the API server's default and says nothing. Linux nodes honour the timeout, so that clients see different \
-           behaviour by the node that they come through.",
-    remedy: "remove timeoutSeconds; keep sessions in the application where their length matters",
+    summary: "kube-proxy on Windows ignores the session affinity timeout",
+    docs: "kube-proxy does not pass the timeout to the host networking service of Windows, which has its own. 10800 \
+           seconds is the API server's default and is not reported. Linux nodes use the timeout, so clients get \
+           different behaviour depending on the node through which they connect.",
+    remedy: "remove timeoutSeconds; keep sessions in the application if their length matters",
     see: &[NETWORK, "kubernetes: pkg/proxy/winkernel/hns.go, getLoadBalancer"],
     bad: &[
         "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {selector: {app: web}, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}, ports: [{port: 80}]}}
@@ -137,9 +137,9 @@ static SERVICE_SESSION_AFFINITY: Rule = Rule {
     name: "service-session-affinity",
     builds: Builds::Below(20348),
     summary: "Windows before Server 2022 has no session affinity",
-    docs: "Affinity by client address needs the host networking service of Windows Server 2022 (build 20348). On older \
-           nodes kube-proxy writes a line to its log and balances without affinity; that concerns every connection that \
-           comes in through such a node, whatever system the backends run on.",
+    docs: "Session affinity by client IP needs the host networking service of Windows Server 2022 (build 20348). On \
+           older nodes kube-proxy logs a message and balances without affinity. That affects every connection that \
+           enters through such a node, regardless of the operating system of the backends.",
     remedy: "use Windows Server 2022 or later for the nodes, or keep sessions in the application",
     see: &[NETWORK, PROXIER],
     bad: &["{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {selector: {app: web}, sessionAffinity: ClientIP, ports: [{port: 80}]}}
@@ -167,7 +167,7 @@ static SERVICE_SESSION_AFFINITY: Rule = Rule {
     ..IGNORED
 };
 
-/// Sixty-five backends, one more than Windows balanced until Kubernetes 1.24, and a Windows node.
+/// Sixty-five backends (the limit of Windows until Kubernetes 1.24 is 64) and a Windows node.
 macro_rules! sixty_five_backends {
     () => {
         "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {selector: {app: web}, ports: [{port: 80}]}}
@@ -190,11 +190,12 @@ endpoints:
 static SERVICE_TOO_MANY_BACKENDS: Rule = Rule {
     id: "TSM803",
     name: "service-too-many-backends",
-    summary: "more backends than Windows balances for one Service",
-    docs: "The host networking service of Windows takes a limited number of backends, or unique destination addresses, for \
-           one Service: 1024 by the documentation of current releases, 64 by that of Kubernetes 1.24 and before. Beyond \
-           it the Service may stop working on Windows nodes. Addresses are counted over all EndpointSlices of the \
-           Service that are known, each address family by itself; headless Services are not balanced and not counted.",
+    summary: "more backends than Windows can balance for one Service",
+    docs: "The host networking service of Windows supports a limited number of backends (unique destination addresses) \
+           for one Service. The limit is 1024 according to the documentation of current releases, and 64 according to \
+           that of Kubernetes 1.24 and earlier. With more backends, the Service may stop working on Windows nodes. The \
+           rule counts the addresses of all known EndpointSlices of the Service, each address family separately. It \
+           ignores headless Services, which are not balanced.",
     remedy: "split the workload and its Service",
     see: &[LIMITATIONS, "https://github.com/kubernetes/kubernetes/issues/135518"],
     bad: &[concat!("# --kubernetes-version 1.24\n", sixty_five_backends!())],
@@ -229,11 +230,11 @@ static SERVICE_EXTERNAL_TRAFFIC_LOCAL: Rule = Rule {
     id: "TSM804",
     name: "service-external-traffic-local",
     summary: "externalTrafficPolicy Local does not work on these Windows nodes",
-    docs: "Keeping external traffic on the node, and the client's address with it, needs Direct Server Return in the host \
-           networking service: Windows Server 2019 (build 17763) and Kubernetes 1.14, where kube-proxy got it as a \
-           feature gate (WinDSR, on by default since 1.33). Without it kube-proxy logs a line and balances over all \
-           backends. Whether kube-proxy runs with `--enable-dsr=true` cannot be seen here.",
-    remedy: "use Windows Server 2019 or later with kube-proxy --enable-dsr=true, or the policy Cluster",
+    docs: "To keep external traffic on the node and preserve the client's address, kube-proxy needs Direct Server \
+           Return in the host networking service: Windows Server 2019 (build 17763) and Kubernetes 1.14, where \
+           kube-proxy got the feature gate (WinDSR, on by default since 1.33). Without it, kube-proxy logs a message \
+           and balances over all backends. Transom cannot see whether kube-proxy runs with `--enable-dsr=true`.",
+    remedy: "use Windows Server 2019 or later with kube-proxy --enable-dsr=true, or externalTrafficPolicy Cluster",
     see: &[NETWORK, PROXIER],
     bad: &[
         "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {type: LoadBalancer, externalTrafficPolicy: Local, selector: {app: web}, ports: [{port: 80}]}}
@@ -275,10 +276,10 @@ static SERVICE_PRESERVE_DESTINATION: Rule = Rule {
     id: "TSM805",
     name: "service-preserve-destination",
     builds: Builds::Below(18362),
-    summary: "Windows before version 1903 does not preserve the destination",
-    docs: "The annotation `preserve-destination: \"true\"` leaves the Service's address in packets to the backends. It needs \
-           Direct Server Return and Windows Server, version 1903 (build 18362); on older nodes kube-proxy logs a line \
-           and rewrites the address.",
+    summary: "Windows before version 1903 does not preserve the destination address",
+    docs: "The annotation `preserve-destination: \"true\"` keeps the Service's address in packets to the backends. It \
+           needs Direct Server Return and Windows Server, version 1903 (build 18362). On older nodes kube-proxy logs a \
+           message and rewrites the address.",
     remedy: "use Windows Server 2022 or later with kube-proxy --enable-dsr=true, or remove the annotation",
     see: &[NETWORK, PROXIER],
     bad: &["{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop, annotations: {preserve-destination: 'true'}}, spec: {selector: {app: web}, ports: [{port: 80}]}}
@@ -306,11 +307,11 @@ static SERVICE_IPV6: Rule = Rule {
     id: "TSM806",
     name: "service-ipv6",
     severities: "error; warning when the cluster could have a dual-stack l2bridge network",
-    summary: "Windows has no IPv6-only networking",
-    docs: "Kubernetes on Windows does not support IPv6-only networking, and no IPv6 on overlay networks. On a dual-stack \
-           cluster with an l2bridge network (Kubernetes 1.20 and Windows Server 2019 or later) a Service of one family, \
-           IPv6 included, does work: where that is possible the finding is a warning, and there is none where the \
-           Service is known to have IPv6 backends.",
+    summary: "Windows does not support IPv6-only networking",
+    docs: "Kubernetes on Windows supports neither IPv6-only networking nor IPv6 on overlay networks. On a dual-stack \
+           cluster with an l2bridge network (Kubernetes 1.20 and Windows Server 2019 or later), a single-family \
+           Service works, including IPv6. If the cluster could have such a network, the finding is a warning. If the \
+           Service is known to have IPv6 backends, the rule reports nothing.",
     remedy: "add IPv4 to ipFamilies, with ipFamilyPolicy: PreferDualStack",
     see: &[DUAL_STACK, LIMITATIONS],
     bad: &[
@@ -344,7 +345,7 @@ static SERVICE_IPV6: Rule = Rule {
         let finding = out.report(Path::of(&["spec", "ipFamilies"]));
         if cx.facts.kubernetes >= 20 && oldest_below(cx, 17763).is_none() {
             finding.severity(Severity::Warning);
-            finding.says("an IPv6-only Service has Windows backends, which need a dual-stack l2bridge network for it");
+            finding.says("an IPv6-only Service with Windows backends needs a dual-stack l2bridge network");
         }
     }),
     ..Rule::BASE
@@ -353,9 +354,10 @@ static SERVICE_IPV6: Rule = Rule {
 static SERVICE_SCTP: Rule = Rule {
     id: "TSM807",
     name: "service-sctp",
-    summary: "Windows has no SCTP",
-    docs: "There is no SCTP in the network stack of Windows, nor in its host networking service: a port of that protocol is \
-           accepted and never reached. A Service is looked at where it selects a Windows workload.",
+    summary: "Windows does not support SCTP",
+    docs: "The network stack of Windows and its host networking service do not support SCTP: the API server accepts a \
+           port of that protocol, but clients cannot reach it. The rule checks a Service if it selects a Windows \
+           workload.",
     remedy: "use TCP or UDP",
     see: &["https://kubernetes.io/docs/reference/networking/service-protocols/#protocol-sctp", NETWORK],
     bad: &[

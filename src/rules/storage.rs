@@ -1,4 +1,4 @@
-//! Storage objects around Windows pods: claims and volumes in Block mode, claims that cannot grow.
+//! Storage objects of Windows pods: claims and volumes in Block mode, and claims that cannot grow.
 
 mod drivers;
 
@@ -25,11 +25,12 @@ static BLOCK_PVC: Rule = Rule {
     id: "TSM851",
     name: "block-pvc",
     summary: "Windows cannot use a volume in Block mode",
-    docs: "The kubelet on Windows is built without block volume support: a claim with `volumeMode: Block` never gets ready \
-           for a Windows pod, which stays in ContainerCreating. Reported are a StatefulSet's claim templates, generic \
-           ephemeral volumes and claims known to be in Block mode on the pod that uses them, and the claim, or the volume \
-           bound to it, where a known Windows workload uses it. The mode of a claim cannot be changed.",
-    remedy: "use volumeMode: Filesystem; make a new claim where there is one already",
+    docs: "The kubelet on Windows is built without block volume support. For a Windows pod, a claim with `volumeMode: \
+           Block` never becomes ready, and the pod stays in ContainerCreating. On a pod or StatefulSet, the rule \
+           reports claim templates, generic ephemeral volumes and claims known to be in Block mode. It also reports a \
+           claim, or the volume bound to it, if a known Windows workload uses the claim. The mode of a claim cannot be \
+           changed.",
+    remedy: "use volumeMode: Filesystem; if the claim exists, create a new one",
     see: &[
         STORAGE,
         "https://kubernetes.io/docs/concepts/storage/persistent-volumes/#raw-block-volume-support",
@@ -84,12 +85,12 @@ spec:
                 if is_block(&claim.spec)
                     && cx.facts.is_used_on_windows(&cx.subject.namespace, &cx.subject.meta.name) =>
             {
-                out.report(mode()).says("a Windows workload uses this claim, and cannot use a volume in Block mode");
+                out.report(mode()).says("a Windows workload uses this claim, but Windows cannot use a volume in Block mode");
             }
             Body::Volume(volume) if volume.spec.volume_mode.as_deref() == Some("Block") => {
                 let claim = volume.spec.claim_ref.as_ref();
                 if claim.is_some_and(|claim| cx.facts.is_used_on_windows(&claim.namespace, &claim.name)) {
-                    out.report(mode()).says("a Windows workload uses this volume's claim, and cannot use it in Block mode");
+                    out.report(mode()).says("a Windows workload uses this volume's claim, but Windows cannot use a volume in Block mode");
                 }
             }
             _ => {}
@@ -119,7 +120,7 @@ fn block_claims_of_pod(cx: &Cx<'_>, out: &mut Reporter<'_>) {
         if template.is_some_and(|template| is_block(&template.spec)) {
             out.report(volume.at(&["ephemeral", "volumeClaimTemplate", "spec", "volumeMode"]));
         }
-        // Mostly there are no such claims at all, and nothing to be looked up.
+        // Most pods have no such claims, and need no look-up.
         let Some(source) = volume
             .persistent_volume_claim
             .as_ref()
@@ -141,12 +142,13 @@ fn block_claims_of_pod(cx: &Cx<'_>, out: &mut Reporter<'_>) {
 static PVC_EXPANSION: Rule = Rule {
     id: "TSM852",
     name: "pvc-expansion",
-    summary: "Windows cannot grow the file system of an in-tree volume",
-    docs: "The kubelet on Windows grows no file systems (`Resize is not supported for this build`): the disk gets larger, the \
-           claim waits for ever with FileSystemResizePending. CSI drivers grow the file system by themselves, so that \
-           claims of a CSI provisioner, and in-tree claims that Kubernetes has migrated to one, are not reported. \
-           Looked at are claims that a known Windows workload uses, whose request is above their capacity.",
-    remedy: "provision the volume with a CSI driver that expands on Windows, and move the data there",
+    summary: "Windows cannot expand the file system of an in-tree volume",
+    docs: "The kubelet on Windows does not expand file systems (`Resize is not supported for this build`): the disk \
+           gets larger, but the claim stays in FileSystemResizePending forever. CSI drivers expand the file system \
+           themselves. So the rule does not report claims of a CSI provisioner, nor in-tree claims that Kubernetes has \
+           migrated to CSI. It checks claims that a known Windows workload uses and whose request exceeds their \
+           capacity.",
+    remedy: "provision the volume with a CSI driver that can expand it on Windows, and move the data there",
     see: &[
         STORAGE,
         "https://kubernetes.io/docs/concepts/storage/persistent-volumes/#expanding-persistent-volumes-claims",
@@ -191,7 +193,7 @@ spec:
         else {
             return;
         };
-        // Quantities that cannot be read are not known: they grow nothing.
+        // A quantity that does not parse is unknown and not compared.
         let grows = request.millis().zip(capacity.millis()).is_some_and(|(request, capacity)| request > capacity);
         if grows
             && is_in_tree(&claim.metadata)

@@ -1,4 +1,4 @@
-//! Volumes and paths: what Windows cannot mount, and paths that do not mean on Windows what they say.
+//! Volumes and paths: what Windows cannot mount, and paths that have another meaning on Windows.
 
 mod mounts;
 mod named_pipes;
@@ -56,7 +56,8 @@ fn mounts<'c>(
     })
 }
 
-/// A PersistentVolume that is for Windows: its node affinity leaves nothing else, or a Windows workload uses its claim.
+/// A PersistentVolume that is for Windows: its node affinity allows only Windows nodes, or a Windows workload uses its
+/// claim.
 pub(super) fn windows_volume<'c>(cx: &Cx<'c>) -> Option<&'c PersistentVolume<'c>> {
     let Body::Volume(volume) = &cx.subject.body else {
         return None;

@@ -27,7 +27,7 @@ fn kubectl_debug_works_on_windows_pods_and_on_windows_nodes() {
             profile,
         ];
         let printed = place.kubectl(&debug).succeeded();
-        let mended = printed.err.contains("Warning: transom: took out of Pod ");
+        let mended = printed.err.contains("Warning: transom: removed from Pod ");
         assert_eq!(mended, profile != "baseline", "{profile}: {printed:?}");
     }
     let stored = place.list(&["-n", "debug", &name]).remove(0);

@@ -243,7 +243,7 @@ fn reviews(cluster: &ControlPlane) {
     bad["spec"]["template"]["spec"] = windows_pod("x")["spec"].clone();
     bad["spec"]["template"]["spec"]["containers"][0]["securityContext"] = json!({"runAsUser": 1000});
     let refused = cluster.kubectl_with(&["create", "-f", "-"], &bad.to_string());
-    assert!(refused.err.contains("Windows has no user ids"), "{}", refused.err);
+    assert!(refused.err.contains("Windows has no user IDs"), "{}", refused.err);
     // Transom's own namespace is not looked at.
     let mut own = windows_pod("own");
     own["metadata"]["namespace"] = json!(NAMESPACE);

@@ -187,7 +187,7 @@ pub fn openshift(cluster: &ControlPlane) {
         let warned = create(cluster, name, &pod("bare", &selector), &[]).succeeded();
         let names_pod = warned.err.contains(&format!("Pod {name}/bare"));
         assert!(
-            names_pod && warned.err.contains("what Windows ignores: spec.securityContext"),
+            names_pod && warned.err.contains("Windows ignores: "),
             "{warned:?}"
         );
         let told = create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();

@@ -1,7 +1,9 @@
-//! Reads the head of an AdmissionReview whose rest is missing: who asks for what, and whether the object is being deleted.
+//! Parses the head of an AdmissionReview whose rest is missing: who requests what, and whether the object is being
+//! deleted.
 //!
-//! The API server encodes Go structs in the order of their fields. In a request the uid, kind, names, operation and userInfo
-//! precede the object; in the object's metadata `deletionTimestamp` precedes everything that an author can make long.
+//! The API server encodes Go structs in the order of their fields. In a request, the uid, kind, names, operation and
+//! userInfo precede the object. In the object's metadata, `deletionTimestamp` precedes everything that an author can
+//! make long.
 
 use std::fmt;
 
@@ -11,7 +13,7 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use super::{MalformedReview, Request, RequestMember, UserInfo};
 use crate::model::json_types::{IsPresent, Str};
 
-/// What the head of a review says.
+/// The content of the head of a review.
 #[derive(Debug, Default)]
 pub struct ReviewHead<'a> {
     /// The request, without its objects.
@@ -23,7 +25,7 @@ pub struct ReviewHead<'a> {
 /// Whether an object is being deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BeingDeleted {
-    /// The head ends before that is known.
+    /// Unknown: the head ends before it.
     #[default]
     Unknown,
     /// Its metadata has no `deletionTimestamp`.
@@ -32,13 +34,13 @@ pub enum BeingDeleted {
     Yes,
 }
 
-/// Reads as much of a review as its first bytes hold.
+/// Parses as much of a review as its first bytes contain.
 ///
 /// # Errors
 /// They are not those of an AdmissionReview whose request has a uid.
 pub fn read_head(bytes: &[u8]) -> Result<ReviewHead<'_>, MalformedReview> {
     let mut read = HeadSeed::default();
-    // The bytes end in the middle of a value. What was read before that is kept.
+    // The bytes end in the middle of a value. The members before it are kept.
     let _ = OfReview(&mut read).deserialize(&mut serde_json::Deserializer::from_slice(bytes));
     let HeadSeed {
         kind,
@@ -61,7 +63,7 @@ struct HeadSeed<'a> {
     head: ReviewHead<'a>,
 }
 
-/// Reads an object member by member into what it borrows, so that an error keeps the members before it.
+/// Parses an object member by member into its target, so that an error keeps the members before it.
 macro_rules! object {
     ($name:ident($target:ty), |$read:ident, $key:ident, $map:ident| $member:block, $end:block) => {
         struct $name<'r, 'a>(&'r mut $target);
@@ -182,7 +184,7 @@ object!(
 );
 
 impl ReviewHead<'_> {
-    /// What comes after `deletionTimestamp` is there, so that field is missing unless it was read.
+    /// A later field was read, so `deletionTimestamp` is missing unless it was read.
     fn settle(&mut self) {
         if self.being_deleted == BeingDeleted::Unknown {
             self.being_deleted = BeingDeleted::No;
@@ -205,7 +207,7 @@ mod tests {
         "object":{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"shop","uid":"o-1",
         "creationTimestamp":"2026-11-20T16:30:41Z","labels":{"a":"b"}},"spec":{"replicas":1}},"oldObject":null}}"#;
 
-    /// The head that ends before some text.
+    /// The head up to a text.
     fn before(text: &str) -> ReviewHead<'static> {
         read_head(UPDATE.split_once(text).unwrap().0.as_bytes()).unwrap()
     }

@@ -1,4 +1,4 @@
-//! What is judged, phase by phase, and whose word an ownerReference is.
+//! What is evaluated in each phase, and when an ownerReference is trusted.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -9,7 +9,7 @@ use super::*;
 use crate::admission::request::decode;
 use crate::model::facts::NamespaceFacts;
 
-/// What an answer says.
+/// The content of an answer.
 #[derive(Debug)]
 struct AnswerSummary {
     denial: Option<String>,
@@ -84,7 +84,7 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// What `/mutate` does with a pod whose author wrote these fields; the others came in admission.
+/// What `/mutate` does with a pod whose author wrote these fields; admission added the others.
 fn patch(written: &Value, pod: &Value) -> Vec<Value> {
     let fields = json!([{"manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
         "fieldsV1": {"f:spec": written}}]);
@@ -97,7 +97,7 @@ fn patch(written: &Value, pod: &Value) -> Vec<Value> {
     ruling.patch
 }
 
-/// A pod as placement left it, with the sidecar that a later webhook put in.
+/// A pod after placement, with the sidecar that a later webhook added.
 fn with_sidecar(security: &Value) -> Value {
     json!({
         "os": {"name": "windows"}, "nodeSelector": {"kubernetes.io/os": "windows"},
@@ -114,7 +114,7 @@ fn an_os_name_that_no_author_wrote_is_taken_back_where_the_api_server_would_refu
         patch(&written, &linux),
         [json!({"op": "remove", "path": "/spec/os"})]
     );
-    // Called once more it has nothing to do.
+    // A second call changes nothing.
     let mut taken_back = linux;
     taken_back.as_object_mut().unwrap().remove("os");
     assert_eq!(patch(&written, &taken_back), Vec::<Value>::new());
@@ -130,7 +130,7 @@ fn an_os_name_stays_where_its_author_wrote_it_or_nothing_stands_in_its_way() {
         patch(&without, &with_sidecar(&json!({"runAsNonRoot": true}))),
         none
     );
-    // The name is all that says Windows: it only goes because the selector comes.
+    // Only the OS name identifies the pod as Windows: it is removed only because the selector is added.
     let mut unselective = with_sidecar(&json!({"runAsUser": 1337}));
     unselective.as_object_mut().unwrap().remove("nodeSelector");
     let edits = patch(&without, &unselective);
@@ -154,12 +154,12 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
     let debugger = decide(Phase::Validate, &pod);
     assert!(debugger.denial.is_none(), "{:?}", debugger.denial);
     assert_eq!(debugger.warnings.len(), 3, "{debugger:?}");
-    // What no profile writes is the author's.
+    // A field that no profile writes is the author's.
     let mut with_user = pod.clone();
     with_user["spec"]["securityContext"] = json!({"runAsUser": 0});
     let denied = decide(Phase::Validate, &with_user);
     assert_eq!(denied.denied_by.as_deref(), Some("run-as-user"), "{denied:?}");
-    // A container that another webhook added does not hide what kubectl wrote; the author's own second one does.
+    // A container that another webhook added does not hide what kubectl wrote; a second container of the author does.
     let mut with_sidecar = pod.clone();
     with_sidecar["spec"]["containers"]
         .as_array_mut()
@@ -176,7 +176,7 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
             "f:containers": {"k:{\"name\":\"debugger\"}": {}}}}}]);
     let injected = decide(Phase::Validate, &with_sidecar);
     assert_eq!(injected.denied_by.as_deref(), Some("privileged"), "{injected:?}");
-    // The label alone is no way round: without a node, the pod is one like any other.
+    // The label alone does not bypass the rules: without a node, the pod is evaluated like any other.
     pod["spec"].as_object_mut().unwrap().remove("nodeName");
     assert!(decide(Phase::Validate, &pod).denial.is_some());
     pod["spec"]["nodeName"] = json!("win-1");
@@ -189,7 +189,7 @@ fn what_kubectl_writes_to_debug_a_node_is_warned_of_and_what_cannot_run_there_is
     );
 }
 
-/// An object of a kind around a Windows pod with hostPID, with this metadata.
+/// An object of a kind with a Windows pod with hostPID, with this metadata.
 fn with_metadata(kind: Kind, node: &str, metadata: &Value) -> Value {
     let mut spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
         "containers": [{"name": "a", "image": "a"}]});
@@ -279,7 +279,7 @@ fn the_annotation_of_mirror_pods_counts_only_if_the_kubelet_of_the_node_asks() {
     }
 }
 
-/// An object with hostPID and a privileged container for Windows, which says that this owner controls it.
+/// An object for Windows with hostPID and a privileged container, controlled by this owner.
 fn owned(kind: &str, owner: &str) -> Value {
     let pod = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
         "containers": [{"name": "a", "image": "a", "securityContext": {"privileged": true}}]});
@@ -410,7 +410,7 @@ fn a_rule_that_a_policy_raises_to_deny_is_not_passed_by_with_an_owner() {
     assert!(ruling_of(Phase::Validate, user, &pod, policy()).denial.is_none());
 }
 
-/// The object before what it is, or another operation: read in place or from its text, it is answered the same.
+/// The object before its kind, or another operation: parsed in place or from its text, the answer is the same.
 #[test]
 fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
     let pod = json!({
@@ -440,7 +440,7 @@ fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
         answered[0].concat()
     };
     assert!(answers(&pod.to_string()).contains("host-pid"));
-    assert!(answers("null").contains("the request carries no object"));
+    assert!(answers("null").contains("the request has no object"));
     let misread = answers(r#"{"spec": {"containers": [{"name": 7}]}}"#);
     assert!(misread.contains(
         "spec.containers[0].name: invalid type: integer `7`, expected a string; write it in quotes"
@@ -448,7 +448,8 @@ fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
     assert!(answers("[]").contains("transom cannot read this Pod"));
 }
 
-/// A Windows pod after SecurityContextConstraints, in a namespace with these labels; what its author wrote below `spec`.
+/// A Windows pod after SecurityContextConstraints, in a namespace with these labels. `written`: what its author wrote
+/// below `spec`.
 fn after_scc(written: &Value, labels: &[(&str, &str)], owner: &Value, policy: Policy) -> Vec<String> {
     let metadata = json!({"name": "web", "annotations": {"openshift.io/scc": "restricted-v2"}, "ownerReferences": owner,
         "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": written}}]});
@@ -503,17 +504,17 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
     for policy in [Policy::standalone(), removing()] {
         let after = |written, labels, owner| after_scc(written, labels, owner, policy.clone());
         assert_eq!(after(&by_author, &[], &Value::Null), all);
-        // Pod Security asks for it, of a Windows pod too.
+        // Pod Security also requires it of a Windows pod.
         assert_eq!(after(&by_author, &restricted, &Value::Null), without_non_root);
-        // Its pods do not say Windows, and the constraints will ask for what they wrote.
+        // Its pods do not say Windows, and the constraints will require what they added.
         assert_eq!(after(&by_author, &[], &agent), [""; 0], "{policy:?}");
     }
-    // What the author wrote stays, and so does the rest: the pod cannot say Windows, and the constraints will ask.
+    // The author's fields stay, and so does the rest: the pod cannot say Windows, and the constraints will require it.
     assert_eq!(
         after_scc(&by_author_too, &[], &Value::Null, Policy::standalone()),
         [""; 0]
     );
-    // Removal takes out what the author wrote as well, so that it can.
+    // Field removal also removes what the author wrote, so that the pod can say Windows.
     assert_eq!(
         after_scc(&by_author_too, &[], &Value::Null, removing()),
         without_non_root
@@ -525,10 +526,10 @@ fn what_openshift_wrote_into_a_windows_pod_is_taken_out_so_that_it_can_say_windo
     assert_eq!(after_scc(&by_author, &[], &Value::Null, off), [""; 0]);
 }
 
-/// What would begin a line, give an order to a CI system, move a cursor or turn the direction of writing.
+/// Characters that would start a line, command a CI system, move a cursor or change the writing direction.
 const EVIL: &str = "x\n::error ::y\r\u{1b}[31m\u{202e}z\u{2028}##vso[a]##[b]";
 
-/// A pod with it wherever its author may write.
+/// A pod with it in every field that its author may write.
 fn evil_pod() -> Value {
     let fields = json!([{"manager": EVIL, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}]);
     json!({
@@ -646,7 +647,7 @@ fn what_would_be_denied_is_counted_as_such() {
         (pod("windows", true), Action::Disabled, Phase::Validate, "allow"),
         (pod("windows", false), Action::Audit, Phase::Validate, "allow"),
         (pod("linux", true), Action::Audit, Phase::Validate, "allow"),
-        // What `/validate` will see is counted there.
+        // What `/validate` will see is reported there.
         (pod("windows", true), Action::Audit, Phase::Mutate, "patch"),
     ] {
         let policy = Policy {

@@ -607,12 +607,12 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
         [
             "the label transom.dev/mode=Audit of namespace audit does nothing: WindowsPodPolicy base allows labels \
              only to make it stricter (namespaceOverrides: Stricter); take it away: kubectl label namespace audit \
-             transom.dev/mode-; or set namespaceOverrides: Any in WindowsPodPolicy base, to let the label count",
-            "the label transom.dev/ignore=\"\" of namespace db does nothing: only the value true takes a namespace out; \
+             transom.dev/mode-; or set namespaceOverrides: Any in WindowsPodPolicy base, to make the label effective",
+            "the label transom.dev/ignore=\"\" of namespace db does nothing: only the value true excludes a namespace; \
              take it away: kubectl label namespace db transom.dev/ignore-",
-            "the label transom.dev/mdoe=Warn of namespace web does nothing: Transom knows no such label; there are \
+            "the label transom.dev/mdoe=Warn of namespace web does nothing: Transom does not know this label; use \
              transom.dev/mode, transom.dev/ignore; take it away: kubectl label namespace web transom.dev/mdoe-",
-            "the label transom.dev/mode=enforce of namespace web does nothing: there is no such value; there are Audit, Warn, \
+            "the label transom.dev/mode=enforce of namespace web does nothing: the value is unknown; use Audit, Warn, \
              Enforce; did you mean Enforce? kubectl label --overwrite namespace web transom.dev/mode=Enforce",
         ]
     );

@@ -23,7 +23,7 @@ fn found(fate: FindingOutcome, path: &str) -> FindingResult {
         severity: rule.severity,
         class: rule.class,
         path: path.to_owned(),
-        message: "Windows has no user ids".to_owned(),
+        message: "Windows has no user IDs".to_owned(),
         remedy: "use windowsOptions.runAsUserName".to_owned(),
         fate,
         would_deny: matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned),
@@ -85,7 +85,7 @@ fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_wou
         report["results"][0],
         json!({
             "source": "transom", "policy": "default", "rule": "run-as-user", "category": "Security context",
-            "severity": "high", "result": "fail", "scored": true, "message": "Windows has no user ids",
+            "severity": "high", "result": "fail", "scored": true, "message": "Windows has no user IDs",
             "timestamp": {"seconds": 1_700_000_000, "nanos": 0},
             "properties": {
                 "id": "TSM204", "field": "spec", "remedy": "use windowsOptions.runAsUserName",
@@ -291,7 +291,7 @@ fn an_event_tells_what_would_be_denied_once_for_the_same_problem() {
     let told = note(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Warned])).unwrap();
     assert_eq!(
         told.message,
-        "for Windows this would be denied if validation were Deny: run-as-user; spec: Windows has no user ids; use \
+        "for Windows this would be denied if validation were Deny: run-as-user; spec: Windows has no user IDs; use \
          windowsOptions.runAsUserName"
     );
     let again = note(&judged(UID, &[FindingOutcome::Warned])).unwrap();

@@ -1,4 +1,4 @@
-//! What the policy does with ignored fields, in pods, in templates, and beside other fields.
+//! What the policy does with ignored fields: in pods, in templates, and together with other fields.
 
 use jiff::civil::date;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 use crate::rules::{MOST_OF_A_RULE, Resolver};
 
-/// A pod spec that is for Windows, with this laid over it.
+/// A Windows pod spec with this merged into it.
 fn spec(over: &Value) -> Value {
     let mut spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"},
         "containers": [{"name": "web", "image": "registry.example.com/web:1"}]});
@@ -26,7 +26,7 @@ fn object(kind: Kind, spec: &Value) -> String {
     object.to_string()
 }
 
-/// Decision, the rules that are open at Warn or above, and those that removal resolves.
+/// The decision, the rules with open findings at Warn or above, and the rules that field removal resolves.
 fn evaluated(kind: Kind, over: &Value, policy: &Policy) -> (Decision, Vec<&'static str>, Vec<&'static str>) {
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
     let json = object(kind, &spec(over));
@@ -52,7 +52,7 @@ fn with(ignored_fields: IgnoredFields) -> Policy {
 
 const KINDS: [Kind; 3] = [Kind::Pod, Kind::Deployment, Kind::DaemonSet];
 
-/// Fields that Windows ignores and no API server refuses, with their rules.
+/// Fields that Windows ignores and no API server rejects, with their rules.
 fn ignored_fields() -> Vec<(Value, &'static str)> {
     let of_container = |field: &str, value: Value| {
         json!({"containers": [{"name": "web", "image": "registry.example.com/web:1",
@@ -94,7 +94,7 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
             } else {
                 Decision::Allow
             };
-            // What is only recorded is not printed.
+            // Findings that are only recorded are not printed.
             for (let_be, told) in [(IgnoredFields::Warn, vec![rule]), (IgnoredFields::Audit, vec![])] {
                 let (decision, open, _) = evaluated(kind, &over, &with(let_be));
                 assert_eq!((decision, open), (passes, told), "{case} {let_be}");
@@ -105,7 +105,7 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
     }
 }
 
-/// What fails all the same, at the API server, at the kubelet, or because the author counts on it.
+/// Fields that fail anyway: at the API server, at the kubelet, or because the author depends on them.
 #[test]
 fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
     for (over, rule) in [
@@ -140,7 +140,7 @@ fn what_stops_a_pod_and_what_its_author_counts_on_is_denied_as_before() {
     }
 }
 
-/// The API server asks the template what it asks a pod: it would refuse the workload before any field of a pod could be removed.
+/// The API server validates a template like a pod: it would reject the workload before any field of a pod could be changed.
 #[test]
 fn removal_resolves_nothing_in_a_template_that_the_api_server_refuses() {
     let over = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
@@ -186,7 +186,8 @@ fn a_rule_with_a_word_of_its_own_goes_by_that() {
     );
 }
 
-/// Its controller compares what places a pod: tolerations may be added, the rest of placement stands in the template.
+/// The DaemonSet controller compares placement fields: tolerations may be added, the rest of placement must be in the
+/// template.
 #[test]
 fn ignored_fields_are_removed_from_pods_of_a_daemonset_and_their_template_is_not_placed() {
     let over = json!({"shareProcessNamespace": false});
@@ -222,7 +223,7 @@ fn ignored_fields_are_removed_from_pods_of_a_daemonset_and_their_template_is_not
     }
 }
 
-/// Its pods are made by a controller, which reads no warning: what is known before is reported at the workload.
+/// A controller creates its pods and does not read warnings: what is known in advance is reported on the workload.
 #[test]
 fn a_gmsa_name_that_nothing_will_resolve_is_reported_at_the_workload() {
     let account = json!({"securityContext": {"windowsOptions": {"gmsaCredentialSpecName": "web"}}});
@@ -250,7 +251,7 @@ fn a_gmsa_name_that_nothing_will_resolve_is_reported_at_the_workload() {
     }
 }
 
-/// The constraints of OpenShift are asked before placement, and may refuse the pods of a template that says nothing.
+/// The constraints of OpenShift run before placement, and may reject the pods of a template without `spec.os.name`.
 #[test]
 fn on_openshift_a_template_has_to_say_windows_itself() {
     for (kind, has_scc, says, expected) in [
@@ -259,7 +260,7 @@ fn on_openshift_a_template_has_to_say_windows_itself() {
         (Kind::Deployment, true, true, false),
         (Kind::Deployment, false, false, false),
         (Kind::DaemonSet, false, false, false),
-        // Placement says it.
+        // Placement sets it.
         (Kind::Pod, true, false, false),
     ] {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
@@ -278,7 +279,7 @@ fn on_openshift_a_template_has_to_say_windows_itself() {
     }
 }
 
-/// The findings of a pod of a release of Kubernetes: rule, severity and class, in their order.
+/// The findings of a pod on a release of Kubernetes: rule, severity and class, in their order.
 fn findings(kubernetes: u32, spec: &Value, policy: &Policy) -> Vec<(&'static str, Severity, Class)> {
     let facts = Facts::new(kubernetes, date(2026, 1, 1));
     let json = object(Kind::Pod, spec);
@@ -328,7 +329,7 @@ fn a_certain_linux_image_in_a_certain_windows_pod_is_an_error_and_comes_first() 
             "{image}: {found:?}"
         );
     }
-    // By the name of an image alone the pod is not certainly for Windows.
+    // The name of an image alone does not make the pod certainly Windows.
     let both = json!({"containers": [
         {"name": "a", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"},
         {"name": "b", "image": "nginx:1.29-alpine"},
@@ -375,7 +376,7 @@ fn run_as_user_stops_the_pod_at_kubelets_of_old_releases() {
             "{kubernetes}: {over}"
         );
     }
-    // The API server refuses such a pod before any kubelet sees it.
+    // The API server rejects such a pod before any kubelet sees it.
     let says = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
     assert_eq!(class(30, &says, &deny), Some(Class::Api));
     assert_eq!(class(30, &of_pod, &with(IgnoredFields::Remove)), None);
@@ -431,7 +432,7 @@ fn many_findings_of_one_rule_hide_no_other_rule() {
         "{}",
         cut.message
     );
-    // One rule before that of the volumes, and one after it.
+    // One rule before the volume rule, and one after it.
     let latest = json!([{"name": "a", "image": "mcr.microsoft.com/windows/servercore:latest"}]);
     for bad in [
         json!({"volumes": volumes, "hostPID": true}),
@@ -497,7 +498,7 @@ fn only_findings_that_no_exemption_lifts_are_too_many() {
     let denied = evaluation_of(&json!({ "containers": both }), &policy, Origin::Author);
     assert_eq!(denied.decision(), Decision::Deny);
     assert_eq!(count(&denied, "privileged"), 1);
-    // What the controller of its owner made was judged at the owner.
+    // An object that its owner's controller created was evaluated at the owner.
     let of_controller = evaluation_of(&json!({ "containers": both }), &policy, Origin::Controller);
     assert_eq!(of_controller.decision(), Decision::Allow);
 }

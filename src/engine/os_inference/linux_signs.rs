@@ -1,4 +1,4 @@
-//! Fields by which a pod is known for Linux although no selector says so: they silence the tag of an arbitrary image.
+//! Fields that identify a Linux pod although no selector does: they silence the tag of an arbitrary image.
 
 use crate::model::object::Object;
 use crate::model::pod::{Container, PodSpec, Volume, VolumeMount};
@@ -8,15 +8,16 @@ const KUBEVIRT_DEVICES: &str = "devices.kubevirt.io/";
 /// The API group and the kind of the owner of a virt-launcher pod.
 const KUBEVIRT_OWNER: (&str, &str) = ("kubevirt.io/", "VirtualMachineInstance");
 
-/// A field by its name, and whether a pod has it.
+/// The name of a field, and whether a pod has it.
 type LinuxField = (&'static str, fn(&PodSpec<'_>) -> bool);
 
-/// Fields that Windows lacks and that authors for Windows hardly write.
+/// Fields that Windows does not support and that authors of Windows pods rarely write.
 ///
-/// Charts and policies write other fields that Windows lacks into pods of either system, so those are not here: `runAsUser`,
-/// `runAsGroup`, `fsGroup`, `seccompProfile`, `capabilities`, `allowPrivilegeEscalation`, `readOnlyRootFilesystem`,
-/// `privileged` (defaults of charts, and the restricted Pod Security profile), `seLinuxOptions` (OpenShift's security
-/// context constraints write it before any webhook is called), and `emptyDir.medium: Memory`.
+/// Charts and policies write other unsupported fields into pods of either system, so those are not listed here:
+/// `runAsUser`, `runAsGroup`, `fsGroup`, `seccompProfile`, `capabilities`, `allowPrivilegeEscalation`,
+/// `readOnlyRootFilesystem`, `privileged` (defaults of charts, and the restricted Pod Security profile),
+/// `seLinuxOptions` (OpenShift's security context constraints write it before any webhook is called), and
+/// `emptyDir.medium: Memory`.
 static FIELDS: &[LinuxField] = &[
     ("hostPID", |pod| pod.host_pid.0),
     ("hostIPC", |pod| pod.host_ipc.0),
@@ -67,7 +68,7 @@ static FIELDS: &[LinuxField] = &[
     ),
 ];
 
-/// Whether KubeVirt made the pod: it runs a virtual machine on Linux, whatever its disks are called.
+/// Whether KubeVirt created the pod: it runs a virtual machine on Linux, even if its disks have Windows names.
 pub(super) fn is_of_kubevirt(subject: &Object<'_>, pod: &PodSpec<'_>) -> bool {
     let (group, kind) = KUBEVIRT_OWNER;
     let mut owners = subject.meta.owner_references.iter();
@@ -75,7 +76,7 @@ pub(super) fn is_of_kubevirt(subject: &Object<'_>, pod: &PodSpec<'_>) -> bool {
         || any(pod, |container| has_resource(container, KUBEVIRT_DEVICES))
 }
 
-/// Whether the pod has a field that only Linux has and that an author for Windows would hardly write.
+/// Whether the pod has a field that only Linux has and that authors of Windows pods rarely write.
 pub(super) fn has_linux_field(pod: &PodSpec<'_>) -> bool {
     FIELDS.iter().any(|(_, has)| has(pod))
 }
@@ -84,7 +85,7 @@ fn any(pod: &PodSpec<'_>, test: impl Fn(&Container<'_>) -> bool) -> bool {
     pod.visit_containers().any(|(_, _, container)| test(container))
 }
 
-/// Whether a container requests a resource whose name begins so, or limits it.
+/// Whether a container requests or limits a resource whose name starts with this text.
 fn has_resource(container: &Container<'_>, start: &str) -> bool {
     container.resources.as_ref().is_some_and(|resources| {
         let mut both = resources.limits.iter().chain(&resources.requests);

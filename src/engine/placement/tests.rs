@@ -1,4 +1,4 @@
-//! What is said to be tolerated after placement is exactly what the edits of an inspection make tolerated.
+//! The taints reported as tolerated after placement are exactly those that the edits of an evaluation make tolerated.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::model::pod::Toleration;
 use crate::model::policy::{LinuxPods, PlacementMode, Policy};
 use crate::model::workload::Kind;
 
-/// Taints that nodes may carry.
+/// Taints that nodes may have.
 fn taints() -> Vec<Taint> {
     let of = |effect: &str| Taint {
         effect: effect.into(),
@@ -119,7 +119,7 @@ fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
     assert!(seen > 50, "placement did something in {seen} cases only");
 }
 
-/// The taints that keep a pod away which was edited so, and into which the API server merged its class.
+/// The taints that keep an edited pod away after the API server merged its class.
 fn left<'t>(
     pod: &Value,
     edits: &[Edit],
@@ -171,21 +171,21 @@ fn a_build_is_required_only_by_a_label_that_every_right_node_carries() {
     let excluded = "NotIn";
     for (nodes, declared, requires) in [
         (vec![node(20348, true), node(17763, true)], false, Some(required)),
-        // The right node lacks the label: the wrong ones are excluded by theirs.
+        // The right node does not have the label: the wrong nodes are excluded by their labels.
         (vec![node(20348, true), node(17763, false)], false, Some(excluded)),
         (
             vec![node(20348, true), node(17763, false), node(17763, true)],
             false,
             Some(excluded),
         ),
-        // The label separates nothing: the right node must not be lost.
+        // The label does not distinguish nodes: the right node must not be lost.
         (vec![node(20348, false), node(17763, false)], false, None),
-        // Of a pool at zero the kubelets will write it; of the nodes that exist, none did.
+        // The kubelets of a pool at zero will write it; none of the existing nodes did.
         (vec![node(20348, true)], true, Some(required)),
         (vec![node(20348, true), node(17763, false)], true, Some(excluded)),
-        // Written down in short, without any label.
+        // A short declaration without labels.
         (vec![node(20348, true), in_short()], false, Some(required)),
-        // No node runs the image: the pod waits for one, whatever the others carry.
+        // No node runs the image: the pod waits for one, regardless of the labels of the others.
         (vec![node(20348, false)], false, Some(required)),
     ] {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
@@ -217,7 +217,8 @@ fn a_build_is_required_only_by_a_label_that_every_right_node_carries() {
     }
 }
 
-/// EKS' own webhook is called before us and looks at the nodeSelector only: what we place has to ask by itself.
+/// EKS' own webhook runs before Transom and reads only the nodeSelector: Transom must request the address for pods that
+/// it places.
 #[test]
 fn a_windows_pod_asks_for_an_address_where_nodes_give_one() {
     const IP: &str = PRIVATE_IPV4_RESOURCE;
@@ -266,7 +267,7 @@ fn a_windows_pod_asks_for_an_address_where_nodes_give_one() {
             with(&both(json!({"cpu": "1"}))),
             both(json!({"cpu": "1", IP: "1"})),
         ),
-        // Asked for already, by the author or by the other webhook.
+        // Already requested, by the author or by the other webhook.
         (with(&one), one.clone()),
         (second, Value::Null),
         (
@@ -285,7 +286,7 @@ fn a_windows_pod_asks_for_an_address_where_nodes_give_one() {
     assert_eq!(asks(&elsewhere, &json!({}))[0], Value::Null);
 }
 
-/// AKS says the build of a pool by its name, and the name of a node says the build of the node.
+/// AKS encodes the build of a pool in its name, and the name of a node implies its build.
 #[test]
 fn a_pool_or_a_node_that_says_its_build_needs_no_other_requirement() {
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
@@ -313,7 +314,7 @@ fn a_pool_or_a_node_that_says_its_build_needs_no_other_requirement() {
         (json!({"nodeSelector": {sku: "Windows2022"}}), false, false),
         (json!({"nodeSelector": {sku: "Windows2025"}}), false, false),
         (json!({"nodeSelector": {sku: "Windows2019"}}), false, true),
-        // No known node is so: nothing is known to be wrong there.
+        // No known node is like this, so no node is known to be wrong.
         (json!({"nodeSelector": {sku: "WindowsAnnual"}}), false, false),
         (json!({"nodeSelector": {host: "w22"}}), false, false),
         (json!({"nodeSelector": {host: "w19"}}), false, true),
@@ -374,7 +375,7 @@ fn linux_pods_are_kept_off_by_nodes_and_pools_that_may_be_there() {
     assert!(!guards(None, None));
 }
 
-/// A Windows node with these labels more, and these taints.
+/// A Windows node with these additional labels, and these taints.
 fn windows(name: &str, build: u32, labels: &[(&str, &str)], taints: &[Taint]) -> Host {
     let build = Build::new(build);
     let mut all: crate::model::node::Labels = [(OS_LABEL, "windows"), (HOSTNAME_LABEL, name)]
@@ -431,7 +432,8 @@ fn image(image: &str) -> Value {
 const LTSC2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 const LTSC2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 
-/// A request takes every node from the pod that does not offer the resource: one node alone, which may lie, must not do that.
+/// A request excludes every node that does not offer the resource: a single node, which may be wrong, must not cause
+/// that.
 #[test]
 fn an_address_is_requested_only_when_every_settled_node_that_the_pod_reaches_offers_one() {
     let offering = |mut host: Host| {
@@ -462,10 +464,10 @@ fn an_address_is_requested_only_when_every_settled_node_that_the_pod_reaches_off
             true,
         ),
         (vec![offering(a.clone()), b.clone()], plain, json!({}), false),
-        // A node that is new does not offer it yet, and what it offers is not believed yet.
+        // A new node does not offer it yet, and what it offers is not trusted yet.
         (vec![offering(a.clone()), new(b.clone())], plain, json!({}), true),
         (vec![new(offering(a.clone()))], plain, json!({}), false),
-        // Nodes that the pod does not reach.
+        // Nodes that the pod cannot reach.
         (
             vec![offering(node("a", &[("disk", "ssd")])), elsewhere],
             plain,
@@ -473,7 +475,7 @@ fn an_address_is_requested_only_when_every_settled_node_that_the_pod_reaches_off
             true,
         ),
         (vec![offering(a.clone())], plain, ssd, false),
-        // A pool that is declared, and one that is only remembered.
+        // A declared pool, and a remembered one.
         (vec![], declared, json!({}), true),
         (vec![b], declared, json!({}), false),
         (vec![pool], plain, json!({}), false),
@@ -529,18 +531,18 @@ fn a_toleration_never_opens_wrong_nodes_to_a_pod_that_has_right_ones() {
             {"matchExpressions": [{"key": BUILD_LABEL, "operator": "NotIn", "values": ["10.0.14393"]}]}]}}});
         spec
     };
-    // By labels the wrong nodes are kept off, and the toleration opens right ones only.
+    // Labels exclude the wrong nodes, and the toleration opens only right ones.
     let kept = edits(&hosts("none"), &policy, None, &not_2016(image(LTSC2019)));
     assert!(
         kept.contains(r#""operator":"In","values":["10.0.17763"]"#) || kept.contains("10.0.17763"),
         "{kept}"
     );
-    // Without labels nothing but the taint does.
+    // Without labels only the taint excludes them.
     let bare = edits(&hosts(BUILD_LABEL), &policy, None, &not_2016(image(LTSC2019)));
     assert!(!bare.contains("tolerations"), "{bare}");
     let unknown = edits(&hosts("none"), &policy, None, &image("corp.example/app:1"));
     assert!(!unknown.contains("tolerations"), "{unknown}");
-    // All are tainted: without the toleration it could land nowhere.
+    // All nodes are tainted: without the toleration the pod could land nowhere.
     let nowhere = &hosts("none")[1..];
     let only = edits(nowhere, &policy, None, &image("corp.example/app:1"));
     assert!(only.contains("tolerations"), "{only}");
@@ -601,11 +603,11 @@ fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
         (&hosts[..1], image(LTSC2022), true),
         (&hosts[..], of_disk("nvme"), true),
         (&hosts, of_name("a"), true),
-        // It would take node b from the pod.
+        // It would exclude node b.
         (&hosts, image(LTSC2022), false),
         (&hosts, of_disk("ssd"), false),
         (&hosts, of_name("b"), false),
-        // No node is known: the class and the affinity contradict each other all the same.
+        // No node is known: the class and the affinity still contradict each other.
         (&[], of_disk("ssd"), false),
         (&[], of_disk("nvme"), true),
     ] {

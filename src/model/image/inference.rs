@@ -1,46 +1,46 @@
-//! What the text of an image reference alone tells: of the operating system it is for, and of its Windows build.
+//! What the text of an image reference alone shows about its operating system and its Windows build.
 
 use jiff::civil::Date;
 
 use super::{ImageRef, linux};
 use crate::model::build::{Build, Release};
 
-/// What the text of a reference tells of the operating system. It is weak evidence: a tag can say anything.
+/// What the text of a reference shows about the operating system. It is weak evidence: authors choose tags freely.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OsHint<'a> {
-    /// The repository holds Windows images only; see [`ImageRef::is_windows_only_repository`].
+    /// The repository contains Windows images only; see [`ImageRef::is_windows_only_repository`].
     WindowsOnlyRepository,
-    /// This token of the tag names Windows: a base image, a release after a word for Windows, or HostProcess.
+    /// This token of the tag indicates Windows: a base image, a release after a word for Windows, or HostProcess.
     WindowsTagToken(&'a str),
-    /// This token of the tag names Linux or a distribution of it. [`is_certainly_linux`] says whether it may deny.
+    /// This token of the tag indicates Linux or a distribution. [`is_certainly_linux`] decides whether it may deny.
     LinuxTag(&'a str),
-    /// The repository contains Linux images only, as far as is known. Good for a warning, never for a denial.
+    /// The repository contains Linux images only, as far as known: enough for a warning, never for a denial.
     LinuxOnlyRepository,
-    /// A tag of Microsoft's .NET images, 8.0 or later, that names no Windows base: those have no Windows
-    /// variant. Never said of a reference with a digest, which need not be what the tag is.
+    /// A tag of Microsoft's .NET images, 8.0 or later, without a Windows base: those have no Windows variant. Never
+    /// used for a reference with a digest, which may differ from the tag.
     DotnetLinuxOnly,
-    /// Nothing, or signs of both systems.
+    /// No evidence, or evidence of both systems.
     None,
 }
 
-/// A Windows build read from a tag.
+/// A Windows build from a tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BuildHint<'a> {
-    /// The build that the tag names.
+    /// The build in the tag.
     pub build: Build,
-    /// The token of the tag that names it: `ltsc2022`, `1809`, `10.0.20348.2700`.
+    /// The token of the tag: `ltsc2022`, `1809`, `10.0.20348.2700`.
     pub token: &'a str,
-    /// Whether Microsoft itself gave the tag, and the tag decides what is pulled (no digest beside it). Only
-    /// then may a mismatch be denied; other hints place and warn.
+    /// Whether Microsoft wrote the tag, and the tag determines the pulled image (the reference has no digest). Only
+    /// then may a mismatch be denied; other hints are for placement and warnings.
     pub certain: bool,
 }
 
-/// What the reference's text says of the operating system. `docs/explanation/inference.md` has the grammar, for users.
+/// What the reference's text shows about the operating system. `docs/explanation/inference.md` documents the grammar for users.
 ///
-/// A Windows-only repository decides. Otherwise the tag is split at its dashes and each token compared as a whole,
-/// in any case of letters. Tokens of both systems in one tag say nothing; then a token of either system decides, then a
-/// Linux-only repository. The word `windows` alone is no sign (cross compilers have it in their tags), yet a tag with it is
-/// no Linux tag either.
+/// A Windows-only repository decides. Otherwise the tag is split at its dashes and each token is compared as a whole,
+/// in any letter case. Tokens of both systems in one tag prove nothing. Otherwise a token of either system decides,
+/// then a Linux-only repository. The word `windows` alone is not evidence (cross compilers have it in their tags), but
+/// a tag with it is not a Linux tag either.
 pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     if image.is_windows_only_repository() {
         return OsHint::WindowsOnlyRepository;
@@ -79,13 +79,14 @@ pub fn os_hint<'a>(image: &ImageRef<'a>) -> OsHint<'a> {
     of_repository()
 }
 
-/// The token of the tag by which the image is for Windows, whatever else the tag says.
+/// The token of the tag that makes the image a Windows image, regardless of the rest of the tag.
 fn windows_token<'a>(image: &ImageRef<'a>) -> Option<&'a str> {
     let by_any_author = tokens(image.tag).find(|(before, token)| is_windows_token(before, token));
     if let Some((_, token)) = by_any_author {
         return Some(token);
     }
-    // Microsoft publishes no cross compilers: there the word itself is a sign (`ciprod:win-3.1.25`), and so is a release.
+    // Microsoft publishes no cross compilers: in its tags the word itself is evidence (`ciprod:win-3.1.25`), and so is
+    // a release.
     let of_microsoft = || tokens(image.tag).find(|(_, token)| image.is_on_mcr() && is_windows_word(token));
     if let Some((_, token)) = of_microsoft() {
         return Some(token);
@@ -94,17 +95,17 @@ fn windows_token<'a>(image: &ImageRef<'a>) -> Option<&'a str> {
     image.is_microsoft().then(release)?.map(|(_, token, _)| token)
 }
 
-/// The first token of a tag that names Linux.
+/// The first token of a tag that indicates Linux.
 fn linux_token(tag: &str) -> Option<&str> {
     tag.split('-').find(|token| linux::is_linux_token(token))
 }
 
 /// Whether the name proves that the image is for Linux, so that it may deny a Windows pod.
 ///
-/// It takes a Linux token in the tag, and a reason to trust it: the repository contains Linux images only
-/// (`nginx:1.29-alpine`), Microsoft wrote the tag, or the token is `linux` itself (`linux-1.0`, `1.0-linux-amd64`).
-/// A distribution in the tag of another author's repository (`corp.example/app:1.0-alpine`) is a likely sign only. A digest
-/// next to the tag decides what is pulled: then only the repository counts.
+/// This needs a Linux token in the tag, and a reason to trust it: the repository contains Linux images only
+/// (`nginx:1.29-alpine`), Microsoft wrote the tag, or the token is `linux` itself (`linux-1.0`, `1.0-linux-amd64`). A
+/// distribution in the tag of another author's repository (`corp.example/app:1.0-alpine`) is only weak evidence. A
+/// digest next to the tag determines the pulled image: then only the repository is used.
 pub fn is_certainly_linux(image: &ImageRef<'_>) -> bool {
     let OsHint::LinuxTag(token) = os_hint(image) else {
         return false;
@@ -113,14 +114,14 @@ pub fn is_certainly_linux(image: &ImageRef<'_>) -> bool {
     linux::is_linux_only(image) || (image.digest.is_none() && by_tag())
 }
 
-/// The build that the reference's tag names.
+/// The build in the reference's tag.
 ///
-/// `ltsc20xx` counts anywhere, and so does a release after `nanoserver`, `windowsservercore`, `servercore`, `windows` or
+/// `ltsc20xx` is used anywhere, and so is a release after `nanoserver`, `windowsservercore`, `servercore`, `windows` or
 /// `win`, with a dash between them or without: vendors write `servercore21H2`, `windows-2022`, `winltsc2022`,
-/// `windows-ltsc-2022` and `windows-amd64-1809`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) count only where Microsoft publishes the
-/// image and it is a Windows one by its repository or by another word of the tag; an author's own `1809` is a
-/// version of theirs. All of them are whole dash-separated tokens (`v1809` is none). A tag that names two
-/// builds names none, and so does one that names Linux too.
+/// `windows-ltsc-2022` and `windows-amd64-1809`. Other versions (`1809`, `20H2`, `10.0.20348.2700`) are used only if
+/// Microsoft publishes the image and its repository or another word of the tag shows that it is a Windows image; an
+/// author's own `1809` may be the version of the application. All of them are whole dash-separated tokens (`v1809` is
+/// not). A tag with two builds has none, and so does one that also indicates Linux.
 pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
     if image.tag.is_some_and(|tag| linux_token(tag).is_some()) {
         return None;
@@ -140,7 +141,7 @@ pub fn build_hint<'a>(image: &ImageRef<'a>) -> Option<BuildHint<'a>> {
     })
 }
 
-/// The dash-separated tokens of the reference's tag, each with the one before it and the build that it means there.
+/// The dash-separated tokens of the reference's tag, each with the one before it and its build in that position.
 fn build_tokens<'a>(image: &ImageRef<'a>) -> impl Iterator<Item = (&'a str, &'a str, Option<Build>)> {
     let words = || image.tag.into_iter().flat_map(|tag| tag.split('-'));
     let bare = image.is_microsoft() && (image.is_windows_only_repository() || words().any(is_windows_word));
@@ -160,10 +161,11 @@ fn build_tokens<'a>(image: &ImageRef<'a>) -> impl Iterator<Item = (&'a str, &'a 
     })
 }
 
-/// The reference that the same author's image for another release would have by the pattern of this tag: each word for a
-/// build is replaced by that release's, in the same spelling where the release has one. Nothing tells that it exists.
+/// The reference that the same author's image for another release would have according to the pattern of this tag: each
+/// word for a build is replaced with that of the release, in the same spelling if the release has one. The image may
+/// not exist.
 ///
-/// `None` where the tag names no build, or the release has no base image.
+/// `None` if the tag has no build, or the release has no base image.
 pub fn retagged(image: &ImageRef<'_>, release: &Release) -> Option<String> {
     build_hint(image)?;
     let nano_server = image.is_nano_server();
@@ -180,7 +182,7 @@ pub fn retagged(image: &ImageRef<'_>, release: &Release) -> Option<String> {
     Some(format!("{repository}:{}", words.join("-")))
 }
 
-/// A word of a tag for another release, spelled as the word that it replaces.
+/// A word of a tag for another release, in the spelling of the word that it replaces.
 fn respelled(before: &str, token: &str, release: &Release, nano_server: bool) -> Option<String> {
     let own = match release.name {
         "ltsc2016" if nano_server => "sac2016",
@@ -188,7 +190,7 @@ fn respelled(before: &str, token: &str, release: &Release, nano_server: bool) ->
         name if release.tags.iter().any(|tag| tag.eq_ignore_ascii_case(name)) => name,
         _ => return None,
     };
-    // Years and halves of a year are vendors' names for long-term releases; of others Microsoft's own name is taken.
+    // Vendors use years and half-years for long-term releases; for others, use Microsoft's own name.
     let vendors = |likeness: fn(&str) -> bool| {
         let mut names = VENDORS_NAMES.iter();
         names
@@ -220,8 +222,8 @@ fn is_knowledge_base(token: &str) -> bool {
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The last day on which an image of this build is serviced; for Nano Server that can be before the end of
-/// its release. `None` where it is not documented. The build comes from [`build_hint`] or from a registry.
+/// The last day of support for an image of this build; for Nano Server that can be before the end of its release.
+/// `None` if undocumented. The build comes from [`build_hint`] or from a registry.
 pub fn end_of_support(image: &ImageRef<'_>, build: Build) -> Option<Date> {
     let release = build.release()?;
     release
@@ -230,8 +232,8 @@ pub fn end_of_support(image: &ImageRef<'_>, build: Build) -> Option<Date> {
         .or_else(|| release.end_of_support())
 }
 
-/// The dash-separated tokens of a tag, each with the one before it (empty before the first). An architecture after a word
-/// for Windows is passed over: the release of `windows-amd64-1809` comes after `windows`.
+/// The dash-separated tokens of a tag, each with the one before it (empty before the first). An architecture after a
+/// word for Windows is skipped: the release of `windows-amd64-1809` comes after `windows`.
 pub(super) fn tokens(tag: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
     let mut before = "";
     let split = tag.into_iter().flat_map(|tag| tag.split('-'));
@@ -244,7 +246,7 @@ pub(super) fn tokens(tag: Option<&str>) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// The build that a token means where it is known to mean one.
+/// The build of a token that always means one.
 fn build_of(token: &str) -> Option<Build> {
     if let Some(release) = Release::from_tag(token) {
         return Some(release.build);
@@ -255,7 +257,7 @@ fn build_of(token: &str) -> Option<Build> {
     }
 }
 
-/// Names of releases that Microsoft's own tags do not use, and other vendors' do after a word for Windows.
+/// Names of releases that Microsoft's own tags do not use, but other vendors use after a word for Windows.
 static VENDORS_NAMES: &[(&str, u32)] = &[
     ("2016", 14393),
     ("2019", 17763),
@@ -265,7 +267,7 @@ static VENDORS_NAMES: &[(&str, u32)] = &[
     ("24H2", 26100),
 ];
 
-/// The build that a token means after a word for Windows.
+/// The build of a token after a word for Windows.
 pub(super) fn release_after(token: &str) -> Option<Build> {
     build_of(token).or_else(|| {
         let known = VENDORS_NAMES
@@ -277,7 +279,7 @@ pub(super) fn release_after(token: &str) -> Option<Build> {
 
 /// A word for Windows and a release in one token: `servercore21H2`, `winltsc2022`.
 pub(super) fn glued(token: &str) -> Option<(&str, Build)> {
-    // The longer ones first: one begins with the other.
+    // Longer words first, because some are prefixes of others.
     const WORDS: [&str; 5] = ["windowsservercore", "servercore", "nanoserver", "windows", "win"];
     WORDS.iter().find_map(|word| {
         let (start, release) = token.split_at_checked(word.len())?;
@@ -290,17 +292,17 @@ fn is_one_of(token: &str, words: &[&str]) -> bool {
     words.iter().any(|word| word.eq_ignore_ascii_case(token))
 }
 
-/// A word after which a version is that of Windows.
+/// A word before a Windows version.
 fn is_base_word(token: &str) -> bool {
     is_one_of(token, &["nanoserver", "windowsservercore", "servercore"])
 }
 
-/// A word that makes a tag of Microsoft's speak of Windows.
+/// A word that indicates Windows in a tag of Microsoft's.
 fn is_windows_word(token: &str) -> bool {
     is_base_word(token) || is_one_of(token, &["windows", "win"])
 }
 
-/// `ltsc` and a year of this century, so that releases to come are known for Windows.
+/// `ltsc` and a year of this century, so that future releases are recognized as Windows.
 fn is_ltsc(token: &str) -> bool {
     let (Some(word), Some(year)) = (token.get(..4), token.get(4..)) else {
         return false;
@@ -311,8 +313,8 @@ fn is_ltsc(token: &str) -> bool {
         && year.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether a token, after the one before it, is a sign of Windows in any author's tag: a base image, a release after a word
-/// for Windows, or HostProcess, which exists nowhere else. `servercore` alone could be the core of a server.
+/// Whether a token, after the one before it, is evidence of Windows in any author's tag: a base image, a release after
+/// a word for Windows, or HostProcess, which exists only on Windows. `servercore` alone could be the core of a server.
 fn is_windows_token(before: &str, token: &str) -> bool {
     let after_a_word = is_windows_word(before) || before.eq_ignore_ascii_case("ltsc");
     is_ltsc(token)
@@ -322,7 +324,7 @@ fn is_windows_token(before: &str, token: &str) -> bool {
         || (before.eq_ignore_ascii_case("windows") && token.eq_ignore_ascii_case("hp"))
 }
 
-/// The major version of a .NET tag: 8 of `8.0`, `8.0.4-amd64`, `8`. A date is none.
+/// The major version of a .NET tag: 8 of `8.0`, `8.0.4-amd64`, `8`. A date is not a version.
 fn dotnet_major(tag: &str) -> Option<u8> {
     let version = tag.split('-').next()?;
     let major = version.split('.').next()?;
@@ -339,7 +341,7 @@ mod tests {
     #[test]
     #[allow(clippy::too_many_lines)] // one table
     fn a_build_is_read_from_tags_that_can_only_mean_one() {
-        // Text: build, token, and `!` where it is certain; `-` where nothing is told.
+        // Text: build, token, and `!` if it is certain; `-` if there is none.
         let table = "\
             # Microsoft's base images.
             mcr.microsoft.com/windows/servercore:ltsc2016 => 14393 ltsc2016 !
@@ -458,7 +460,7 @@ mod tests {
 
     #[test]
     fn the_tag_of_another_release_keeps_the_pattern_of_this_one() {
-        // Image, release, proposal; `-` where none can be made.
+        // Image, release, proposal; `-` if there is none.
         let table = "\
             mcr.microsoft.com/windows/servercore:ltsc2022 ltsc2025 => mcr.microsoft.com/windows/servercore:ltsc2025
             mcr.microsoft.com/windows/nanoserver:1809 ltsc2025 => mcr.microsoft.com/windows/nanoserver:ltsc2025

@@ -1,9 +1,9 @@
-//! Names by which an image is known to be for Linux: words of a tag, and repositories that have never held a Windows image.
+//! Names that identify Linux images: words of a tag, and repositories that have never contained a Windows image.
 
 use super::{ImageRef, is_on};
 
-/// Distributions, their code names, and words that only Linux images have; words that end in `linux` need no
-/// entry. `slim` is left out: it says small.
+/// Distributions, their code names, and words that only Linux images have; words that end in `linux` need no entry.
+/// `slim` is not included: it only means small.
 static WORDS: &[&str] = &[
     "alpine",
     "bionic",
@@ -39,9 +39,9 @@ static WORDS: &[&str] = &[
     "xenial",
 ];
 
-/// Docker Hub's official images without Windows variants, and what people run of them. Source:
-/// github.com/docker-library/official-images, `library/`: none of these files has named `windows-amd64` in the years
-/// that its tags are still pulled from (Redis had Windows tags in 2016, with `nanoserver` in their names).
+/// Docker Hub's official images without Windows variants. Source: github.com/docker-library/official-images,
+/// `library/`: none of these files has listed `windows-amd64` in the years whose tags are still pulled (Redis had
+/// Windows tags in 2016, with `nanoserver` in their names).
 static OFFICIAL: &[&str] = &[
     "adminer",
     "almalinux",
@@ -99,10 +99,10 @@ static OFFICIAL: &[&str] = &[
     "zookeeper",
 ];
 
-/// Repositories for Linux only: the registries that serve them, the path (`/` at its end: everything below it), and what
-/// was read to know it.
+/// Linux-only repositories: the registries that serve them, the path (with a trailing `/`: everything below it), and
+/// the source of the claim.
 static REPOSITORIES: &[(&[&str], &str)] = &[
-    // istio/istio#27893 (no Windows data plane), and pilot/docker/Dockerfile.proxyv2: stands on Debian or distroless.
+    // istio/istio#27893 (no Windows data plane), and pilot/docker/Dockerfile.proxyv2: based on Debian or distroless.
     (&["docker.io"], "istio/"),
     (&["gcr.io"], "istio-release/"),
     (&["gcr.io"], "istio-testing/"),
@@ -116,7 +116,7 @@ static REPOSITORIES: &[(&[&str], &str)] = &[
     // prometheus/node_exporter README: "for *nix kernels", on Windows windows_exporter; Makefile, DOCKER_ARCHS.
     (&["quay.io"], "prometheus/node-exporter"),
     (&["docker.io"], "prom/node-exporter"),
-    // prometheus: Makefile.common builds images for linux alone.
+    // prometheus: Makefile.common builds images for linux only.
     (&["quay.io"], "prometheus/prometheus"),
     (&["docker.io"], "prom/prometheus"),
     (&["quay.io"], "prometheus/alertmanager"),
@@ -129,14 +129,14 @@ static REPOSITORIES: &[(&[&str], &str)] = &[
     (&["registry.k8s.io", "k8s.gcr.io"], "metrics-server/"),
     (&["registry.k8s.io", "k8s.gcr.io"], "coredns/"),
     (&["docker.io"], "coredns/coredns"),
-    // envoyproxy/envoy: Windows images went to repositories of their own (envoyproxy/envoy-windows), until 2023.
+    // envoyproxy/envoy: Windows images were in separate repositories (envoyproxy/envoy-windows), until 2023.
     (&["docker.io"], "envoyproxy/envoy"),
     // Azure/azure-workload-identity#1017: the migration sidecars are for Linux containers.
     (&["mcr.microsoft.com"], "oss/azure/workload-identity/proxy"),
     (&["mcr.microsoft.com"], "oss/azure/workload-identity/proxy-init"),
-    // SQL Server on Windows containers was a beta in repositories of its own on Docker Hub, and ended in July 2021.
+    // SQL Server on Windows containers was a beta in separate repositories on Docker Hub, and ended in July 2021.
     (&["mcr.microsoft.com"], "mssql/server"),
-    // Distributions' own repositories.
+    // Repositories of the distributions.
     (&["mcr.microsoft.com"], "azurelinux/"),
     (&["mcr.microsoft.com"], "cbl-mariner/"),
     (&["gcr.io"], "distroless/"),
@@ -158,7 +158,7 @@ static MIRRORS: &[(&str, &str)] = &[
     ("mirror.gcr.io", "library/"),
 ];
 
-/// Whether the repository has never held anything but Linux images.
+/// Whether the repository has only ever contained Linux images.
 pub(super) fn is_linux_only(image: &ImageRef<'_>) -> bool {
     let mirrored = MIRRORS.iter().find_map(|(registry, before)| {
         let name = image.repository.strip_prefix(before)?;
@@ -177,7 +177,7 @@ pub(super) fn is_linux_only(image: &ImageRef<'_>) -> bool {
     })
 }
 
-/// Whether a token of a tag names Linux, perhaps with a version glued to it: `alpine3.20`, `ubi9`, `azurelinux3.0`.
+/// Whether a token of a tag indicates Linux, optionally with a version appended: `alpine3.20`, `ubi9`, `azurelinux3.0`.
 pub(super) fn is_linux_token(token: &str) -> bool {
     let word = token.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     let end = word

@@ -1,4 +1,4 @@
-//! Names of public images, for tests: what the grammar says of each.
+//! Names of public images, for tests of the grammar.
 
 /// A row of `tests/images/names.txt`, which explains its columns.
 pub(crate) struct NamedImage {
@@ -8,7 +8,7 @@ pub(crate) struct NamedImage {
     certain: String,
 }
 
-/// Every row of the table. It is read when a test runs: the image of Transom is built without the tests' files.
+/// Every row of the table. The tests read it at run time, because Transom's image is built without the test files.
 pub(crate) fn rows() -> Vec<NamedImage> {
     let table = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/images/names.txt");
     let table = std::fs::read_to_string(table).unwrap();

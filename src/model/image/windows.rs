@@ -1,4 +1,4 @@
-//! Repositories that contain Windows images only, by name. Words of tags are in `inference`.
+//! Repositories that contain Windows images only, by name. The module `inference` has the words of tags.
 
 use super::{ImageRef, is_on};
 
@@ -11,7 +11,7 @@ static REPOSITORIES: &[(&[&str], &str)] = &[
     (&["docker.io", "quay.io"], "calico/cni-windows"),
     // antrea-io/antrea build/yamls/antrea-windows-with-ovs.yml.
     (&["docker.io"], "antrea/antrea-windows"),
-    // prometheus-community/windows_exporter README and release.yml: windows/amd64 alone.
+    // prometheus-community/windows_exporter README and release.yml: windows/amd64 only.
     (&["ghcr.io"], "prometheus-community/windows-exporter"),
     // kubernetes-sigs/sig-windows-tools hostprocess/csi-proxy and hostprocess/eventflow-logger.
     (&["ghcr.io"], "kubernetes-sigs/sig-windows/csi-proxy"),

@@ -17,10 +17,10 @@ pub(super) static GMSA_NAME_SYNTAX: Rule = Rule {
     name: "gmsa-name-syntax",
     class: Class::ApiAlways,
     kubernetes: 14..=Rule::STILL,
-    summary: "gmsaCredentialSpecName is not the name of a Kubernetes object",
-    docs: "The field names a GMSACredentialSpec object, so it must be a lower-case RFC 1123 subdomain: letters, digits, \
-           hyphens and dots, 253 bytes at most. The API server refuses anything else; the `gmsa-WebApp1` of the \
-           documentation is refused too.",
+    summary: "gmsaCredentialSpecName is not a valid Kubernetes object name",
+    docs: "The field is the name of a GMSACredentialSpec object, so it must be a lower-case RFC 1123 subdomain: \
+           letters, digits, hyphens and dots, 253 bytes at most. The API server rejects anything else, including the \
+           `gmsa-WebApp1` of the Kubernetes documentation.",
     remedy: "write the name of a GMSACredentialSpec object, in lower case",
     see: &[GMSA, OPTIONS_SOURCE],
     bad: &[
@@ -54,9 +54,9 @@ pub(super) static GMSA_SPEC_SIZE: Rule = Rule {
     class: Class::ApiAlways,
     kubernetes: 14..=Rule::STILL,
     summary: "gmsaCredentialSpec is empty or larger than 64 KiB",
-    docs: "The field holds the credential spec itself. The API server does not read it, but refuses an empty one and one \
-           of more than 65,536 bytes. It is meant to be filled in by the windows-gmsa webhook.",
-    remedy: "leave it to the windows-gmsa webhook: set gmsaCredentialSpecName only",
+    docs: "The field contains the credential spec itself. The API server does not parse it, but rejects an empty value \
+           and one of more than 65,536 bytes. The windows-gmsa webhook is supposed to fill in the field.",
+    remedy: "set gmsaCredentialSpecName only; the windows-gmsa webhook sets gmsaCredentialSpec",
     see: &[GMSA, OPTIONS_SOURCE],
     bad: &[
         "securityContext: {windowsOptions: {gmsaCredentialSpec: ''}}",
@@ -80,7 +80,7 @@ pub(super) static GMSA_SPEC_SIZE: Rule = Rule {
     ..Rule::BASE
 };
 
-/// What the API server has against a credential spec.
+/// Why the API server rejects a credential spec.
 fn gmsa_spec_problem(spec: &str) -> Option<&'static str> {
     const MOST: usize = 64 * 1024;
     match spec.len() {
@@ -97,13 +97,14 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
     class: Class::Ignored,
     kubernetes: 14..=Rule::STILL,
     stored_only: true,
-    summary: "nothing has filled in the credential spec of this gMSA name",
-    docs: "The kubelet passes on gmsaCredentialSpec only; the name alone does nothing, and the container runs without the \
-           domain account. The windows-gmsa webhook puts the content of the named GMSACredentialSpec beside the name. The \
-           rule looks at pods after every mutating webhook, when that should have happened. Templates are never \
-           filled in: a workload is reported if the cluster does not have the kind GMSACredentialSpec at all, because then \
-           its pods will not be filled in either. A container that sets either of the two fields replaces both of the pod.",
-    remedy: "install the windows-gmsa webhook, and see that it covers this namespace",
+    summary: "the credential spec of this gMSA name was not filled in",
+    docs: "The kubelet uses gmsaCredentialSpec only. With the name alone, the container runs without the domain \
+           account. The windows-gmsa webhook copies the content of the named GMSACredentialSpec object into \
+           gmsaCredentialSpec. The rule checks pods after every mutating webhook, so the content should be there. \
+           Templates are never filled in: the rule reports a workload only if the cluster does not have the kind \
+           GMSACredentialSpec, because then its pods are not filled in either. A container that sets either of the two \
+           fields replaces both fields of the pod.",
+    remedy: "install the windows-gmsa webhook, and make sure that it covers this namespace",
     see: &[
         GMSA,
         MERGE_SOURCE,
@@ -135,7 +136,7 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
             let finding = out.report(path);
             if is_template {
                 finding.says(
-                    "the cluster does not have the kind GMSACredentialSpec, so nothing fills in the credential spec of its pods",
+                    "the cluster does not have the kind GMSACredentialSpec, so the credential spec of its pods will not be filled in",
                 );
             }
         };

@@ -1,4 +1,4 @@
-//! The user that a container runs as: names that the API server refuses, and the one that runAsNonRoot forbids.
+//! The user that a container runs as: names that the API server rejects, and the user that runAsNonRoot forbids.
 
 use super::{OPTIONS_SOURCE, context_at, option_at, windows_options};
 use crate::model::dns::is_label;
@@ -15,11 +15,12 @@ pub(super) static RUN_AS_USER_NAME_SYNTAX: Rule = Rule {
     name: "run-as-user-name-syntax",
     class: Class::ApiAlways,
     kubernetes: 16..=Rule::STILL,
-    summary: "runAsUserName is not the name of a Windows user",
-    docs: "The API server takes `user` or `DOMAIN\\user`. The domain is a NetBIOS name (15 characters, no leading period) \
-           or a DNS name of less than 256 bytes. The user has 104 bytes at most (the 20 of the documentation are not \
-           enforced), more than periods and spaces, and none of `\"/\\:;|=,+*?<>@[]`. Whether such a user exists \
-           is only seen on the node: if not, the container fails with `The user name or password is incorrect.`",
+    summary: "runAsUserName is not a valid Windows user name",
+    docs: "The API server accepts `user` or `DOMAIN\\user`. The domain is a NetBIOS name (15 characters, no leading \
+           period) or a DNS name of less than 256 bytes. The user has 104 bytes at most (the API server does not \
+           enforce the documented limit of 20), contains more than periods and spaces, and contains none of \
+           `\"/\\:;|=,+*?<>@[]`. Only the node knows whether the user exists. If it does not, the container fails with \
+           `The user name or password is incorrect.`",
     remedy: r"write user or DOMAIN\user, such as ContainerUser or NT AUTHORITY\NETWORK SERVICE; user@domain is not accepted",
     see: &[RUN_AS_USER_NAME, OPTIONS_SOURCE],
     bad: &[
@@ -49,7 +50,7 @@ pub(super) static RUN_AS_USER_NAME_SYNTAX: Rule = Rule {
     ..Rule::BASE
 };
 
-/// What the API server has against a `runAsUserName`; the first thing, in its order.
+/// Why the API server rejects a `runAsUserName`: the first problem, in the order in which the API server checks.
 ///
 /// Source: kubernetes `pkg/apis/core/validation/validation.go`, `validateWindowsSecurityContextOptions`.
 fn user_name_problem(name: &str) -> Option<&'static str> {
@@ -98,10 +99,10 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
     id: "TSM313",
     name: "run-as-non-root-administrator",
     summary: "runAsNonRoot forbids the user ContainerAdministrator",
-    docs: "The kubelet takes ContainerAdministrator (in any case) for root. With an effective runAsNonRoot the container \
-           stays in CreateContainerConfigError. The container's own values count before those of the pod. Other \
-           powerful users, such as NT AUTHORITY\\SYSTEM, pass; so does an image without a user, which may then run as \
-           ContainerAdministrator.",
+    docs: "The kubelet treats ContainerAdministrator (in any case) as root. If runAsNonRoot is in effect, the \
+           container stays in CreateContainerConfigError. The container's own values take precedence over those of the \
+           pod. The kubelet does not reject other powerful users, such as NT AUTHORITY\\SYSTEM, nor an image without a \
+           user, which may then run as ContainerAdministrator.",
     remedy: "use ContainerUser, or remove runAsNonRoot",
     see: &[
         RUN_AS_USER_NAME,
@@ -135,7 +136,7 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
             if !is_administrator || cx.spec.run_as_non_root(container.container) != Some(true) {
                 continue;
             }
-            // At what the container says itself, so that the finding stands beside what can be changed.
+            // Report at the field that the container sets itself, because that is the field to change.
             if container
                 .windows_options()
                 .is_some_and(|options| options.run_as_user_name.is_some())
@@ -158,7 +159,7 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
     ..Rule::BASE
 };
 
-/// `strings.EqualFold(name, "ContainerAdministrator")`: Go folds the long s, too.
+/// `strings.EqualFold(name, "ContainerAdministrator")`: Go also folds the long s.
 fn is_administrator(name: &str) -> bool {
     let fold = |c: char| if c == 'ſ' { 's' } else { c.to_ascii_lowercase() };
     name.chars().map(fold).eq("containeradministrator".chars())
@@ -245,7 +246,7 @@ mod tests {
             user_name_problem(both),
             Some("has a domain that is neither a NetBIOS nor a DNS name")
         );
-        // Not of the C0 set, which is all that Go's [[:cntrl:]] stands for.
+        // Go's [[:cntrl:]] matches the C0 set only.
         assert_eq!(user_name_problem("user\u{85}"), None);
     }
 

@@ -1,4 +1,5 @@
-//! The rule on Windows builds: whether the images of a pod run on the nodes that it requires, and all on one node.
+//! The rule on Windows builds: whether the images of a pod run on the nodes that it requires, and all of them on one
+//! node.
 
 use super::{Imaged, VERSIONS, images, named, tag_for};
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
@@ -14,15 +15,17 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
     severity: Severity::Error,
     class: Class::Run,
     summary: "the image's Windows build does not run on the nodes that the pod requires",
-    docs: "A Windows container shares the kernel of its node, so that its build must fit: nodes before Windows Server \
-           2022 run images of their own build only; Windows Server 2022 images also run on newer nodes. Else the image \
-           is not pulled (`no match for platform in manifest`) or the container does not start (`The operating system \
-           of the container does not match the operating system of the host`, 0xc0370101). With Hyper-V isolation the \
-           container brings its own kernel, and every build up to that of the node runs; HostProcess containers run on \
-           any build. Transom compares with the builds that the pod's nodeSelector, RuntimeClass or required node \
-           affinity leaves, with the build of the node it is bound to, and the builds of a pod's containers with each \
-           other. The build of an image is what its tag says: no registry is asked. A build read from the tag of the author's own repository, and builds on which containerd and hcsshim \
-           disagree, give a warning only, and what is unknown gives nothing.",
+    docs: "A Windows container shares the kernel of its node, so their builds must be compatible: nodes before Windows \
+           Server 2022 run images of their own build only; Windows Server 2022 images also run on newer nodes. \
+           Otherwise the node cannot pull the image (`no match for platform in manifest`) or the container does not \
+           start (`The operating system of the container does not match the operating system of the host`, \
+           0xc0370101). With Hyper-V isolation, the container has its own kernel, and the node runs every build up to \
+           its own. HostProcess containers run on any build. Transom compares the build of an image with the builds \
+           that the pod's nodeSelector, RuntimeClass or required node affinity allows. If the pod is bound to a node, \
+           it uses the build of that node too. It also compares the builds of a pod's containers with each other. \
+           Transom reads the build of an image from its tag and does not contact the registry. A build from the tag of \
+           the author's own repository only gives a warning, and so do builds on which containerd and hcsshim \
+           disagree. An unknown build gives no finding.",
     remedy: "use an image for the build of the nodes",
     see: &[
         VERSIONS,
@@ -34,21 +37,21 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}",
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.17763}, initContainers: [{name: init, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
         "{nodeSelector: {transom.dev.node-restriction.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0-nanoserver-1809'}]}",
-        // A tag of the author's own: a warning.
+        // A tag of the author's own repository: a warning.
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0-windowsservercore-ltsc2019'}]}",
-        // The tables disagree: a warning.
+        // containerd and hcsshim disagree: a warning.
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.26200}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
         r"
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [
   {matchExpressions: [{key: node.kubernetes.io/windows-build, operator: In, values: [10.0.20348]}]},
   {matchExpressions: [{key: node.kubernetes.io/windows-build, operator: In, values: [10.0.26100]}]}]}}}
 containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]",
-        // By its RuntimeClass.
+        // Selected by the RuntimeClass.
         r"
 {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, runtimeClassName: windows-2022, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}",
-        // Hyper-V isolation runs no newer build.
+        // Hyper-V isolation does not run a newer build.
         r"
 {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: hyperv}, handler: runhcs-wcow-hypervisor}
 ---
@@ -75,7 +78,7 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: log, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2025'}]",
         "containers: [{name: app, image: 'registry.example.com/app:1.0-ltsc2022'}, {name: log, image: 'registry.example.com/log:1.0-nanoserver-1809'}]",
-        // Nothing is known of the image, or of the build that is required.
+        // The build of the image, or the required build, is unknown.
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1809'}]}",
         "{nodeSelector: {node.kubernetes.io/windows-build: '2022'}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}",
         r"
@@ -89,7 +92,7 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 {apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: hyperv}, handler: runhcs-wcow-hypervisor}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, runtimeClassName: hyperv, nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}}",
-        // A RuntimeClass that is not known may isolate with Hyper-V.
+        // An unknown RuntimeClass may use Hyper-V isolation.
         "{runtimeClassName: unknown, nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}",
         r"
 {apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}
@@ -101,7 +104,7 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
     ..Rule::BASE
 };
 
-/// No author names more builds than there are; the bound keeps the work in proportion to the pod.
+/// No author names more builds than exist; the limit keeps the work in proportion to the pod.
 const MOST_BUILDS: usize = 64;
 
 fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
@@ -134,17 +137,17 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
                     report_pair(out, &imaged, build, other, *newest, required.is_empty());
                 }
                 Some((_, newest)) if build <= *newest => {}
-                // Of builds that share a host, the newest has the fewest: what fits it fits the others.
+                // Of two images' builds, the newest runs on the fewest hosts: a host that runs it also runs the others.
                 _ => newest = Some((imaged, build)),
             }
         }
     }
 }
 
-/// Whose kernel the pod's containers run on.
+/// Which kernel the pod's containers run on.
 struct HostKernel {
     isolation: ContainerIsolation,
-    /// Whether the pod names a RuntimeClass that is not known, which may isolate with Hyper-V.
+    /// Whether the pod names an unknown RuntimeClass, which may use Hyper-V isolation.
     in_doubt: bool,
 }
 
@@ -169,7 +172,7 @@ impl HostKernel {
         known
     }
 
-    /// `None` unless there are hosts and none is known to run the build; else whether any is disputed.
+    /// Whether any host is disputed; `None` if `hosts` is empty or some host may run the build.
     fn runs_on_none(&self, container: Build, hosts: &[Build]) -> Option<bool> {
         let mut disputed = false;
         for host in hosts {
@@ -182,7 +185,7 @@ impl HostKernel {
         (!hosts.is_empty()).then_some(disputed)
     }
 
-    /// Whether some host among these, or of any release where there are none, may run both builds.
+    /// Whether one of these hosts may run both builds; without hosts, a host of any release.
     fn has_host(&self, one: Build, other: Build, hosts: &[Build]) -> bool {
         let may_run = |host: Build| {
             self.compatibility(one, host) != Compatibility::Fails
@@ -221,7 +224,7 @@ impl HostKernel {
             .iter()
             .any(|host| self.compatibility(build, *host) == Compatibility::Disputed);
         let doubt = if disputed {
-            "; containerd runs it there, hcsshim may not"
+            "; containerd runs it there, but hcsshim may not"
         } else {
             ""
         };
@@ -254,15 +257,15 @@ fn report_pair(
     };
     out.report(imaged.container.at(&["image"]))
         .says(format!(
-            "{no_host} runs both this image, for {}, and {}, for {}",
+            "{no_host} runs both this image (for {}) and {} (for {})",
             named(build),
             other.shown(),
             named(other_build)
         ))
-        .remedy("build the images of a pod on one Windows release, or split the pod");
+        .remedy("base all images of a pod on the same Windows release, or split the pod");
 }
 
-/// The node that the pod is bound to, or pinned to as DaemonSet pods are, and its build, where those are known.
+/// The node that the pod is bound to, or pinned to like DaemonSet pods, and its build, if both are known.
 fn bound_build<'c>(cx: &PodCx<'c>) -> Option<(&'c str, Build)> {
     let bound = cx.spec.node_name.as_deref().filter(|name| !name.is_empty());
     let name = bound.or_else(|| {
@@ -280,7 +283,7 @@ fn bound_build<'c>(cx: &PodCx<'c>) -> Option<(&'c str, Build)> {
     Some((name, host.build?))
 }
 
-/// Builds for people, with `or` between them; of many the first few.
+/// Builds for messages, joined with `or`; only the first few of many.
 fn any_of(builds: &[Build]) -> String {
     const SHOWN: usize = 3;
     let mut text = String::new();

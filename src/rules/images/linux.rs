@@ -1,4 +1,4 @@
-//! The rules on Linux images: one that is in a Windows pod at all, and one beside a Windows image.
+//! The rules on Linux images: a Linux image in a Windows pod, and a Linux image next to a Windows image.
 
 use super::{INTRO, Imaged, images};
 use crate::model::field_set::FieldSet;
@@ -8,10 +8,10 @@ use crate::model::severity::{Class, Severity};
 use crate::rules::context::PodCx;
 use crate::rules::rule::{Check, Finding, Rule};
 
-/// What an image is for, and how that is known.
+/// The operating system of an image, and how it was determined.
 enum ImageTarget<'i> {
     Windows,
-    /// With the reason, for people.
+    /// With the reason, for messages.
     Linux(LinuxReason<'i>),
 }
 
@@ -22,7 +22,7 @@ enum LinuxReason<'i> {
 }
 
 impl<'i> ImageTarget<'i> {
-    /// By the registry's word, and else by a well-known name.
+    /// From the registry, else from a well-known name.
     fn of(imaged: &Imaged<'i>, cx: &PodCx<'_>) -> Option<ImageTarget<'i>> {
         match cx.facts.images.get(imaged.text).and_then(|facts| facts.os) {
             Some(Os::Windows) => return Some(ImageTarget::Windows),
@@ -33,7 +33,7 @@ impl<'i> ImageTarget<'i> {
             OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_) => Some(ImageTarget::Windows),
             OsHint::LinuxTag(word) => Some(ImageTarget::Linux(LinuxReason::Tag(word))),
             OsHint::LinuxOnlyRepository => Some(ImageTarget::Linux(LinuxReason::Repository)),
-            // Those have a rule of their own.
+            // `dotnet-tag-linux-only` reports these.
             OsHint::DotnetLinuxOnly | OsHint::None => None,
         }
     }
@@ -46,15 +46,15 @@ impl<'i> ImageTarget<'i> {
 impl std::fmt::Display for LinuxReason<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            LinuxReason::Registry => f.write_str("says its registry"),
+            LinuxReason::Registry => f.write_str("according to its registry"),
             LinuxReason::Tag(word) => write!(f, "its tag says {word}"),
             LinuxReason::Repository => f.write_str("its repository has Linux images only"),
         }
     }
 }
 
-/// A Linux image in a Windows pod is an error if both are beyond doubt: the image by its registry or by its name
-/// ([`is_certainly_linux`]), the pod by more than the name of an image or a default.
+/// A Linux image in a Windows pod is an error if both are certain: the image from its registry or its name
+/// ([`is_certainly_linux`]), the pod from more than the name of an image or a default.
 fn weigh(finding: &mut Finding, imaged: &Imaged<'_>, reason: &LinuxReason<'_>, cx: &PodCx<'_>) {
     let certain = matches!(reason, LinuxReason::Registry) || is_certainly_linux(&imaged.image);
     if !certain || cx.inference.is_weak() {
@@ -62,7 +62,7 @@ fn weigh(finding: &mut Finding, imaged: &Imaged<'_>, reason: &LinuxReason<'_>, c
     }
 }
 
-/// The Linux images of a pod, and whether a Windows image is beside them.
+/// The Linux images of a pod, and whether the pod also has a Windows image.
 fn linux_images<'c>(cx: &PodCx<'c>) -> (Vec<(Imaged<'c>, LinuxReason<'c>)>, bool) {
     let mut linux = Vec::new();
     let mut beside_windows = false;
@@ -82,13 +82,14 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
     severity: Severity::Error,
     class: Class::Run,
     is_first: true,
-    summary: "a Linux image beside a Windows image; a pod runs on one operating system",
-    docs: "All containers of a pod run on one node, and a Windows node runs Windows images only: the other image is not \
-           pulled (`no match for platform in manifest`) or its container does not start. Transom goes by what a \
-           registry says of the images, and else by well-known names: Microsoft's Windows repositories and tag words \
-           such as `nanoserver` on one side; on the other the names of Linux distributions as words of a tag, and the \
-           repositories of `linux-image-on-windows-pod`, which says when this is an error and when a warning.",
-    remedy: "use a Windows image here, or run the Linux container in a pod of its own",
+    summary: "the pod has both Linux and Windows images, but a pod runs on one operating system",
+    docs: "All containers of a pod run on one node, and a Windows node runs Windows images only. The node cannot pull \
+           the Linux image (`no match for platform in manifest`), or its container does not start. Transom uses what a \
+           registry reports about the images, else well-known names. Windows names are Microsoft's Windows \
+           repositories and tag words such as `nanoserver`. Linux names are the names of Linux distributions as words \
+           of a tag, and the repositories of `linux-image-on-windows-pod`. That rule also describes when the finding \
+           is an error and when a warning.",
+    remedy: "use a Windows image here, or run the Linux container in a separate pod",
     see: &[INTRO],
     bad: &[
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
@@ -97,7 +98,7 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
     ],
     good: &[
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0'}]",
-        // A rule of its own says it of a pod without Windows images.
+        // `linux-image-on-windows-pod` reports a pod without Windows images.
         "containers: [{name: app, image: 'nginx:1.27-alpine'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/alpine:1.0'}]",
@@ -108,7 +109,7 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
         for (imaged, reason) in linux.iter().filter(|_| beside_windows) {
             let finding = out.report(imaged.container.at(&["image"]));
             finding.says(format!(
-                "{} is a Linux image ({reason}) beside a Windows image",
+                "{} is a Linux image ({reason}), but the pod also has a Windows image",
                 imaged.shown()
             ));
             weigh(finding, imaged, reason, cx);
@@ -125,18 +126,19 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
     class: Class::Run,
     is_first: true,
     summary: "a Linux image in a pod for Windows nodes",
-    docs: "A Windows node runs Windows images only. Of any other it says `no match for platform in manifest`, and the pod \
-           stays in ImagePullBackOff. Transom goes by what a registry says of the image, and else by its name: a word of \
-           the tag that names a Linux distribution (`1.27-alpine`, `7-bookworm`, `8.0-jammy-chiseled`), or a repository \
-           that has never held a Windows image. Of the latter it knows Docker Hub's official images without Windows \
-           variants (`nginx`, `redis`, `postgres`, `node`, `ubuntu`, …), distroless and distributions' own repositories, \
-           and what is commonly run or injected beside an application: Istio's and Linkerd's proxies, Vault, \
-           node-exporter, ingress-nginx. A copy in another registry is not known. It is an error if the pod is certainly for \
-           Windows (not by an image or a default only) and the image certainly for Linux: its registry says so; such a \
-           repository and a word of the tag agree (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); Microsoft wrote the \
-           tag; or a word of the tag is `linux` itself. Otherwise it is a warning, because an author's own tag can say \
-           anything. If a Windows image is in the pod too, `mixed-os-images` reports it instead.",
-    remedy: "use an image for Windows (its tag often says nanoserver or windowsservercore), or let the pod select Linux nodes",
+    docs: "A Windows node runs Windows images only. For any other image it reports `no match for platform in \
+           manifest`, and the pod stays in ImagePullBackOff. Transom uses what a registry reports about the image, \
+           else its name: a word of the tag that is the name of a Linux distribution (`1.27-alpine`, `7-bookworm`, \
+           `8.0-jammy-chiseled`), or a known Linux-only repository. These repositories are Docker Hub's official \
+           images without Windows variants (`nginx`, `redis`, `postgres`, `node`, `ubuntu`, …), distroless, the \
+           repositories of distributions, and common sidecars and agents: Istio's and Linkerd's proxies, Vault, \
+           node-exporter, ingress-nginx. Transom does not recognize copies in other registries. The finding is an \
+           error if the pod is certainly for Windows (not only because of an image or a default) and the image is \
+           certainly for Linux. The image is certainly for Linux if its registry reports that; if such a repository \
+           and a word of the tag agree (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); if Microsoft wrote the tag; or \
+           if a word of the tag is `linux` itself. Otherwise the finding is a warning, because authors choose their \
+           tags freely. If the pod also has a Windows image, `mixed-os-images` reports the Linux image instead.",
+    remedy: "use an image for Windows (its tag often contains nanoserver or windowsservercore), or select Linux nodes for the pod",
     see: &[
         INTRO,
         "https://github.com/docker-library/official-images/tree/master/library",
@@ -158,12 +160,12 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
     ],
     good: &[
         "containers: [{name: app, image: 'registry.example.com/app:1.0'}]",
-        // Copies, and other authors' images of the same name.
+        // Copies, and images of other authors with the same name.
         "containers: [{name: app, image: 'registry.example.com/nginx:1.27'}]",
         // These have Windows variants under the same tag.
         "containers: [{name: app, image: 'golang:1.22'}, {name: db, image: 'mongo:7'}]",
         "containers: [{name: app, image: 'registry.example.com/app:1.0-alpine-windows'}]",
-        // Each of these is said by a rule of its own.
+        // Other rules report these.
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
         // A Linux pod.
@@ -175,7 +177,7 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
         for (imaged, reason) in linux.iter().filter(|_| !beside_windows) {
             let finding = out.report(imaged.container.at(&["image"]));
             finding.says(format!(
-                "{} is a Linux image ({reason}), and Windows nodes run Windows images only",
+                "{} is a Linux image ({reason}), but Windows nodes run Windows images only",
                 imaged.shown()
             ));
             weigh(finding, imaged, reason, cx);

@@ -1,4 +1,5 @@
-//! Rules on RuntimeClasses: handlers that containerd does not have, and classes that leave their pods on any node.
+//! Rules on RuntimeClasses: handlers that containerd does not have, and classes that do not select nodes for their
+//! pods.
 
 use super::GUIDE;
 use crate::model::facts::{Runtime, is_windows_handler};
@@ -18,13 +19,13 @@ pub(super) static RUNTIME_CLASS_DOCKER_HANDLER: Rule = Rule {
     severity: Severity::Error,
     class: Class::Run,
     runtime: Some(Runtime::Containerd),
-    summary: "containerd has no handler docker",
-    docs: "The RuntimeClasses of the Windows guide for Kubernetes 1.20 have `handler: docker`. Kubernetes 1.24 removed \
-           dockershim, the only part of it that knew this handler; containerd answers `no runtime for \"docker\" is \
-           configured`, and the pods of the class stay in ContainerCreating. containerd calls process isolation on \
-           Windows runhcs-wcow-process, and from 1.7 on Hyper-V isolation runhcs-wcow-hypervisor. The handler of a \
-           RuntimeClass cannot be changed. Where Docker is the runtime (dockershim, cri-dockerd) the handler works, and \
-           a class that selects Linux nodes is left alone.",
+    summary: "containerd has no handler named docker",
+    docs: "The RuntimeClasses of the Windows guide for Kubernetes 1.20 have `handler: docker`. Only dockershim knew \
+           this handler, and Kubernetes 1.24 removed dockershim. containerd answers `no runtime for \"docker\" is \
+           configured`, and the pods of the class stay in ContainerCreating. The containerd handler for process \
+           isolation on Windows is runhcs-wcow-process, and since 1.7 the handler for Hyper-V isolation is \
+           runhcs-wcow-hypervisor. The handler of a RuntimeClass cannot be changed. If Docker is the runtime \
+           (dockershim, cri-dockerd) the handler works. The rule ignores classes that select Linux nodes.",
     remedy: "delete the class and create it with handler runhcs-wcow-process (or runhcs-wcow-hypervisor for Hyper-V)",
     see: &[
         RUNTIME_CLASS,
@@ -60,12 +61,12 @@ pub(super) static RUNTIME_CLASS_WITHOUT_SCHEDULING: Rule = Rule {
     name: "runtime-class-without-scheduling",
     severity: Severity::Warning,
     class: Class::Run,
-    summary: "a RuntimeClass for Windows that does not send its pods to Windows nodes",
+    summary: "the RuntimeClass is for Windows but does not send its pods to Windows nodes",
     docs: "Only containerd on Windows has the handlers `runhcs-wcow-…`. On a Linux node they fail with `no runtime for \
            \"runhcs-wcow-process\" is configured`, and the pod stays in ContainerCreating. A RuntimeClass with such a \
-           handler sends its pods to Windows nodes by `scheduling.nodeSelector`; without it each pod has to select them by \
-           itself. Transom takes a pod that names such a class for a Windows pod, and selects the operating system for it \
-           where placement is on.",
+           handler sends its pods to Windows nodes with `scheduling.nodeSelector`; without it, each pod must select \
+           Windows nodes. Transom treats a pod with such a class as a Windows pod, and placement selects the operating \
+           system for it.",
     remedy: "add scheduling.nodeSelector {kubernetes.io/os: windows}",
     see: &[RUNTIME_CLASS, GUIDE, "hcsshim: cmd/containerd-shim-runhcs-v1"],
     bad: &[
@@ -74,7 +75,7 @@ pub(super) static RUNTIME_CLASS_WITHOUT_SCHEDULING: Rule = Rule {
     ],
     good: &[
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}",
-        // What it selects is for Windows by another label, or says another thing: not looked into.
+        // The class selects Windows by another label, or selects something else: not checked.
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: windows-2022}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {pool: win}}}",
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: gvisor}, handler: runsc}",
     ],
@@ -89,7 +90,7 @@ pub(super) static RUNTIME_CLASS_WITHOUT_SCHEDULING: Rule = Rule {
         if is_windows_handler(&class.handler) && !selects {
             out.report(Path::of(&["scheduling", "nodeSelector"]))
                 .says(format!(
-                    "only Windows nodes have the handler {}, and the class does not select them",
+                    "only Windows nodes have the handler {}, but the class does not select them",
                     shown(&class.handler)
                 ));
         }

@@ -1,4 +1,5 @@
-//! Rules on the upkeep of Windows nodes: releases of Windows, kubelet and containerd that are too old, CPU that is not kept back.
+//! Rules on the maintenance of Windows nodes: releases of Windows, kubelet and containerd that are too old, and CPU
+//! that is not reserved.
 
 use jiff::civil::{Date, date};
 
@@ -18,11 +19,12 @@ pub(super) static NODE_EOL_BUILD: Rule = Rule {
     id: "TSM907",
     name: "node-eol-build",
     summary: "the Windows release of the node is out of support",
-    docs: "After the end of support Microsoft publishes no security updates for a release of Windows Server. Of long-term \
-           releases (LTSC) the end of extended support counts, of others that of mainstream support. A release whose end \
-           is not documented is skipped. For the annual channel (23H2) the rule uses 2026-05-15: after that day AKS provides no \
-           images or security patches for it and creates no pools with it, and on 2027-05-15 AKS removes the images, so that \
-           scaling a remaining pool fails. Which releases Kubernetes supports is another matter: `node-build-unsupported`.",
+    docs: "After the end of support, Microsoft publishes no security updates for a release of Windows Server. For \
+           long-term releases (LTSC) the rule uses the end of extended support, for others that of mainstream support. \
+           It skips a release whose end is not documented. For the annual channel (23H2) the rule uses 2026-05-15. \
+           After that day AKS provides no images or security patches for it and creates no pools with it. On \
+           2027-05-15 AKS removes the images, so that scaling a remaining pool fails. The rule \
+           `node-build-unsupported` checks which releases Kubernetes supports.",
     remedy: "move the node's pods to a pool of a Windows Server release in support, and remove the node",
     see: &[
         "https://learn.microsoft.com/windows-server/get-started/windows-server-release-info",
@@ -44,7 +46,7 @@ pub(super) static NODE_EOL_BUILD: Rule = Rule {
         };
         if let Some(end) = release.end_of_support().filter(|end| *end < cx.facts.today) {
             out.report(Path::of(&["status", "nodeInfo", "kernelVersion"]))
-                .says(format!("the support of {} ended on {end}", release.product));
+                .says(format!("support for {} ended on {end}", release.product));
         }
     }),
     ..OF_NODES
@@ -55,9 +57,9 @@ pub(super) static NODE_KUBELET_SKEW: Rule = Rule {
     name: "node-kubelet-skew",
     summary: "the kubelet of the Windows node is too old for its cluster",
     docs: "A kubelet may be three minor releases older than the API server (two before 1.28), and never newer. Windows \
-           pools are often the last to be upgraded. The rule goes by the newest kubelet among the nodes it is shown, \
-           Linux nodes too: the API server is at least as new. It looks at nodes in `transom check` only, such as those \
-           of `kubectl get nodes -o yaml`.",
+           pools are often the last to be upgraded. The rule compares with the newest kubelet among the given nodes, \
+           including Linux nodes: the API server is at least as new. It checks nodes in `transom check` only, such as \
+           those of `kubectl get nodes -o yaml`.",
     remedy: "upgrade the node pool",
     see: &[SKEW],
     bad: &[
@@ -72,7 +74,7 @@ pub(super) static NODE_KUBELET_SKEW: Rule = Rule {
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, kubeletVersion: v1.32.4}}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: linux-1}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.35.2}}}",
-        // Alone it tells nothing of the API server.
+        // A single kubelet does not show the release of the API server.
         "# --kubernetes-version 1.37\n{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, kubeletVersion: v1.31.4}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: linux-0}, status: {nodeInfo: {operatingSystem: linux, kernelVersion: 6.8.0, kubeletVersion: v1.28.0}}}
 ---
@@ -87,7 +89,7 @@ pub(super) static NODE_KUBELET_SKEW: Rule = Rule {
         let allowed = if newest < 28 { 2 } else { 3 };
         if own + allowed < newest {
             out.report(Path::of(&["status", "nodeInfo", "kubeletVersion"])).says(format!(
-                "the kubelet is of 1.{own}, {} releases older than the newest, of 1.{newest}; {allowed} are supported",
+                "the kubelet is 1.{own}, {} releases older than the newest kubelet, 1.{newest}; {allowed} are supported",
                 newest - own
             ));
         }
@@ -99,11 +101,12 @@ pub(super) static NODE_CPU_RESERVATION: Rule = Rule {
     id: "TSM909",
     name: "node-cpu-reservation",
     severity: Severity::Advice,
-    summary: "no CPU is kept back for Windows and its services",
-    docs: "Kubernetes recommends to keep CPU back for the system on Windows nodes, as it does memory: where pods use all of \
-           it, the kubelet and the container runtime are starved like everything else, and the node goes NotReady. \
-           Counted is the difference of the node's capacity and what it offers to pods (allocatable): `--system-reserved` \
-           and `--kube-reserved`. The kubelet's `--windows-priorityclass` helps too, and does not show in the Node.",
+    summary: "no CPU is reserved for Windows and its services",
+    docs: "Kubernetes recommends reserving CPU for the system on Windows nodes, as well as memory. If pods use all of \
+           the CPU, the kubelet and the container runtime get too little, and the node becomes NotReady. The rule uses \
+           the difference between the node's capacity and its allocatable CPU: `--system-reserved` and \
+           `--kube-reserved`. The kubelet's `--windows-priorityclass` also helps, but does not appear in the Node \
+           object.",
     remedy: "start the kubelet with --system-reserved=cpu=500m, or set systemReserved in its configuration",
     see: &[RESOURCES],
     bad: &[
@@ -129,24 +132,25 @@ pub(super) static NODE_CPU_RESERVATION: Rule = Rule {
     ..OF_NODES
 };
 
-/// Releases of containerd before 2.0 that still run on nodes, and the last day on which each was maintained.
+/// Releases of containerd before 2.0 that still run on nodes, and the last day of maintenance of each.
 ///
-/// Source: containerd RELEASES.md. For 1.7 it says September 2026 without a day.
+/// Source: containerd RELEASES.md. For 1.7 it states September 2026 without a day.
 static CONTAINERD_ENDS: &[((u32, u32), Date)] = &[((1, 6), date(2025, 8, 23)), ((1, 7), date(2026, 9, 30))];
 
 pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
     id: "TSM910",
     name: "node-containerd-version",
     severities: "warning; advice when the release is no longer maintained",
-    summary: "the containerd of the Windows node is too old",
-    docs: "containerd 1.6 is the first that runs HostProcess containers, which network plugins, CSI drivers and kube-proxy \
-           are on Windows today, and the first with version 1 of the runtime interface: the kubelet of Kubernetes 1.26 and \
-           later does not start on an older one. An older one is a warning. containerd 1.6 and 1.7 are advice from the day \
-           after their end of life (2025-08-23, and the end of September 2026). The kubelet of Kubernetes 1.38 drops the flags \
-           and fallbacks for runtimes without `RuntimeConfig`, and with them containerd 1.x: upgrade the nodes to containerd 2 \
-           before they get that kubelet. (The removal was planned for 1.36 and 1.37, and deferred twice.) A platform may \
-           maintain its own build of 1.7 for longer.",
-    remedy: "install a supported containerd on the node, or move its pods to a pool with one",
+    summary: "containerd on the Windows node is too old",
+    docs: "containerd 1.6 is the first that runs HostProcess containers, which network plugins, CSI drivers and \
+           kube-proxy on Windows use today. It is also the first with version 1 of the runtime interface: the kubelet \
+           of Kubernetes 1.26 and later does not start with an older containerd. An older containerd is a warning. \
+           containerd 1.6 and 1.7 are advice from the day after their end of life (2025-08-23, and the end of \
+           September 2026). The kubelet of Kubernetes 1.38 drops the flags and fallbacks for runtimes without \
+           `RuntimeConfig`, and with them containerd 1.x. Upgrade the nodes to containerd 2 before they get that \
+           kubelet. (The removal was planned for 1.36 and 1.37, and deferred twice.) A platform may maintain its own \
+           build of 1.7 for longer.",
+    remedy: "install a supported containerd on the node, or move its pods to a pool with a supported containerd",
     see: &[
         "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/#before-you-begin",
         "https://kubernetes.io/blog/2022/11/18/upcoming-changes-in-kubernetes-1-26/#cri-api-removal",
@@ -182,7 +186,7 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
             .find(|(release, end)| *release == containerd && *end < cx.facts.today);
         if let Some((_, end)) = ended {
             out.report(path()).severity(Severity::Advice).says(format!(
-                "{} has not been maintained since {end}, and the kubelet of Kubernetes 1.38 needs containerd 2",
+                "maintenance of {} ended on {end}, and the kubelet of Kubernetes 1.38 needs containerd 2",
                 shown(version)
             ));
         }
@@ -199,7 +203,7 @@ mod tests {
 
     use super::*;
 
-    /// What the rules of this file say of a node on a day.
+    /// The findings of this file's rules for a node on a day.
     fn said(kernel: &str, containerd: &str, today: Date) -> Vec<(&'static str, Severity, String)> {
         let node = format!(
             r#"{{"metadata": {{"name": "w"}}, "status": {{"nodeInfo": {{"operatingSystem": "windows", "kernelVersion":

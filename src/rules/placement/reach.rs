@@ -1,5 +1,5 @@
-//! Which of the known Windows nodes a pod can reach, which of those run its images, and what placement may therefore require
-//! and tolerate: never so that a pod loses a node that runs it.
+//! Which of the known Windows nodes a pod can reach, which of those run its images, and what placement may therefore
+//! require and tolerate. The pod must never lose a node that runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use crate::rules::scheduling::{Constraints, Givable};
 /// Whether the images of a pod run on a host, by their builds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostFit {
-    /// They do, or nothing says that they do not.
+    /// They do, or nothing shows that they do not.
     Right,
-    /// One of them does not.
+    /// One of the images does not.
     Wrong,
 }
 
@@ -33,16 +33,16 @@ pub struct Reached<'c> {
 
 /// The builds of a pod's images.
 pub struct ImageBuilds {
-    /// They, ascending; none for images whose build is not known.
+    /// The builds, ascending; none for images of unknown build.
     pub builds: Vec<Build>,
-    /// Whether every one is certain: from a registry, or from a tag of Microsoft's.
+    /// Whether every build is certain: from a registry, or from a tag of Microsoft's repositories.
     pub are_certain: bool,
     isolation: ContainerIsolation,
 }
 
 impl ImageBuilds {
-    /// Those of a pod. Nothing is known of HostProcess containers, which run on every build, nor with a RuntimeClass that is
-    /// not known: it may isolate with Hyper-V, which older images run with.
+    /// The builds of a pod's images. There are none for HostProcess containers, which run on every build, nor with an
+    /// unknown RuntimeClass: it may use Hyper-V isolation, which also runs older images.
     pub fn of(cx: &PodCx<'_>) -> Self {
         let isolation = cx.isolation();
         let in_doubt = cx.spec.runtime_class_name.is_some() && cx.runtime_class().is_none();
@@ -73,7 +73,7 @@ impl ImageBuilds {
         }
     }
 
-    /// The builds of every release that is known to run all of the images.
+    /// The builds of every release that can run all of the images.
     fn hosts(&self) -> Vec<Build> {
         let runs =
             |image: &Build, host: Build| compatibility(*image, host, self.isolation) == Compatibility::Runs;
@@ -87,13 +87,13 @@ impl ImageBuilds {
     }
 }
 
-/// The constraints of a pod as its scheduler, or the controller of its DaemonSet, reads them.
+/// The constraints of a pod as the scheduler, or the controller of its DaemonSet, evaluates them.
 pub fn constraints<'c>(cx: &PodCx<'c>) -> Constraints<'c> {
     let class = cx.runtime_class().filter(|_| !cx.is_daemonset_template());
     Constraints::new(cx.spec, class)
 }
 
-/// The hosts that match the selectors of a pod. A pool whose labels are not all known matches unless one of them
+/// The hosts that match the selectors of a pod. A pool with unknown labels matches unless one of its known labels
 /// contradicts.
 pub fn matched<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
     let images = ImageBuilds::of(cx);
@@ -116,8 +116,8 @@ pub fn matched<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
     hosts
 }
 
-/// Of the matched hosts those whose lasting taints the pod tolerates, or would if placement gave it every toleration that it
-/// may give.
+/// The matched hosts whose lasting taints the pod tolerates, or would tolerate if placement added every toleration that
+/// it may add.
 fn reachable<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
     let givable = Givable::of(&cx.subject.namespace, cx.facts, cx.policy);
     let constraints = constraints(cx);
@@ -133,34 +133,34 @@ fn reachable<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
 /// What a pod needs to land on a build that runs its images.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuildNeed {
-    /// Nothing: no build is known of its images, or no node that it can reach is wrong.
+    /// Nothing: the builds of its images are unknown, or no node that it can reach is wrong.
     Nothing,
-    /// That is not known: the images tell a build, but no Windows node or pool is known that its
-    /// selectors match.
+    /// Unknown: the images have a build, but no known Windows node or pool matches the pod's selectors.
     NoHostKnown(Build),
-    /// One of these builds: every right node carries the label.
+    /// One of these builds: every right node has the label.
     OneOf {
         /// The builds that run the images.
         allowed: Vec<Build>,
         /// The known builds that do not.
         wrong: Vec<Build>,
     },
-    /// None of these builds: some right node does not carry the label, so only the known wrong ones can be excluded.
+    /// None of these builds: some right node does not have the label, so placement can only exclude the known wrong
+    /// builds.
     NoneOf(Vec<Build>),
-    /// Something that placement cannot give without taking a right node from the pod.
+    /// Something that placement cannot add without taking a right node from the pod.
     Withheld(Withheld, Vec<Build>),
 }
 
 /// Why placement requires no build although the pod can reach wrong nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Withheld {
-    /// The label does not separate right nodes from wrong ones.
+    /// The label does not distinguish right nodes from wrong ones.
     Label,
-    /// The wrong nodes are needed as domains of a topology spread constraint, with this key.
+    /// A topology spread constraint with this key needs the wrong nodes as domains.
     Domains(String),
 }
 
-/// Whether a pod must be kept off the builds that do not run its images, and how.
+/// Whether and how placement must keep a pod off the builds that do not run its images.
 pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     let images = ImageBuilds::of(cx);
     let Some(first) = images.builds.first().copied() else {
@@ -186,8 +186,8 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     }
     let right = || reach.iter().filter(|reached| reached.fit == HostFit::Right);
     let right_nodes = || right().filter(|reached| !reached.host.may_be_at_zero);
-    // A guess must be confirmed by a node or a declared pool: what was only remembered may be gone for good. And where the
-    // author chose among builds, and none of them is right, it is not for placement to choose another.
+    // A node or a declared pool must confirm a guess: a remembered pool may no longer exist. If the author chose among
+    // builds and none of them is right, placement must not choose another.
     let is_confirmed = right().any(|reached| reached.is_declared || !reached.host.may_be_at_zero);
     if !is_confirmed && (!images.are_certain || names_builds(cx)) {
         return BuildNeed::Nothing;
@@ -229,7 +229,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     }
 }
 
-/// A wrong node that the pod can reach although it selects the right builds: the label of the node says another build than
+/// A wrong node that the pod can reach although it selects the right builds: the node's label has another build than
 /// its kernel.
 pub fn mislabelled<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     let images = ImageBuilds::of(cx);
@@ -246,7 +246,7 @@ pub fn mislabelled<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     Some(wrong.host)
 }
 
-/// Whether a wrong node that the pod can reach has the labels of a pool's template, and not the label of the build.
+/// Whether a wrong node that the pod can reach has the labels of a pool's template, but not the build label.
 pub fn lets_in_wrong(cx: &PodCx<'_>, label: &str, template: &BTreeMap<String, String>) -> bool {
     let is_so = |host: &Host| {
         !host.may_be_at_zero
@@ -259,7 +259,7 @@ pub fn lets_in_wrong(cx: &PodCx<'_>, label: &str, template: &BTreeMap<String, St
     reach.any(|reached| reached.fit == HostFit::Wrong && is_so(reached.host))
 }
 
-/// Whether every way in which the required affinity can be satisfied names builds, or the nodeSelector does.
+/// Whether every term of the required affinity names builds, or the nodeSelector does.
 fn names_builds(cx: &PodCx<'_>) -> bool {
     let terms = cx.spec.required_terms();
     cx.selects_build()
@@ -272,7 +272,7 @@ fn names_builds(cx: &PodCx<'_>) -> bool {
             }))
 }
 
-/// How many values the Windows nodes that a pod can reach have for a label.
+/// How many values of a label the Windows nodes that a pod can reach have.
 pub fn domains(cx: &PodCx<'_>, key: &str) -> i64 {
     domains_of(reachable(cx).iter(), key)
 }
@@ -283,14 +283,13 @@ fn domains_of<'r>(reach: impl Iterator<Item = &'r Reached<'r>>, key: &str) -> i6
     i64::try_from(values.len()).unwrap_or(i64::MAX)
 }
 
-/// Whether a required topology spread constraint counts only the domains whose taints the pod tolerates.
+/// Whether a required topology spread constraint ignores domains whose taints the pod does not tolerate.
 fn spread_honors_taints(cx: &PodCx<'_>) -> bool {
     let mut spread = cx.spec.topology_spread_constraints.iter();
     spread.any(|one| one.is_required() && one.honors_taints())
 }
 
-/// The key of a topology spread constraint that would have fewer domains than it asks for without the wrong nodes, and has
-/// enough with them.
+/// The key of a topology spread constraint that has enough domains with the wrong nodes, and too few without them.
 fn missing_domains(cx: &PodCx<'_>, reach: &[Reached<'_>]) -> Option<String> {
     let spread = cx.spec.topology_spread_constraints.iter();
     let mut strict = spread.filter(|one| one.is_required() && one.honors_affinity());
@@ -301,24 +300,25 @@ fn missing_domains(cx: &PodCx<'_>, reach: &[Reached<'_>]) -> Option<String> {
                 .filter(|reached| with_wrong || reached.fit == HostFit::Right);
             domains_of(counted, &one.topology_key)
         };
-        // Without any right node in a domain there is none to be lost.
+        // If no right node has a domain, placement cannot lose one.
         one.min_domains
             .is_some_and(|least| domains(true) >= least && (1..least).contains(&domains(false)))
     })?;
     Some(missing.topology_key.to_string())
 }
 
-/// The tolerations that a pod needs to reach the Windows nodes that run it, and those of the policy, whether a node carries
-/// the taint or not.
+/// The tolerations that a pod needs to reach the Windows nodes that run it, and those of the policy, even if no node
+/// has the taint.
 ///
-/// None that would open wrong nodes to a pod that has right ones, and none that would add a domain to a topology spread
-/// constraint that honors taints, as long as a node takes the pod without it. What is only remembered adds none.
+/// Omits tolerations that would open wrong nodes to a pod that has right ones. While a node takes the pod without it,
+/// it also omits a toleration that would add a domain to a topology spread constraint that honors taints. Remembered
+/// pools add none.
 pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     let constraints = constraints(cx);
     let reach = matched(cx);
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
     let enters = |reached: &&Reached<'_>| constraints.untolerated(&reached.host.taints).next().is_none();
-    // Where the pod could run today without any of them.
+    // The nodes on which the pod could run now without any of them.
     let open: Vec<&Reached<'_>> = nodes()
         .filter(|reached| reached.fit == HostFit::Right)
         .filter(enters)
@@ -365,8 +365,8 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     needed
 }
 
-/// Whether a pod must ask for an address of the VPC: every node that it can be scheduled on and that has been Ready for a
-/// while gives one, and there is such a node; or a declared pool says so.
+/// Whether a pod must request an address of the VPC: every node that it can be scheduled on and that has been Ready for
+/// some time offers addresses, and there is such a node or a declared pool offers them.
 pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
     let constraints = constraints(cx);
     let enters = |reached: &&Reached<'_>| {
@@ -386,8 +386,8 @@ pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
     settled.all(|reached| reached.host.offers_private_ipv4) && (has_node || declared())
 }
 
-/// Whether the RuntimeClass of this name can be given to a pod: its scheduling leaves the pod every right node that it can
-/// reach, and opens no wrong one to it.
+/// Whether placement can set this RuntimeClass on a pod: its scheduling keeps every right node that the pod can reach,
+/// and opens no wrong node to it.
 pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
     let with = Constraints::new(cx.spec, Some(class));
     let before = constraints(cx);
@@ -410,7 +410,7 @@ pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
         && !adds_domain
 }
 
-/// A node of which only what the class selects is known.
+/// A node with only the labels that the class selects.
 fn class_labels(class: &RuntimeClassFacts) -> Host {
     Host {
         labels: class.node_selector.clone().into(),

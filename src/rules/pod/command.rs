@@ -1,4 +1,5 @@
-//! The rule on commands: what a container, a probe or a hook starts that no Windows image has, or that is no program.
+//! The rule on commands: what a container, a probe or a hook starts that no Windows image has, or that is not a
+//! program.
 
 use super::INTRO;
 use crate::model::field_set::FieldSet;
@@ -15,15 +16,15 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
     name: "unix-command",
     severity: Severity::Warning,
     class: Class::BestPractice,
-    summary: "the command is no program that Windows images have",
-    docs: "Windows images have neither /bin nor a Unix shell nor Unix tools (`cat`, `sleep`, `test`, `chmod`, …), and a \
-           command is started without a shell: commands that cmd.exe or PowerShell know themselves (`echo`, `copy`, \
-           `Start-Sleep`) are no programs, and neither is a whole command line in one string. A container whose command \
-           is not found ends in StartError, a probe fails, and a hook is passed over. Looked at are the commands of all \
-           containers, of their startup, liveness and readiness probes, and of postStart and preStop. The rule judges by \
-           the name alone: an image may bring such a program along (Git for Windows brings bash and sh), and then it \
-           works. Programs that Windows has too (`curl`, `tar`, `ping`, `find`, `sort`, `hostname`) are left alone.",
-    remedy: "start powershell.exe, pwsh.exe or cmd.exe with the command as arguments, or name the full Windows path of a program",
+    summary: "the command is not a program that Windows images have",
+    docs: "Windows images have neither /bin nor a Unix shell nor Unix tools (`cat`, `sleep`, `test`, `chmod`, …). The \
+           runtime starts a command without a shell. So built-in commands of cmd.exe or PowerShell (`echo`, `copy`, \
+           `Start-Sleep`) do not work, and neither does a whole command line in one string. A container whose command \
+           is not found ends in StartError, a probe fails, and a hook is skipped. The rule checks the commands of all \
+           containers, of their startup, liveness and readiness probes, and of postStart and preStop. It checks the \
+           name only: if the image contains such a program (Git for Windows contains bash and sh), the command works. \
+           The rule ignores programs that Windows has too (`curl`, `tar`, `ping`, `find`, `sort`, `hostname`).",
+    remedy: "start powershell.exe, pwsh.exe or cmd.exe with the command as arguments, or use the full Windows path of a program",
     see: &[
         INTRO,
         "https://learn.microsoft.com/windows-server/administration/windows-commands/cmd",
@@ -41,11 +42,11 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         "containers: [{name: app, image: app, startupProbe: {exec: {command: [ls, /app]}}}]",
         "containers: [{name: app, image: app, lifecycle: {preStop: {exec: {command: [sleep, '15']}}}}]",
         "containers: [{name: app, image: app, lifecycle: {postStart: {exec: {command: [chmod, '0755', /app]}}}}]",
-        // Known to a shell only.
+        // Built-in commands of a shell.
         "containers: [{name: app, image: app, livenessProbe: {exec: {command: [echo, ok]}}}]",
         "initContainers: [{name: init, image: app, command: [copy, a.txt, b.txt]}]",
         "containers: [{name: app, image: app, lifecycle: {preStop: {exec: {command: [Start-Sleep, '15']}}}}]",
-        // A command line, where the name of a program belongs.
+        // A command line instead of the name of a program.
         "containers: [{name: app, image: app, command: ['cmd /c ping -t localhost']}]",
         "containers: [{name: app, image: app, command: ['powershell.exe -Command Start-Sleep 5']}]",
         r"containers: [{name: app, image: app, command: ['C:\Windows\System32\cmd.exe /c dir']}]",
@@ -58,7 +59,7 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
         "containers: [{name: app, image: app, command: ['C:/bin/sh.exe']}]",
         "containers: [{name: app, image: app, command: [cmd, /c, echo /bin/sh]}]",
         "containers: [{name: app, image: app, args: [sh]}]",
-        // Windows has these, or the image will.
+        // Windows has these programs, or the image may contain them.
         "containers: [{name: app, image: app, livenessProbe: {exec: {command: [curl, -f, 'http://localhost/']}}}]",
         "containers: [{name: app, image: app, command: [dotnet, app.dll], lifecycle: {preStop: {exec: {command: [powershell, -c, Start-Sleep 5]}}}}]",
         "containers: [{name: app, image: app, command: [tar, -xf, a.tar], readinessProbe: {exec: {command: [cmd, /c, type ready]}}}]",
@@ -84,7 +85,7 @@ pub(super) static UNIX_COMMAND: Rule = Rule {
     ..Rule::BASE
 };
 
-/// The probes and hooks of a container, and where they stand.
+/// The probes and hooks of a container, with their paths.
 fn handlers<'c>(container: &ContainerAt<'c>) -> [(&'static [&'static str], Option<&'c Handler<'c>>); 5] {
     let container = container.container;
     let hooks = container.lifecycle.as_ref();
@@ -117,20 +118,20 @@ fn check_command(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Reporte
         CommandProblem::Script => _ = finding.says(format!("{text} is a script for a Unix shell")),
         CommandProblem::Builtin => {
             finding
-                .says(format!("{text} is a command of cmd.exe and no program"))
+                .says(format!("{text} is a built-in command of cmd.exe, not a program"))
                 .remedy(format!("write [cmd.exe, /c, {text}, …]"));
         }
         CommandProblem::Cmdlet => {
             finding
-                .says(format!("{text} is a command of PowerShell and no program"))
+                .says(format!("{text} is a command of PowerShell, not a program"))
                 .remedy(format!("write [powershell.exe, -Command, {text} …]"));
         }
         CommandProblem::Line => {
             finding
                 .says(format!(
-                    "\"{text}\" is a whole command line, and the first item names a program"
+                    "\"{text}\" is a whole command line, but the first item must be a program"
                 ))
-                .remedy("make each word an item of its own, or start a shell: [cmd.exe, /c, …]");
+                .remedy("make each word a separate item, or start a shell: [cmd.exe, /c, …]");
         }
     }
 }
@@ -155,7 +156,7 @@ const FOLDERS: [&str; 6] = [
     "/usr/local/sbin/",
 ];
 
-/// Unix programs that manifests name, and of which Windows has no namesake.
+/// Unix programs that manifests use and that do not exist on Windows under the same name.
 static UNIX: &[&str] = &[
     "[",
     "apk",
@@ -238,13 +239,13 @@ static UNIX: &[&str] = &[
     "zsh",
 ];
 
-/// What cmd.exe knows itself, and what is no likely name of an image's own program.
+/// Built-in commands of cmd.exe whose names are unlikely to be programs of an image.
 static BUILTINS: &[&str] = &[
     "cd", "chdir", "copy", "date", "del", "dir", "echo", "erase", "exit", "for", "if", "md", "mkdir",
     "mklink", "move", "pushd", "rd", "ren", "rename", "rmdir", "set", "type",
 ];
 
-/// Commands of PowerShell that manifests name.
+/// Commands of PowerShell that manifests use.
 static CMDLETS: &[&str] = &[
     "copy-item",
     "get-childitem",
@@ -283,7 +284,7 @@ static CMDLETS: &[&str] = &[
     "write-output",
 ];
 
-/// Programs that begin a command line, besides those above and whatever ends in `.exe`.
+/// Programs that start a command line, in addition to those above and every name that ends in `.exe`.
 static LAUNCHERS: &[&str] = &[
     "cmd",
     "curl",
@@ -299,7 +300,7 @@ static LAUNCHERS: &[&str] = &[
 impl CommandProblem {
     fn of(program: &str) -> Option<CommandProblem> {
         if let Some((word, rest)) = program.trim_start().split_once(char::is_whitespace) {
-            // A path may have spaces in it: then its first word is no program.
+            // A path may contain spaces; then its first word is not a program.
             let known = CommandProblem::of_word(word).is_some() || starts_a_line(word);
             return (known && !rest.trim_start().is_empty()).then_some(CommandProblem::Line);
         }
@@ -315,7 +316,7 @@ impl CommandProblem {
         } else if is_in(CMDLETS) {
             Some(CommandProblem::Cmdlet)
         } else {
-            // Unix has no other spelling of it.
+            // Extensions are case-sensitive on Unix.
             let name = program.strip_suffix(".sh");
             name.filter(|name| !name.is_empty())
                 .map(|_| CommandProblem::Script)
@@ -323,7 +324,7 @@ impl CommandProblem {
     }
 }
 
-/// Whether a word is a program after which arguments come.
+/// Whether a word is a program that arguments can follow.
 fn starts_a_line(word: &str) -> bool {
     let name = word.rsplit(['/', '\\']).next().unwrap_or(word);
     let is_exe = name

@@ -12,9 +12,8 @@ pub(super) static HUGEPAGES_RESOURCE: Rule = Rule {
     id: "TSM409",
     name: "hugepages-resource",
     summary: "Windows nodes have no huge pages",
-    docs: "No Windows node reports huge pages as a resource, so that the scheduler finds no node and the pod stays \
-           Pending.",
-    remedy: "remove it; ask for memory instead",
+    docs: "No Windows node reports huge pages as a resource. The scheduler finds no node, and the pod stays Pending.",
+    remedy: "remove it; request memory instead",
     see: &[
         "https://kubernetes.io/docs/concepts/windows/intro/#api",
         "https://kubernetes.io/docs/tasks/manage-hugepages/scheduling-hugepages/",
@@ -35,7 +34,8 @@ pub(super) static HUGEPAGES_RESOURCE: Rule = Rule {
             };
             for (field, amounts) in [("limits", &resources.limits), ("requests", &resources.requests)] {
                 for (name, amount) in amounts {
-                    // The API server copies limits to requests: one finding is enough. None at all is no request.
+                    // The API server copies limits to requests, so one finding is enough. An amount of zero is not a
+                    // request.
                     let copied = field == "requests" && resources.limits.get(name).is_some();
                     if name.starts_with("hugepages-") && !copied && amount.millis() != Some(0) {
                         out.report(container.at(&["resources", field]).key(name));
@@ -51,9 +51,9 @@ pub(super) static RESOURCE_CLAIMS: Rule = Rule {
     id: "TSM410",
     name: "resource-claims",
     kubernetes: 26..=Rule::STILL,
-    summary: "dynamic resource allocation does not exist on Windows",
-    docs: "The kubelet on Windows has no manager for dynamic resource allocation, so that nothing prepares the claim \
-           on the node. Device plugins do work on Windows.",
+    summary: "Windows does not support dynamic resource allocation",
+    docs: "The kubelet on Windows has no manager for dynamic resource allocation, so nothing prepares the claim on the \
+           node. Device plugins do work on Windows.",
     remedy: "use a device plugin and its extended resource",
     see: &[
         "https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation/",
@@ -92,11 +92,11 @@ pub(super) static REQUESTS_NOT_EQUAL_LIMITS: Rule = Rule {
     name: "requests-not-equal-limits",
     severity: Severity::Advice,
     class: Class::BestPractice,
-    summary: "the memory request is not the memory limit",
-    docs: "Windows has no out-of-memory killer: a node whose containers use more memory than it has pages to disk, and \
-           everything on it becomes slow. The scheduler counts requests only, so that limits above the requests \
-           overcommit the node. Where only a limit is given, the request of a pod is made equal to it.",
-    remedy: "give the memory limit only, or the same value as request and limit",
+    summary: "the memory request differs from the memory limit",
+    docs: "Windows has no out-of-memory killer: if the containers of a node use more memory than it has, Windows pages \
+           to disk and everything on the node becomes slow. The scheduler counts requests only, so limits above the \
+           requests overcommit the node. If a container sets only a limit, the API server uses it as the request too.",
+    remedy: "set only the memory limit, or the same value as request and limit",
     see: &[RESOURCES],
     bad: &[
         "containers: [{name: app, image: app, resources: {limits: {memory: 1Gi}, requests: {memory: 512Mi}}}]",
@@ -124,7 +124,7 @@ pub(super) static REQUESTS_NOT_EQUAL_LIMITS: Rule = Rule {
             };
             if most != least {
                 let message = format!(
-                    "the memory request {} is not the limit {}",
+                    "the memory request {} differs from the limit {}",
                     shown(&request.0),
                     shown(&limit.0)
                 );
@@ -141,12 +141,13 @@ pub(super) static RESOURCE_LIMITS_MISSING: Rule = Rule {
     name: "resource-limits-missing",
     severity: Severity::Advice,
     class: Class::BestPractice,
-    // Before 1.10 a limit would do nothing: resources-old-version.
+    // Before 1.10 a limit has no effect: `resources-old-version` reports that.
     kubernetes: 10..=Rule::STILL,
     summary: "the container has no memory limit",
-    docs: "Windows has no out-of-memory killer: without a limit one container can use up the memory of its node, which \
-           then pages to disk. A memory limit becomes the commit limit of the container's job object, that of a \
-           HostProcess container too. A LimitRange of the namespace may give pods one that their template does not show.",
+    docs: "Windows has no out-of-memory killer. Without a limit, one container can use up the memory of its node, and \
+           Windows then pages to disk. A memory limit becomes the commit limit of the container's job object, also for \
+           a HostProcess container. A LimitRange of the namespace may give pods a limit that their template does not \
+           show.",
     remedy: "set resources.limits.memory",
     see: &[
         RESOURCES,
@@ -181,12 +182,12 @@ pub(super) static STOP_SIGNAL: Rule = Rule {
     name: "stop-signal",
     class: Class::Api,
     kubernetes: 33..=Rule::STILL,
-    summary: "Windows knows the stop signals SIGTERM and SIGKILL only",
-    docs: "The field belongs to the feature gate ContainerStopSignals, which is alpha and off by default since 1.33. \
-           With the gate off the API server drops the field in silence before it validates and stores the pod. The rule \
-           therefore speaks only where the gate is known to be on, or where the field was still there after every \
-           webhook. With the gate on, the API server refuses other signals on a pod whose `spec.os.name` is `windows`, \
-           and every signal on a pod without `spec.os.name`.",
+    summary: "Windows supports only the stop signals SIGTERM and SIGKILL",
+    docs: "The field requires the feature gate ContainerStopSignals, which is alpha and off by default since 1.33. If \
+           the gate is off, the API server silently drops the field before it validates and stores the pod. So the \
+           rule reports the field only if the gate is known to be on, or if the field is still set after every \
+           webhook. If the gate is on, the API server rejects other signals on a pod with `spec.os.name: windows`, and \
+           every signal on a pod without `spec.os.name`.",
     remedy: "remove it, or write SIGTERM",
     see: &[
         "https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/",

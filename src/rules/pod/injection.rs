@@ -1,4 +1,4 @@
-//! The rule on injectors: what will add a Linux container to a Windows pod after it was written.
+//! The rule on injectors that will add a Linux container to a Windows pod.
 
 use crate::model::facts::NamespaceFacts;
 use crate::model::field_set::FieldSet;
@@ -14,15 +14,16 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Run,
     summary: "an injector will add Linux containers to the pod",
-    docs: "Istio, Linkerd, Vault's agent injector and the OpenTelemetry operator add containers to pods whose labels or \
-           annotations, or those of their namespace, ask for it. These containers are for Linux: on a Windows node their \
-           images are not pulled, the pod never gets ready, and the API server refuses it where `spec.os.name` is set and \
-           the injector adds Linux settings. None of them looks at the operating system of the pod. Looked at are, of the \
-           pod, the labels `sidecar.istio.io/inject` and `istio.io/rev` and the annotations `sidecar.istio.io/inject`, \
-           `linkerd.io/inject`, `vault.hashicorp.com/agent-inject` and `instrumentation.opentelemetry.io/inject-…` (but \
-           `inject-sdk`, which adds variables only); of the namespace the labels `istio-injection` and `istio.io/rev`, and \
-           the annotations of Linkerd and OpenTelemetry.",
-    remedy: "keep the injector off: sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, or \"false\" for the others",
+    docs: "Istio, Linkerd, Vault's agent injector and the OpenTelemetry operator add containers to pods if labels or \
+           annotations of the pod or its namespace request it. These containers are for Linux: a Windows node cannot \
+           pull their images, and the pod never becomes ready. If `spec.os.name` is set and the injector adds Linux \
+           settings, the API server rejects the pod. None of the injectors checks the operating system of the pod. On \
+           the pod, the rule checks the labels `sidecar.istio.io/inject` and `istio.io/rev`. It also checks the \
+           annotations `sidecar.istio.io/inject`, `linkerd.io/inject`, `vault.hashicorp.com/agent-inject` and \
+           `instrumentation.opentelemetry.io/inject-…` (except `inject-sdk`, which adds only variables). On the \
+           namespace, it checks the labels `istio-injection` and `istio.io/rev`, and the annotations of Linkerd and \
+           OpenTelemetry.",
+    remedy: "disable the injector: sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, or \"false\" for the others",
     see: &[
         "https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/#controlling-the-injection-policy",
         "https://github.com/istio/istio/issues/27893",
@@ -35,7 +36,7 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
         "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {linkerd.io/inject: enabled}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {annotations: {vault.hashicorp.com/agent-inject: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {annotations: {instrumentation.opentelemetry.io/inject-dotnet: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
-        // By the namespace.
+        // Requested by the namespace.
         "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: enabled}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
@@ -51,14 +52,14 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     ],
     good: &[
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {app: a}, annotations: {linkerd.io/inject: disabled, vault.hashicorp.com/agent-inject: 'false', instrumentation.opentelemetry.io/inject-sdk: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
-        // The pod's own word counts before its namespace's.
+        // The pod's setting takes precedence over that of its namespace.
         "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: enabled}, annotations: {linkerd.io/inject: enabled}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop, labels: {sidecar.istio.io/inject: 'false'}, annotations: {linkerd.io/inject: disabled}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: disabled, istio.io/rev: stable}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
-        // Proxies leave pods on the host's network alone.
+        // Injectors skip pods on the host network.
         "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: enabled}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: app}]}}",
@@ -80,11 +81,11 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     ..Rule::BASE
 };
 
-/// Where the injector is asked for: by the pod (`None`), or by this of its namespace.
+/// What requests the injection: the pod (`None`), or this label or annotation of its namespace.
 type ByNamespace<'n> = Option<(&'static str, &'n str)>;
 
 fn report(out: &mut Reporter<'_>, path: Path, injector: &str, by: ByNamespace<'_>) {
-    let adds = format!("{injector} will add containers for Linux to this Windows pod");
+    let adds = format!("{injector} will add Linux containers to this Windows pod");
     out.report(path).says(match by {
         None => adds,
         Some((key, value)) => format!("{adds}, because its namespace has {key}={}", shown(value)),
@@ -155,7 +156,7 @@ fn opentelemetry(cx: &PodCx<'_>, namespace: Option<&NamespaceFacts>, out: &mut R
         "instrumentation.opentelemetry.io/inject-nodejs",
         "instrumentation.opentelemetry.io/inject-python",
     ];
-    // The name of an Instrumentation is a yes too.
+    // The name of an Instrumentation also enables injection.
     let asks = |value: &str| !value.is_empty() && !value.eq_ignore_ascii_case("false");
     let known = namespace
         .map(|known| &known.injections)

@@ -1,5 +1,5 @@
-//! Limitations of the past: of old Kubernetes releases, old Windows builds and the Docker runtime. None of these rules
-//! fires on a current cluster.
+//! Limitations of old Kubernetes releases, old Windows builds and the Docker runtime. None of these rules fires on a
+//! current cluster.
 
 use super::{INTRO, INTRO_POD};
 use crate::model::facts::Runtime;
@@ -18,8 +18,8 @@ pub(super) static RESOURCES_OLD_VERSION: Rule = Rule {
     class: Class::Ignored,
     kubernetes: 0..=9,
     summary: "Windows containers have no resource limits before Kubernetes 1.10",
-    docs: "Limits of CPU and memory are set on Windows containers since Kubernetes 1.10. Before that a container may use \
-           all that its node has; requests are counted by the scheduler, as always.",
+    docs: "Kubernetes sets limits of CPU and memory on Windows containers since 1.10. Before that, a container can use \
+           everything its node has; the scheduler counts requests as usual.",
     remedy: "upgrade to Kubernetes 1.10 or later",
     see: &["https://kubernetes.io/docs/concepts/configuration/windows-resource-management/"],
     bad: &[
@@ -53,11 +53,11 @@ pub(super) static MULTI_CONTAINER_OLD_BUILD: Rule = Rule {
     name: "multi-container-old-build",
     severities: "error; warning when the pod may also land on a newer build",
     builds: Builds::Below(16299),
-    summary: "Windows Server 2016 runs one container per pod",
-    docs: "Containers of one pod share a network compartment since Windows Server 1709 (build 16299). On Windows Server \
-           2016 a pod can have one container only. The finding is an error where every node that the pod may land on is \
-           that old, a warning where some are.",
-    remedy: "keep one container, or select newer nodes by node.kubernetes.io/windows-build",
+    summary: "Windows Server 2016 runs only one container per pod",
+    docs: "Containers of one pod share a network compartment since Windows Server 1709 (build 16299). On Windows \
+           Server 2016 a pod can have only one container. The finding is an error if every node that the pod may land \
+           on is that old, and a warning if only some are.",
+    remedy: "keep one container, or select newer nodes with node.kubernetes.io/windows-build",
     see: &[INTRO],
     bad: &[
         "nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.14393}\n\
@@ -89,10 +89,11 @@ pub(super) static ENV_COLON: Rule = Rule {
     name: "env-colon",
     class: Class::ApiAlways,
     kubernetes: 0..=31,
-    summary: "this Kubernetes allows no colon in the name of an environment variable",
-    docs: "Names such as `Logging:LogLevel:Default`, as .NET configuration uses them, are refused by the API server \
-           before Kubernetes 1.32. The feature gate RelaxedEnvironmentVariableValidation (alpha in 1.30, on since 1.32) \
-           allows every printable ASCII character but `=`. .NET reads two underscores as a colon, with every Kubernetes.",
+    summary: "this Kubernetes release does not allow a colon in the name of an environment variable",
+    docs: "Before Kubernetes 1.32, the API server rejects names such as `Logging:LogLevel:Default`, which .NET \
+           configuration uses. The feature gate RelaxedEnvironmentVariableValidation (alpha in 1.30, on by default \
+           since 1.32) allows every printable ASCII character except `=`. .NET reads two underscores as a colon, on \
+           every release of Kubernetes.",
     remedy: "write two underscores instead of each colon (Logging__LogLevel__Default)",
     see: &[
         "https://kubernetes.io/docs/tasks/inject-data-application/define-environment-variable-container/",
@@ -131,7 +132,7 @@ pub(super) static ENV_COLON: Rule = Rule {
                         .named_item(index, &variable.name)
                         .field("name");
                     out.report(path).says(format!(
-                        "Kubernetes 1.{} allows no colon in the name of an environment variable; 1.32 does",
+                        "Kubernetes 1.{} does not allow a colon in the name of an environment variable; 1.32 does",
                         cx.facts.kubernetes
                     ));
                 }
@@ -148,10 +149,10 @@ pub(super) static TERMINATION_GRACE_PERIOD: Rule = Rule {
     class: Class::Ignored,
     runtime: Some(Runtime::Docker),
     summary: "Docker on Windows does not wait for the grace period",
-    docs: "With the Docker runtime Windows gives the processes of a container five seconds after \
-           CTRL_SHUTDOWN_EVENT, a default of the registry (WaitToKillServiceTimeout), whatever the pod asks for. With \
-           containerd the grace period is kept.",
-    remedy: "use nodes with containerd, or make the program end within five seconds",
+    docs: "With the Docker runtime, Windows stops the processes of a container five seconds after CTRL_SHUTDOWN_EVENT, \
+           regardless of the pod's grace period. The five seconds are a default of the registry \
+           (WaitToKillServiceTimeout). With containerd, the grace period works.",
+    remedy: "use nodes with containerd, or make the program stop within five seconds",
     see: &[INTRO_POD],
     bad: &[
         "# --runtime docker\nterminationGracePeriodSeconds: 120",
@@ -181,9 +182,9 @@ pub(super) static TERMINATION_MESSAGE_PATH: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Ignored,
     runtime: Some(Runtime::Docker),
-    summary: "Docker on Windows cannot mount the file of the termination message",
+    summary: "Docker on Windows cannot mount the termination message file",
     docs: "The kubelet maps a single file into the container to read the termination message from. Docker on Windows \
-           cannot map single files, so that no message is read, wherever it is written. With containerd it works.",
+           cannot map single files, so the kubelet reads no message, regardless of the path. With containerd it works.",
     remedy: "use nodes with containerd, or terminationMessagePolicy: FallbackToLogsOnError",
     see: &[
         INTRO_POD,
@@ -215,7 +216,7 @@ pub(super) static STATEFUL_SET_OLD_VERSION: Rule = Rule {
     class: Class::Run,
     kubernetes: 0..=13,
     summary: "StatefulSets of Windows pods are not supported before Kubernetes 1.14",
-    docs: "Windows nodes became stable with Kubernetes 1.14. The documentation of the releases before it lists StatefulSets \
+    docs: "Windows nodes became stable with Kubernetes 1.14. The documentation of earlier releases lists StatefulSets \
            of Windows pods as not supported.",
     remedy: "upgrade to Kubernetes 1.14 or later, or use a Deployment",
     see: &[INTRO],
@@ -242,8 +243,8 @@ pub(super) static HPA_OLD_VERSION: Rule = Rule {
     class: Class::Run,
     kubernetes: 0..=13,
     summary: "autoscaling of Windows pods is not supported before Kubernetes 1.14",
-    docs: "Windows nodes became stable with Kubernetes 1.14. The documentation of the releases before it lists horizontal \
-           autoscaling of Windows pods as not supported. The rule looks at autoscalers whose target is known to be for \
+    docs: "Windows nodes became stable with Kubernetes 1.14. The documentation of earlier releases lists horizontal \
+           autoscaling of Windows pods as not supported. The rule checks autoscalers whose target is known to be for \
            Windows.",
     remedy: "upgrade to Kubernetes 1.14 or later, or set a fixed number of replicas",
     see: &[INTRO],
@@ -276,7 +277,7 @@ pub(super) static HPA_OLD_VERSION: Rule = Rule {
         });
         if scales_windows {
             let message = format!(
-                "the target {} {} is for Windows, which is not scaled before Kubernetes 1.14",
+                "the target {} {} is for Windows, and autoscaling it needs Kubernetes 1.14 or later",
                 shown(&target.kind),
                 shown(&target.name)
             );

@@ -1,4 +1,4 @@
-//! The rules on what a volume is made with: file systems that Windows cannot mount, and CSI drivers that Windows nodes lack.
+//! The rules on file systems that Windows cannot mount, and on CSI drivers that Windows nodes do not have.
 
 use super::STORAGE;
 use crate::model::facts::StorageClassFacts;
@@ -15,7 +15,7 @@ use crate::rules::volumes::windows_volume;
 
 const CSI_ON_WINDOWS: &str = "https://kubernetes.io/docs/concepts/storage/volumes/#windows-csi-proxy";
 
-/// Objects of storage are judged where they stand, in `transom check`; the webhooks see pods only.
+/// Only `transom check` evaluates storage objects; the webhooks receive pods only.
 const OF_STORAGE: Rule = Rule {
     severity: Severity::Warning,
     ..Rule::BASE
@@ -25,12 +25,13 @@ pub(super) static LINUX_FILE_SYSTEM: Rule = Rule {
     id: "TSM853",
     name: "linux-file-system",
     summary: "the volume has a file system that Windows cannot mount",
-    docs: "Windows formats and mounts NTFS (and ReFS). A volume with `fsType` ext4 or xfs cannot be mounted on a Windows \
-           node if it was formatted so, and drivers refuse the word or pass over it when they format it themselves: that \
-           is why this is a warning. Reported are inline CSI volumes of a pod; a StatefulSet's claim templates and generic \
-           ephemeral volumes whose StorageClass is among what is checked and asks for such a file system \
-           (`csi.storage.k8s.io/fstype`, `fsType`); and, in `transom check` only, PersistentVolumeClaims of such a class \
-           and PersistentVolumes (`csi` and in-tree disks) that a known Windows workload uses.",
+    docs: "Windows formats and mounts NTFS (and ReFS). A Windows node cannot mount a volume that was formatted with \
+           ext4 or xfs (`fsType`). When a driver formats the volume itself, it rejects or ignores that `fsType`, so \
+           the finding is a warning. The rule reports inline CSI volumes of a pod. It also reports a StatefulSet's \
+           claim templates and generic ephemeral volumes if their StorageClass is among the checked objects and \
+           requests such a file system (`csi.storage.k8s.io/fstype`, `fsType`). In `transom check` only, it also \
+           reports PersistentVolumeClaims of such a class and PersistentVolumes (`csi` and in-tree disks) that a known \
+           Windows workload uses.",
     remedy: "use a StorageClass with csi.storage.k8s.io/fstype: ntfs for Windows workloads",
     see: &[
         STORAGE,
@@ -110,22 +111,23 @@ fn is_of_linux(fs_type: &str) -> bool {
 
 fn report_file_system(out: &mut Reporter<'_>, path: Path, fs_type: &str, whose: &str) {
     out.report(path).says(format!(
-        "{whose} asks for {fs_type}, which Windows cannot mount, and a Windows workload uses it"
+        "{whose} requests {fs_type}, which Windows cannot mount, but a Windows workload uses it"
     ));
 }
 
 pub(super) static CSI_DRIVER_NOT_ON_WINDOWS: Rule = Rule {
     id: "TSM854",
     name: "csi-driver-not-on-windows",
-    summary: "no Windows node has the CSI driver of the volume",
-    docs: "A CSI driver mounts volumes by a plugin that runs on each node, and its Linux DaemonSet does not run on Windows \
-           nodes: many drivers have a second one for Windows, which has to be switched on, and some have none. Without it \
-           the pod stays in ContainerCreating (`driver name … not found in the list of registered CSI drivers`). What a \
-           node has is told by its CSINode, and the rule speaks only where a Windows node is known with its CSINode and \
-           none of them lists the driver. Reported are inline CSI volumes of a pod; a StatefulSet's claim templates and \
-           generic ephemeral volumes whose StorageClass is among what is checked; and, in `transom check` only, \
-           PersistentVolumeClaims of such a class and PersistentVolumes that a known Windows workload uses. A provisioner \
-           that no node has registered may be no CSI driver, and is left alone.",
+    summary: "no Windows node has the volume's CSI driver",
+    docs: "A CSI driver mounts volumes with a plugin that runs on each node, and its Linux DaemonSet does not run on \
+           Windows nodes. Many drivers have a second DaemonSet for Windows, which must be enabled, and some have none. \
+           Without it the pod stays in ContainerCreating (`driver name … not found in the list of registered CSI \
+           drivers`). The CSINode objects list the drivers of each node. The rule reports a driver only if it knows at \
+           least one Windows node with its CSINode and none of them lists the driver. It reports inline CSI volumes of \
+           a pod, and a StatefulSet's claim templates and generic ephemeral volumes if their StorageClass is among the \
+           checked objects. In `transom check` only, it also reports PersistentVolumeClaims of such a class and \
+           PersistentVolumes that a known Windows workload uses. It ignores a provisioner that no node has registered, \
+           because it may not be a CSI driver.",
     remedy: "install the driver's node plugin for Windows, or use a driver that the Windows nodes have",
     see: &[
         CSI_ON_WINDOWS,
@@ -138,7 +140,7 @@ pub(super) static CSI_DRIVER_NOT_ON_WINDOWS: Rule = Rule {
 {apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: win-1}, spec: {drivers: [{name: disk.csi.azure.com, nodeID: win-1}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: keys, csi: {driver: secrets-store.csi.k8s.io}}]}}",
-        // The CSINode comes first, and lists nothing.
+        // The CSINode comes first and lists no driver.
         "{apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: win-1}, spec: {drivers: null}}
 ---
 {apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
@@ -162,7 +164,7 @@ spec:
   volumeClaimTemplates: [{metadata: {name: data}, spec: {storageClassName: shared}}]",
     ],
     good: &[
-        // Nothing is known of Windows nodes.
+        // No Windows node is known.
         "volumes: [{name: keys, csi: {driver: secrets-store.csi.k8s.io}}]",
         "{apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: linux-1}, spec: {drivers: [{name: nfs.csi.k8s.io, nodeID: linux-1}]}}
 ---
@@ -173,7 +175,7 @@ spec:
 {apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: win-1}, spec: {drivers: [{name: secrets-store.csi.k8s.io, nodeID: win-1}]}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: db}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}], volumes: [{name: keys, csi: {driver: secrets-store.csi.k8s.io}}]}}",
-        // A provisioner that is no CSI driver.
+        // A provisioner that is not a CSI driver.
         "{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}
 ---
 {apiVersion: storage.k8s.io/v1, kind: CSINode, metadata: {name: win-1}, spec: {drivers: []}}
@@ -207,11 +209,11 @@ spec:
     ..OF_STORAGE
 };
 
-/// The known StorageClasses of the claims in an object: of a StatefulSet's templates, of generic ephemeral volumes, and of
-/// a claim that a Windows workload uses; with the paths of their names.
+/// The known StorageClasses of the claims of an object, with the paths of their names: a StatefulSet's claim templates,
+/// generic ephemeral volumes, and a claim that a Windows workload uses.
 fn classes<'c>(cx: &Cx<'c>) -> Vec<(Path, &'c str, &'c StorageClassFacts)> {
     let mut found = Vec::new();
-    // For reviews no StorageClass is ever known.
+    // Reviews never know StorageClasses.
     if cx.facts.storage_classes.is_empty() {
         return found;
     }

@@ -1,4 +1,5 @@
-//! How containers mount volumes: devices, subPath, propagation, read-only mounts. What the paths say is in `paths`.
+//! How containers mount volumes: devices, subPath, propagation, read-only mounts. The module `paths` checks the paths
+//! themselves.
 
 use super::{INTRO, STORAGE, VOLUMES, mounts};
 use crate::model::facts::Runtime;
@@ -9,9 +10,9 @@ use crate::rules::rule::{Check, Rule};
 pub(super) static VOLUME_DEVICES: Rule = Rule {
     id: "TSM503",
     name: "volume-devices",
-    summary: "Windows cannot hand a raw block device to a container",
-    docs: "The kubelet on Windows is built without block volume support: the volume never gets ready (`not supported for \
-           this build`) and the pod stays in ContainerCreating.",
+    summary: "Windows cannot give a raw block device to a container",
+    docs: "The kubelet on Windows is built without block volume support: the volume never becomes ready (`not \
+           supported for this build`) and the pod stays in ContainerCreating.",
     remedy: "use a claim with volumeMode: Filesystem, and volumeMounts",
     see: &[
         STORAGE,
@@ -42,11 +43,11 @@ pub(super) static SUB_PATH: Rule = Rule {
     name: "sub-path",
     runtime: Some(Runtime::Docker),
     summary: "subPath does not work on Windows with Docker",
-    docs: "Docker on Windows maps whole directories only: a subPath that is a file fails, and symbolic links inside the \
-           volume are not followed safely. With containerd subPath works for directories and single files, which is why \
-           this rule looks at Docker (and the Mirantis runtime) only; the Kubernetes documentation still calls it \
-           unsupported.",
-    remedy: "mount the whole volume, or run the node with containerd",
+    docs: "Docker on Windows maps whole directories only: a subPath that is a file fails, and Docker does not follow \
+           symbolic links inside the volume safely. With containerd, subPath works for directories and single files. \
+           So this rule applies only to Docker (and the Mirantis runtime), although the Kubernetes documentation still \
+           lists subPath as unsupported.",
+    remedy: "mount the whole volume, or use nodes with containerd",
     see: &[STORAGE, "kubernetes: pkg/volume/util/subpath/subpath_windows.go"],
     bad: &[
         "# --runtime docker\ncontainers: [{name: app, image: app, volumeMounts: [{name: v, mountPath: 'C:/v', subPath: a}]}]",
@@ -76,9 +77,10 @@ pub(super) static RECURSIVE_READ_ONLY: Rule = Rule {
     id: "TSM510",
     name: "recursive-read-only",
     kubernetes: 30..=Rule::STILL,
-    summary: "Windows has no recursive read-only mounts",
-    docs: "`recursiveReadOnly: Enabled` needs a runtime that reports the feature; none does on Windows, and the container \
-           is not created. Plain `readOnly: true` works, and there are no submounts that it could miss.",
+    summary: "Windows does not support recursive read-only mounts",
+    docs: "`recursiveReadOnly: Enabled` needs a runtime that reports the feature. No runtime on Windows does, and the \
+           container is not created. Plain `readOnly: true` works, because Windows has no submounts that it could \
+           miss.",
     remedy: "use readOnly: true, with recursiveReadOnly: IfPossible or none",
     see: &[
         "https://kubernetes.io/docs/concepts/storage/volumes/#recursive-read-only-mounts",
@@ -108,10 +110,10 @@ pub(super) static MOUNT_PROPAGATION: Rule = Rule {
     name: "mount-propagation",
     severities: "error; warning for HostToContainer",
     class: Class::ApiAlways,
-    summary: "Windows has no mount propagation",
-    docs: "Every mount is private on Windows; the kubelet overrides the field without a word. `HostToContainer` is \
-           accepted and ignored. `Bidirectional` is refused by the API server, because it asks for a privileged \
-           container and Windows has none. `None` is the default and fine.",
+    summary: "Windows does not support mount propagation",
+    docs: "Every mount is private on Windows, and the kubelet silently overrides the field. The API server accepts \
+           `HostToContainer`, which has no effect. It rejects `Bidirectional`, because that needs a privileged \
+           container, which Windows does not have. `None` is the default and is accepted.",
     remedy: "remove it",
     see: &[
         "https://kubernetes.io/docs/concepts/storage/volumes/#mount-propagation",
@@ -140,7 +142,7 @@ pub(super) static MOUNT_PROPAGATION: Rule = Rule {
                 }
                 Some("Bidirectional") => {
                     out.report(path())
-                        .says("propagation Bidirectional needs a privileged container, and Windows has none")
+                        .says("propagation Bidirectional needs a privileged container, which Windows does not have")
                         .removable();
                 }
                 _ => {}

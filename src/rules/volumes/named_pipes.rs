@@ -1,4 +1,4 @@
-//! The rule on Docker's named pipe, which nodes of today do not have.
+//! The rule on Docker's named pipe, which current nodes do not have.
 
 use super::MICROSOFT;
 use super::sources::{host_paths, is_named_pipe};
@@ -13,12 +13,12 @@ pub(super) static DOCKER_PIPE: Rule = Rule {
     name: "docker-pipe",
     severity: Severity::Warning,
     runtime: Some(Runtime::Containerd),
-    summary: "nodes with containerd have no pipe of Docker",
-    docs: "Agents and build jobs of the time of Docker mount `\\\\.\\pipe\\docker_engine` to talk to the node's Docker. Since \
-           Kubernetes 1.24 nodes run containerd, whose pipe is `\\\\.\\pipe\\containerd-containerd` and speaks another \
-           protocol; on a node without Docker the mount fails and the container does not start. It is a warning because \
-           Docker may be installed beside containerd.",
-    remedy: "take the mount out; build images with a tool that needs no Docker, and let agents talk to containerd's pipe or the kubelet",
+    summary: "nodes with containerd do not have Docker's named pipe",
+    docs: "Agents and build jobs for Docker mount `\\\\.\\pipe\\docker_engine` to use the node's Docker. Since \
+           Kubernetes 1.24 nodes run containerd, whose pipe is `\\\\.\\pipe\\containerd-containerd` and uses another \
+           protocol. On a node without Docker the mount fails and the container does not start. The finding is a \
+           warning because Docker may be installed in addition to containerd.",
+    remedy: "remove the mount; build images with a tool that does not need Docker, and let agents use containerd's pipe or the kubelet",
     see: &[
         MICROSOFT,
         "https://kubernetes.io/docs/tasks/administer-cluster/migrating-from-dockershim/check-if-dockershim-removal-affects-you/",
@@ -42,7 +42,7 @@ pub(super) static DOCKER_PIPE: Rule = Rule {
                 .any(|known| known.eq_ignore_ascii_case(pipe));
             if is_docker && is_named_pipe(path) {
                 out.report(volume.at(&["hostPath", "path"])).says(format!(
-                    "the pipe \"{}\" is Docker's, and nodes with containerd do not have it",
+                    "the pipe \"{}\" is Docker's; nodes with containerd do not have it",
                     shown(path)
                 ));
             }

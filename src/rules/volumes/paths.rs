@@ -1,4 +1,4 @@
-//! Paths: those that leave the volume, mean nothing on Windows, hold control characters or are one and the same there.
+//! Paths that leave the volume, have no meaning on Windows, contain control characters, or are identical on Windows.
 
 use super::{INTRO, MICROSOFT, STORAGE, mounts, windows_volume};
 use crate::model::facts::Runtime;
@@ -17,8 +17,8 @@ pub(super) static SUB_PATH_WINDOWS_ESCAPE: Rule = Rule {
     id: "TSM505",
     name: "sub-path-windows-escape",
     summary: "subPath leaves the volume",
-    docs: "The API server takes a subPath apart at `/` only, so that `..\\..\\x`, `C:\\x` and `\\x` get past it. The kubelet \
-           on Windows sees that the path is outside the volume (`not within volume path`) and does not start the \
+    docs: "The API server splits a subPath at `/` only, so it accepts `..\\..\\x`, `C:\\x` and `\\x`. The kubelet on \
+           Windows detects that the path is outside the volume (`not within volume path`) and does not start the \
            container.",
     remedy: "write a relative path with forward slashes and without \"..\"",
     see: &[
@@ -57,7 +57,7 @@ pub(super) static SUB_PATH_WINDOWS_ESCAPE: Rule = Rule {
 fn leaves_volume(path: &str) -> bool {
     let mut start = path.bytes();
     let drive = start.next().is_some_and(|b| b.is_ascii_alphabetic()) && start.next() == Some(b':');
-    // "../x", without a backslash, is the API server's to refuse.
+    // The API server rejects "../x", without a backslash.
     drive
         || path.starts_with('\\')
         || (path.contains('\\') && path.split(['\\', '/']).any(|part| part == ".."))
@@ -68,11 +68,11 @@ pub(super) static UNIX_PATH: Rule = Rule {
     name: "unix-path",
     severity: Severity::Warning,
     class: Class::BestPractice,
-    summary: "this path means nothing on Windows",
-    docs: "The kubelet puts `c:` in front of a path without a drive: `/proc` becomes `c:\\proc`, which is no process list \
-           but an empty directory, and a Unix socket is no named pipe. Paths that do exist on Windows nodes or are used \
-           by Kubernetes there (/var/log, /var/lib/kubelet, /var/run/secrets, /etc/cni, /opt/cni, /k, \
-           /dev/termination-log) are not reported, and neither are HostProcess containers.",
+    summary: "this path has no meaning on Windows",
+    docs: "The kubelet adds `c:` to a path without a drive. So `/proc` becomes `c:\\proc`, which is an empty directory \
+           and not a process list, and a Unix socket is not a named pipe. The rule ignores paths that exist on Windows \
+           nodes or that Kubernetes uses there (/var/log, /var/lib/kubelet, /var/run/secrets, /etc/cni, /opt/cni, /k, \
+           /dev/termination-log). It also ignores HostProcess containers.",
     remedy: "write a Windows path (C:\\...)",
     see: &[
         INTRO,
@@ -129,7 +129,7 @@ volumes: [{name: v, hostPath: {path: /usr/bin}}]",
     ..Rule::BASE
 };
 
-/// What to do about a path of Unix.
+/// The remedy for a Unix path.
 fn instead_of(path: &str) -> &'static str {
     let below = |tree: &str| {
         path.strip_prefix(tree)
@@ -138,7 +138,7 @@ fn instead_of(path: &str) -> &'static str {
     if is_socket(path) {
         "mount the service's named pipe (\\\\.\\pipe\\...) instead, or remove the volume and its mount"
     } else if ["/proc", "/sys", "/dev", "/lib/modules"].into_iter().any(below) {
-        "remove the volume and its mount; Windows has nothing like it"
+        "remove the volume and its mount; Windows has no equivalent"
     } else {
         "write a Windows path (C:\\...)"
     }
@@ -177,11 +177,11 @@ fn is_socket(path: &str) -> bool {
 pub(super) static PATH_CONTROL_CHARACTER: Rule = Rule {
     id: "TSM515",
     name: "path-control-character",
-    summary: "the path holds a control character",
-    docs: "In YAML's double quotes a backslash starts an escape: \"C:\\temp\" is `C:`, a TAB and `emp`. The API server does \
-           not look, and Windows allows no control character in a path, so the container is not created. Single quotes \
-           and plain scalars keep backslashes as they are. Of PersistentVolumes, local and hostPath are looked at, where \
-           the volume is for Windows.",
+    summary: "the path contains a control character",
+    docs: "In YAML's double quotes a backslash starts an escape: \"C:\\temp\" is `C:`, a TAB and `emp`. The API server \
+           does not check this. Windows does not allow control characters in paths, so the container is not created. \
+           Single quotes and plain scalars do not change backslashes. Of a PersistentVolume for Windows, the rule \
+           checks local and hostPath.",
     remedy: "write it in single quotes, with doubled backslashes or with forward slashes",
     see: &[
         YAML,
@@ -269,10 +269,10 @@ fn control_character(path: &str, at: impl Fn() -> Path, out: &mut Reporter<'_>) 
     }
     let finding = out.report(at());
     finding.says(format!(
-        "\"{}\" holds a control character, {escape} in double quotes",
+        "\"{}\" contains a control character, {escape} in double quotes",
         shown(&written)
     ));
-    // What is cut cannot be copied.
+    // A shortened path cannot be copied.
     if !written.contains('\'') && written == shown(&written) {
         finding.remedy(format!(
             "write it in single quotes, '{written}', or with forward slashes"
@@ -280,8 +280,8 @@ fn control_character(path: &str, at: impl Fn() -> Path, out: &mut Reporter<'_>) 
     }
 }
 
-/// How YAML's double quotes write a control character; `None` for any other character. Where it came from a backslash
-/// in double quotes, this is again what the author wrote.
+/// How YAML's double quotes write a control character; `None` for any other character. If the character came from a
+/// backslash in double quotes, this is what the author wrote.
 fn in_double_quotes(c: char) -> Option<String> {
     let letter = match c {
         '\0' => '0',
@@ -306,9 +306,9 @@ pub(super) static MOUNT_PATH_C_DRIVE: Rule = Rule {
     name: "mount-path-c-drive",
     runtime: Some(Runtime::Containerd),
     summary: "a volume cannot be mounted over the C: drive of a container",
-    docs: "containerd refuses it (`destination path can not be C drive`): the drive is the container's own file system. `/` \
-           is the same place. Other drive letters may be mounted whole. HostProcess containers, which see the host's C: \
-           drive, are not looked at.",
+    docs: "containerd rejects it (`destination path can not be C drive`): the drive is the container's own file \
+           system. `/` is the same path. Other drive letters may be mounted as a whole. The rule ignores HostProcess \
+           containers, which see the host's C: drive.",
     remedy: "mount it on a directory below (C:\\data)",
     see: &[
         MICROSOFT,
@@ -350,10 +350,10 @@ pub(super) static MOUNT_PATH_CASE_COLLISION: Rule = Rule {
     id: "TSM517",
     name: "mount-path-case-collision",
     summary: "two mounts of a container have the same path on Windows",
-    docs: "Windows does not tell upper from lower case in paths, takes `/` for `\\`, and the kubelet puts `c:` in front of a \
-           path without a drive: `C:/Data`, `c:\\data\\` and `/data` are one place. The API server compares the bytes and \
-           lets them pass; one of the volumes is then not there, or the container is not created.",
-    remedy: "give each mount a path of its own",
+    docs: "Windows paths are not case-sensitive, `/` and `\\` are equivalent, and the kubelet adds `c:` to a path \
+           without a drive. So `C:/Data`, `c:\\data\\` and `/data` are the same path. The API server compares the \
+           bytes and accepts them. Then one of the volumes is missing, or the container is not created.",
+    remedy: "give each mount a different path",
     see: &[
         STORAGE,
         "https://learn.microsoft.com/windows/wsl/case-sensitivity",
@@ -384,7 +384,7 @@ pub(super) static MOUNT_PATH_CASE_COLLISION: Rule = Rule {
                     shown(other)
                 ));
                 if one == other {
-                    // Byte for byte the same: this the API server sees.
+                    // Byte for byte identical: the API server rejects these.
                     finding.class(Class::ApiAlways);
                 }
             }
@@ -393,11 +393,11 @@ pub(super) static MOUNT_PATH_CASE_COLLISION: Rule = Rule {
     ..Rule::BASE
 };
 
-/// The mounts whose path an earlier one has: the indexes of both.
+/// The mounts whose path an earlier mount has: the indexes of both.
 fn collisions(mounts: &[VolumeMount<'_>]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     if mounts.len() <= 16 {
-        // Few: comparing each with each needs no memory.
+        // Few mounts: comparing all pairs needs no memory.
         for (later, mount) in mounts.iter().enumerate() {
             let mut before = mounts.iter().take(later);
             if let Some(earlier) =
@@ -413,7 +413,7 @@ fn collisions(mounts: &[VolumeMount<'_>]) -> Vec<(usize, usize)> {
         .map(|mount| &*mount.mount_path)
         .enumerate()
         .collect();
-    // A stable sort: of equal paths the earliest stays first.
+    // A stable sort keeps the earliest of equal paths first.
     sorted.sort_by(|(_, a), (_, b)| folded(a).cmp(folded(b)));
     let mut first: Option<(usize, &str)> = None;
     for (index, path) in sorted {

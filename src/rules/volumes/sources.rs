@@ -1,4 +1,4 @@
-//! What volumes are made of: emptyDir, hostPath, files with modes, network file systems, plugins.
+//! Volume sources: emptyDir, hostPath, files with modes, network file systems, plugins.
 
 use std::collections::BTreeSet;
 
@@ -16,11 +16,11 @@ pub(super) static EMPTY_DIR_MEMORY: Rule = Rule {
     id: "TSM501",
     name: "empty-dir-memory",
     class: Class::Ignored,
-    summary: "Windows keeps a memory-backed emptyDir on disk",
-    docs: "There is no tmpfs on Windows. The kubelet makes a plain directory on the node's disk and says nothing: what was \
-           meant to live in memory only, often a secret or a cache, is written to disk in clear text, and counts against \
-           disk instead of memory.",
-    remedy: "remove medium: Memory, and keep nothing secret in the volume",
+    summary: "Windows stores a memory-backed emptyDir on disk",
+    docs: "Windows has no tmpfs. The kubelet silently creates a normal directory on the node's disk. Data that was \
+           meant to stay in memory, often a secret or a cache, is written to disk in clear text. It also uses disk \
+           space instead of memory.",
+    remedy: "remove medium: Memory, and do not store secrets in the volume",
     see: &[
         STORAGE,
         INTRO,
@@ -46,8 +46,8 @@ pub(super) static EMPTY_DIR_HUGEPAGES: Rule = Rule {
     id: "TSM502",
     name: "empty-dir-hugepages",
     summary: "Windows has no huge pages",
-    docs: "The kubelet on Windows cannot set up an emptyDir of huge pages; the pod stays in ContainerCreating.",
-    remedy: "remove the medium, and the hugepages resources with it",
+    docs: "The kubelet on Windows cannot create an emptyDir with huge pages; the pod stays in ContainerCreating.",
+    remedy: "remove the medium and the hugepages resources",
     see: &[INTRO, "kubernetes: pkg/volume/emptydir/empty_dir.go"],
     bad: &[
         "volumes: [{name: pages, emptyDir: {medium: HugePages}}]",
@@ -75,9 +75,10 @@ pub(super) static VOLUME_DEFAULT_MODE: Rule = Rule {
     severity: Severity::Advice,
     class: Class::Ignored,
     summary: "Windows files have no modes",
-    docs: "Windows has access control lists instead of permission bits. All that a mode does there is to set the read-only \
-           attribute where it lacks the owner's write bit. Who may read a file of a secret is not restricted by it: \
-           every process of the container may. 0644 (420) is the API server's default and says nothing.",
+    docs: "Windows has access control lists instead of permission bits. The only effect of a mode is the read-only \
+           attribute, which is set if the owner's write bit is missing. A mode does not restrict who may read the file \
+           of a secret: every process of the container may. 0644 (420) is the API server's default and is not \
+           reported.",
     remedy: "remove it; restrict access with another user or an access control list inside the container",
     see: &[
         STORAGE,
@@ -161,9 +162,9 @@ pub(super) static NFS_VOLUME: Rule = Rule {
     id: "TSM507",
     name: "nfs-volume",
     summary: "Windows cannot mount NFS volumes",
-    docs: "The mounter of the kubelet on Windows knows SMB and bind mounts only; an NFS volume fails with `only cifs mount \
-           is supported now`, and the pod stays in ContainerCreating. A PersistentVolume is looked at where its node \
-           affinity leaves only Windows nodes, or where a Windows workload uses its claim.",
+    docs: "The mounter of the kubelet on Windows supports SMB and bind mounts only. An NFS volume fails with `only \
+           cifs mount is supported now`, and the pod stays in ContainerCreating. The rule checks a PersistentVolume if \
+           its node affinity allows only Windows nodes, or if a Windows workload uses its claim.",
     remedy: "share the files over SMB with the SMB CSI driver (smb.csi.k8s.io)",
     see: &[
         STORAGE,
@@ -204,10 +205,10 @@ pub(super) static UNSUPPORTED_VOLUME_PLUGIN: Rule = Rule {
     name: "unsupported-volume-plugin",
     severities: "error; warning for the deprecated FlexVolume",
     summary: "Windows cannot mount volumes of this type",
-    docs: "The in-tree plugins for iSCSI, Fibre Channel, Ceph, Gluster and other storage need Linux tools or file systems; \
-           on Windows the mount fails and the pod stays in ContainerCreating. Most of them are also gone from recent \
-           releases of Kubernetes. FlexVolume works where its driver is an executable for Windows, but is deprecated in \
-           favour of CSI since 1.23: that is a warning.",
+    docs: "The in-tree plugins for iSCSI, Fibre Channel, Ceph, Gluster and other storage need Linux tools or file \
+           systems. On Windows the mount fails and the pod stays in ContainerCreating. Most of these plugins are also \
+           gone from recent releases of Kubernetes. FlexVolume works if its driver is a Windows executable, but it is \
+           deprecated in favour of CSI since 1.23: that is a warning.",
     remedy: "use a CSI driver that has a node plugin for Windows",
     see: &[
         STORAGE,
@@ -278,10 +279,11 @@ pub(super) static IMAGE_VOLUME: Rule = Rule {
     severity: Severity::Warning,
     kubernetes: 31..=Rule::STILL,
     summary: "no runtime is known to mount an image as a volume on Windows",
-    docs: "Image volumes (alpha in 1.31, stable in 1.36) need a container runtime that mounts an OCI image or artifact into a \
-           container. The documentation does not name the operating systems; Kubernetes' own tests of them run on Linux nodes \
-           only (`LinuxOnly`), and Transom knows of no Windows node on which they were tried. So this is a warning.",
-    remedy: "put the files into the container's own image, or copy them in an init container; or try it on a Windows node first",
+    docs: "Image volumes (alpha in 1.31, stable in 1.36) need a container runtime that mounts an OCI image or artifact \
+           into a container. The documentation does not name the operating systems. Kubernetes' own tests of image \
+           volumes run on Linux nodes only (`LinuxOnly`), and no test on a Windows node is known. So the finding is a \
+           warning.",
+    remedy: "put the files into the container's own image, or copy them in an init container; or test it on a Windows node first",
     see: &[
         "https://kubernetes.io/docs/concepts/storage/volumes/#image",
         "https://github.com/kubernetes/enhancements/issues/4639",
@@ -307,9 +309,10 @@ pub(super) static HOST_PATH_DEVICE_TYPE: Rule = Rule {
     id: "TSM511",
     name: "host-path-device-type",
     summary: "Windows has no device files",
-    docs: "The kubelet looks whether the path is a block or character device; on Windows nothing is, so the check always \
-           fails (`hostPath type check failed: ... is not a block device`) and the pod stays in ContainerCreating.",
-    remedy: "remove the hostPath; a device reaches a Windows container through a device plugin only",
+    docs: "The kubelet checks that the path is a block or character device. Windows has no such files, so the check \
+           always fails (`hostPath type check failed: ... is not a block device`) and the pod stays in \
+           ContainerCreating.",
+    remedy: "remove the hostPath; use a device plugin to give a device to a Windows container",
     see: &[
         STORAGE,
         VOLUMES,
@@ -337,10 +340,10 @@ pub(super) static NAMED_PIPE_HOST_PATH_TYPE: Rule = Rule {
     id: "TSM512",
     name: "named-pipe-host-path-type",
     severities: "error; warning for the type File",
-    summary: "a named pipe is none of the types that hostPath can check for",
-    docs: "A Windows named pipe is mounted with a hostPath whose `type` is left empty. With a type, the kubelet looks at the \
-           pipe as if it were a file, a directory or a Unix socket, does not recognise it, and the pod stays in \
-           ContainerCreating. Whether `File` passes depends on the release; it is reported as a warning.",
+    summary: "a named pipe does not match any hostPath type",
+    docs: "To mount a Windows named pipe, leave the `type` of the hostPath empty. With a type, the kubelet checks for \
+           a file, a directory or a Unix socket, does not recognize the pipe, and the pod stays in ContainerCreating. \
+           Whether `File` passes depends on the release, so it is a warning.",
     remedy: "remove type, or leave it empty",
     see: &[
         MICROSOFT,
@@ -360,7 +363,7 @@ pub(super) static NAMED_PIPE_HOST_PATH_TYPE: Rule = Rule {
     needs: FieldSet::HOST_PATH,
     check: Check::Pod(|cx, out| {
         for (volume, path, kind) in host_paths(cx) {
-            // Device types are another rule's.
+            // `host-path-device-type` reports device types.
             if kind.is_empty() || is_device(kind) || !is_named_pipe(path) {
                 continue;
             }
@@ -386,8 +389,8 @@ pub(super) static NAMED_PIPE_OLD_BUILD: Rule = Rule {
     name: "named-pipe-old-build",
     builds: Builds::Below(16299),
     summary: "Windows Server 2016 cannot map a named pipe into a container",
-    docs: "Named pipes can be mapped since Windows Server, version 1709 (build 16299). On Windows Server 2016 (14393) the \
-           container is not started, or starts without the pipe.",
+    docs: "Named pipes can be mapped since Windows Server, version 1709 (build 16299). On Windows Server 2016 (14393) \
+           the container does not start, or starts without the pipe.",
     remedy: "select newer nodes (node.kubernetes.io/windows-build)",
     see: &[MICROSOFT, "https://github.com/moby/moby/pull/33852"],
     bad: &[
@@ -415,7 +418,7 @@ pub(super) static NAMED_PIPE_OLD_BUILD: Rule = Rule {
     ..Rule::BASE
 };
 
-/// The volumes with a hostPath: its path and type, which is empty where there is none.
+/// The volumes with a hostPath: its path and its type, which is empty if unset.
 pub(super) fn host_paths<'c>(
     cx: &PodCx<'c>,
 ) -> impl Iterator<Item = (VolumeAt<'c>, &'c str, &'c str)> + use<'c> {
@@ -443,9 +446,9 @@ pub(super) static SECRET_VOLUME_OLD_BUILD: Rule = Rule {
     name: "secret-volume-old-build",
     builds: Builds::Below(17134),
     summary: "Windows before build 17134 cannot mount secrets and configMaps as files",
-    docs: "The files of these volumes are symbolic links, which containers can follow since Windows Server, version 1803 \
-           (build 17134). On 1607 and 1709 they are there and cannot be opened. The service account's token, which \
-           Kubernetes mounts by itself, is not reported.",
+    docs: "The files of these volumes are symbolic links, which containers can follow since Windows Server, version \
+           1803 (build 17134). On 1607 and 1709 the files exist but cannot be opened. The rule does not report the \
+           service account token, which Kubernetes mounts automatically.",
     remedy: "pass the values as environment variables, or select newer nodes (node.kubernetes.io/windows-build)",
     see: &[STORAGE, "https://kubernetes.io/docs/concepts/configuration/secret/#using-secrets-as-environment-variables"],
     bad: &[
@@ -480,7 +483,7 @@ volumes: [{name: default-token-x2x4x, secret: {secretName: default-token-x2x4x}}
     ..Rule::BASE
 };
 
-/// The volumes that hold the service account's token, mounted by Kubernetes itself.
+/// The volumes with the service account's token, which Kubernetes mounts automatically.
 fn token_volumes<'c>(cx: &PodCx<'c>) -> BTreeSet<&'c str> {
     const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
     super::mounts(cx)

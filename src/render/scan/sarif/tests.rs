@@ -18,7 +18,7 @@ fn report() -> ScanReport {
         severity: Severity::Error,
         class: Class::Api,
         path: "spec.template.spec.securityContext.runAsUser".to_owned(),
-        message: "Windows has no user ids".to_owned(),
+        message: "Windows has no user IDs".to_owned(),
         remedy: "take it out".to_owned(),
         fate,
         would_deny: true,
