@@ -257,7 +257,7 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         if evidence.is_empty() {
             continue;
         }
-        listed.extend(seen.iter().cloned());
+        listed.extend(evidence.iter().cloned());
         let nothing = engine.ends.is_empty() || engine.ends.starts_with("nothing") || engine.is_settled;
         let ends = (!engine.ends.is_empty() && engine.ends != "nothing").then(|| engine.ends.to_owned());
         all.push(
