@@ -45,10 +45,9 @@ fn the_chart_says_of_itself_what_is_so() {
     let examples = generated::values(&format!("items:\n{examples}"));
     let examples = examples["items"].as_array().unwrap();
     assert_eq!(examples.len(), 2);
-    for example in examples {
-        read_policies(example.to_string().into_bytes())
-            .unwrap_or_else(|error| panic!("{example}: {error:?}"));
-    }
+    let file: Vec<String> = examples.iter().map(Value::to_string).collect();
+    let file = file.join("\n---\n");
+    read_policies(file.clone().into_bytes()).unwrap_or_else(|error| panic!("{file}: {error:?}"));
     let licence = fs::read_to_string(root().join("LICENSE")).unwrap();
     assert!(
         read("LICENSE") == licence,
