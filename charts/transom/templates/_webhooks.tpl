@@ -1,5 +1,5 @@
 {{/*
-The webhook configurations come from files/webhooks.json, which the program's own registration writes (tests/chart.rs
+The webhook configurations come from files/webhooks.json, which the program's own registration writes (tests/chart
 compares). Here stands only what differs from one installation to the next.
 */}}
 
