@@ -378,6 +378,7 @@ async fn bundles(client: &Client, name: &str) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_are_kept_over_a_real_api_server() {
+    let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/certificates.rs") else {
         return;
     };

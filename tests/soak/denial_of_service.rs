@@ -38,6 +38,7 @@ const PACE: Duration = Duration::from_millis(500);
 
 #[test]
 fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
+    let _turn = crate::alone();
     let Some(programs) = programs_or_skip("tests/soak/denial_of_service.rs") else {
         return;
     };

@@ -31,6 +31,7 @@ const SLOW: Duration = Duration::from_secs(1);
 
 #[test]
 fn creates_fail_no_more_than_without_transom_whatever_fails() {
+    let _turn = crate::alone();
     let Some(programs) = found() else { return };
     if !netns::is_inside(TEST) {
         return;

@@ -61,6 +61,7 @@ async fn get(client: &Client, name: &str) -> Lease {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leadership_passes_on_when_a_leader_is_killed_paused_or_ends() {
+    let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/leadership.rs") else {
         return;
     };

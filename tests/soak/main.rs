@@ -17,3 +17,24 @@ mod netns;
 mod policies;
 mod service;
 mod stored;
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+static TURN: RwLock<()> = RwLock::new(());
+
+/// Ends when it is dropped.
+struct Turn<G> {
+    _guard: G,
+}
+
+/// For tests that hold an answer to a time, or that attack: nothing else of this program runs beside them.
+fn alone() -> Turn<RwLockWriteGuard<'static, ()>> {
+    let _guard = TURN.write().unwrap_or_else(PoisonError::into_inner);
+    Turn { _guard }
+}
+
+/// For tests that mostly wait: they wait at once.
+fn beside_others() -> Turn<RwLockReadGuard<'static, ()>> {
+    let _guard = TURN.read().unwrap_or_else(PoisonError::into_inner);
+    Turn { _guard }
+}

@@ -28,6 +28,7 @@ const HEARTBEATS: usize = 50;
 
 #[test]
 fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
+    let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/memory.rs") else {
         return;
     };

@@ -51,6 +51,7 @@ fn valid(replica: &Replica) -> Option<usize> {
 
 #[test]
 fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
+    let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/policies.rs") else {
         return;
     };
@@ -123,6 +124,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
 
 #[test]
 fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
+    let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/policies.rs") else {
         return;
     };

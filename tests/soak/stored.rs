@@ -139,6 +139,7 @@ async fn serve(listener: TcpListener, source: Arc<Source>) {
 
 #[test]
 fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
+    let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/stored.rs") else {
         return;
     };

@@ -190,6 +190,7 @@ async fn create(pods: &Api<Pod>, spec: &Value) -> Result<Pod, String> {
 
 #[test]
 fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
+    let _turn = crate::alone();
     let Some(world) = World::start(
         "the test of large reviews in tests/soak/denial_of_service/large.rs",
         "Fail",
@@ -255,6 +256,7 @@ struct Counted {
 
 #[test]
 fn bad_pods_of_300_kilobytes_from_24_senders_are_denied() {
+    let _turn = crate::alone();
     const SENDERS: usize = 24;
     let Some(world) = World::start("the load in tests/soak/denial_of_service/large.rs", "Ignore") else {
         return;

@@ -50,6 +50,7 @@ fn metric(server: &Server, name: &str) -> u64 {
 
 #[test]
 fn more_sockets_than_descriptors_keep_no_review_and_no_probe_out() {
+    let _turn = crate::alone();
     let folder = tempfile::tempdir().unwrap();
     // 460 less those that are kept for others.
     let server = Server::start_within(folder.path(), &["--log=error"], 100, 460);
@@ -88,6 +89,7 @@ fn memory(server: &Server) -> usize {
 
 #[test]
 fn heads_that_never_end_take_no_more_memory_than_their_connections_may() {
+    let _turn = crate::alone();
     const CONNECTIONS: usize = 600;
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--max-connections=500", "--header-timeout=30s"]);
