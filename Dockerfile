@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The image of Transom: one static binary, nothing else. docs/release.md says how it is built, signed and checked.
+# The image of Transom: one static binary, nothing else. docs/how-to/release.md says how it is built, signed and checked.
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) \
 #     --build-arg REVISION=$(git rev-parse HEAD) --build-arg VERSION=0.1.0 --output type=image,rewrite-timestamp=true -t … .
@@ -51,7 +51,7 @@ LABEL org.opencontainers.image.title="Transom" \
       org.opencontainers.image.source="$SOURCE"
 COPY LICENSE THIRD-PARTY-LICENSES /
 COPY --from=build /out/transom /transom
-# Memory goes back to the kernel as soon as it is free, and comes in small pages (docs/performance.md, "The image").
+# Memory goes back to the kernel as soon as it is free, and comes in small pages (docs/explanation/performance.md, "The image").
 ENV MIMALLOC_PURGE_DELAY=0 MIMALLOC_ALLOW_THP=0
 # A number, so that runAsNonRoot can be checked; OpenShift runs it as another one.
 USER 65532:65532

@@ -314,7 +314,7 @@ fn platform_statements(sight: Sight<'_>, workloads: &Workloads<'_>) -> Vec<State
                 Statement::act(
                     "the pods' network is not that of the VPC, so the control plane of EKS may not reach pods",
                     "put Transom on the host network: hostNetwork: true, ports.webhook: 10260, ports.health: 10261 \
-                     (docs/install.md, The host network)",
+                     (docs/how-to/install.md, The host network)",
                 )
                 .by(others.iter().map(|name| format!("DaemonSet {name}"))),
             );

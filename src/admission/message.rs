@@ -316,7 +316,7 @@ impl Refusal<'_> {
             Some(owner) if self.distrusts_owner => write!(
                 out,
                 "\nthat it belongs to a {owner} counts for nothing: the requester is not known as the controller of \
-                 {owner}s; if it is that, add its user name to spec.controllers of the WindowsPodPolicy"
+                 {owner}s; if it is that, add its user name to spec.controllerUsernames of the WindowsPodPolicy"
             ),
             _ => Ok(()),
         }

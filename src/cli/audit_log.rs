@@ -61,7 +61,7 @@ pub struct AuditLogArgs {
     #[arg(long, value_name = "NAME")]
     webhook: Vec<String>,
     /// Also read from the cluster which of the workloads that were denied or would have been are fixed; only those
-    /// that are not count for --fail-on then. docs/audit.md lists the permissions that it needs
+    /// that are not count for --fail-on then. docs/how-to/audit.md lists the permissions that it needs
     #[arg(long)]
     check_cluster: bool,
     #[command(flatten)]

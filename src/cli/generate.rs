@@ -29,10 +29,10 @@ enum What {
     Webhooks(Box<webhooks::WebhooksArgs>),
 }
 
-/// Generate docs/rules.md: every rule of the catalogue
+/// Generate docs/reference/rules.md: every rule of the catalogue
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  transom generate rules-doc > docs/rules.md")]
+  transom generate rules-doc > docs/reference/rules.md")]
 struct RulesDocArgs {}
 
 /// Generate manifests/crds.yaml: the CustomResourceDefinitions

@@ -8,7 +8,7 @@ use jiff::civil::{Date, date};
 
 /// A Windows build, `major.minor.build` as in `10.0.20348`. The fourth number (the update revision, UBR) is not part of
 /// it: no compatibility table but that of Server 2016 compares it, although some revisions are known to fail
-/// (`docs/not-checked.md`).
+/// (`docs/reference/not-checked.md`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Build {
     major: u32,

@@ -27,7 +27,7 @@ pub fn statements(sight: Sight<'_>, plan: Option<&Plan>, values: &mut Values) ->
     if !sight.could_list(&["nodes"]) {
         all.push(Statement::act(
             "not known (not read): nodes, and what they say of builds, taints and labels",
-            "run this again with the rights of docs/preflight.md",
+            "run this again with the rights of docs/how-to/preflight.md",
         ));
         return all;
     }
@@ -149,7 +149,7 @@ fn taints(sight: Sight<'_>) -> Vec<Statement> {
             if bare.len() == 1 { "has" } else { "have" }
         );
         let cure = "taint them at their pool; with nodePolicy.spec.taints.mode: Apply Transom sets it, the last step of \
-                    docs/operations.md";
+                    docs/how-to/operations.md";
         all.push(Statement::act(text, cure).by(bare));
     }
     all

@@ -1,5 +1,5 @@
 //! Other engines and injectors: which of them are here, how they clash with Windows pods, and the setting that ends it. The
-//! table is that of `docs/coexistence.md`.
+//! table is that of `docs/explanation/coexistence.md`.
 
 use std::collections::BTreeSet;
 
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn the_table_is_that_of_the_page() {
         // Not included: the image is built without the pages.
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/coexistence.md");
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/explanation/coexistence.md");
         let page = std::fs::read_to_string(page).unwrap();
         let rows = page.lines().filter(|line| line.starts_with('|')).skip(2);
         let rows: Vec<Vec<String>> = rows

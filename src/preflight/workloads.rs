@@ -300,7 +300,8 @@ impl<'w> Workloads<'w> {
         let mut all = Vec::new();
         if !self.not_listed.is_empty() {
             let text = format!("not known (not read): {}", list(&self.not_listed, 2 * MOST));
-            let cure = "run this again with the rights of docs/preflight.md before anything is enforced";
+            let cure =
+                "run this again with the rights of docs/how-to/preflight.md before anything is enforced";
             all.push(Statement::act(text, cure));
         }
         if self.windows == 0 && self.denied.is_empty() {
@@ -371,7 +372,7 @@ impl<'w> Workloads<'w> {
                 list(rules, 2 * MOST),
                 list(namespaces, 2 * MOST)
             ),
-            "install with policy.spec.mode: Audit, fix them (transom explain RULE), and continue with Enforce (docs/operations.md)",
+            "install with policy.spec.mode: Audit, fix them (transom explain RULE), and continue with Enforce (docs/how-to/operations.md)",
         )
         .by(self.denied.iter().map(Owner::title))
     }

@@ -97,7 +97,7 @@ pub fn explain(rule: &Rule) -> String {
     out
 }
 
-/// `docs/rules.md`.
+/// `docs/reference/rules.md`.
 pub fn rules_markdown() -> String {
     let mut out = String::from(
         "# Rules\n\n\

@@ -285,7 +285,7 @@ fn install_manifest(engine: &Engine) -> String {
     let documents = yaml_documents(&objects).replace(&image(REGISTRY), &image("registry.example.com"));
     format!(
         "# Transom without Helm, made from the chart's default values by tests/chart. The registry of the image is a placeholder:\n\
-         # set yours in a kustomization, as docs/install.md shows.\n\
+         # set yours in a kustomization, as docs/how-to/install.md shows.\n\
          #   kubectl apply --server-side --field-manager=helm -f manifests/crds.yaml\n\
          #   kubectl wait --for=condition=Established crd/windowspodpolicies.transom.dev crd/windowsnodepolicies.transom.dev\n\
          #   kubectl apply --server-side -k transom\n\
@@ -324,14 +324,16 @@ fn the_manifests_install_what_the_chart_installs() {
     }
 }
 
-/// A folder with the manifests, and next to them the kustomization of docs/install.md.
+/// A folder with the manifests, and next to them the kustomization of docs/how-to/install.md.
 fn kustomization() -> (TempDir, String) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = super::documents::blocks("docs/install.md", &["yaml"]).0;
+    let page = super::documents::blocks("docs/how-to/install.md", &["yaml"]).0;
     let mut written = page
         .into_iter()
         .filter(|block| block.contains("kind: Kustomization"));
-    let text = written.next().expect("docs/install.md has a kustomization");
+    let text = written
+        .next()
+        .expect("docs/how-to/install.md has a kustomization");
     let folder = tempfile::tempdir().unwrap();
     super::rendered::copy(&root.join("manifests"), &folder.path().join("manifests"));
     std::fs::create_dir(folder.path().join("transom")).unwrap();
@@ -523,9 +525,9 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     );
 }
 
-/// How docs/operations.md says that definitions are applied by hand.
+/// How docs/how-to/operations.md says that definitions are applied by hand.
 fn documented_apply() -> String {
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/operations.md");
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/how-to/operations.md");
     let page = std::fs::read_to_string(page).unwrap();
     let line = page
         .lines()

@@ -364,7 +364,7 @@ fn alerts_and_dashboard_use_metrics_that_are_documented() {
     let dashboard = rendered.object("ConfigMap", "transom-dashboard")["data"]["transom.json"].clone();
     let dashboard: Value = serde_json::from_str(dashboard.as_str().unwrap()).unwrap();
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let documented = fs::read_to_string(root.join("docs/metrics.md")).unwrap();
+    let documented = fs::read_to_string(root.join("docs/reference/metrics.md")).unwrap();
     let mut seen = 0;
     for text in [rules, dashboard["panels"].to_string()] {
         for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
@@ -377,7 +377,7 @@ fn alerts_and_dashboard_use_metrics_that_are_documented() {
                     .unwrap_or(word);
                 assert!(
                     documented.contains(metric),
-                    "docs/metrics.md does not know {word}"
+                    "docs/reference/metrics.md does not know {word}"
                 );
             }
         }

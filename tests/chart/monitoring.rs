@@ -294,7 +294,15 @@ fn evaluated(prometheus: &Prometheus, expression: &str) -> usize {
 /// Every query of the pages is evaluated, and every metric of a replica is on the page of metrics.
 fn documentation(prometheus: &Prometheus) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["docs", "docs/runbooks"].map(|folder| fs::read_dir(root.join(folder)).unwrap());
+    let folders = [
+        "docs",
+        "docs/explanation",
+        "docs/how-to",
+        "docs/reference",
+        "docs/runbooks",
+        "docs/tutorials",
+    ]
+    .map(|folder| fs::read_dir(root.join(folder)).unwrap());
     let pages = folders.into_iter().flatten().map(|file| file.unwrap().path());
     let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
     let mut queries = 0;
@@ -305,7 +313,7 @@ fn documentation(prometheus: &Prometheus) {
         }
     }
     assert!(queries > 60, "{queries}");
-    let documented = fs::read_to_string(root.join("docs/metrics.md")).unwrap();
+    let documented = fs::read_to_string(root.join("docs/reference/metrics.md")).unwrap();
     for metric in prometheus.metrics() {
         let ours = ["transom_", "process_"];
         let of_the_replica = format!("count({metric}{{job=\"transom-metrics\"}})");
@@ -320,7 +328,7 @@ fn documentation(prometheus: &Prometheus) {
             .unwrap_or(&metric);
         assert!(
             documented.contains(&format!("`{name}`")),
-            "docs/metrics.md has no {name}"
+            "docs/reference/metrics.md has no {name}"
         );
     }
     println!("{queries} queries of the documentation were evaluated");

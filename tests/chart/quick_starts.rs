@@ -1,5 +1,5 @@
-//! The quick starts of docs/install.md on a real API server, as they are written: every platform begins without a denial, goes
-//! to Enforce by the steps of docs/operations.md, and back by its emergency command.
+//! The quick starts of docs/how-to/install.md on a real API server, as they are written: every platform begins without a denial, goes
+//! to Enforce by the steps of docs/how-to/operations.md, and back by its emergency command.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -153,19 +153,22 @@ fn commands(page: &str, beginning: &str) -> Vec<String> {
 #[test]
 fn every_quick_start_goes_from_audit_to_enforce_and_back() {
     let Some(engine) = engine() else { return };
-    let Some(world) = World::start("the quick starts of docs/install.md", &node()) else {
+    let Some(world) = World::start("the quick starts of docs/how-to/install.md", &node()) else {
         return;
     };
-    let starts = commands("docs/install.md", "helm install transom charts/transom ");
+    let starts = commands("docs/how-to/install.md", "helm install transom charts/transom ");
     let starts = starts.iter().filter(|it| it.contains("--values"));
-    let steps = commands("docs/operations.md", "helm upgrade transom charts/transom ");
+    let steps = commands(
+        "docs/how-to/operations.md",
+        "helm upgrade transom charts/transom ",
+    );
     let step = |words: &str| {
         let of = steps.iter().find(|it| it.contains(words));
         set(engine, of.unwrap_or_else(|| panic!("{words}: {steps:?}"))).unwrap()
     };
     // The commands of the page are for the root of the repository.
     let kubectl = |beginning: &str| {
-        let found = commands("docs/operations.md", &format!("kubectl {beginning}"));
+        let found = commands("docs/how-to/operations.md", &format!("kubectl {beginning}"));
         let command = words(found.first().unwrap_or_else(|| panic!("{beginning}")));
         let manifests = format!("{}/manifests/", env!("CARGO_MANIFEST_DIR"));
         let arguments: Vec<String> = command[1..]

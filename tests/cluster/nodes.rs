@@ -514,7 +514,7 @@ async fn odd_nodes_are_reported_and_not_written() {
         })
         .await;
     let drift: BTreeMap<&str, &str> = (status["driftedNodes"].as_array().unwrap().iter())
-        .map(|one| (one["name"].as_str().unwrap(), one["what"].as_str().unwrap()))
+        .map(|one| (one["name"].as_str().unwrap(), one["message"].as_str().unwrap()))
         .collect();
     for (node, says) in &odd {
         let name = node["metadata"]["name"].as_str().unwrap();

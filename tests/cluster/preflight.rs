@@ -387,7 +387,7 @@ fn the_values_are_taken(cluster: &ControlPlane, report: &Value) {
 
 /// With the rights of the page nothing is missing; with fewer the rest is told.
 fn rights(cluster: &ControlPlane) {
-    let page = include_str!("../../docs/preflight.md");
+    let page = include_str!("../../docs/how-to/preflight.md");
     let (_, role) = page.split_once("```yaml\n").unwrap();
     let (role, _) = role.split_once("```").unwrap();
     cluster.kubectl_with(&["create", "-f", "-"], role).succeeded();
@@ -450,7 +450,7 @@ fn rights(cluster: &ControlPlane) {
         let mut lines = errors.lines();
         assert!(
             lines.any(|line| line.starts_with(&start)
-                && line.ends_with("docs/plan.md has the rights that it takes")),
+                && line.ends_with("docs/how-to/plan.md has the rights that it takes")),
             "{refused}: {errors}"
         );
     }

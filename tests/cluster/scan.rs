@@ -232,7 +232,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let never = [&denying[..], &["--fail-on", "never"]].concat();
     assert_eq!(scan(cluster, "admin", &never).status, 0);
     let by_file = cluster.path("policy.yaml");
-    std::fs::write(&by_file, POLICY.replace("Audit", "Deny")).unwrap();
+    std::fs::write(&by_file, POLICY.replace("Audit", "Enforce")).unwrap();
     let by_file = scan(cluster, "admin", &["--policy", by_file.to_str().unwrap()]);
     assert_eq!(by_file.status, 1, "{}", by_file.err);
 
@@ -333,7 +333,7 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     assert!(!of_file.contains(&"windowspodpolicies".to_owned()), "{of_file:?}");
 
     // The rights that the page names are all that it takes.
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scan.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/how-to/scan.md")).unwrap();
     let role = page
         .split("```yaml\n")
         .nth(1)

@@ -63,7 +63,7 @@ fn cluster() -> Option<&'static ControlPlane> {
     Some(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The certificate that the API server shows to webhooks, by its admission configuration as docs/security.md has it.
+/// The certificate that the API server shows to webhooks, by its admission configuration as docs/explanation/security.md has it.
 struct ShownToWebhooks {
     folder: tempfile::TempDir,
     ca: String,
@@ -1106,14 +1106,14 @@ fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
             forged.contains("denied the request") && forged.contains("host-pid"),
             "{kind}: {forged}"
         );
-        assert!(forged.contains("spec.controllers"), "{kind}: {forged}");
+        assert!(forged.contains("spec.controllerUsernames"), "{kind}: {forged}");
     }
     let annotations = audited(cluster, "forged", "replicaset");
     let owner = annotations.get("validate-deny.transom.dev/owner-trust");
     assert_eq!(owner.map(String::as_str), Some("not-trusted"), "{annotations:?}");
     let custom = may(&owned(bad("custom"), "tekton.dev/v1", "TaskRun")).err;
     assert!(
-        custom.contains("denied the request") && !custom.contains("spec.controllers"),
+        custom.contains("denied the request") && !custom.contains("spec.controllerUsernames"),
         "{custom}"
     );
 }

@@ -8,7 +8,7 @@ use std::fs;
 use self::source::{House, Import, Module, files, root, shown};
 
 /// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
-/// `docs/architecture.md` draw it.
+/// `docs/explanation/architecture.md` draw it.
 #[rustfmt::skip]
 const ROOMS: [(&str, &str); 23] = [
     ("model",        ""),

@@ -352,7 +352,7 @@ fn advice_that_denies_is_shown_whatever_is_left_out() {
 
 #[test]
 fn the_documented_report_is_what_is_printed() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/cli.md");
     let text = fs::read_to_string(&page).unwrap();
     let (before, rest) = text
         .split_once("`transom check -o json pod.yaml` for this file\n\n```yaml\n")
@@ -374,7 +374,7 @@ fn the_documented_report_is_what_is_printed() {
     let how = "TRANSOM_BLESS=1 cargo test --test offline check:: writes it again";
     assert!(
         run.out == shown,
-        "docs/cli.md shows another report than this; {how}\n{}",
+        "docs/reference/cli.md shows another report than this; {how}\n{}",
         run.out
     );
 }
@@ -639,7 +639,7 @@ fn each_ci_system_gets_its_own_format() {
         .unwrap();
     assert!(
         denied.starts_with(
-            "::error file=team%2Ca%3A 50%25 [new].yaml,line=10,col=24,title=TSM204 run-as-user::Pod shop/a: \
+            "::error file=team%2Ca%3A 50%25 [new].yaml,line=10,col=23,title=TSM204 run-as-user::Pod shop/a: \
              spec.containers[web].securityContext.runAsUser: "
         ),
         "{denied}"
@@ -667,7 +667,7 @@ fn each_ci_system_gets_its_own_format() {
         place["artifactLocation"]["uri"],
         "team%2Ca%3A%2050%25%20%5Bnew%5D.yaml"
     );
-    assert_eq!(place["region"], json!({"startLine": 10, "startColumn": 24}));
+    assert_eq!(place["region"], json!({"startLine": 10, "startColumn": 23}));
     let rules = log["tool"]["driver"]["rules"].as_array().unwrap();
     let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
     assert_eq!(rules[index]["id"], "TSM204");

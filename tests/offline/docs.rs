@@ -39,7 +39,7 @@ const LIMITS: [&str; 10] = [
 
 #[test]
 fn a_limit_is_a_rule_or_stands_among_what_is_not_checked() {
-    let not_checked = text("docs/not-checked.md");
+    let not_checked = text("docs/reference/not-checked.md");
     for limit in LIMITS {
         let is_rule = transom::rules::find(limit).is_some();
         assert!(is_rule || not_checked.contains(&format!("`{limit}`:")), "{limit}");
@@ -260,11 +260,13 @@ fn every_other_command_of_the_readme_prints_what_the_readme_shows() {
 #[test]
 fn the_commands_of_the_documentation_are_understood() {
     for page in [
-        "docs/cli.md",
-        "docs/policy.md",
-        "docs/admission.md",
-        "docs/inference.md",
-        "docs/metrics.md",
+        "docs/reference/cli.md",
+        "docs/reference/policy.md",
+        "docs/explanation/admission.md",
+        "docs/explanation/inference.md",
+        "docs/reference/metrics.md",
+        "docs/how-to/check-in-ci.md",
+        "docs/how-to/you-were-denied.md",
     ] {
         for Step { command, .. } in steps(&text(page)) {
             if !command.starts_with("transom ") || command.contains(" serve ") {
@@ -317,7 +319,11 @@ fn every_policy_example_is_accepted() {
     assert!(seen >= 2, "there are {seen} policy examples");
     let break_glass = read_policies(fs::read(root().join("manifests/break-glass.yaml")).unwrap());
     assert!(break_glass.is_ok(), "{break_glass:?}");
-    for page in ["README.md", "docs/policy.md"] {
+    for page in [
+        "README.md",
+        "docs/reference/policy.md",
+        "docs/reference/stability.md",
+    ] {
         for block in blocks(&text(page)) {
             if block.language == "yaml" && block.text.contains("kind: WindowsPodPolicy") {
                 read_policies(block.text.clone().into_bytes())
@@ -334,7 +340,14 @@ fn links_between_pages_lead_somewhere() {
         "CONTRIBUTING.md".to_owned(),
         "SECURITY.md".to_owned(),
     ];
-    for folder in ["docs", "docs/runbooks"] {
+    for folder in [
+        "docs",
+        "docs/explanation",
+        "docs/how-to",
+        "docs/reference",
+        "docs/runbooks",
+        "docs/tutorials",
+    ] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             pages.push(format!(
                 "{folder}/{}",
@@ -373,19 +386,22 @@ fn is_up_to_date(path: &str, generated: &str) {
 
 #[test]
 fn the_page_of_rules_is_what_the_catalogue_says() {
-    is_up_to_date("docs/rules.md", &rules_markdown());
+    is_up_to_date("docs/reference/rules.md", &rules_markdown());
     let printed = run(&ours("transom generate rules-doc"));
     assert_eq!(lossy(&printed.stdout), rules_markdown());
 }
 
 #[test]
 fn the_explained_rule_is_shown_as_it_is_printed() {
-    let page = text("docs/cli.md");
+    let page = text("docs/reference/cli.md");
     let start = "transom explain run-as-user\n```\n\n```text\n";
     let (before, rest) = page.split_once(start).unwrap();
     let (_, after) = rest.split_once("```\n").unwrap();
     let printed = lossy(&run(&ours("transom explain run-as-user")).stdout);
-    is_up_to_date("docs/cli.md", &format!("{before}{start}{printed}```\n{after}"));
+    is_up_to_date(
+        "docs/reference/cli.md",
+        &format!("{before}{start}{printed}```\n{after}"),
+    );
 }
 
 #[test]

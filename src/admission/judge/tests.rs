@@ -311,7 +311,7 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
                 .as_ref()
                 .unwrap_or_else(|| panic!("{kind} of {owner} by {user}"));
             assert!(
-                denial.contains("spec.controllers of the WindowsPodPolicy"),
+                denial.contains("spec.controllerUsernames of the WindowsPodPolicy"),
                 "{denial}"
             );
             assert_eq!(

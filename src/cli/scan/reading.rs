@@ -28,7 +28,7 @@ use crate::scan::report::{Cluster, Gap, Report};
 use crate::scan::{Frame, Overrides, Scan, World, nodes};
 
 /// Where the rights of a scan stand.
-const RIGHTS: &str = "the ClusterRole of docs/scan.md has all that a scan reads";
+const RIGHTS: &str = "the ClusterRole of docs/how-to/scan.md has all that a scan reads";
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(args: &ScanArgs, overrides: &Overrides) -> anyhow::Result<(Report, Option<Plan>)> {

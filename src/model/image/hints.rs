@@ -35,7 +35,7 @@ pub struct BuildHint<'a> {
     pub certain: bool,
 }
 
-/// What the reference's text says of the operating system. `docs/inference.md` has the grammar, for users.
+/// What the reference's text says of the operating system. `docs/explanation/inference.md` has the grammar, for users.
 ///
 /// A Windows-only repository decides. Otherwise the tag is split at its dashes and each token compared as a whole,
 /// in any case of letters. Tokens of both systems in one tag say nothing; then a token of either system decides, then a

@@ -182,10 +182,9 @@ pub fn openshift(cluster: &ControlPlane) {
         );
 
         let warned = create(cluster, name, &pod("bare", &selector), &[]).succeeded();
+        let names_pod = warned.err.contains(&format!("Pod {name}/bare"));
         assert!(
-            warned
-                .err
-                .contains("took out of this Windows pod what Windows ignores"),
+            names_pod && warned.err.contains("what Windows ignores: spec.securityContext"),
             "{warned:?}"
         );
         let told = create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();
