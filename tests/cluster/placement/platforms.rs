@@ -137,9 +137,12 @@ fn bound(cluster: &ControlPlane, namespace: &str, count: usize) -> Vec<Value> {
     list()
 }
 
-/// Without a WindowsNodePolicy nothing brings the label back that a node of the only fitting build has lost.
+/// If the WindowsNodePolicy does not correct labels, a label that a node of the only fitting build has lost stays away.
 pub fn a_node_without_the_label_of_its_build(cluster: &ControlPlane) {
-    cluster.kubectl(&["delete", "wnp", "default"]).succeeded();
+    let no_labels = r#"{"spec":{"labels":{"kubelet":"Disabled","nodeRestriction":"Disabled"}}}"#;
+    cluster
+        .kubectl(&["patch", "wnp", "default", "--type=merge", "-p", no_labels])
+        .succeeded();
     let label = "node.kubernetes.io/windows-build-";
     cluster.kubectl(&["label", "node", "win-2019", label]).succeeded();
     let problem = "-o=jsonpath={.status.conditions[?(@.type=='BuildLabelsPresent')].message}";
@@ -303,7 +306,8 @@ pub fn eks(cluster: &ControlPlane) {
     for pod in bound(cluster, "eks", pods.len()) {
         for list in ["limits", "requests"] {
             let asked = &pod["spec"]["containers"][0]["resources"][list];
-            assert_eq!(*asked, json!({ADDRESS: "1"}), "{list}: {pod}");
+            let log = cluster.end_of_log("transom");
+            assert_eq!(*asked, json!({ADDRESS: "1"}), "{list}: {pod}\n{log}");
         }
     }
     let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
@@ -328,6 +332,11 @@ metadata: {name: guards}
 spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelector: {matchLabels: {guard: 'on'}}}
 ";
     cluster.kubectl_with(&["apply", "-f", "-"], policy).succeeded();
+    // A declared pool without a taint could take the pod too.
+    let no_pools = r#"{"spec":{"pools":[]}}"#;
+    cluster
+        .kubectl(&["patch", "wnp", "default", "--type=merge", "-p", no_pools])
+        .succeeded();
     let windows = ["-l", "kubernetes.io/os=windows"];
     let taint = |taint: &str| {
         cluster
