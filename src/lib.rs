@@ -39,7 +39,7 @@
 //! `plan` asks the engine and the tables of the model about an upgrade of Windows nodes that has not happened yet; `scan`
 //! judges what is stored, as `controller` does for its reports; `audit_log` adds up what logs of API servers tell.
 //!
-//! Imports run one way, from left to right; the table of who may use whom is in `tests/architecture.rs`, which holds it.
+//! Imports run one way, from left to right; `tests/offline/architecture.rs` has the table of who may use whom, and holds it.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.
 
 pub mod admission;

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use transom::render::yaml_documents;
 
-use super::control_plane::ControlPlane;
 use super::engine::{Engine, REGISTRY, engine};
 use super::generated::is_up_to_date;
 use super::read;
+use crate::support::control_plane::ControlPlane;
 
 /// The kinds of other projects that the chart can make objects of, with no schema: the API server checks only that
 /// they are objects.
@@ -284,7 +284,7 @@ fn install_manifest(engine: &Engine) -> String {
     let image = |registry: &str| format!("{registry}/transom/transom:");
     let documents = yaml_documents(&objects).replace(&image(REGISTRY), &image("registry.example.com"));
     format!(
-        "# Transom without Helm, made from the chart's default values by tests/chart.rs. The registry of the image is a placeholder:\n\
+        "# Transom without Helm, made from the chart's default values by tests/chart. The registry of the image is a placeholder:\n\
          # set yours in a kustomization, as docs/how-to/install.md shows.\n\
          #   kubectl apply --server-side --field-manager=helm -f manifests/crds.yaml\n\
          #   kubectl wait --for=condition=Established crd/windowspodpolicies.transom.dev crd/windowsnodepolicies.transom.dev\n\

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use super::TRANSOM;
-use super::control_plane::ControlPlane;
+use crate::support::control_plane::ControlPlane;
 
 /// Where a pod finds who it is.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

@@ -11,7 +11,7 @@ use super::engine::{Engine, engine};
 use super::generated;
 use super::read;
 
-/// The pages about the chart, with those that `tests/readme.rs` has no eye on.
+/// The pages about the chart, with those that `tests/offline/docs.rs` has no eye on.
 const PAGES: [&str; 34] = [
     "README.md",
     "charts/transom/README.md",

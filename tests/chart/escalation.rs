@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::TRANSOM;
 use super::container::kubeconfig_of;
-use super::control_plane::{ControlPlane, Printed, free_ports, wait};
 use super::engine::{Engine, engine};
-use super::install;
 use super::leaving::{CLASS, untainted};
+use crate::support::control_plane::{ControlPlane, Printed, free_ports, wait};
+use crate::support::install;
 
 const NAMESPACE: &str = "transom-system";
 const SECRET: &str = "transom-certificates";

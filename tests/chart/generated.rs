@@ -278,7 +278,7 @@ fn documented(values: &str) -> Vec<Documented> {
 
 /// The chart's README: what is written by hand, then a table of the values.
 pub fn readme(written: &str, values: &str) -> String {
-    const MARK: &str = "<!-- made from values.yaml by tests/chart.rs -->\n";
+    const MARK: &str = "<!-- made from values.yaml by tests/chart -->\n";
     let (before, _) = written
         .split_once(MARK)
         .expect("the README has a mark for its table");

@@ -59,7 +59,9 @@ fn a_test_of_the_release_tells_whether_the_api_server_calls_it() {
 #[test]
 fn the_account_of_the_test_creates_dry_runs_only() {
     let Some(engine) = engine() else { return };
-    let Some(cluster) = super::control_plane::ControlPlane::start_or_skip("the account of helm test") else {
+    let Some(cluster) =
+        crate::support::control_plane::ControlPlane::start_or_skip("the account of helm test")
+    else {
         return;
     };
     cluster.kubectl(&["create", "namespace", NAMESPACE]).succeeded();
@@ -76,7 +78,7 @@ fn the_account_of_the_test_creates_dry_runs_only() {
         cluster.kubectl_with(&arguments, &pod.to_string())
     };
     // A policy is followed within a second or so.
-    let refused = super::control_plane::wait(std::time::Duration::from_secs(30), || {
+    let refused = crate::support::control_plane::wait(std::time::Duration::from_secs(30), || {
         create(&["--dry-run=server"]).ok && {
             let stored = create(&[]);
             if stored.ok {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::container::command;
-use super::control_plane::{ControlPlane, free_ports, wait};
+use crate::support::control_plane::{ControlPlane, free_ports, wait};
 
 /// A replica of the Deployment.
 struct Replica {

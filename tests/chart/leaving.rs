@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::TRANSOM;
 use super::container::account;
-use super::control_plane::wait;
 use super::engine::{Engine, engine};
 use super::release::{NAMESPACE, World, cleanup, definitions, node};
 use super::trust;
+use crate::support::control_plane::wait;
 
 pub const CLASS: &str = "windows-ltsc2022";
 

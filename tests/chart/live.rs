@@ -13,10 +13,10 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, wait};
 use super::engine::{Engine, engine};
 use super::older;
 use super::release::{NAMESPACE, World, cleanup, definitions, node, windows_pod};
+use crate::support::control_plane::{ControlPlane, wait};
 
 /// The entry that `webhooks.linuxPods` registers.
 const LINUX_PODS: &str = "linux-pods.validate.transom.dev";

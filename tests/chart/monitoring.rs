@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::control_plane::{ControlPlane, free_ports, wait};
 use super::engine::engine;
-use super::install::{self, Replica};
 use super::prometheus::{Prometheus, Target, metrics_of, queries_of};
 use super::refusal;
+use crate::support::control_plane::{ControlPlane, free_ports, wait};
+use crate::support::install::{self, Replica};
 
 /// What Prometheus adds to every sample of a target.
 const OF_THE_TARGET: [&str; 4] = ["job", "namespace", "pod", "instance"];

@@ -10,11 +10,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 use transom::api::read_policies;
 
-use super::control_plane::ControlPlane;
 use super::engine::engine;
 use super::generated;
 use super::read;
 use super::rendered::copy;
+use crate::support::control_plane::ControlPlane;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -13,7 +13,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::control_plane::{free_ports, wait};
+use crate::support::control_plane::{free_ports, wait};
 
 /// A text that is scraped as the metrics of a job.
 pub struct Target {

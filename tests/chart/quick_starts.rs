@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use transom::render::yaml_documents;
 
-use super::control_plane::{Printed, wait};
 use super::documents::{merge, set, typed, words};
 use super::engine::{Engine, engine};
 use super::generated::{self, chart, is_up_to_date};
 use super::release::{World, node, windows_pod};
+use crate::support::control_plane::{Printed, wait};
 
 const LONG: Duration = Duration::from_secs(90);
 
@@ -50,7 +50,7 @@ fn manifest(engine: &Engine, platform: &str) -> String {
         .take_while(|line| line.starts_with('#'))
         .collect();
     format!(
-        "{about}# Made from charts/transom/platforms/{platform}.yaml by tests/chart.rs, for kubectl and transom check --policy; with Helm use\n\
+        "{about}# Made from charts/transom/platforms/{platform}.yaml by tests/chart, for kubectl and transom check --policy; with Helm use\n\
          # that file.\n{}",
         yaml_documents(&policies)
     )

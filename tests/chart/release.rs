@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::TRANSOM;
-use super::control_plane::{ControlPlane, wait};
 use super::engine::{Engine, skipped};
 use super::kubelet::Kubelet;
+use crate::support::control_plane::{ControlPlane, wait};
 
 pub const NAMESPACE: &str = "transom-system";
 

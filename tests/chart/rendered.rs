@@ -6,9 +6,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::control_plane::ControlPlane;
 use super::engine::{Engine, Rendered, engine};
 use super::{generated, refusal};
+use crate::support::control_plane::ControlPlane;
 
 /// The objects of one of Helm's hooks.
 pub fn of_hook(rendered: &Rendered, hook: &str) -> Vec<Value> {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::control_plane::wait;
 use super::engine::{Engine, engine};
 use super::leaving::{self, CLASS, untainted};
 use super::refusal;
 use super::release::{World, windows_pod};
+use crate::support::control_plane::wait;
 
 const ACCOUNT: &str = "system:serviceaccount:transom-system:transom";
 

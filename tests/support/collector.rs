@@ -86,7 +86,6 @@ impl Collector {
     }
 
     /// One that speaks TLS with a certificate of its own, which goes to a file.
-    #[allow(dead_code, reason = "not every file of tests does")]
     pub fn start_tls(ca: &Path) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -128,7 +127,6 @@ impl Collector {
     }
 
     /// The requests that it was sent so far.
-    #[allow(dead_code, reason = "not every file of tests does")]
     pub fn exports(&self) -> Vec<Export> {
         self.received.lock().unwrap().exports.clone()
     }

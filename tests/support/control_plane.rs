@@ -1,6 +1,6 @@
 //! A real etcd and kube-apiserver on loopback, in a folder of their own; and kubectl, to ask them as a user would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -45,7 +45,6 @@ cd / && rm -rf "$1"
 "#;
 
 /// The flag by which each controller asks as an account of its own.
-#[allow(dead_code, reason = "not every file of tests starts them so")]
 pub const OWN_ACCOUNTS: &str = "--use-service-account-credentials=true";
 
 const AUDIT_POLICY: &str = r#"
@@ -83,19 +82,24 @@ pub fn programs() -> Result<PathBuf, String> {
     }
 }
 
-/// The same; where something is missing it says once, past the test harness, which would keep it to itself, that `what`
-/// is not proved.
+/// Says what is not proved, past the test harness, which would keep it to itself: once, though several tests of a file do.
+fn skipped(text: String) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap();
+    if !said.contains(&text) {
+        let _ = writeln!(std::io::stderr(), "{text}");
+        said.insert(text);
+    }
+}
+
+/// The same; where something is missing it says that `what` is not proved.
 pub fn programs_or_skip(what: &str) -> Option<PathBuf> {
-    static SAID: std::sync::Once = std::sync::Once::new();
     let say = |missing: &String| {
-        SAID.call_once(|| {
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED: {what}: {missing}. To get a control plane:\n\
-                 SKIPPED:   go install sigs.k8s.io/controller-runtime/tools/setup-envtest@latest\n\
-                 SKIPPED:   export KUBEBUILDER_ASSETS=$(setup-envtest use 1.36 -p path)"
-            );
-        });
+        skipped(format!(
+            "SKIPPED: {what}: {missing}. To get a control plane:\n\
+             SKIPPED:   go install sigs.k8s.io/controller-runtime/tools/setup-envtest@latest\n\
+             SKIPPED:   export KUBEBUILDER_ASSETS=$(setup-envtest use 1.36 -p path)"
+        ));
     };
     programs().inspect_err(say).ok()
 }
@@ -103,7 +107,6 @@ pub fn programs_or_skip(what: &str) -> Option<PathBuf> {
 /// The same where pods must land too, with the controllers and the scheduler; says once for the tests of a file that
 /// they prove nothing where something is missing.
 pub fn programs_of_a_whole_control_plane(tests: &str) -> Option<PathBuf> {
-    static SAID: std::sync::Once = std::sync::Once::new();
     let found = programs().and_then(|folder| {
         let missing = ["kube-controller-manager", "kube-scheduler"]
             .into_iter()
@@ -113,13 +116,10 @@ pub fn programs_of_a_whole_control_plane(tests: &str) -> Option<PathBuf> {
         })
     });
     let say = |missing: &String| {
-        SAID.call_once(|| {
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED: {tests}: {missing}. Put kube-controller-manager and kube-scheduler of the same release beside \
-                 the programs of setup-envtest, in $KUBEBUILDER_ASSETS"
-            );
-        });
+        skipped(format!(
+            "SKIPPED: {tests}: {missing}. Put kube-controller-manager and kube-scheduler of the same release beside the \
+             programs of setup-envtest, in $KUBEBUILDER_ASSETS"
+        ));
     };
     found.inspect_err(say).ok()
 }
@@ -486,7 +486,6 @@ impl ControlPlane {
 }
 
 /// For tests that speak to the API server through the client of Transom itself.
-#[allow(dead_code, reason = "not every file of tests does")]
 impl ControlPlane {
     /// Starts one, or says past the test harness, which would keep it to itself, that `what` is not proved.
     pub fn start_or_skip(what: &str) -> Option<Self> {
@@ -506,7 +505,6 @@ impl ControlPlane {
 }
 
 /// For tests that break things.
-#[allow(dead_code, reason = "not every file of tests does")]
 impl ControlPlane {
     /// Sends a signal (`STOP`, `CONT`) to a program that was started here.
     pub fn signal(&self, name: &str, signal: &str) {

@@ -48,7 +48,6 @@ impl Recorder {
     }
 
     /// One that changes what it is asked about.
-    #[allow(dead_code, reason = "not every file of tests does")]
     pub async fn start_with(patch: Patch) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -83,7 +82,6 @@ impl Recorder {
     }
 
     /// How often it was asked so far.
-    #[allow(dead_code, reason = "not every file of tests does")]
     pub fn count(&self) -> usize {
         self.calls.lock().unwrap().len()
     }

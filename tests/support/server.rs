@@ -47,7 +47,6 @@ impl Server {
     }
 
     /// The same, with so many descriptors: a soft and a hard limit.
-    #[allow(dead_code, reason = "only one test has attacks")]
     pub fn start_within(folder: &Path, args: &[&str], soft: u32, hard: u32) -> Server {
         let mut shell = Command::new("sh");
         let limits = format!("ulimit -S -n {soft} && ulimit -H -n {hard} && exec \"$0\" \"$@\"");

@@ -29,7 +29,7 @@ use transom::controller::node_policies::{NodeControllerContext, NodeControllerSe
 use transom::model::facts::Facts;
 use transom::process::metrics::{Metrics, Reconciles};
 
-use crate::control_plane::{ControlPlane, programs_or_skip};
+use super::control_plane::{ControlPlane, programs_or_skip};
 
 /// How long anything may take to come about.
 const PATIENCE: Duration = Duration::from_secs(60);

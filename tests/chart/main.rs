@@ -1,0 +1,484 @@
+//! The chart, by Helm's own engine and on a real API server. Without one of the two these tests say so, past the test
+//! harness, and prove nothing.
+#![cfg(unix)]
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each binary of tests uses a part of it")]
+mod support;
+
+mod certificates;
+mod cluster;
+mod container;
+mod documents;
+mod engine;
+mod escalation;
+mod generated;
+mod helm_test;
+mod kubelet;
+mod leaving;
+mod live;
+mod monitoring;
+mod notes;
+mod older;
+mod packaging;
+mod preflight;
+mod prometheus;
+mod quick_starts;
+mod release;
+mod rendered;
+mod trust;
+mod values;
+
+use std::fs;
+use std::process::Command;
+
+use engine::engine;
+use generated::{chart, is_up_to_date};
+use serde_json::{Value, json};
+
+const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
+
+fn read(file: &str) -> String {
+    fs::read_to_string(chart().join(file)).unwrap_or_else(|error| panic!("cannot read {file}: {error}"))
+}
+
+#[test]
+fn what_the_chart_takes_from_the_code_is_what_the_code_says() {
+    let file = |name: &str| chart().join(name);
+    is_up_to_date(
+        &file("files/webhooks.json"),
+        &format!("{:#}\n", generated::webhooks()),
+    );
+    is_up_to_date(&file("files/rules.txt"), &generated::rule_names());
+    let schema: Value = serde_json::from_str(&read("values.schema.json")).unwrap();
+    is_up_to_date(
+        &file("values.schema.json"),
+        &generated::schema(&schema, &read("values.yaml")),
+    );
+    is_up_to_date(
+        &file("README.md"),
+        &generated::readme(&read("README.md"), &read("values.yaml")),
+    );
+}
+
+#[test]
+fn strict_lint_finds_nothing() {
+    let Some(engine) = engine() else { return };
+    for values in [
+        json!({}),
+        json!({"hooks": "argocd", "certificates": {"mode": "cert-manager"}}),
+    ] {
+        for release in ["v1.30.0", "v1.36.0"] {
+            let found = engine
+                .ask("lint", json!({"values": values, "kube_version": release}))
+                .unwrap();
+            assert_eq!(found["errors"], json!([]), "{found:#}");
+            let messages = found["messages"].as_array().unwrap();
+            let bad = messages.iter().filter(|it| it["severity"].as_u64() > Some(1));
+            assert_eq!(bad.count(), 0, "{found:#}");
+        }
+    }
+}
+
+/// The configurations as `transom generate webhooks` prints them.
+fn generated_webhooks(arguments: &[&str]) -> Vec<Value> {
+    let output = Command::new(TRANSOM)
+        .args(["generate", "webhooks", "-o", "json"])
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+#[test]
+fn the_webhook_configurations_are_those_of_the_program() {
+    let Some(engine) = engine() else { return };
+    let service = ["--service", "transom.transom-system"];
+    let cases: &[(Value, &[&str])] = &[
+        (json!({}), &[]),
+        (
+            json!({"webhooks": {"failurePolicy": "Fail"}}),
+            &["--validate-failure-policy", "Fail"],
+        ),
+        (json!({"webhooks": {"timeoutSeconds": 1}}), &["--timeout", "1"]),
+        (
+            json!({"webhooks": {"excludedNamespaces": ["a", "kube-system", "b"]}}),
+            &["--exclude-namespace", "a,kube-system,b"],
+        ),
+        (
+            json!({
+                "nodePolicy": {"spec": {"poolLabels": [
+                    {"key": "example.com/pool", "valuePrefix": "Win-"},
+                    {"key": "kubernetes.azure.com/os-sku", "values": ["Odd_1.x", "Core"]},
+                ]}},
+                "webhooks": {"poolLabels": [
+                    {"key": "zone", "values": ["windows"]},
+                    {"key": "kubernetes.io/os", "values": ["windows"]},
+                ]},
+            }),
+            &[
+                "--pool-label",
+                "example.com/pool=Win-*",
+                "--pool-label",
+                "kubernetes.azure.com/os-sku=Odd_1.x",
+                "--pool-label",
+                "kubernetes.azure.com/os-sku=Core",
+                "--pool-label",
+                "zone=windows",
+                "--pool-label",
+                "kubernetes.io/os=windows",
+            ],
+        ),
+        (
+            json!({
+                "policy": {"spec": {"placement": {"linuxPods": "Warn"}, "evidence": {"namespaceDefaultOS": "Linux"}}},
+                "webhooks": {"defaultOS": {"namespaceSelector": {"matchExpressions": [
+                    {"key": "team", "operator": "In", "values": ["a"]},
+                ]}}},
+            }),
+            &["--linux-pods-selector", "", "--default-os-selector", "team=a"],
+        ),
+    ];
+    for (values, arguments) in cases {
+        // The command line has no selector for every namespace; the chart has.
+        let everywhere = arguments.contains(&"");
+        let arguments: Vec<&str> = arguments
+            .iter()
+            .map(|it| if it.is_empty() { "x" } else { it })
+            .collect();
+        let rendered = engine.render(values).unwrap();
+        for mut expected in generated_webhooks(&[&service[..], &arguments[..]].concat()) {
+            if everywhere {
+                for webhook in expected["webhooks"].as_array_mut().unwrap() {
+                    let expressions = webhook["namespaceSelector"]["matchExpressions"].as_array_mut();
+                    expressions.unwrap().retain(|it| it["key"] != "x");
+                }
+            }
+            let kind = expected["kind"].as_str().unwrap();
+            let made = rendered.object(kind, "zz-transom");
+            assert_eq!(made["webhooks"], expected["webhooks"], "{kind} of {values}");
+            assert_eq!(made["metadata"]["name"], expected["metadata"]["name"]);
+            for part in ["labels", "annotations"] {
+                for (key, value) in expected["metadata"][part].as_object().unwrap() {
+                    assert_eq!(&made["metadata"][part][key], value, "{kind}: {key}");
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with these values, in the words that a user gets.
+#[track_caller]
+pub fn refusal(engine: &engine::Engine, values: &Value) -> String {
+    let by_schema = engine.ask("validate", json!({"values": values}));
+    by_schema
+        .and_then(|_| engine.render(values).map(|_| ()))
+        .expect_err(&values.to_string())
+}
+
+#[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
+fn nonsense_is_refused_and_the_refusal_names_the_value() {
+    let Some(engine) = engine() else { return };
+    let policy = |spec: Value| json!({"policy": {"spec": spec}});
+    let node_policy = |spec: Value| json!({"nodePolicy": {"spec": spec}});
+    let many = |name: &str| -> Vec<String> { (0..40).map(|number| format!("{name}{number}")).collect() };
+    let cases = [
+        (
+            json!({"replica": 3}),
+            "additional properties 'replica' not allowed",
+        ),
+        (json!({"replicaCount": "two"}), "/replicaCount"),
+        (json!({"replicaCount": -1}), "/replicaCount"),
+        (
+            json!({"podDisruptionBudget": {"maxUnavailable": "0%"}}),
+            "/podDisruptionBudget/maxUnavailable",
+        ),
+        (
+            json!({"validation": "Audit"}),
+            "additional properties 'validation' not allowed",
+        ),
+        (policy(json!({"mode": "Deny"})), "/policy/spec/mode"),
+        (policy(json!({"mode": null})), "missing property 'mode'"),
+        (
+            policy(json!({"validation": {"action": false}})),
+            "/policy/spec/validation/action",
+        ),
+        (
+            policy(json!({"validation": {"ignoredFields": "Off"}})),
+            "/policy/spec/validation/ignoredFields",
+        ),
+        (
+            policy(json!({"placement": {"mode": "Deny"}})),
+            "/policy/spec/placement/mode",
+        ),
+        (json!({"image": {"digest": "latest"}}), "/image/digest"),
+        (json!({"ports": {"webhook": 443}}), "/ports/webhook"),
+        (json!({"listenAddress": "::"}), "/listenAddress"),
+        (
+            json!({"webhooks": {"failurePolicy": "fail"}}),
+            "/webhooks/failurePolicy",
+        ),
+        (
+            json!({"webhooks": {"timeoutSeconds": 30}}),
+            "/webhooks/timeoutSeconds",
+        ),
+        (
+            json!({"webhooks": {"failurePolicy": "Fail", "excludedNamespaces": []}}),
+            "/webhooks/excludedNamespaces': minItems: got 0, want 1",
+        ),
+        (json!({"certificates": {"mode": "acme"}}), "/certificates/mode"),
+        (json!({"hooks": "flux"}), "/hooks"),
+        (
+            json!({"commonLabels": {"app.kubernetes.io/name": "x"}}),
+            "invalid propertyName 'app.kubernetes.io/name'",
+        ),
+        (
+            json!({"resources": {"limits": {"memory": "lots"}}}),
+            "/resources/limits/memory",
+        ),
+        (json!({"shutdown": {"drainDelay": "5"}}), "/shutdown/drainDelay"),
+        (
+            policy(json!({"rules": {}})),
+            "additional properties 'rules' not allowed",
+        ),
+        (
+            policy(json!({"priorty": 1})),
+            "additional properties 'priorty' not allowed",
+        ),
+        (
+            policy(json!({"validation": {"rules": {"run-as-user": "warn"}}})),
+            "/policy/spec/validation/rules/run-as-user",
+        ),
+        (
+            policy(json!({"validation": {"rules": {"run-as-usr": "Warn"}}})),
+            "policy.spec.validation.rules: there is no rule \"run-as-usr\"; `transom rules` lists them",
+        ),
+        (
+            policy(
+                json!({"exemptions": [{"name": "a", "rules": ["*", "TSM301"], "namespaces": ["a"], "expires": "2027-01-01", "owner": "a", "reason": "b"}]}),
+            ),
+            "policy.spec.exemptions[0].rules: there is no rule \"TSM301\"",
+        ),
+        (
+            policy(
+                json!({"exemptions": [{"name": "a", "rules": ["*"], "expires": "2027-01-01", "reason": "b"}]}),
+            ),
+            "missing property 'owner'",
+        ),
+        (
+            node_policy(json!({"taints": {"mode": "Enforce"}})),
+            "/nodePolicy/spec/taints/mode",
+        ),
+        (
+            node_policy(json!({"taints": {"required": [{"key": "os", "effect": "NoExecute"}]}})),
+            "set nodePolicy.spec.taints.noExecute=Allowed",
+        ),
+        (
+            json!({"webhooks": {"poolLabels": [{"key": "pool", "value": "win*"}]}}),
+            "additional properties 'value' not allowed",
+        ),
+        (
+            json!({"webhooks": {"poolLabels": [{"key": "a", "values": many("a")}]},
+                   "nodePolicy": {"spec": {"poolLabels": [{"key": "b", "values": many("b")}]}}}),
+            "webhooks.poolLabels: there are 80 values together with nodePolicy.spec.poolLabels",
+        ),
+        (
+            json!({"hostNetwork": true}),
+            "ports.webhook: 10250 is the kubelet's port on the host network",
+        ),
+        (
+            json!({"ports": {"health": 10250}}),
+            "ports: webhook and health are both 10250",
+        ),
+        (
+            json!({"certificates": {"mode": "provided"}}),
+            "certificates.secretName: with",
+        ),
+        (
+            json!({"serviceAccount": {"create": false}}),
+            "serviceAccount.name: with",
+        ),
+        (
+            json!({"probe": {"namespace": "calico-system"}}),
+            "probe.namespace: the webhooks are not called for the namespace calico-system",
+        ),
+        (
+            json!({"probe": {"namespace": "other"}, "admissionPolicies": {"enabled": false}}),
+            "probe.namespace: the right to create pods there is granted for dry runs only",
+        ),
+        (
+            json!({"clientCertificates": {"required": true}}),
+            "clientCertificates.caConfigMap.name: clientCertificates.required",
+        ),
+    ];
+    for (values, words) in cases {
+        let refusal = refusal(engine, &values);
+        assert!(refusal.contains(words), "{values}\n{refusal}");
+    }
+}
+
+#[test]
+fn the_mode_of_the_policy_decides_whether_taints_are_set() {
+    let Some(engine) = engine() else { return };
+    let mode = |mode: &str| json!({"policy": {"spec": {"mode": mode}}});
+    let taints = |mode: &str| json!({"nodePolicy": {"spec": {"taints": {"mode": mode}}}});
+    for (values, of_pods, of_taints) in [
+        (json!({}), Some("Enforce"), "Apply"),
+        (mode("Warn"), Some("Warn"), "Report"),
+        (mode("Audit"), Some("Audit"), "Report"),
+        (taints("Report"), Some("Enforce"), "Report"),
+        (json!({"policy": {"create": false}}), None, "Report"),
+    ] {
+        engine.ask("validate", json!({"values": values})).unwrap();
+        let rendered = engine.render(&values).unwrap();
+        if let Some(mode) = of_pods {
+            let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];
+            assert_eq!(*spec, json!({"mode": mode}), "{values}");
+        }
+        let spec = &rendered.object("WindowsNodePolicy", "default")["spec"];
+        assert_eq!(*spec, json!({"taints": {"mode": of_taints}}), "{values}");
+    }
+    // What else the values say of taints stays.
+    let required = json!([{"key": "os", "value": "Windows"}]);
+    let values = json!({"nodePolicy": {"spec": {"taints": {"required": required}}}});
+    let rendered = engine.render(&values).unwrap();
+    assert_eq!(
+        rendered.object("WindowsNodePolicy", "default")["spec"]["taints"],
+        json!({"mode": "Apply", "required": required})
+    );
+}
+
+#[test]
+fn alerts_and_dashboard_use_metrics_that_are_documented() {
+    let Some(engine) = engine() else { return };
+    let values = json!({"metrics": {"prometheusRule": {"enabled": true, "job": "transom"}, "dashboard": {"enabled": true}}});
+    let rendered = engine.render(&values).unwrap();
+    let rules = rendered.object("PrometheusRule", "transom").to_string();
+    let dashboard = rendered.object("ConfigMap", "transom-dashboard")["data"]["transom.json"].clone();
+    let dashboard: Value = serde_json::from_str(dashboard.as_str().unwrap()).unwrap();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let documented = fs::read_to_string(root.join("docs/reference/metrics.md")).unwrap();
+    let mut seen = 0;
+    for text in [rules, dashboard["panels"].to_string()] {
+        for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
+            if word.starts_with("transom_") {
+                seen += 1;
+                let of_histogram = ["_bucket", "_count", "_sum"];
+                let metric = of_histogram.iter().find_map(|end| word.strip_suffix(end));
+                let metric = metric
+                    .filter(|metric| documented.contains(metric))
+                    .unwrap_or(word);
+                assert!(
+                    documented.contains(metric),
+                    "docs/reference/metrics.md does not know {word}"
+                );
+            }
+        }
+    }
+    assert!(seen > 10, "only {seen} metrics were found");
+}
+
+#[test]
+fn tracing_that_cannot_work_is_refused() {
+    let Some(engine) = engine() else { return };
+    let cases = [
+        (
+            json!({"tracing": {"endpoint": "collector:4318"}}),
+            "/tracing/endpoint",
+        ),
+        (
+            json!({"tracing": {"endpoint": "http://user:password@collector:4318"}}),
+            "/tracing/endpoint",
+        ),
+        (json!({"tracing": {"ratio": 1.5}}), "/tracing/ratio"),
+        (
+            json!({"tracing": {"resourceAttributes": {"a=b": "c"}}}),
+            "invalid propertyName 'a=b'",
+        ),
+        (
+            json!({"tracing": {"endpoint": "https://collector:4318"}}),
+            "tracing.caConfigMap.name: the image has no CA certificates",
+        ),
+    ];
+    for (values, words) in cases {
+        let refusal = refusal(engine, &values);
+        assert!(refusal.contains(words), "{values}\n{refusal}");
+    }
+}
+
+#[test]
+fn tracing_is_off_until_there_is_an_endpoint_and_then_says_what_the_program_understands() {
+    let Some(engine) = engine() else { return };
+    let container = |values: &Value| {
+        let pod = engine.render(values).unwrap().object("Deployment", "transom")["spec"]["template"]["spec"]
+            .clone();
+        (pod["containers"][0].clone(), pod)
+    };
+    let variables = |container: &Value| -> Vec<Value> {
+        let mut all = container["env"].as_array().unwrap().clone();
+        all.retain(|it| it["name"].as_str().unwrap().starts_with("OTEL_"));
+        all
+    };
+    let idle =
+        json!({"tracing": {"ratio": 1, "caConfigMap": {"name": "ca"}, "headersSecret": {"name": "headers"}}});
+    for off in [json!({}), idle] {
+        let (container, pod) = container(&off);
+        assert!(variables(&container).is_empty(), "{container}");
+        assert_eq!(pod["volumes"], Value::Null);
+    }
+
+    let values = json!({"tracing": {
+        "endpoint": "https://collector.observability:4318",
+        "ratio": 0.01,
+        "headersSecret": {"name": "collector"},
+        "caConfigMap": {"name": "roots", "key": "bundle.pem"},
+        "resourceAttributes": {"deployment.environment.name": "a, b=c $(D)", "k8s.cluster.name": "east"},
+    }});
+    let (container, pod) = container(&values);
+    let variables = variables(&container);
+    assert_eq!(
+        json!(variables),
+        json!([
+            {"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "https://collector.observability:4318"},
+            {"name": "OTEL_TRACES_SAMPLER_ARG", "value": "0.01"},
+            {"name": "OTEL_RESOURCE_ATTRIBUTES", "value":
+                "k8s.namespace.name=$(TRANSOM_NAMESPACE),k8s.pod.name=$(TRANSOM_IDENTITY),\
+                 deployment.environment.name=a%2C%20b%3Dc%20%24%28D%29,k8s.cluster.name=east"},
+            {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "collector", "key": "headers"}}},
+            {"name": "OTEL_EXPORTER_OTLP_CERTIFICATE", "value": "/var/run/transom/tracing/bundle.pem"},
+        ])
+    );
+    let mounts = json!([{"name": "tracing-ca", "mountPath": "/var/run/transom/tracing", "readOnly": true}]);
+    assert_eq!(container["volumeMounts"], mounts);
+    assert_eq!(
+        pod["volumes"],
+        json!([{"name": "tracing-ca", "configMap": {"name": "roots"}}])
+    );
+
+    // The kubelet puts a variable in where it was defined before.
+    let names: Vec<&str> = (container["env"].as_array().unwrap().iter())
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    let at = |name: &str| names.iter().position(|it| *it == name).unwrap();
+    assert!(at("TRANSOM_NAMESPACE").max(at("TRANSOM_IDENTITY")) < at("OTEL_RESOURCE_ATTRIBUTES"));
+    let help = Command::new(TRANSOM)
+        .args(["serve", "--help"])
+        .output()
+        .unwrap()
+        .stdout;
+    let help = String::from_utf8(help).unwrap();
+    for variable in &variables {
+        let name = variable["name"].as_str().unwrap();
+        assert!(
+            help.contains(&format!("[env: {name}")),
+            "transom serve does not know {name}:\n{help}"
+        );
+    }
+}

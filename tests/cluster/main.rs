@@ -1,0 +1,22 @@
+//! What needs a real control plane. Without the programs of envtest in `$KUBEBUILDER_ASSETS` or
+//! `/usr/local/kubebuilder/bin` these tests say so and prove nothing.
+#![cfg(unix)]
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each binary of tests uses a part of it")]
+mod support;
+
+mod audit_log;
+mod bypass;
+mod coexistence;
+mod crds;
+mod existing_cluster;
+mod match_conditions;
+mod nodes;
+mod placement;
+mod plan;
+mod prediction_accuracy;
+mod preflight;
+mod reports;
+mod scan;
+mod webhook;

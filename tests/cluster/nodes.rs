@@ -1,0 +1,989 @@
+//! The controller of nodes and RuntimeClasses on a real API server, called in this process. Without the programs of
+//! envtest in `$KUBEBUILDER_ASSETS` or `/usr/local/kubebuilder/bin` these tests say so and prove nothing.
+#![cfg(unix)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::support::world::{self, World, node, policy, quick};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use transom::api::WindowsNodePolicy;
+use transom::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
+use transom::controller::node_policies::nodes::apply::{ApplyResult, apply};
+use transom::controller::node_policies::nodes::plan::{KeepOptions, plan};
+use transom::controller::node_policies::policies::NodePolicy;
+use transom::controller::node_policies::take_back::{RevertOptions, take_back_everything};
+use transom::controller::node_policies::writer::Writer;
+use transom::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
+
+const LTSC2022: &str = "10.0.20348.2700";
+const LTSC2019: &str = "10.0.17763.5000";
+
+/// A world of its own, or `None` where there are no programs to make one of.
+macro_rules! world {
+    () => {
+        match World::start().await {
+            Some(world) => world,
+            None => return,
+        }
+    };
+}
+
+fn label<'n>(node: &'n Value, key: &str) -> Option<&'n str> {
+    node["metadata"]["labels"][key].as_str()
+}
+
+fn owned(node: &Value) -> Option<&str> {
+    node["metadata"]["annotations"][OWNED_ANNOTATION].as_str()
+}
+
+/// The taints of a node, but those that the API server itself puts on a new one.
+fn taints(node: &Value) -> Vec<String> {
+    let all = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    all.iter()
+        .filter(|taint| taint["key"] != "node.kubernetes.io/not-ready")
+        .map(|taint| {
+            let text = |field: &str| taint[field].as_str().unwrap_or_default().to_owned();
+            format!("{}={}:{}", text("key"), text("value"), text("effect"))
+        })
+        .collect()
+}
+
+/// What of a node must be the same before a policy came and after it went.
+fn lasting(node: &Value) -> Value {
+    let mut node = node.clone();
+    let meta = node["metadata"].as_object_mut().unwrap();
+    meta.remove("resourceVersion");
+    meta.remove("managedFields");
+    node
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() {
+    let world = world!();
+    world.create(&node("missing", LTSC2022, &[])).await;
+    world
+        .create(&node("stale", LTSC2022, &[(BUILD_LABEL, "10.0.17763")]))
+        .await;
+    let forged = [
+        (BUILD_LABEL, "10.0.20348"),
+        (RESTRICTED_BUILD_LABEL, "10.0.26100"),
+    ];
+    world.create(&node("forged", LTSC2022, &forged)).await;
+    world
+        .create(&node("odd", LTSC2022, &[(BUILD_LABEL, &"x".repeat(63))]))
+        .await;
+    world.create(&policy("windows", json!({}))).await;
+    let _running = world.run(quick());
+    for name in ["missing", "stale", "forged", "odd"] {
+        let right = |node: &Value| {
+            label(node, BUILD_LABEL) == Some("10.0.20348")
+                && label(node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348")
+        };
+        world.node_until(name, right).await;
+    }
+    world
+        .event_until(
+            "missing",
+            "label node.kubernetes.io/windows-build: absent → \"10.0.20348\"",
+        )
+        .await;
+    world
+        .event_until(
+            "stale",
+            "label node.kubernetes.io/windows-build: \"10.0.17763\" → \"10.0.20348\"",
+        )
+        .await;
+    let mirror =
+        "label transom.dev.node-restriction.kubernetes.io/windows-build: \"10.0.26100\" → \"10.0.20348\"";
+    world.event_until("forged", mirror).await;
+    let status = world.status_until("windows", "Ready", "True", "Reported").await;
+    assert_eq!(
+        (&status["nodeCount"], &status["buildSummary"]),
+        (&json!(4), &json!("ltsc2022 4"))
+    );
+    assert_eq!(status["observedGeneration"], 1);
+    let described = world.kubectl(&["describe", "node", "stale"]);
+    assert!(described.contains("LabelCorrected") && described.contains("\"10.0.17763\" → \"10.0.20348\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubelet_that_writes_another_build_is_corrected_ever_more_slowly() {
+    let world = world!();
+    world.create(&node("w1", LTSC2022, &[])).await;
+    world.create(&policy("windows", json!({}))).await;
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
+        back_off: Duration::from_millis(100),
+        ..quick()
+    });
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let until = Instant::now() + Duration::from_secs(15);
+    let (mut forged, mut corrected) = (0, 0);
+    let mut last = None;
+    while Instant::now() < until {
+        let node = world.node("w1").await;
+        if label(&node, BUILD_LABEL) == Some("10.0.20348") {
+            corrected += usize::from(last.replace(true) != Some(true));
+            let patch = json!({"metadata": {"labels": {BUILD_LABEL: "10.0.17763"}}});
+            nodes
+                .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
+                .await
+                .unwrap();
+            forged += 1;
+            last = Some(false);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    println!("another writer forged the label {forged} times in 15 s and was corrected {corrected} times");
+    // 100 ms, 200 ms, … : eight corrections take 12.7 s.
+    assert!((4..=9).contains(&corrected), "{corrected}");
+    world
+        .status_until("windows", "Contested", "True", "OtherWriter")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_another_writer_is_lost() {
+    let world = world!();
+    world.create(&node("w1", LTSC2022, &[])).await;
+    let taint = |value: &str| json!({"taints": {"mode": "Apply", "required": [{"key": "os", "value": value, "effect": "NoSchedule"}]}});
+    world.create(&policy("windows", taint("windows"))).await;
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
+        back_off: Duration::from_millis(10),
+        ..quick()
+    });
+    let mut mine: BTreeSet<String> = BTreeSet::new();
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let (mut writes, mut conflicts) = (0, 0);
+    // Adds two taints and a label, removes one of each, again and again, as careful writers do: with the version that
+    // was read. Meanwhile the policy changes its mind about its own taint, and another writer forges the build label.
+    for round in 0..300_usize {
+        if round % 10 == 0 {
+            let value = if round % 20 == 0 { "Windows" } else { "windows" };
+            world.patch_policy("windows", json!({"spec": taint(value)})).await;
+        }
+        loop {
+            let mut node = nodes.get("w1").await.unwrap();
+            let list = node.spec.as_mut().unwrap().taints.get_or_insert_default();
+            if round % 3 == 2 {
+                let gone = format!("mine-{}", round - 2);
+                list.retain(|taint| taint.key != gone);
+                mine.remove(&gone);
+            } else {
+                let key = format!("mine-{round}");
+                list.push(serde_json::from_value(json!({"key": key, "effect": "PreferNoSchedule"})).unwrap());
+                mine.insert(key);
+            }
+            let labels = node.metadata.labels.as_mut().unwrap();
+            labels.insert(format!("mine/{}", round % 7), round.to_string());
+            if round % 5 == 0 {
+                labels.insert(BUILD_LABEL.to_owned(), "10.0.17763".to_owned());
+            }
+            match nodes.replace("w1", &PostParams::default(), &node).await {
+                Ok(_) => break,
+                Err(kube::Error::Api(status)) if status.code == 409 => conflicts += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        writes += 1;
+    }
+    world
+        .patch_policy("windows", json!({"spec": taint("windows")}))
+        .await;
+    let settled = |node: &Value| {
+        label(node, BUILD_LABEL) == Some("10.0.20348")
+            && taints(node).contains(&"os=windows:NoSchedule".to_owned())
+    };
+    let node = world.node_until("w1", settled).await;
+    println!("another writer wrote {writes} times, with {conflicts} conflicts of its own");
+    let theirs: BTreeSet<String> = (taints(&node).iter())
+        .filter_map(|text| text.strip_suffix("=:PreferNoSchedule").map(str::to_owned))
+        .collect();
+    assert_eq!(theirs, mine);
+    for slot in 0..7 {
+        let last = (0..300).rev().find(|round| round % 7 == slot).unwrap();
+        assert_eq!(
+            label(&node, &format!("mine/{slot}")),
+            Some(last.to_string().as_str())
+        );
+    }
+    assert_eq!(taints(&node).len(), mine.len() + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_set_and_taken_back() {
+    let world = world!();
+    let foreign = json!([{"key": "team", "value": "blue", "effect": "NoSchedule"}]);
+    for (name, labels) in [
+        ("w1", [(BUILD_LABEL, "10.0.20348")]),
+        ("w2", [(BUILD_LABEL, "10.0.17763")]),
+    ] {
+        let mut node = node(name, LTSC2022, &labels);
+        node["spec"]["taints"] = foreign.clone();
+        node["metadata"]["annotations"] = json!({"theirs": "stays"});
+        world.create(&node).await;
+    }
+    // It does not say Windows anywhere by its kubelet: never looked at.
+    let mut linux = node("l1", "6.1.0-1", &[]);
+    linux["status"]["nodeInfo"]["operatingSystem"] = json!("linux");
+    linux["metadata"]["labels"]["kubernetes.io/os"] = json!("linux");
+    world.create(&linux).await;
+    let before: Vec<Value> = world.nodes(&["w1", "w2", "l1"]).await;
+    world.create(&policy("windows", json!({}))).await;
+    let _running = world.run(quick());
+
+    let status = world.status_until("windows", "Ready", "True", "Reported").await;
+    assert_eq!(status["driftedNodeCount"], 2);
+    let what = status["driftedNodes"][0]["message"].as_str().unwrap();
+    assert_eq!(
+        what,
+        "it lacks the taint os=windows:NoSchedule (taints.mode is Report)"
+    );
+    assert_eq!(taints(&world.node("w1").await), ["team=blue:NoSchedule"]);
+
+    let web = world::deployment("web", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    world.create(&web).await;
+    world
+        .patch_policy("windows", json!({"spec": {"taints": {"mode": "Apply"}}}))
+        .await;
+    let status = world
+        .status_until("windows", "TaintsRefused", "True", "WouldHurt")
+        .await;
+    let message = world::message(&status, "TaintsRefused");
+    assert!(
+        message.contains("Deployment default/web (its template does not tolerate os=windows:NoSchedule)")
+    );
+    assert!(
+        message.contains("tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]")
+    );
+    assert!(
+        message.contains("az aks nodepool add --node-taints os=windows:NoSchedule"),
+        "{message}"
+    );
+    assert_eq!(
+        status["lastProblem"],
+        "not set: os=windows:NoSchedule, because 1 workload would be hurt: Deployment default/web; the condition \
+         TaintsRefused says why, and what to write"
+    );
+    world.event_until("windows", "Deployment default/web").await;
+    assert_eq!(taints(&world.node("w1").await), ["team=blue:NoSchedule"]);
+
+    let toleration = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
+    let patch = json!({"spec": {"template": {"spec": {"tolerations": toleration}}}});
+    world.kubectl(&["patch", "deployment", "web", "-p", &patch.to_string()]);
+    for name in ["w1", "w2"] {
+        let node = world.node_until(name, |node| taints(node).len() == 2).await;
+        assert_eq!(taints(&node), ["team=blue:NoSchedule", "os=windows:NoSchedule"]);
+        assert!(owned(&node).unwrap().contains(r#""policy":"windows""#));
+    }
+    world
+        .event_until("windows", "2 nodes (w1, w2): taint os=windows:NoSchedule: set")
+        .await;
+    world
+        .status_until("windows", "TaintsRefused", "False", "NobodyHurt")
+        .await;
+    world.status_until("windows", "Ready", "True", "AsWanted").await;
+    world.event_until("windows", "no taint is held back").await;
+    // The guard was asked more than once meanwhile.
+    let told = world.events("windows").await;
+    assert_eq!(
+        told,
+        ["Normal NobodyHurt", "Normal TaintSet", "Warning WouldHurt"]
+    );
+
+    let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
+    policies
+        .delete("windows", &DeleteParams::default())
+        .await
+        .unwrap();
+    for name in ["w1", "w2"] {
+        world.node_until(name, |node| owned(node).is_none()).await;
+    }
+    for mut was in before {
+        let name = was["metadata"]["name"].as_str().unwrap().to_owned();
+        let is = world.node(&name).await;
+        if name != "l1" {
+            // The build label is corrected, and never taken away.
+            was["metadata"]["labels"][BUILD_LABEL] = json!("10.0.20348");
+        }
+        assert_eq!(lasting(&is), lasting(&was), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemonset_that_selects_no_os_and_runs_on_windows_keeps_taints_away() {
+    let world = world!();
+    world.create(&node("w1", LTSC2022, &[])).await;
+    let template = json!({
+        "metadata": {"labels": {"app": "logs"}},
+        "spec": {"containers": [{"name": "c", "image": "registry.example/logs:1"}]},
+    });
+    let daemonset = |name: &str| {
+        json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"selector": {"matchLabels": {"app": "logs"}}, "template": template},
+        })
+    };
+    // One runs there, and one has a pod there that never became ready.
+    for (name, ready) in [("logs", "True"), ("linux-agent", "False")] {
+        world.create(&daemonset(name)).await;
+        let stored: Value =
+            serde_json::from_str(&world.kubectl(&["get", "daemonset", name, "-o", "json"])).unwrap();
+        let mut pod = template.clone();
+        pod["apiVersion"] = json!("v1");
+        pod["kind"] = json!("Pod");
+        pod["spec"]["nodeName"] = json!("w1");
+        pod["metadata"]["name"] = json!(format!("{name}-1"));
+        pod["metadata"]["namespace"] = json!("default");
+        pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name,
+            "uid": stored["metadata"]["uid"], "controller": true}]);
+        world.create(&pod).await;
+        let status =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
+        let pod = format!("{name}-1");
+        world.kubectl(&[
+            "patch",
+            "pod",
+            &pod,
+            "--subresource=status",
+            "-p",
+            &status.to_string(),
+        ]);
+    }
+    world
+        .create(&policy("windows", json!({"taints": {"mode": "Apply"}})))
+        .await;
+    let _running = world.run(quick());
+    let status = world
+        .status_until("windows", "TaintsRefused", "True", "WouldHurt")
+        .await;
+    let message = world::message(&status, "TaintsRefused");
+    assert!(
+        message.contains("1 workload would be hurt: DaemonSet default/logs (it selects no operating system")
+    );
+    assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
+    world.kubectl(&[
+        "delete",
+        "daemonset",
+        "logs",
+        "--cascade=background",
+        "--wait=false",
+    ]);
+    world.kubectl(&[
+        "delete",
+        "pod",
+        "logs-1",
+        "--force",
+        "--grace-period=0",
+        "--wait=false",
+    ]);
+    world
+        .node_until("w1", |node| taints(node) == ["os=windows:NoSchedule"])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taint_refused_for_a_daemon_set_is_tried_again_when_that_changes() {
+    let world = world!();
+    world.create(&node("w1", LTSC2022, &[])).await;
+    let mut daemon_set = world::deployment("logs", json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    daemon_set["kind"] = json!("DaemonSet");
+    world.create(&daemon_set).await;
+    world
+        .create(&policy("windows", json!({"taints": {"mode": "Apply"}})))
+        .await;
+    // A whole survey is not due while this runs.
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
+        guard_every: Duration::from_secs(3600),
+        ..quick()
+    });
+    let status = world
+        .status_until("windows", "TaintsRefused", "True", "WouldHurt")
+        .await;
+    assert!(world::message(&status, "TaintsRefused").contains("DaemonSet default/logs"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
+    let toleration = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
+    let patch = json!({"spec": {"template": {"spec": {"tolerations": toleration}}}});
+    world.kubectl(&["patch", "daemonset", "logs", "-p", &patch.to_string()]);
+    world
+        .node_until("w1", |node| taints(node) == ["os=windows:NoSchedule"])
+        .await;
+    world
+        .status_until("windows", "TaintsRefused", "False", "NobodyHurt")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_changes() {
+    let world = world!();
+    world.create(&node("w1", LTSC2022, &[])).await;
+    world
+        .create(&policy("windows", json!({"taints": {"mode": "Apply"}})))
+        .await;
+    let running = world.run(quick());
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let has = |node: &Value| taints(node) == ["os=windows:NoSchedule"];
+    let mut running = Some(running);
+    for round in 0..3 {
+        world.node_until("w1", has).await;
+        if round == 1 {
+            // What was counted survives a change of the leader.
+            drop(running.take());
+            running = Some(world.run(quick()));
+        }
+        let patch = json!({"spec": {"taints": null}});
+        nodes
+            .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .unwrap();
+    }
+    let status = world
+        .status_until("windows", "Contested", "True", "OtherWriter")
+        .await;
+    assert!(
+        world::message(&status, "Contested").contains("took os=windows:NoSchedule away three times on w1")
+    );
+    world
+        .event_until("windows", "took os=windows:NoSchedule away three times on w1")
+        .await;
+    let version = |node: &Value| node["metadata"]["resourceVersion"].clone();
+    let counted =
+        |node: &Value| owned(node).is_some_and(|owned| owned.contains(r#""os=windows:NoSchedule":3"#));
+    let quiet = world.node_until("w1", counted).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let node = world.node("w1").await;
+    assert_eq!(
+        (taints(&node), version(&node)),
+        (Vec::new(), version(&quiet)),
+        "it is left alone"
+    );
+    world
+        .patch_policy(
+            "windows",
+            json!({"spec": {"labels": {"nodeRestriction": "Disabled"}}}),
+        )
+        .await;
+    world.node_until("w1", has).await;
+    world
+        .status_until("windows", "Contested", "False", "NoOtherWriter")
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_nodes_are_reported_and_not_written() {
+    let world = world!();
+    let mut odd: Vec<(Value, &str)> = vec![
+        (node("no-kernel", "", &[]), "tells no Windows build"),
+        (
+            node("linux-kernel", "5.15.0-1041-azure", &[]),
+            "tells no Windows build",
+        ),
+        (node("short-kernel", "10.0", &[]), "tells no Windows build"),
+        (
+            node("wrong-os-label", LTSC2022, &[("kubernetes.io/os", "linux")]),
+            "its kubelet reports \"windows\"",
+        ),
+        (
+            node("wrong-arch-label", LTSC2022, &[("kubernetes.io/arch", "arm64")]),
+            "its kubelet reports \"amd64\"",
+        ),
+    ];
+    let mut silent = node("silent", "", &[]);
+    silent["status"] = json!({});
+    odd.push((silent, "has not reported"));
+    let mut plan9 = node("plan9", LTSC2022, &[]);
+    plan9["status"]["nodeInfo"]["operatingSystem"] = json!("plan9");
+    odd.push((plan9, "its kubelet reports \"plan9\""));
+    for (node, _) in &odd {
+        world.create(node).await;
+    }
+    world
+        .create(&policy("odd", json!({"labels": {"nodeRestriction": "Disabled"}})))
+        .await;
+    let _running = world.run(quick());
+
+    let status = world
+        .status_where("odd", |status| {
+            status["driftedNodeCount"].as_u64() == Some(odd.len() as u64)
+        })
+        .await;
+    let drift: BTreeMap<&str, &str> = (status["driftedNodes"].as_array().unwrap().iter())
+        .map(|one| (one["name"].as_str().unwrap(), one["message"].as_str().unwrap()))
+        .collect();
+    for (node, says) in &odd {
+        let name = node["metadata"]["name"].as_str().unwrap();
+        assert!(drift[name].contains(says), "{name}: {}", drift[name]);
+        assert_eq!(
+            owned(&world.node(name).await).is_some(),
+            name.starts_with("wrong-"),
+            "{name}"
+        );
+    }
+    // Kernels that tell nothing leave the labels alone.
+    assert_eq!(label(&world.node("no-kernel").await, BUILD_LABEL), None);
+    assert_eq!(
+        label(&world.node("wrong-os-label").await, "kubernetes.io/os"),
+        Some("linux")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do_no_harm() {
+    let world = world!();
+    let mut garbage = node("garbage", LTSC2022, &[("group", "garbage")]);
+    garbage["metadata"]["annotations"] = json!({OWNED_ANNOTATION: "}{ not ours"});
+    garbage["spec"]["taints"] = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
+    world.create(&garbage).await;
+    // Its kubelet claims for Transom what another writer has set.
+    let forged = r#"{"policy":"garbage","taints":[{"key":"dedicated","value":"db","effect":"NoSchedule"}]}"#;
+    let mut claims = node("claims", "6.1.0-1", &[]);
+    claims["status"]["nodeInfo"]["operatingSystem"] = json!("linux");
+    claims["metadata"]["labels"]["kubernetes.io/os"] = json!("linux");
+    claims["metadata"]["annotations"] = json!({OWNED_ANNOTATION: forged});
+    claims["spec"]["taints"] = json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]);
+    world.create(&claims).await;
+    let mut many = node("many", LTSC2022, &[("group", "many")]);
+    let five_hundred: Vec<Value> = (0..500)
+        .map(|i| json!({"key": format!("t{i}"), "effect": "NoSchedule"}))
+        .collect();
+    many["spec"]["taints"] = json!(five_hundred);
+    world.create(&many).await;
+    world.create(&node("old", LTSC2019, &[("group", "old")])).await;
+
+    let of = |group: &str| json!({"matchLabels": {"group": group}});
+    let apply = json!({"mode": "Apply"});
+    world
+        .create(&policy(
+            "garbage",
+            json!({"nodeSelector": of("garbage"), "taints": apply}),
+        ))
+        .await;
+    world
+        .create(&policy(
+            "many",
+            json!({"nodeSelector": of("many"), "taints": apply}),
+        ))
+        .await;
+    world
+        .create(&policy("old-a", json!({"nodeSelector": of("old")})))
+        .await;
+    world
+        .create(&policy("old-b", json!({"nodeSelector": of("old")})))
+        .await;
+    let _running = world.run(quick());
+
+    world
+        .event_until("garbage", "what it named is Transom's no longer")
+        .await;
+    let mended = world
+        .node_until("garbage", |node| owned(node).is_some_and(|o| o.starts_with('{')))
+        .await;
+    assert!(
+        !owned(&mended).unwrap().contains("taints"),
+        "a taint that stood there before is not ours"
+    );
+
+    let claims = world.node_until("claims", |node| owned(node).is_none()).await;
+    assert_eq!(taints(&claims), ["dedicated=db:NoSchedule"]);
+
+    let many = world.node_until("many", |node| taints(node).len() == 501).await;
+    assert_eq!(taints(&many)[..2], ["t0=:NoSchedule", "t1=:NoSchedule"]);
+    assert_eq!(taints(&many)[500], "os=windows:NoSchedule");
+
+    for name in ["old-a", "old-b"] {
+        let status = world.status_until(name, "Overlapping", "True", "SameNodes").await;
+        let message = world::message(&status, "Overlapping");
+        assert!(
+            message.contains("old-a") && message.contains("old-b"),
+            "{message}"
+        );
+    }
+    let status = world
+        .status_until("old-a", "UnsupportedBuilds", "True", "OldOrNew")
+        .await;
+    assert!(world::message(&status, "UnsupportedBuilds").contains("10.0.17763 (Windows Server 2019)"));
+    assert_eq!(label(&world.node("old").await, BUILD_LABEL), Some("10.0.17763"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_selector_that_no_label_can_match_is_a_problem_and_lets_no_node_go() {
+    let world = world!();
+    world.create(&node("kept", LTSC2022, &[("group", "kept")])).await;
+    world
+        .create(&policy(
+            "kept",
+            json!({"nodeSelector": {"matchLabels": {"group": "kept"}}}),
+        ))
+        .await;
+    let _running = world.run(quick());
+    let mirror = |node: &Value| label(node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348");
+    world.node_until("kept", mirror).await;
+
+    // The API server takes any key here.
+    let bad = json!({"spec": {"nodeSelector": {"matchLabels": {"not a key!": "x", "a/b/c": "y"}}}});
+    world.patch_policy("kept", bad).await;
+    let status = world
+        .status_until("kept", "Ready", "False", "InvalidSelector")
+        .await;
+    let message = world::message(&status, "Ready");
+    for part in [
+        "2 problems: (1) spec.nodeSelector.matchLabels: \"a/b/c\" is no key of a label",
+        "; (2) spec.nodeSelector.matchLabels: \"not a key!\" is no key of a label",
+        "nothing is set and nothing taken back",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(mirror(&world.node("kept").await), "it was taken back");
+
+    let good = json!({"spec": {"nodeSelector": {"matchLabels": {"not a key!": null, "a/b/c": null}}}});
+    world.patch_policy("kept", good).await;
+    // The taint is only reported by default.
+    world.status_until("kept", "Ready", "True", "Reported").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_paused_overwrites_nothing() {
+    let world = world!();
+    world.create(&node("w1", LTSC2022, &[])).await;
+    world
+        .create(&policy("windows", json!({"taints": {"mode": "Apply"}})))
+        .await;
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
+    let stored: Api<WatchedNode> = Api::all(world.client.clone());
+    let old = Arc::new(NodeView::from(stored.get("w1").await.unwrap()));
+    let stored = NodePolicy::of(&Arc::new(policies.get("windows").await.unwrap())).unwrap();
+    // While it slept, another leader did its work, and another writer added a taint.
+    let patch = json!({"spec": {"taints": [{"key": "theirs", "effect": "NoSchedule"}]}});
+    nodes
+        .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+    let stale = plan(
+        &old,
+        Some(&stored.desired(stored.taints.iter().cloned().collect())),
+    )
+    .patch(&old)
+    .unwrap();
+    let refused = nodes
+        .patch("w1", &PatchParams::default(), &Patch::Merge(&stale))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(refused, kube::Error::Api(status) if status.code == 409),
+        "the old version is refused"
+    );
+
+    let (lease, leadership) = World::leadership(true);
+    let writer = Writer::new(world.client.clone(), Some(leadership), None, 50);
+    let desired = stored.desired(stored.taints.iter().cloned().collect());
+    let decide = move |node: &NodeView| plan(node, Some(&desired));
+    let outcome = apply(&writer, Arc::clone(&old), &decide).await;
+    assert!(matches!(outcome, ApplyResult::Wrote(..)), "{outcome:?}");
+    assert_eq!(
+        taints(&world.node("w1").await),
+        ["theirs=:NoSchedule", "os=windows:NoSchedule"]
+    );
+
+    // Without the lease nothing is written at all.
+    lease.send(None).unwrap();
+    let patch = json!({"spec": {"taints": null}});
+    nodes
+        .patch("w1", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+    let outcome = apply(&writer, old, &decide).await;
+    assert!(
+        matches!(&outcome, ApplyResult::Failed(why) if why == "leadership was lost"),
+        "{outcome:?}"
+    );
+    assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
+    let running = world.run_with(quick(), false);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
+    running.lead();
+    world
+        .node_until("w1", |node| taints(node) == ["os=windows:NoSchedule"])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them() {
+    let world = world!();
+    world.create(&node("w19", LTSC2019, &[])).await;
+    let mut with_handlers = node("w22", LTSC2022, &[]);
+    with_handlers["status"]["runtimeHandlers"] = json!([{"name": ""}, {"name": "runhcs-wcow-process"}]);
+    world.create(&with_handlers).await;
+    world
+        .create(&json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "windows-ltsc2022-hyperv"},
+            "handler": "their-own", "scheduling": {"nodeSelector": {"kubernetes.io/os": "linux"}}}))
+        .await;
+    let managed = json!({"runtimeClasses": {"management": "Managed", "isolations": ["Process", "HyperV"]}});
+    world.create(&policy("windows", managed)).await;
+    let _running = world.run(quick());
+    let classes: Api<RuntimeClass> = Api::all(world.client.clone());
+    let class = |name: &'static str| {
+        let classes = classes.clone();
+        async move { serde_json::to_value(classes.get_opt(name).await.unwrap()).unwrap() }
+    };
+    for (name, build) in [
+        ("windows-ltsc2019", json!("10.0.17763")),
+        ("windows-ltsc2022", Value::Null),
+    ] {
+        world
+            .wait_for(|| async move { !class(name).await.is_null() }, name)
+            .await;
+        let class = class(name).await;
+        assert_eq!(class["handler"], "runhcs-wcow-process");
+        assert_eq!(
+            class["metadata"]["labels"]["app.kubernetes.io/managed-by"],
+            "transom"
+        );
+        assert_eq!(class["scheduling"]["nodeSelector"]["kubernetes.io/os"], "windows");
+        assert_eq!(class["scheduling"]["nodeSelector"][BUILD_LABEL], build);
+        assert_eq!(class["scheduling"]["tolerations"][0]["key"], "os");
+    }
+    let status = world
+        .status_until("windows", "RuntimeClassesReady", "False", "Problem")
+        .await;
+    let message = world::message(&status, "RuntimeClassesReady");
+    assert!(
+        message.contains("windows-ltsc2022-hyperv was not made by Transom"),
+        "{message}"
+    );
+    assert!(message.contains("selects linux"), "{message}");
+    assert!(
+        message.contains("do not report runhcs-wcow-hypervisor"),
+        "{message}"
+    );
+    assert_eq!(class("windows-ltsc2022-hyperv").await["handler"], "their-own");
+
+    // Another taint on a node: the classes tolerate it. What another writer changes of ours is changed back.
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let patch = json!({"spec": {"taints": [{"key": "sku", "value": "windows", "effect": "NoSchedule"}]}});
+    nodes
+        .patch("w22", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+    let patch = json!({"scheduling": {"nodeSelector": {"pool": "x"}}});
+    classes
+        .patch("windows-ltsc2022", &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+        .unwrap();
+    let mended = || async {
+        let class = class("windows-ltsc2022").await;
+        class["scheduling"]["tolerations"].as_array().unwrap().len() == 2
+            && class["scheduling"]["nodeSelector"] == json!({"kubernetes.io/os": "windows"})
+    };
+    world
+        .wait_for(mended, "scheduling is mutable and follows the taints")
+        .await;
+
+    // One that is named stays, and the policy says by what; the other goes.
+    let spec = json!({"runtimeClassName": "windows-ltsc2022"});
+    world.create(&world::deployment("web", spec)).await;
+    world
+        .patch_policy(
+            "windows",
+            json!({"spec": {"runtimeClasses": {"management": "Disabled"}}}),
+        )
+        .await;
+    world
+        .wait_for(
+            || async { class("windows-ltsc2019").await.is_null() },
+            "windows-ltsc2019 goes",
+        )
+        .await;
+    let named = |status: &Value| {
+        world::message(status, "RuntimeClassesReady").contains("named by Deployment default/web")
+    };
+    world.status_where("windows", named).await;
+    assert!(!class("windows-ltsc2022").await.is_null());
+    world.kubectl(&["delete", "deployment", "web"]);
+    world
+        .wait_for(
+            || async { class("windows-ltsc2022").await.is_null() },
+            "windows-ltsc2022 goes",
+        )
+        .await;
+    assert!(
+        !class("windows-ltsc2022-hyperv").await.is_null(),
+        "what others set stays"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusals() {
+    let world = world!();
+    for name in ["w1", "w2", "w3"] {
+        world
+            .create(&node(name, LTSC2022, &[(BUILD_LABEL, "10.0.20348")]))
+            .await;
+    }
+    let before = world.nodes(&["w1", "w2", "w3"]).await;
+    let spec = json!({"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}});
+    world.create(&policy("windows", spec)).await;
+    let running = world.run(quick());
+    for name in ["w1", "w2", "w3"] {
+        world
+            .node_until(name, |node| taints(node) == ["os=windows:NoSchedule"])
+            .await;
+    }
+    let classes: Api<RuntimeClass> = Api::all(world.client.clone());
+    let made = || async { classes.get_opt("windows-ltsc2022").await.unwrap().is_some() };
+    world.wait_for(made, "windows-ltsc2022").await;
+    drop(running);
+    world
+        .create(&world::deployment(
+            "web",
+            json!({"runtimeClassName": "windows-ltsc2022"}),
+        ))
+        .await;
+    world.refuse_writes_to_node("w2").await;
+
+    let keep = RevertOptions {
+        on_nodes: KeepOptions {
+            labels: true,
+            taints: true,
+        },
+        keep_runtime_classes: true,
+    };
+    let refusal = |report: &transom::controller::node_policies::take_back::RevertReport| {
+        report.failures.len() == 1 && report.failures[0].starts_with("node w2: ")
+    };
+    let report = take_back_everything(&world.client, RevertOptions::default()).await;
+    assert!(refusal(&report), "{report:?}");
+    assert_eq!(report.nodes, ["w1", "w3"]);
+    assert!(
+        report.kept[0].contains("named by Deployment default/web"),
+        "{report:?}"
+    );
+    assert!(!report.is_complete());
+    for (name, was) in [("w1", &before[0]), ("w3", &before[2])] {
+        assert_eq!(lasting(&world.node(name).await), lasting(was));
+    }
+    world.kubectl(&["delete", "deployment", "web"]);
+    world.kubectl(&["delete", "validatingadmissionpolicybinding", "refuse-w2"]);
+    world
+        .wait_for(|| async { world.can_write_node("w2").await }, "the refusal ends")
+        .await;
+    let kept = take_back_everything(&world.client, keep).await;
+    assert_eq!(
+        (kept.nodes.as_slice(), kept.runtime_classes.len()),
+        (&["w2".to_owned()][..], 0)
+    );
+    let w2 = world.node("w2").await;
+    assert_eq!(taints(&w2), ["os=windows:NoSchedule"]);
+    assert_eq!(
+        (label(&w2, RESTRICTED_BUILD_LABEL), owned(&w2)),
+        (Some("10.0.20348"), None)
+    );
+    let report = take_back_everything(&world.client, RevertOptions::default()).await;
+    assert!(
+        report.is_complete() && report.nodes.is_empty(),
+        "what was kept is Transom's no longer: {report:?}"
+    );
+    assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
+    // What is there still, and may be another's by now, is named and not taken.
+    let again = take_back_everything(&world.client, RevertOptions::default()).await;
+    let [left] = again.left.as_slice() else {
+        panic!("{again:?}")
+    };
+    assert!(
+        left.starts_with(
+            "label transom.dev.node-restriction.kubernetes.io/windows-build on nodes: 1 (w2), where nothing proves"
+        ),
+        "{left}"
+    );
+    let nothing = transom::controller::node_policies::take_back::RevertReport {
+        left: again.left.clone(),
+        ..Default::default()
+    };
+    assert_eq!(again, nothing);
+
+    // A kubelet has spoiled the annotation: what can only be Transom's goes, and what may not be is named.
+    world.kubectl(&["annotate", "node", "w2", "transom.dev/owned=spoiled"]);
+    let spoiled = take_back_everything(&world.client, RevertOptions::default()).await;
+    assert_eq!(
+        (spoiled.nodes.len(), spoiled.failures.len()),
+        (1, 0),
+        "{spoiled:?}"
+    );
+    let [left] = spoiled.left.as_slice() else {
+        panic!("{spoiled:?}")
+    };
+    assert!(
+        left.starts_with("taint os=windows:NoSchedule on nodes: 1 (w2), whose annotation"),
+        "{left}"
+    );
+    let w2 = world.node("w2").await;
+    assert_eq!((label(&w2, RESTRICTED_BUILD_LABEL), owned(&w2)), (None, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
+    const NODES: u32 = 5000;
+    let world = world!();
+    let made = Instant::now();
+    world
+        .create_many((0..NODES).map(|i| node(&format!("w{i:04}"), LTSC2022, &[(BUILD_LABEL, "10.0.20348")])))
+        .await;
+    println!("{NODES} nodes were made in {:.1} s", made.elapsed().as_secs_f64());
+    world
+        .create(&policy("windows", json!({"taints": {"mode": "Apply"}})))
+        .await;
+    let before = world.requests("nodes", "PATCH").await;
+    let events_before = world.requests("events", "POST").await;
+    let start = Instant::now();
+    // Four times as fast as in production, where it takes as many times longer: a node costs a patch.
+    let _running = world.run(transom::controller::node_policies::NodeControllerSettings {
+        writes_per_second: 200,
+        in_flight: 4,
+        ..transom::controller::node_policies::NodeControllerSettings::default()
+    });
+    let (mut most, mut last, mut seen) = (0.0_f64, Instant::now(), before);
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = world.requests("nodes", "PATCH").await;
+        most = most.max((now - seen) / last.elapsed().as_secs_f64());
+        (seen, last) = (now, Instant::now());
+        if now - before >= f64::from(NODES) || start.elapsed() > Duration::from_secs(300) {
+            break;
+        }
+    }
+    let took = start.elapsed();
+    let status = world.status_until("windows", "Ready", "True", "AsWanted").await;
+    assert_eq!(status["nodeCount"], json!(NODES));
+    // If more is to come, it comes now.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let patches = world.requests("nodes", "PATCH").await - before;
+    let events = world.requests("events", "POST").await - events_before;
+    println!(
+        "{NODES} nodes converged in {:.1} s: {patches} patches of nodes, {events} Events, at most {most:.0} patches a second",
+        took.as_secs_f64()
+    );
+    assert!(
+        (patches - f64::from(NODES)).abs() < 0.5,
+        "each node is written once: {patches}"
+    );
+    assert!(
+        events < 20.0,
+        "one Event for each policy and cause, and none for each node: {events}"
+    );
+    world.event_until("windows", "nodes (w").await;
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let all = nodes.list(&ListParams::default()).await.unwrap();
+    let right = all.items.iter().filter(|node| {
+        let node = serde_json::to_value(node).unwrap();
+        taints(&node) == ["os=windows:NoSchedule"]
+            && label(&node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348")
+    });
+    assert_eq!(right.count(), NODES as usize);
+}

@@ -1,0 +1,205 @@
+//! The model of the scheduler that placement is checked by, compared with a real scheduler: an extender receives the nodes that
+//! are left of each pod, and lets none of them be used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::strategy::{Strategy, ValueTree as _};
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::schedule::{Cluster, any_cluster, any_pod};
+
+/// What the extender was asked: the nodes that the scheduler found feasible, by the name of the pod.
+type Asked = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+
+/// So many clusters, each with so many pods at once.
+fn sizes() -> (usize, usize) {
+    let of = |name: &str, otherwise| {
+        std::env::var(name)
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(otherwise)
+    };
+    (
+        of("TRANSOM_SCHEDULER_CLUSTERS", 6),
+        of("TRANSOM_SCHEDULER_PODS", 25),
+    )
+}
+
+fn extender() -> (u16, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let asked = Asked::default();
+    let of_listener = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let asked = Arc::clone(&of_listener);
+            std::thread::spawn(move || while answer(&stream, &asked).is_some() {});
+        }
+    });
+    (port, asked)
+}
+
+/// Reads one call and answers that no node will do.
+fn answer(mut stream: &TcpStream, asked: &Asked) -> Option<()> {
+    let mut bytes = Vec::new();
+    let mut part = [0; 4096];
+    let (body_at, length) = loop {
+        let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
+        bytes.extend_from_slice(&part[..read]);
+        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+            continue;
+        };
+        let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+        break (end + 4, length?);
+    };
+    while bytes.len() < body_at + length {
+        let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
+        bytes.extend_from_slice(&part[..read]);
+    }
+    let call: Value = serde_json::from_slice(&bytes[body_at..]).ok()?;
+    let name = call["Pod"]["metadata"]["name"].as_str()?.to_owned();
+    let nodes: BTreeSet<String> = (call["NodeNames"].as_array().into_iter().flatten())
+        .filter_map(|name| Some(name.as_str()?.to_owned()))
+        .collect();
+    let failed: Value = nodes
+        .iter()
+        .map(|node| (node.clone(), json!("a test")))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    asked.lock().unwrap().insert(name, nodes);
+    let body = json!({"NodeNames": [], "FailedNodes": failed, "Error": ""}).to_string();
+    let length = body.len();
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .ok()
+}
+
+fn create(cluster: &ControlPlane, objects: &[Value]) {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    cluster
+        .kubectl_with(&["create", "--validate=false", "-f", "-"], &list.to_string())
+        .succeeded();
+}
+
+/// A node as the API server takes it; the taint of a new node is taken off when all of them exist.
+fn join(cluster: &ControlPlane, model: &Cluster) {
+    create(cluster, &model.nodes);
+    for node in &model.nodes {
+        let name = node["metadata"]["name"].as_str().unwrap();
+        let spec = json!({"spec": {"taints": node["spec"]["taints"]}}).to_string();
+        cluster
+            .kubectl(&["patch", "node", name, "--type=merge", "-p", &spec])
+            .succeeded();
+    }
+}
+
+/// Compares where the scheduler could put each pod with where the model says that it could.
+pub fn compare(cluster: &ControlPlane) {
+    let (port, asked) = extender();
+    let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": false}, "percentageOfNodesToScore": 100,
+        "clientConnection": {"kubeconfig": cluster.path("admin.kubeconfig")},
+        "extenders": [{"urlPrefix": format!("http://127.0.0.1:{port}"), "filterVerb": "filter", "enableHTTPS": false,
+            "nodeCacheCapable": true, "httpTimeout": "30s"}]});
+    std::fs::write(cluster.path("scheduler.json"), config.to_string()).unwrap();
+    let argument = format!("--config={}", cluster.path("scheduler.json").display());
+    cluster.start_scheduler_with(&[argument]).unwrap();
+
+    let (clusters, pods) = sizes();
+    // The same ones each time: a commit is red for what it changes.
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::deterministic_rng(RngAlgorithm::ChaCha),
+    );
+    let (mut compared, mut empty, mut placed) = (0, 0, 0);
+    for number in 0..clusters {
+        let model = any_cluster().new_tree(&mut runner).unwrap().current();
+        join(cluster, &model);
+        let facts = model.facts();
+        let mut expected: BTreeMap<String, (BTreeSet<String>, Value)> = BTreeMap::new();
+        let mut objects = Vec::new();
+        for index in 0..pods {
+            let mut pod = any_pod().new_tree(&mut runner).unwrap().current();
+            // The class is merged in here: its handler is none that this cluster runs.
+            merge_class(&mut pod, &model);
+            let name = format!("pod-{number}-{index}");
+            let policies = transom::engine::policy_set::PolicySet::new(Vec::new(), model.policy.clone());
+            let after = super::placed(&pod, &facts, &policies);
+            placed += usize::from(after != pod);
+            for (suffix, mut pod) in [("before", pod), ("after", after)] {
+                let name = format!("{name}-{suffix}");
+                pod["metadata"]["name"] = name.clone().into();
+                // Only selectors, taints, spread and extended resources are compared; Windows fields need Windows nodes.
+                let spec = pod["spec"].as_object_mut().unwrap();
+                for field in ["os", "hostNetwork", "securityContext"] {
+                    spec.remove(field);
+                }
+                expected.insert(name, (model.feasible(&pod, &[]), pod.clone()));
+                objects.push(pod);
+            }
+        }
+        create(cluster, &objects);
+        let decided = || {
+            let listed = cluster
+                .kubectl(&["get", "pods", "-o", "json"])
+                .succeeded()
+                .objects();
+            let is_decided = |pod: &&Value| pod["status"]["conditions"].to_string().contains("Unschedulable");
+            listed.iter().filter(is_decided).count() == objects.len()
+        };
+        assert!(
+            wait(Duration::from_secs(120), decided),
+            "{}",
+            cluster.end_of_log("kube-scheduler")
+        );
+        let asked = asked.lock().unwrap().clone();
+        for (name, (model_says, pod)) in &expected {
+            // The scheduler does not call an extender when no node is left.
+            let scheduler_says = asked.get(name).cloned().unwrap_or_default();
+            assert_eq!(&scheduler_says, model_says, "{name}: {pod} in {}", model.brief());
+            compared += 1;
+            empty += usize::from(model_says.is_empty());
+        }
+        cluster
+            .kubectl(&["delete", "pods", "--all", "--force", "--grace-period=0"])
+            .succeeded();
+        cluster.kubectl(&["delete", "nodes", "--all"]).succeeded();
+    }
+    println!(
+        "{compared} pods compared with the scheduler in {clusters} clusters: the same feasible nodes; {empty} without any, \
+         {placed} changed by placement"
+    );
+    assert!(compared > empty && placed > 0, "the test would prove nothing");
+}
+
+fn merge_class(pod: &mut Value, model: &Cluster) {
+    let spec = pod["spec"].as_object_mut().unwrap();
+    let Some(name) = spec.remove("runtimeClassName") else {
+        return;
+    };
+    let Some(class) = name.as_str().and_then(|name| model.classes.get(name)) else {
+        return;
+    };
+    for (key, value) in &class.node_selector {
+        let selector = spec.entry("nodeSelector").or_insert_with(|| json!({}));
+        selector[key] = value.clone().into();
+    }
+    for toleration in &class.tolerations {
+        let list = spec.entry("tolerations").or_insert_with(|| json!([]));
+        let key = toleration.key.as_ref().map(ToString::to_string);
+        list.as_array_mut()
+            .unwrap()
+            .push(json!({"key": key, "operator": "Exists"}));
+    }
+}

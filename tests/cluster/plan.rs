@@ -1,0 +1,361 @@
+//! The planner: the command on files, and its word held against a real scheduler that moves everything to the new build.
+//! Without the programs (kube-controller-manager and kube-scheduler too) the second says so and proves nothing.
+#![cfg(unix)]
+
+mod workloads;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
+use crate::support::install::{self, Replica};
+use crate::support::kubelet::join_with;
+use serde_json::{Value, json};
+use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
+use workloads::{Workload, workloads};
+
+const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
+const CONTROLLERS: &str = "deployment-controller,replicaset-controller,replicationcontroller-controller,\
+                           statefulset-controller,daemonset-controller,job-controller,cronjob-controller";
+const TARGET: Build = Build::new(26100);
+const NEW: [&str; 2] = ["new-a", "new-b"];
+/// The nodes of the day before, each a pool of its own.
+const OLD: [(&str, &str); 5] = [
+    ("win-2016", "10.0.14393"),
+    ("win-2019", "10.0.17763"),
+    ("win-20h2", "10.0.19042"),
+    ("win-2022", "10.0.20348"),
+    ("win-23h2", "10.0.25398"),
+];
+
+fn transom(args: &[&str], input: &str) -> (Option<i32>, String, String) {
+    let mut child = Command::new(TRANSOM)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that ends before it reads closes the pipe.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
+    let node = "{apiVersion: v1, kind: Node, metadata: {name: b-1, labels: {kubernetes.io/os: windows, agentpool: win22}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}";
+    let web = |image: &str| {
+        format!(
+            "{{apiVersion: apps/v1, kind: Deployment, metadata: {{name: web}}, spec: {{template: {{spec: {{os: {{name: windows}}, containers: [{{name: app, image: '{image}'}}]}}}}}}}}"
+        )
+    };
+    let list = |image: &str| format!("apiVersion: v1\nkind: List\nitems:\n- {}\n- {node}\n", web(image));
+    let (status, text, errors) = transom(
+        &["plan", "--to", "ltsc2025", "-"],
+        &list("mcr.microsoft.com/windows/servercore:ltsc2022"),
+    );
+    assert_eq!(status, Some(0), "{text}{errors}");
+    for line in [
+        "runs unchanged (1)",
+        "default/web Deployment",
+        "[process isolation: 10.0.20348 image on 10.0.26100 host]",
+        "1. win22",
+        "1 of 1 on the pools that go can move",
+        "assumed placement: Apply in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies",
+    ] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
+    let old = list("mcr.microsoft.com/windows/servercore:ltsc2019").replace("10.0.20348.1", "10.0.17763.1");
+    let (status, text, _) = transom(&["plan", "--to", "26100", "-o", "json", "-"], &old);
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (status, &plan["schema"]),
+        (Some(1), &json!("transom.dev/plan/v1"))
+    );
+    assert_eq!(
+        plan["to"],
+        json!({"build": "10.0.26100", "release": "ltsc2025", "product": "Windows Server 2025"})
+    );
+    let statement = &plan["workloads"][0]["statements"][0];
+    assert_eq!(
+        statement["proposed"],
+        json!({"image": "mcr.microsoft.com/windows/servercore:ltsc2025", "verified": "notVerified"})
+    );
+    assert_eq!(
+        plan["order"][0]["heldBy"][0]["workload"],
+        "Deployment default/web"
+    );
+
+    let (status, text, errors) = transom(&["plan", "--to", "ltsc2025", "/no-such-folder"], "");
+    assert_eq!(
+        (status, text.as_str()),
+        (
+            Some(2),
+            "nothing to plan: no Windows node and no Windows workload in the input\n"
+        )
+    );
+    assert!(errors.starts_with("transom: /no-such-folder: "), "{errors}");
+    let (status, text, _) = transom(
+        &["plan", "--to", "ltsc2025", "-"],
+        &old.replace("cpu: 4, ", "").replace("pods: 30", ""),
+    );
+    assert!(
+        status == Some(1)
+            && text.contains("what b-1 offers (status.allocatable) is not in the input: room is not known"),
+        "{text}"
+    );
+
+    let (status, _, errors) = transom(&["plan", "--to", "2025", "-"], &old);
+    assert!(
+        status == Some(2) && errors.contains("ltsc2016") && errors.contains("ltsc2025"),
+        "{errors}"
+    );
+    let (status, _, errors) = transom(&["plan", "--to", "ltsc2025", "--from", "win21", "-"], &old);
+    assert!(status == Some(2) && errors.contains("win22"), "{errors}");
+    let (status, text, errors) = transom(
+        &["plan", "--to", "ltsc2025", "-"],
+        &format!("{old}---\nno object\n"),
+    );
+    assert!(
+        status == Some(2) && text.contains("default/web"),
+        "{text}{errors}"
+    );
+    assert_eq!(errors.matches("not a Kubernetes object").count(), 1, "{errors}");
+}
+
+#[test]
+fn what_the_plan_calls_unchanged_is_bound_to_the_new_build_and_compatible_and_the_rest_is_not() {
+    let Some(cluster) = cluster() else { return };
+    let all = workloads();
+    assert_eq!(all.len(), 60);
+    for (name, build) in OLD {
+        join_with(&cluster, name, build, &[("agentpool", name)]);
+    }
+    let policies = "
+apiVersion: transom.dev/v1alpha1
+kind: WindowsPodPolicy
+metadata: {name: default}
+spec: {mode: Audit, placement: {mode: Apply}}
+";
+    install::prepare(&cluster, policies);
+    let replica = Replica::start(&cluster, "transom", &[]);
+    install::register(&cluster, replica.port, &[]);
+    replica.is_ready(&cluster);
+    create(&cluster, &all);
+    assert!(
+        wait(Duration::from_secs(60), || are_decided(&cluster, &all)),
+        "{:#?}",
+        pods(&cluster)
+    );
+
+    let plan = plan_of(&cluster);
+    let classes = classes_of(&plan);
+    let expected: BTreeMap<&str, &str> = all.iter().map(|it| (it.name.as_str(), it.class)).collect();
+    for (name, class) in &expected {
+        assert_eq!(
+            classes.get(*name).map(String::as_str),
+            Some(*class),
+            "{name}\n{plan:#}"
+        );
+    }
+    assert_eq!(classes.len(), all.len(), "Linux workloads are none of its");
+    let held = |pool: &str| {
+        let order = plan["order"].as_array().unwrap();
+        order.iter().find(|step| step["pool"] == pool).unwrap()["heldBy"].to_string()
+    };
+    assert!(
+        held("win-2019").contains("DaemonSet shop/agent-2019"),
+        "{}",
+        held("win-2019")
+    );
+    assert_eq!(plan["order"].as_array().unwrap().len(), OLD.len());
+
+    move_to_the_new_build(&cluster, &all);
+    let pods = pods(&cluster);
+    let right = all.iter().filter(|workload| is_as_said(workload, &pods)).count();
+    assert_eq!(right, all.len(), "{}", cluster.end_of_log("transom"));
+    let _ = writeln!(
+        std::io::stderr(),
+        "{right} of {} workloads fared as the plan said",
+        all.len()
+    );
+}
+
+fn cluster() -> Option<ControlPlane> {
+    let cluster = ControlPlane::start(programs_of_a_whole_control_plane("tests/cluster/plan.rs")?).unwrap();
+    cluster.start_controllers_of(CONTROLLERS).unwrap();
+    cluster.start_scheduler().unwrap();
+    Some(cluster)
+}
+
+fn create(cluster: &ControlPlane, all: &[Workload]) {
+    let class = |name: &str, handler: &str, scheduling: Value| json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler, "scheduling": scheduling});
+    let mut items = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+        class(
+            "isolated",
+            "runhcs-wcow-hypervisor",
+            json!({"nodeSelector": {"kubernetes.io/os": "windows"}}),
+        ),
+        class(
+            "windows-2022",
+            "runhcs-wcow-process",
+            json!({"nodeSelector": {"node.kubernetes.io/windows-build": "10.0.20348"}}),
+        ),
+        workloads::linux(),
+    ];
+    items.extend(all.iter().map(|workload| workload.object.clone()));
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &list.to_string())
+        .succeeded();
+}
+
+fn pods(cluster: &ControlPlane) -> Vec<Value> {
+    cluster
+        .kubectl(&["-n", "shop", "get", "pods", "-o", "json"])
+        .succeeded()
+        .objects()
+}
+
+fn of<'p>(pods: &'p [Value], workload: &'p str) -> impl Iterator<Item = &'p Value> {
+    pods.iter()
+        .filter(move |pod| pod["metadata"]["labels"]["app"] == workload)
+}
+
+/// Whether the scheduler has decided on every pod.
+fn are_decided(cluster: &ControlPlane, all: &[Workload]) -> bool {
+    let pods = pods(cluster);
+    let has_pods = |workload: &Workload| !workload.makes_pods() || of(&pods, &workload.name).next().is_some();
+    are_placed(&pods) && all.iter().all(has_pods)
+}
+
+fn plan_of(cluster: &ControlPlane) -> Value {
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let args = [
+        "plan",
+        "--to",
+        "ltsc2025",
+        "-o",
+        "json",
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let (status, out, errors) = transom(&args, "");
+    assert_eq!(status, Some(1), "{errors}");
+    serde_json::from_str(&out).unwrap()
+}
+
+fn classes_of(plan: &Value) -> BTreeMap<String, String> {
+    let workloads = plan["workloads"].as_array().unwrap().iter();
+    workloads
+        .map(|it| {
+            (
+                it["name"].as_str().unwrap().to_owned(),
+                it["class"].as_str().unwrap().to_owned(),
+            )
+        })
+        .collect()
+}
+
+/// New nodes come, the old ones are cordoned, and every pod on them is made anew where it can be.
+fn move_to_the_new_build(cluster: &ControlPlane, all: &[Workload]) {
+    cluster
+        .kubectl(&["cordon", "-l", "kubernetes.io/os=windows"])
+        .succeeded();
+    for name in NEW {
+        join_with(cluster, name, "10.0.26100", &[("agentpool", "win-2025")]);
+    }
+    let before: BTreeSet<String> = pods(cluster)
+        .iter()
+        .map(|pod| pod["metadata"]["uid"].to_string())
+        .collect();
+    cluster
+        .kubectl(&[
+            "-n",
+            "shop",
+            "delete",
+            "pods",
+            "--all",
+            "--force",
+            "--grace-period=0",
+            "--wait=false",
+        ])
+        .succeeded();
+    for workload in all.iter().filter(|it| it.object["kind"] == "CronJob") {
+        let from = format!("cronjob/{}", workload.name);
+        cluster
+            .kubectl(&["-n", "shop", "create", "job", &workload.name, "--from", &from])
+            .succeeded();
+    }
+    let is_new = || {
+        pods(cluster)
+            .iter()
+            .all(|pod| !before.contains(&pod["metadata"]["uid"].to_string()))
+    };
+    let comes_back = |workload: &Workload, pods: &[Value]| {
+        let kind = workload.object["kind"].as_str().unwrap();
+        kind == "Pod" || kind == "DaemonSet" || of(pods, &workload.name).next().is_some()
+    };
+    let all_back = || {
+        let pods = pods(cluster);
+        all.iter().all(|workload| comes_back(workload, &pods))
+    };
+    let settled = || is_new() && all_back() && are_placed(&pods(cluster));
+    assert!(wait(Duration::from_secs(60), settled), "{:#?}", pods(cluster));
+}
+
+/// Whether every pod has a node, or was told that it has none.
+fn are_placed(pods: &[Value]) -> bool {
+    pods.iter().all(|pod| {
+        pod["spec"]["nodeName"].is_string()
+            || pod["status"]["conditions"].to_string().contains("Unschedulable")
+    })
+}
+
+/// Whether the pods of a workload are where its class says, and run there by the table.
+fn is_as_said(workload: &Workload, pods: &[Value]) -> bool {
+    let nodes: Vec<Option<&str>> = of(pods, &workload.name)
+        .map(|pod| pod["spec"]["nodeName"].as_str())
+        .collect();
+    let is_new = |node: Option<&str>| node.is_some_and(|node| NEW.contains(&node));
+    let on_every_new = NEW.iter().all(|new| nodes.contains(&Some(new)));
+    let is_daemon = workload.object["kind"] == "DaemonSet";
+    let bound = if is_daemon {
+        on_every_new
+    } else {
+        !nodes.is_empty() && nodes.iter().copied().all(is_new)
+    };
+    let never = !nodes.iter().copied().any(is_new);
+    let runs = |isolation| {
+        workload
+            .builds
+            .iter()
+            .all(|build| compatibility(Build::new(*build), TARGET, isolation) == Compatibility::Runs)
+    };
+    let right = match (workload.class, workload.by) {
+        ("unchanged", _) => bound && runs(workload.isolation),
+        ("hyperVOnly", _) => bound && runs(ContainerIsolation::HyperV) && !runs(ContainerIsolation::Process),
+        // Placement keeps it off, by the same table.
+        ("newImage", _) => never && !runs(workload.isolation),
+        ("pinned", _) | ("blocked", "daemonSet") => never,
+        ("blocked", "noController") => nodes.is_empty(),
+        // What Kubernetes cannot tell keeps no pod off.
+        ("blocked", "gmsa") | ("unknown", _) => bound,
+        _ => false,
+    };
+    if !right {
+        let _ = writeln!(
+            std::io::stderr(),
+            "{} ({} {}): {nodes:?}",
+            workload.name,
+            workload.class,
+            workload.by
+        );
+    }
+    right
+}

@@ -1,0 +1,195 @@
+//! The order of the rooms of `src`, and that every import keeps to it: read from the sources, without a compiler.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+
+use self::source::{House, Import, Module, files, root, shown};
+
+/// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
+/// `docs/explanation/architecture.md` draw it.
+#[rustfmt::skip]
+const ROOMS: [(&str, &str); 23] = [
+    ("model",        ""),
+    ("process",      ""),
+    ("rules",        "model"),
+    ("engine",       "model rules"),
+    ("plan",         "model rules engine"),
+    ("admission",    "model rules engine"),
+    ("manifest",     "model"),
+    ("registration", "model engine"),
+    ("api",          "model rules engine manifest"),
+    ("check",        "model process engine manifest registration api"),
+    ("audit_log",    "model process"),
+    ("registry",     "model process"),
+    ("tls",          "process"),
+    ("cluster",      "model engine registration api process"),
+    ("scan",         "model rules engine admission registration cluster"),
+    ("render",       "model rules engine plan manifest check audit_log scan"),
+    ("preflight",    "model engine plan manifest registration api cluster scan render"),
+    ("certs",        "registration process tls cluster"),
+    ("controller",   "model rules engine registration api process cluster scan"),
+    ("webhook",      "model admission process tls"),
+    ("serve",        "model engine admission registration api check process tls cluster certs \
+                      controller webhook"),
+    ("cli",          "model rules engine plan registration api check audit_log render process registry tls cluster \
+                      scan preflight controller webhook serve"),
+    ("main",         "process cli"),
+];
+
+#[test]
+fn a_room_uses_only_rooms_below_it() {
+    for (at, (room, uses)) in ROOMS.iter().enumerate() {
+        for used in uses.split_whitespace() {
+            let below = ROOMS[..at].iter().any(|(name, _)| *name == used);
+            assert!(
+                below,
+                "the table lets {room} use {used}, which does not stand above it"
+            );
+        }
+    }
+    let house = House::read();
+    for (room, _) in ROOMS {
+        assert!(
+            house.modules.contains(&vec![room.to_owned()]),
+            "there is no room {room}"
+        );
+    }
+    let mut wrong = Vec::new();
+    for import in &house.imports {
+        let (Some(room), Some(used)) = (import.from.first(), import.path.first()) else {
+            continue;
+        };
+        let Some((_, uses)) = ROOMS.iter().find(|(name, _)| name == room) else {
+            assert_eq!(room, "lib", "{} is in no room of the table", import.place());
+            continue;
+        };
+        if room != used && is_room(used) && !uses.split_whitespace().any(|name| name == used) {
+            let path = import.path.join("::");
+            wrong.push(format!("{}: {room} must not use {path}", import.place()));
+        }
+    }
+    assert!(wrong.is_empty(), "imports run back:\n{}", wrong.join("\n"));
+    for (room, uses) in ROOMS {
+        for used in uses.split_whitespace() {
+            let is_used = |import: &Import| {
+                import.from.first().is_some_and(|from| from == room)
+                    && import.path.first().is_some_and(|path| path == used)
+            };
+            assert!(
+                house.imports.iter().any(is_used),
+                "the table lets {room} use {used}, which it does not"
+            );
+        }
+    }
+    for module in house.modules.iter().filter(|module| module.len() == 1) {
+        assert!(
+            module[0] == "lib" || is_room(&module[0]),
+            "{} is in no room of the table",
+            module[0]
+        );
+    }
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let house = House::read();
+    let mut floors: BTreeMap<Module, Graph<'_>> = BTreeMap::new();
+    for import in &house.imports {
+        let to = house.resolve(&import.path);
+        let same = import.from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+        // A parent and what is below it may know each other; of two others, the branches are compared at which they part.
+        if same < import.from.len() && same < to.len() {
+            let floor = floors.entry(import.from[..same].to_vec()).or_default();
+            let edges = floor.entry(import.from[same].clone()).or_default();
+            edges.entry(to[same].clone()).or_insert(import);
+        }
+    }
+    let circles = floors.iter().flat_map(|(parent, graph)| circles(parent, graph));
+    let circles: Vec<String> = circles.collect();
+    assert!(
+        circles.is_empty(),
+        "files import each other:\n{}",
+        circles.join("\n")
+    );
+}
+
+#[test]
+fn every_sentence_says_who_acts() {
+    let words = ["some", "no", "any"].map(|word| format!("{word}body"));
+    let words = [&words[..], &["whoever".to_owned()]].concat();
+    let mut wrong = Vec::new();
+    for path in files(&root()) {
+        let text = fs::read_to_string(&path).unwrap();
+        for (line, text) in text.lines().enumerate() {
+            let lower = text.to_lowercase();
+            let mut spoken = lower.split(|c: char| !c.is_alphabetic());
+            if spoken.any(|word| words.iter().any(|refused| refused == word)) {
+                wrong.push(format!("{}:{}: {}", shown(&path), line + 1, text.trim()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "say who: the kubelet, the author, the leader, …\n{}",
+        wrong.join("\n")
+    );
+}
+
+type Graph<'a> = BTreeMap<String, BTreeMap<String, &'a Import>>;
+
+fn is_room(name: &str) -> bool {
+    ROOMS.iter().any(|(room, _)| *room == name)
+}
+
+/// Every circle of a graph that has not been told yet, each once, with one import for every step.
+fn circles(parent: &[String], graph: &Graph<'_>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut told: BTreeSet<&str> = BTreeSet::new();
+    for start in graph.keys() {
+        if told.contains(start.as_str()) {
+            continue;
+        }
+        if let Some(circle) = way_back(graph, start) {
+            told.extend(circle.iter().copied());
+            let names: Vec<String> = circle
+                .iter()
+                .map(|name| [parent, &[(*name).to_owned()]].concat().join("/"))
+                .collect();
+            let next = circle.iter().cycle().skip(1);
+            let steps: Vec<String> = circle
+                .iter()
+                .zip(next)
+                .map(|(a, b)| {
+                    let import = graph[*a][*b];
+                    format!("    {}: {}", import.place(), import.path.join("::"))
+                })
+                .collect();
+            found.push(format!(
+                "{} → {}\n{}",
+                names.join(" → "),
+                names[0],
+                steps.join("\n")
+            ));
+        }
+    }
+    found
+}
+
+/// The shortest way from a node to itself.
+fn way_back<'a>(graph: &'a Graph<'_>, start: &'a str) -> Option<Vec<&'a str>> {
+    let mut ways = VecDeque::from([vec![start]]);
+    let mut seen = BTreeSet::new();
+    while let Some(way) = ways.pop_front() {
+        for next in graph.get(*way.last()?).into_iter().flat_map(BTreeMap::keys) {
+            if next == start {
+                return Some(way);
+            }
+            if seen.insert(next.as_str()) {
+                ways.push_back([&way[..], &[next.as_str()]].concat());
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,718 @@
+//! `transom check` as a person and a CI system run it: what is printed, what is left out, and the exit status.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+/// What one run said.
+struct Run {
+    status: i32,
+    out: String,
+    err: String,
+}
+
+impl Run {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
+    }
+}
+
+/// Runs `transom check` in a folder, with this on its standard input.
+fn check(folder: &Path, arguments: &[&str], input: &str) -> Run {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .arg("check")
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Run {
+        status: output.status.code().unwrap(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// The same for one text.
+fn check_text(arguments: &[&str], text: &str) -> Run {
+    check(Path::new("."), &[arguments, &["-"]].concat(), text)
+}
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+/// A pod that Windows cannot run, and that no placement mends: one error.
+fn bad(metadata: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{{metadata}}}\nspec:\n  os: {{name: windows}}\n  \
+         nodeSelector: {{kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}}\n  \
+         containers:\n  - name: web\n    image: mcr.microsoft.com/windows/nanoserver:ltsc2022\n    \
+         securityContext: {{runAsUser: 1000, windowsOptions: {{runAsUserName: ContainerUser}}}}\n    \
+         resources: {{limits: {{memory: 1Gi}}}}\n"
+    )
+}
+
+fn policy(name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n---\n"
+    )
+}
+
+#[test]
+fn what_admission_never_sees_is_not_called_denied() {
+    let namespace = |labels: &str| {
+        format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: web, labels: {{{labels}}}}}\n---\n")
+    };
+    let in_web = bad("name: a, namespace: web");
+    for (arguments, text, why) in [
+        (
+            &[][..],
+            bad("name: a, namespace: kube-system"),
+            "never asked about the namespace kube-system",
+        ),
+        (
+            &[],
+            bad("name: a, namespace: gatekeeper-system"),
+            "never asked about the namespace gatekeeper-system",
+        ),
+        (
+            &["--exclude-namespace", "web,db"],
+            in_web.clone(),
+            "never asked about the namespace web",
+        ),
+        (
+            &["--namespace", "kube-public"],
+            bad("name: a"),
+            "never asked about the namespace kube-public",
+        ),
+        (
+            &[],
+            namespace("transom.dev/ignore: \"true\"") + &in_web,
+            "labels of the namespace web take it out",
+        ),
+        (
+            &[],
+            namespace("kubernetes.azure.com/managedby: aks") + &in_web,
+            "labels of the namespace web take it out",
+        ),
+    ] {
+        let run = check_text(arguments, &text);
+        assert_eq!(run.status, 0, "{text}\n{}", run.out);
+        assert!(
+            run.out
+                .contains("error[TSM204 run-as-user] (not admitted here): "),
+            "{}",
+            run.out
+        );
+        assert!(
+            run.out.contains("would pass: ") && run.out.contains(why),
+            "{}",
+            run.out
+        );
+        assert!(
+            run.out.contains("; 0 would be denied, 1 not admitted here\n"),
+            "{}",
+            run.out
+        );
+        let json = check_text(&[arguments, &["-o", "json"]].concat(), &text).json();
+        assert!(
+            json["subjects"][0]["notAdmitted"].as_str().unwrap().contains(why),
+            "{json:#}"
+        );
+        assert_eq!(json["subjects"][0]["findings"][0]["action"], "Disabled");
+    }
+    for (arguments, text) in [
+        (&[][..], in_web.clone()),
+        (
+            &["--exclude-namespace", ""],
+            bad("name: a, namespace: gatekeeper-system"),
+        ),
+        (&[], namespace("transom.dev/ignore: \"false\"") + &in_web),
+    ] {
+        assert_eq!(check_text(arguments, &text).status, 1, "{text}");
+    }
+}
+
+#[test]
+fn a_namespace_that_is_given_is_a_filter_and_that_of_objects_without_one() {
+    let named = "apiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {transom.dev/mode: Warn}}\n";
+    let text = policy("all", "mode: Enforce, namespaceOverrides: Any") + &bad("name: a") + "---\n" + named;
+    assert_eq!(check_text(&[], &text).status, 1);
+    let run = check_text(&["--namespace", "web"], &text);
+    assert_eq!(run.status, 0, "{}", run.out);
+    assert!(run.out.contains("(Pod web/a)"), "{}", run.out);
+    let elsewhere = policy("all", "mode: Enforce") + &bad("name: a, namespace: db") + "---\n" + named;
+    assert_eq!(check_text(&["-n", "web"], &elsewhere).status, 0);
+    assert_eq!(check_text(&["-n", "web", "-n", "db"], &elsewhere).status, 1);
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
+    let json = check_text(&["-n", "web", "-o", "json"], node).json();
+    assert_eq!(json["subjects"][0]["namespace"], Value::Null);
+}
+
+#[test]
+fn the_report_names_the_policy_that_counted_and_says_why() {
+    let two = bad("name: a, namespace: web") + "---\n" + &bad("name: b, namespace: db");
+    let labelled = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: web, labels: {team: a}}\n";
+    let selecting = policy("team", "mode: Warn, namespaceSelector: {matchLabels: {team: a}}");
+    let run = check_text(&[], &two);
+    assert!(
+        run.out
+            .contains("\npolicy: built-in (validation Deny, placement Apply): no policy is given\n"),
+        "{}",
+        run.out
+    );
+    let run = check_text(&[], &(selecting.clone() + &two + labelled));
+    assert_eq!(run.status, 1);
+    for line in [
+        "\npolicy: built-in (validation Deny, placement Apply), for 1 object: no policy selects the namespace, whose labels are not among the inputs\n",
+        "\npolicy: team (validation Warn, placement Apply), for 1 object: it selects the namespace\n",
+    ] {
+        assert!(run.out.contains(line), "{}", run.out);
+    }
+    let first = policy("first", "mode: Audit, priority: 7");
+    let json = check_text(&["-o", "json"], &(selecting + &first + &two + labelled)).json();
+    let why = &json["subjects"][0]["policy"];
+    assert_eq!(
+        (&why["name"], &why["validation"], &why["placement"]),
+        (&json!("first"), &json!("Audit"), &json!("DryRun"))
+    );
+    let why = why["why"].as_str().unwrap();
+    assert!(
+        why.contains("its priority (7) or name puts it before 1 more"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_policy_among_the_inputs_counts_and_a_broken_one_is_refused() {
+    let audit = policy("default", "mode: Audit, placement: {mode: Apply}");
+    let run = check_text(&[], &(audit.clone() + &bad("name: a")));
+    assert_eq!(run.status, 0, "{}", run.out);
+    let broken = policy("default", "mode: Adit") + &bad("name: a");
+    let run = check_text(&[], &broken);
+    assert_eq!(run.status, 2);
+    assert!(run.out.contains("cannot read -:5: spec.mode"), "{}", run.out);
+    let twice = check_text(&[], &(audit.clone() + &audit + &bad("name: a")));
+    assert_eq!(twice.status, 2);
+    assert!(
+        twice.out.contains("another WindowsPodPolicy \"default\" in -:2"),
+        "{}",
+        twice.out
+    );
+
+    // A file that is named counts alone; what is broken is refused all the same.
+    let files = folder(&[
+        ("deny.yaml", &policy("default", "mode: Enforce")),
+        ("audit.yaml", &audit),
+        ("broken.yaml", &broken),
+        ("pod.yaml", &bad("name: a")),
+    ]);
+    let named =
+        |policy: &str, file: &str| check(files.path(), &["--policy", policy, file, "pod.yaml"], "").status;
+    assert_eq!(named("deny.yaml", "audit.yaml"), 1);
+    assert_eq!(named("audit.yaml", "deny.yaml"), 0);
+    assert_eq!(named("audit.yaml", "broken.yaml"), 2);
+}
+
+#[test]
+fn the_platforms_policies_can_be_checked_by() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut seen = 0;
+    for entry in fs::read_dir(root.join("manifests/examples/platforms")).unwrap() {
+        let file = entry.unwrap().path().display().to_string();
+        let run = check_text(&["--policy", &file], &bad("name: a"));
+        assert_eq!(run.status, 1, "{file}: {}{}", run.out, run.err);
+        assert!(
+            run.out
+                .contains("\npolicy: default (validation Deny, placement Apply): it selects the namespace\n"),
+            "{}",
+            run.out
+        );
+        seen += 1;
+    }
+    assert!(seen > 5, "{seen} platforms");
+}
+
+#[test]
+fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
+    let pod = bad("name: a");
+    let owned = bad(
+        "name: a, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, controller: true}]",
+    );
+    let exempt = "exemptions: [{name: old, rules: [run-as-user], namespaces: ['*'], expires: 2999-01-01, owner: web team, reason: old image}]";
+    for (text, effect, note, status) in [
+        (pod.clone(), "Deny", "", 1),
+        (
+            policy("p", "mode: Audit, placement: {mode: Apply}") + &pod,
+            "Audit",
+            "Audit instead of Deny: the policy p limits actions to Audit",
+            0,
+        ),
+        (
+            policy("p", "mode: Enforce, validation: {rules: {run-as-user: Warn}}") + &pod,
+            "Warn",
+            "Warn instead of Deny: the policy p sets run-as-user to Warn",
+            0,
+        ),
+        (
+            owned,
+            "Audit",
+            "Audit instead of Deny: its owner's controller is assumed to have created it",
+            0,
+        ),
+        (
+            policy("p", &format!("mode: Enforce, {exempt}")) + &pod,
+            "exempted",
+            "an exemption lifts this: web team until 2999-01-01: old image",
+            0,
+        ),
+    ] {
+        let run = check_text(&[], &text);
+        assert_eq!(run.status, status, "{text}\n{}", run.out);
+        assert!(
+            run.out
+                .contains(&format!("error[TSM204 run-as-user] ({effect}): ")),
+            "{effect}: {}",
+            run.out
+        );
+        assert!(run.out.contains(note), "{}", run.out);
+        let json = check_text(&["-o", "json"], &text).json();
+        let subject = &json["subjects"][0];
+        if effect == "exempted" {
+            assert_eq!(json["summary"]["exempted"], 1);
+            assert_eq!(subject["exempted"][0]["rule"], "run-as-user");
+            assert!(
+                run.out.contains(", 1 more exempted; ")
+                    || run.out.contains("nothing found, 1 more exempted; "),
+                "{}",
+                run.out
+            );
+        } else {
+            let finding = subject["findings"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|it| it["rule"] == "run-as-user")
+                .unwrap();
+            assert_eq!(finding["action"], effect);
+            assert_eq!(
+                finding["because"].as_str().unwrap_or_default(),
+                run.out
+                    .lines()
+                    .find_map(|line| line
+                        .split_once("note: ")
+                        .filter(|(_, it)| it.contains("instead of")))
+                    .map_or("", |(_, it)| it)
+            );
+        }
+    }
+}
+
+#[test]
+fn advice_that_denies_is_shown_whatever_is_left_out() {
+    let pod = bad("name: a").replace("  os: {name: windows}\n", "");
+    let text = policy(
+        "p",
+        "mode: Enforce, placement: {mode: Disabled}, validation: {rules: {os-name-missing: Deny, run-as-user: Disabled}}",
+    ) + &pod;
+    let run = check_text(&["--no-advice"], &text);
+    assert_eq!(run.status, 1);
+    assert!(
+        run.out.contains("advice[TSM101 os-name-missing] (Deny): "),
+        "{}",
+        run.out
+    );
+    assert!(
+        run.out
+            .contains("note: Deny instead of Audit: the policy p sets os-name-missing to Deny\n"),
+        "{}",
+        run.out
+    );
+    let without = check_text(&["--no-advice"], &pod);
+    assert!(
+        !without.out.contains("advice[TSM101") && without.out.contains("not shown)"),
+        "{}",
+        without.out
+    );
+}
+
+#[test]
+fn the_documented_report_is_what_is_printed() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/cli.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let (before, rest) = text
+        .split_once("`transom check -o json pod.yaml` for this file\n\n```yaml\n")
+        .unwrap();
+    let (pod, rest) = rest.split_once("```\n").unwrap();
+    let (between, rest) = rest.split_once("```json\n").unwrap();
+    let (shown, after) = rest.split_once("```\n").unwrap();
+    let files = folder(&[("pod.yaml", pod)]);
+    let run = check(files.path(), &["-o", "json", "pod.yaml"], "");
+    if std::env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
+        let start = "`transom check -o json pod.yaml` for this file\n\n```yaml\n";
+        let page_now = format!(
+            "{before}{start}{pod}```\n{between}```json\n{}```\n{after}",
+            run.out
+        );
+        fs::write(&page, page_now).unwrap();
+        return;
+    }
+    let how = "TRANSOM_BLESS=1 cargo test --test offline check:: writes it again";
+    assert!(
+        run.out == shown,
+        "docs/reference/cli.md shows another report than this; {how}\n{}",
+        run.out
+    );
+}
+
+#[test]
+fn ci_can_fail_on_less_than_a_denial() {
+    let audit = policy("p", "mode: Audit, placement: {mode: Apply}") + &bad("name: a");
+    let advice = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  nodeSelector: {kubernetes.io/os: windows}\n  \
+                  containers: [{name: a, image: a}]\n";
+    let linux =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: nginx}]}\n";
+    for (text, statuses) in [
+        (audit.as_str(), [0, 1, 1, 1]),
+        (&bad("name: a"), [1, 1, 1, 1]),
+        (advice, [0, 0, 0, 1]),
+        (linux, [0, 0, 0, 0]),
+    ] {
+        for (what, status) in ["deny", "error", "warning", "advice"].into_iter().zip(statuses) {
+            let run = check_text(&["--fail-on", what], text);
+            assert_eq!(run.status, status, "{what}\n{text}\n{}", run.out);
+        }
+        assert_eq!(check_text(&[], text).status, statuses[0]);
+    }
+}
+
+#[test]
+fn a_folder_holds_other_things_too() {
+    let files = folder(&[
+        ("chart/values.yaml", "replicas: 2\n---\n- a\n"),
+        ("chart/Chart.yaml", "apiVersion: v2\nname: x\n"),
+        ("chart/templates/web.yaml", "kind: {{ .Values.kind }}\n"),
+        ("pods/BAD.YAML", &bad("name: a")),
+        ("empty/readme.txt", "a"),
+    ]);
+    let at = |arguments: &[&str]| check(files.path(), arguments, "");
+    let run = at(&["--exclude", "chart/templates", "."]);
+    assert_eq!(run.status, 1, "{}", run.out);
+    assert!(run.out.contains("1 object checked"), "{}", run.out);
+    let passed = "passed over: 3 that are no Kubernetes objects (./chart/Chart.yaml:1, ./chart/values.yaml:1, ./chart/values.yaml:3)\n";
+    assert!(run.out.contains(passed), "{}", run.out);
+    let json = at(&["--exclude", "templates", "-o", "json", "."]).json();
+    assert_eq!(json["passedOver"].as_array().unwrap().len(), 3, "{json:#}");
+    // What cannot be parsed is never passed over, and neither is a file that was named.
+    assert_eq!(at(&["."]).status, 2);
+    assert_eq!(at(&["chart/values.yaml"]).status, 2);
+    for exclude in ["*", "BAD.YAML", "pods/*", "*.YAML"] {
+        let run = at(&["--exclude", exclude, "--exclude", "templates", "pods"]);
+        let none = "there is no .yaml, .yml or .json file in this folder";
+        assert!(
+            run.status == 2 && run.out.contains(none),
+            "{exclude}: {}",
+            run.out
+        );
+    }
+    assert_eq!(at(&["empty"]).status, 2);
+    let run = at(&["-"]);
+    assert!(
+        run.status == 2 && run.out.contains("there is nothing in it"),
+        "{}",
+        run.out
+    );
+}
+
+#[test]
+fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
+    // Each place of a text that a report shows, with what would begin a line, give an order or turn the direction.
+    let evil = "x\\n::error ::y\\r\\e[31m\\u202ez ##vso[a]##[b]";
+    let text = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: \"{evil}\", namespace: \"{evil}\", ownerReferences: [{{apiVersion: apps/v1, \
+         kind: ReplicaSet, name: \"{evil}\", controller: true}}]}}\nspec:\n  nodeSelector: {{kubernetes.io/os: windows, \"{evil}\": \"{evil}\"}}\n  \
+         hostPID: true\n  runtimeClassName: \"{evil}\"\n  serviceAccountName: \"{evil}\"\n  volumes: [{{name: \"{evil}\", hostPath: {{path: \"{evil}\"}}}}]\n  \
+         containers: [{{name: \"{evil}\", image: \"{evil}\", workingDir: \"/{evil}\", command: [\"{evil}\"], \
+         env: [{{name: \"{evil}\", value: \"{evil}\"}}], volumeMounts: [{{name: \"{evil}\", mountPath: \"/{evil}\"}}], \
+         securityContext: {{runAsUser: 1, windowsOptions: {{runAsUserName: \"{evil}\"}}}}, \
+         resources: {{limits: {{\"{evil}\": 1}}}}}}]\n---\n\
+         apiVersion: \"{evil}/v1\"\nkind: \"{evil}\"\nspec: {{containers: [{{image: a}}]}}\n---\n\
+         apiVersion: v1\nkind: Pod\nspec: {{hostPID: \"{evil}\"}}\n---\nkind: \"{evil}\"\n---\n"
+    ) + &policy(
+        &format!("\"{evil}\""),
+        &format!(
+            "mode: Enforce, exemptions: [{{name: \"{evil}\", rules: [host-pid], namespaces: ['*'], expires: 2999-01-01, owner: \"{evil}\", reason: \"{evil}\"}}]"
+        ),
+    );
+    let broken = policy("p", &format!("mode: \"{evil}\", \"{evil}\": 1"));
+    let files = folder(&[("broken.yaml", &broken)]);
+    let named = files.path().join("broken.yaml").display().to_string();
+    let run = check_text(&["--policy", &named], &text);
+    assert!(run.status == 2 && run.err.contains("error ::y"), "{}", run.err);
+    assert!(
+        !run.err.lines().any(|line| line.trim_start().starts_with("::")),
+        "{}",
+        run.err
+    );
+    assert!(!run.err.contains(['\x1b', '\u{202e}']), "{}", run.err);
+    for text in [&text, &(text.clone() + &broken)] {
+        for arguments in [&[][..], &["-o", "json"]] {
+            let run = check_text(arguments, text);
+            assert!(
+                run.out.contains("error ::y"),
+                "nothing of it was shown: {}",
+                run.out
+            );
+            for line in run.out.lines().chain(run.err.lines()) {
+                assert!(!line.trim_start().starts_with("::"), "{line:?}");
+                let told = line.contains(['\r', '\x1b', '\u{202e}'])
+                    || line.contains("##vso[")
+                    || line.contains("##[");
+                assert!(!told, "{arguments:?}: {line:?}");
+            }
+        }
+    }
+}
+
+/// Runs any command of the program, with nothing on its standard input.
+fn transom(folder: &Path, arguments: &[&str]) -> Run {
+    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("KUBECONFIG", "missing.kubeconfig")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    Run {
+        status: output.status.code().unwrap(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn outputs_go_where_they_are_sent_and_objects_are_selected_by_labels_and_namespaces() {
+    let text = bad("name: a, namespace: web, labels: {team: shop}")
+        + "---\n"
+        + &bad("name: b, namespace: db, labels: {team: bank}");
+    let files = folder(&[("pods.yaml", &text)]);
+    let at = |arguments: &[&str]| check(files.path(), arguments, "");
+    let both = at(&["-o", "json=report.json", "-o", "text", "-f", "pods.yaml"]);
+    assert_eq!(both.status, 1, "{}", both.err);
+    assert!(
+        both.out
+            .ends_with("would be denied:\n  Pod db/b: run-as-user\n  Pod web/a: run-as-user\n"),
+        "{}",
+        both.out
+    );
+    let report: Value = serde_json::from_slice(&fs::read(files.path().join("report.json")).unwrap()).unwrap();
+    assert_eq!(report["summary"]["denied"], 2);
+    for arguments in [["-l", "team=shop"], ["-l", "team,team!=bank"], ["-n", "web"]] {
+        let run = at(&[&arguments[..], &["-o", "json", "pods.yaml"]].concat());
+        let names: Vec<Value> = run.json()["subjects"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["name"].clone())
+            .collect();
+        assert_eq!(names, [json!("a")], "{arguments:?}");
+    }
+    let never = at(&["--fail-on", "never", "pods.yaml"]);
+    assert_eq!(never.status, 0);
+    let color = at(&["--color", "always", "pods.yaml"]);
+    assert!(color.out.contains("\x1b["), "{}", color.out);
+    for (arguments, said) in [
+        (&["-o", "jsn", "pods.yaml"][..], "a similar value exists: 'json'"),
+        (
+            &["--today", "2026-02-30", "pods.yaml"],
+            "did you mean 2026-02-28?",
+        ),
+        (&["-n", "Web", "pods.yaml"], "did you mean web?"),
+        (
+            &["--fail-on", "denny", "pods.yaml"],
+            "a similar value exists: 'deny'",
+        ),
+        (&[], "name files or folders, or - for standard input"),
+    ] {
+        let run = at(arguments);
+        assert!(
+            run.status == 2 && run.err.contains(said),
+            "{arguments:?}: {}",
+            run.err
+        );
+    }
+}
+
+#[test]
+fn commands_without_a_cluster_print_what_they_are_asked_for() {
+    let files = folder(&[]);
+    let run = |arguments: &[&str]| transom(files.path(), arguments);
+    let version = run(&["version", "-o", "json"]).json();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = run(&["completion", shell]);
+        assert!(script.status == 0 && script.out.contains("audit-log"), "{shell}");
+    }
+    let without = run(&["generate", "install"]);
+    assert!(
+        without.status == 2 && without.err.contains("--image <IMAGE>"),
+        "{}",
+        without.err
+    );
+    let install = run(&["generate", "install", "--image", "ghcr.io/example/transom:0.1.0"]).out;
+    assert!(
+        install.contains("image: \"ghcr.io/example/transom:0.1.0\"")
+            && !install.contains("registry.example.com")
+    );
+    let rules = run(&["rules"]).out;
+    assert!(
+        rules.contains("\n         advice; warning when OpenShift"),
+        "{rules}"
+    );
+}
+
+#[test]
+fn a_kubeconfig_that_is_named_is_the_only_one_and_nothing_is_removed_without_an_answer() {
+    let config = "{apiVersion: v1, kind: Config, current-context: laptop, contexts: [{name: laptop, context: \
+                  {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u}]}";
+    let files = folder(&[("config", config)]);
+    let missing = transom(files.path(), &["crds", "apply"]);
+    let said = "there is no cluster: $KUBECONFIG names missing.kubeconfig, which does not exist";
+    assert!(
+        missing.status == 2 && missing.err.contains(said),
+        "{}",
+        missing.err
+    );
+    let asked = transom(files.path(), &["uninstall", "--kubeconfig", "config"]);
+    assert_eq!(asked.status, 2);
+    assert!(
+        asked
+            .err
+            .contains("add --yes to uninstall from laptop (https://127.0.0.1:1/)"),
+        "{}",
+        asked.err
+    );
+}
+
+/// The formats of CI systems, of one pod that is denied, in a file whose name needs every escape.
+#[test]
+fn each_ci_system_gets_its_own_format() {
+    const FILE: &str = "team,a: 50% [new].yaml";
+    let pod = bad("name: a, namespace: shop");
+    let files = folder(&[(FILE, &pod), ("broken.yaml", "a: [")]);
+    let outputs = [
+        "-o",
+        "sarif=out.sarif",
+        "-o",
+        "gitlab=out.json",
+        "-o",
+        "junit=out.xml",
+        "-o",
+        "github",
+    ];
+    let run = check(
+        files.path(),
+        &[&outputs[..], &["--no-advice", FILE, "broken.yaml"]].concat(),
+        "",
+    );
+    assert_eq!(run.status, 2, "a file cannot be read: {}", run.err);
+    let read = |name: &str| fs::read_to_string(files.path().join(name)).unwrap();
+
+    let denied = run
+        .out
+        .lines()
+        .find(|line| line.starts_with("::error file=team"))
+        .unwrap();
+    assert!(
+        denied.starts_with(
+            "::error file=team%2Ca%3A 50%25 [new].yaml,line=10,col=23,title=TSM204 run-as-user::Pod shop/a: \
+             spec.containers[web].securityContext.runAsUser: "
+        ),
+        "{denied}"
+    );
+    assert!(
+        run.out
+            .contains("::error file=broken.yaml,line=1,title=transom::"),
+        "{}",
+        run.out
+    );
+
+    let sarif: Value = serde_json::from_str(&read("out.sarif")).unwrap();
+    let log = &sarif["runs"][0];
+    let result_of = |log: &Value| {
+        let mut results = log["results"].as_array().unwrap().iter();
+        results
+            .find(|result| result["ruleId"] == "TSM204")
+            .unwrap()
+            .clone()
+    };
+    let result = result_of(log);
+    assert_eq!(result["level"], "error");
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!(
+        place["artifactLocation"]["uri"],
+        "team%2Ca%3A%2050%25%20%5Bnew%5D.yaml"
+    );
+    assert_eq!(place["region"], json!({"startLine": 10, "startColumn": 23}));
+    let rules = log["tool"]["driver"]["rules"].as_array().unwrap();
+    let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+    assert_eq!(rules[index]["id"], "TSM204");
+    assert_eq!(log["invocations"][0]["executionSuccessful"], false);
+    // A finding keeps its identity when lines and the order of containers change.
+    let sidecar = "  - {name: proxy, image: proxy}\n  - name: web\n";
+    let moved = format!("# moved\n\n{}", pod.replace("  - name: web\n", sidecar));
+    let again = check_text(&["-o", "sarif"], &moved).json();
+    let moved = result_of(&again["runs"][0]);
+    assert_eq!(moved["partialFingerprints"], result["partialFingerprints"]);
+    assert_ne!(moved["locations"], result["locations"]);
+
+    let gitlab: Value = serde_json::from_str(&read("out.json")).unwrap();
+    let entries = gitlab.as_array().unwrap();
+    let entry = entries
+        .iter()
+        .find(|it| it["check_name"] == "TSM204 run-as-user")
+        .unwrap();
+    assert_eq!(entry["severity"], "critical");
+    assert_eq!(entry["location"], json!({"path": FILE, "lines": {"begin": 10}}));
+    let fingerprints: std::collections::BTreeSet<&str> = entries
+        .iter()
+        .map(|it| it["fingerprint"].as_str().unwrap())
+        .collect();
+    assert_eq!(fingerprints.len(), entries.len());
+
+    // Read by another program, where there is one.
+    let reader = "import sys, xml.etree.ElementTree as e\nfor s in e.parse('out.xml').getroot():\n  for c in s:\n    \
+                  print(s.get('name'), c.get('name'), [(f.tag, f.get('message')) for f in c])";
+    let Ok(reader) = Command::new("python3")
+        .args(["-c", reader])
+        .current_dir(files.path())
+        .output()
+    else {
+        eprintln!("SKIPPED: JUnit's XML is not read by another program: there is no python3");
+        return;
+    };
+    let seen = String::from_utf8(reader.stdout).unwrap();
+    assert!(
+        seen.contains(&format!("{FILE} Pod shop/a [('failure', 'would be denied: ")),
+        "{seen}{}",
+        String::from_utf8_lossy(&reader.stderr)
+    );
+    assert!(
+        seen.contains("broken.yaml line 1 cannot be read [('error', "),
+        "{seen}"
+    );
+}

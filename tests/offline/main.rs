@@ -1,0 +1,19 @@
+//! What needs no API server: the library, the program as a child process, and the documentation. A browser and a registry
+//! are used where they are installed; otherwise their tests say so and prove nothing.
+
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each binary of tests uses a part of it")]
+mod support;
+
+mod architecture;
+mod bad_input;
+mod check;
+mod corpus;
+mod docs;
+mod logs;
+mod page;
+mod properties;
+mod registry;
+mod reviews;
+mod rule_examples;
+mod tracing;

@@ -1,0 +1,283 @@
+//! One walk over the catalogue: every rule's own examples, and what every rule must have.
+
+use crate::support::gate;
+use std::collections::BTreeSet;
+
+use jiff::civil::date;
+use serde_json::Value;
+use transom::check::{CheckInput, Manifests};
+use transom::engine::policy_set::PolicySet;
+use transom::model::edit::to_json_patch;
+use transom::model::facts::{Facts, Runtime};
+use transom::model::field_set::FieldSet;
+use transom::model::object::{Object, ReviewStage};
+use transom::model::policy::{LinuxPods, Policy};
+use transom::model::severity::Severity;
+use transom::rules::{Rule, catalogue, examples};
+
+struct Case {
+    text: String,
+    facts: Facts,
+    policy: Policy,
+    stage: ReviewStage,
+}
+
+/// An example as a case: options from its first line, a piece of a spec laid over the base pod.
+fn case(example: &str) -> Case {
+    let mut case = Case {
+        text: example.to_owned(),
+        facts: Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+        policy: Policy::standalone(),
+        stage: ReviewStage::Written,
+    };
+    if let Some(options) = example
+        .lines()
+        .next()
+        .and_then(|line| line.trim().strip_prefix("# "))
+    {
+        let mut words = options.split_whitespace();
+        while let Some(option) = words.next() {
+            match option {
+                "--kubernetes-version" => {
+                    case.facts.kubernetes =
+                        words.next().unwrap().strip_prefix("1.").unwrap().parse().unwrap();
+                }
+                "--runtime" => {
+                    assert_eq!(words.next(), Some("docker"));
+                    case.facts.runtime = Runtime::Docker;
+                }
+                "--feature-gate" => {
+                    case.facts.feature_gates.insert(words.next().unwrap().to_owned());
+                }
+                "--linux-pods" => {
+                    assert_eq!(words.next(), Some("Warn"));
+                    case.policy.linux_pods = LinuxPods::Warn;
+                }
+                "--stored" => case.stage = ReviewStage::Stored,
+                other => panic!("unknown option {other} in example: {example}"),
+            }
+        }
+    }
+    let parsed = transom::manifest::parse(example.as_bytes().to_vec());
+    assert!(
+        parsed.errors.is_empty(),
+        "example does not parse: {example}: {:?}",
+        parsed.errors
+    );
+    let documents: Vec<Value> = parsed
+        .documents
+        .iter()
+        .map(|d| serde_json::from_str(d.json()).unwrap())
+        .collect();
+    if documents.iter().all(|document| document.get("kind").is_none()) {
+        let mut pod: Value = serde_json::from_str(examples::BASE).unwrap();
+        for document in &documents {
+            json_patch::merge(&mut pod["spec"], document);
+        }
+        case.text = pod.to_string();
+    }
+    case
+}
+
+/// Every object of an example, with the facts and the policy by which it is judged.
+fn each_object(example: &str, mut each: impl FnMut(&Object<'_>, &Facts, &Policy)) {
+    let Case {
+        text,
+        mut facts,
+        policy,
+        stage,
+    } = case(example);
+    let policies = PolicySet::new(Vec::new(), policy.clone());
+    let manifests = Manifests::parse(vec![CheckInput {
+        source: "example".into(),
+        bytes: text.into_bytes(),
+    }]);
+    manifests.learn(&mut facts, &policies);
+    let errors = manifests.check(&facts, &policies, stage, |checked| {
+        let subject = Object::parse(checked.kind, checked.document.json(), stage);
+        each(&subject.expect("it was read before"), &facts, &policy);
+    });
+    assert!(errors.is_empty(), "{example}: {errors:?}");
+}
+
+/// The findings of one rule in an example, each with the document after the finding's own edit.
+fn fire(rule: &Rule, example: &str, text: Option<String>) -> Vec<Option<String>> {
+    let mut case = case(example);
+    if let Some(text) = text {
+        case.text = text;
+    }
+    let policies = PolicySet::new(Vec::new(), case.policy);
+    let manifests = Manifests::parse(vec![CheckInput {
+        source: "example".into(),
+        bytes: case.text.into_bytes(),
+    }]);
+    let mut facts = case.facts;
+    manifests.learn(&mut facts, &policies);
+    let mut fired = Vec::new();
+    let errors = manifests.check(&facts, &policies, case.stage, |checked| {
+        for finding in checked
+            .evaluation
+            .findings
+            .iter()
+            .filter(|f| f.rule.id == rule.id)
+        {
+            assert!(
+                finding.severity <= rule.severity,
+                "{rule:?} is worse than it says: {example}"
+            );
+            assert_worded(&finding.message, rule);
+            assert_worded(&finding.remedy, rule);
+            fired.push(finding.edit.as_ref().map(|edit| {
+                let patch = to_json_patch(std::slice::from_ref(edit));
+                let mut document: Value = serde_json::from_str(checked.document.json()).unwrap();
+                json_patch::patch(&mut document, &patch).unwrap();
+                (finding.path.named(), document.to_string()).1
+            }));
+        }
+    });
+    assert!(errors.is_empty(), "{rule:?}: {example}: {errors:?}");
+    fired
+}
+
+fn assert_worded(text: &str, rule: &Rule) {
+    let first = text.chars().next().unwrap_or_default();
+    let proper = text.split([' ', '\'']).next().unwrap_or_default();
+    let is_name = [
+        "Windows",
+        "Kubernetes",
+        "HostProcess",
+        "Docker",
+        "Hyper-V",
+        "ClusterFirstWithHostNet",
+        "AppArmor",
+    ]
+    .contains(&proper)
+        || proper.chars().skip(1).any(char::is_uppercase)
+        || ".NET Nano Server".split(' ').any(|name| name == proper);
+    assert!(
+        !first.is_uppercase() || is_name,
+        "{rule:?} should begin in lower case: {text}"
+    );
+    assert!(
+        !text.ends_with('.') && !text.is_empty(),
+        "{rule:?} should say something without a full stop: {text}"
+    );
+    assert!(
+        !text.chars().any(char::is_control),
+        "{rule:?} has a control character: {text:?}"
+    );
+}
+
+#[test]
+fn every_bad_example_fires_and_every_good_one_is_silent() {
+    let mut failures = Vec::new();
+    for rule in catalogue() {
+        for bad in rule.bad {
+            if fire(rule, bad, None).is_empty() {
+                failures.push(format!("{rule:?} is silent about a bad example:\n{bad}"));
+            }
+        }
+        for good in rule.good {
+            if !fire(rule, good, None).is_empty() {
+                failures.push(format!("{rule:?} fires at a good example:\n{good}"));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n\n"));
+}
+
+#[test]
+fn every_bad_example_has_a_field_that_its_rule_needs() {
+    for rule in catalogue().filter(|rule| rule.needs != FieldSet::ALWAYS) {
+        for bad in rule.bad {
+            let mut has_one = false;
+            each_object(bad, |subject, _, _| {
+                let fields = subject.template().map_or(FieldSet::ALL, FieldSet::of);
+                has_one |= rule.applies_to(subject.kind) && fields.any_of(rule.needs);
+            });
+            assert!(has_one, "{rule:?} needs none of the fields of its example: {bad}");
+        }
+    }
+}
+
+/// Every rule on every example, of whichever rule: what one speaks of is what another might have overlooked.
+#[test]
+fn a_rule_that_is_not_called_would_have_said_nothing() {
+    let examples: BTreeSet<&str> = catalogue()
+        .flat_map(|rule| rule.bad.iter().chain(rule.good).copied())
+        .collect();
+    for example in examples {
+        each_object(example, |subject, facts, policy| {
+            let [with, without] = gate::with_and_without(subject, facts, policy);
+            assert_eq!(with, without, "{example}");
+        });
+    }
+}
+
+#[test]
+fn every_attached_edit_makes_its_rule_silent() {
+    for rule in catalogue() {
+        for bad in rule.bad {
+            let fired = fire(rule, bad, None);
+            let count = fired.len();
+            for edited in fired.into_iter().flatten() {
+                // Facts among the documents are gone here; only what the object itself says is asked again.
+                let left = fire(rule, bad, Some(edited));
+                assert!(left.len() < count, "{rule:?}: its edit leaves it firing: {bad}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_rule_says_what_why_and_what_to_do() {
+    let mut last = "";
+    for rule in catalogue() {
+        assert!(rule.id.starts_with("TSM") && rule.id.len() == 6, "{rule:?}");
+        assert!(rule.id > last, "{rule:?} should come before {last}");
+        last = rule.id;
+        assert!(
+            rule.name
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'),
+            "{rule:?}"
+        );
+        assert_worded(rule.summary, rule);
+        assert_worded(rule.remedy, rule);
+        assert!(rule.summary.len() <= 100, "{rule:?}: the summary is too long");
+        assert!(
+            rule.docs.len() > 40 && rule.docs.ends_with(['.', '`']),
+            "{rule:?}: docs are whole sentences"
+        );
+        assert!(
+            !rule.bad.is_empty() && !rule.good.is_empty() && !rule.see.is_empty(),
+            "{rule:?}"
+        );
+        let named = Severity::ALL
+            .iter()
+            .filter(|severity| rule.severities.contains(severity.as_str()));
+        let named: Vec<&Severity> = named.collect();
+        assert!(
+            rule.severities.is_empty() || (named.len() > 1 && named.contains(&&rule.severity)),
+            "{rule:?}"
+        );
+        assert_eq!(
+            !rule.severities.is_empty(),
+            has_several_severities(rule),
+            "{rule:?}: severities"
+        );
+    }
+}
+
+/// Whether an example of a rule has another severity than the rule.
+fn has_several_severities(rule: &Rule) -> bool {
+    let mut differs = false;
+    for bad in rule.bad {
+        each_object(bad, |subject, facts, policy| {
+            let findings = transom::engine::evaluate(subject, facts, policy).findings;
+            let mut of_rule = findings.iter().filter(|finding| finding.rule.id == rule.id);
+            differs |= of_rule.any(|finding| finding.severity != rule.severity);
+        });
+    }
+    differs || !rule.severities.is_empty()
+}

@@ -1,0 +1,162 @@
+//! Many policies: what a thousand of them take of memory, also while they are deleted, and how soon a replica sees those of
+//! a CustomResourceDefinition that was deleted and is back.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
+use kube::{Client, CustomResourceExt as _};
+use serde_json::{Value, json};
+use transom::api::WindowsPodPolicy;
+
+use super::memory::Memory;
+use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::install::{self, Replica};
+
+/// What docs/explanation/performance.md states: so many policies, each with so many exemptions (2 KB).
+const POLICIES: usize = 1_000;
+const EXEMPTIONS: usize = 8;
+
+/// The most that the process may have of its own, in KiB, while these policies are created, changed and deleted.
+const MOST: u64 = 84 << 10;
+
+fn policy(number: usize) -> Value {
+    let exemption = |which: usize| {
+        json!({
+            "name": format!("legacy-{which}"), "rules": ["run-as-user", "fs-group"], "namespaces": [format!("team-{number:04}-legacy-{which}-*")],
+            "expires": "2030-03-31", "owner": format!("team-{number:04}@example.com"),
+            "reason": format!("the chart of application {which} is replaced in the spring of the year after"),
+        })
+    };
+    let exemptions: Vec<Value> = (0..EXEMPTIONS).map(exemption).collect();
+    json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy",
+        "metadata": {"name": format!("team-{number:04}")},
+        "spec": {
+            "mode": "Enforce", "priority": number % 100,
+            "namespaceSelector": {"matchLabels": {"team": format!("team-{number:04}")}},
+            "exemptions": exemptions,
+        },
+    })
+}
+
+fn valid(replica: &Replica) -> Option<usize> {
+    let (_, metrics) = replica.get("/metrics")?;
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("transom_pod_policies{state=\"valid\"} "));
+    line?.trim().parse().ok()
+}
+
+#[test]
+fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
+    let _turn = crate::beside_others();
+    let Some(cluster) = ControlPlane::start_or_skip("tests/soak/policies.rs") else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = {
+        let config = runtime.block_on(cluster.config());
+        let _in_runtime = runtime.enter();
+        Client::try_from(config).unwrap()
+    };
+    install::prepare(&cluster, install::POLICIES);
+    let replica = Replica::start(&cluster, "transom", &[]);
+    let pid = cluster.pid("transom");
+    install::register(&cluster, replica.port, &[]);
+    replica.is_ready(&cluster);
+    say(&format!("one policy: {}", Memory::of(pid)));
+
+    let api: Api<DynamicObject> = Api::all_with(client, &WindowsPodPolicy::api_resource());
+    let began = Instant::now();
+    runtime.block_on(
+        futures::stream::iter(0..POLICIES)
+            .map(|number| {
+                let api = &api;
+                let policy: DynamicObject = serde_json::from_value(policy(number)).unwrap();
+                async move { drop(api.create(&PostParams::default(), &policy).await.unwrap()) }
+            })
+            .buffer_unordered(16)
+            .collect::<()>(),
+    );
+    let seen = || valid(&replica) == Some(POLICIES + 1);
+    assert!(
+        wait(Duration::from_secs(120), seen),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    // The leader writes the status of each, and keeps its version in a ControllerRevision.
+    let written = || {
+        let path = r"-o=jsonpath={range .items[*]}{.status.observedGeneration}{'\n'}{end}";
+        let generations = cluster.kubectl(&["get", "wpp", path]).succeeded().out;
+        generations.lines().filter(|line| !line.is_empty()).count() > POLICIES
+    };
+    assert!(
+        wait(Duration::from_secs(300), written),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    say(&format!(
+        "{POLICIES} policies after {:.0?}: {}",
+        began.elapsed(),
+        Memory::of(pid)
+    ));
+
+    runtime.block_on(
+        futures::stream::iter(0..POLICIES)
+            .map(|number| {
+                let api = &api;
+                let name = format!("team-{number:04}");
+                async move {
+                    let deleted = api.delete(&name, &DeleteParams::default()).await;
+                    assert!(deleted.is_ok(), "{name}: {deleted:?}");
+                }
+            })
+            .buffer_unordered(4)
+            .collect::<()>(),
+    );
+    assert!(wait(Duration::from_secs(60), || valid(&replica) == Some(1)));
+    let memory = Memory::of(pid);
+    say(&format!("after they were deleted: {memory}"));
+    assert!(memory.most_of_its_own() <= MOST, "{memory}");
+}
+
+#[test]
+fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
+    let _turn = crate::beside_others();
+    let Some(cluster) = ControlPlane::start_or_skip("tests/soak/policies.rs") else {
+        return;
+    };
+    install::prepare(&cluster, install::POLICIES);
+    let replica = Replica::start(&cluster, "transom", &[]);
+    install::register(&cluster, replica.port, &[]);
+    replica.is_ready(&cluster);
+    assert_eq!(valid(&replica), Some(1));
+    cluster
+        .kubectl(&["delete", "crd", "windowspodpolicies.transom.dev"])
+        .succeeded();
+    assert!(wait(Duration::from_secs(30), || valid(&replica) == Some(0)));
+    // Long enough for pauses between attempts to have grown.
+    std::thread::sleep(Duration::from_secs(45));
+    let definitions = install::transom(&["generate", "crds"]);
+    let apply = ["apply", "--server-side", "-f", "-"];
+    cluster.kubectl_with(&apply, &definitions).succeeded();
+    let stored = || cluster.kubectl_with(&["apply", "-f", "-"], install::POLICIES).ok;
+    assert!(wait(Duration::from_secs(20), stored));
+    let began = Instant::now();
+    let counts = || valid(&replica) == Some(1);
+    assert!(
+        wait(Duration::from_secs(90), counts),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    let took = began.elapsed();
+    say(&format!("the policy counts {took:.1?} after it is stored again"));
+    // The longest pause between attempts, and what a machine under load adds; kube's own pauses were 83 s here.
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "policies: {text}");
+}

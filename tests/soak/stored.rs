@@ -1,0 +1,244 @@
+//! How much memory the real program takes while it judges what is stored beside 100,000 pods. Everything but the pods is a
+//! real API server's; the pods are listed and watched from a source that makes them up as they are asked for, in real sizes.
+
+use std::convert::Infallible;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::client::Body;
+use tokio::net::TcpListener;
+
+use super::memory::Memory;
+use crate::support::control_plane::{ControlPlane, free_ports, wait};
+use crate::support::install::{self, Replica};
+
+const PODS: usize = 100_000;
+/// One of so many stands alone, for Windows, and has a finding; the others are a ReplicaSet's.
+const ALONE: usize = 500;
+/// Changes of pods in a second, told by the watch.
+const CHANGES: u64 = 100;
+
+type Answer = Response<UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>>;
+
+/// A pod as an API server lists it, with what the kubelet and the controllers wrote.
+fn pod(number: usize, version: usize) -> String {
+    let is_alone = number % ALONE == ALONE - 1;
+    let owner = format!(
+        r#""ownerReferences":[{{"apiVersion":"apps/v1","kind":"ReplicaSet","name":"web-{0}","uid":"00000000-0000-4000-9000-{0:012}","controller":true,"blockOwnerDeletion":true}}],"#,
+        number / 20
+    );
+    let owner = if is_alone { "" } else { &owner };
+    let special = if is_alone {
+        r#""hostPID":true,"nodeSelector":{"kubernetes.io/os":"windows"},"#
+    } else {
+        ""
+    };
+    let fields = r#"{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastTransitionTime":{},"f:status":{},"f:type":{}}},"f:containerStatuses":{},"f:hostIP":{},"f:phase":{},"f:podIP":{}}},"subresource":"status"}"#;
+    let variables: Vec<String> = (0..40)
+        .map(|at| format!(r#"{{"name":"SETTING_{at}","value":"the value of setting {at} of a service"}}"#))
+        .collect();
+    format!(
+        r#"{{"metadata":{{"name":"web-{number}","namespace":"shop","uid":"00000000-0000-4000-8000-{number:012}","resourceVersion":"{version}","creationTimestamp":"2026-01-01T00:00:00Z",{owner}"labels":{{"app":"web"}},"managedFields":[{fields},{fields}]}},"spec":{{{special}"nodeName":"n{}","containers":[{{"name":"web","image":"registry.example.com/shop/web:1.2.3","env":[{}],"resources":{{"limits":{{"cpu":"1","memory":"1Gi"}}}}}}]}},"status":{{"phase":"Running","conditions":[{{"type":"Ready","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z"}}],"podIP":"10.0.0.1"}}}}"#,
+        number % 1000,
+        variables.join(",")
+    )
+}
+
+/// What lists and watches are told, and how many pods were read.
+struct Source {
+    client: Client,
+    read: AtomicUsize,
+}
+
+impl Source {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, Infallible> {
+        let is_of_pods = request.uri().path() == "/api/v1/pods";
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let of = |name: &str| {
+            let mut parts = query.split('&').filter_map(|part| part.split_once('='));
+            let value = parts
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.to_owned());
+            value.unwrap_or_default()
+        };
+        Ok(match (is_of_pods, of("watch").as_str()) {
+            (true, "true") => watch(),
+            (true, _) => self.page(
+                of("continue").parse().unwrap_or(0),
+                of("limit").parse().unwrap_or(PODS),
+            ),
+            (false, _) => self.pass_on(request).await,
+        })
+    }
+
+    fn page(&self, first: usize, limit: usize) -> Answer {
+        let last = (first + limit).min(PODS);
+        self.read.fetch_max(last, Ordering::Relaxed);
+        let items: Vec<String> = (first..last).map(|number| pod(number, 1000)).collect();
+        let more = if last < PODS {
+            last.to_string()
+        } else {
+            String::new()
+        };
+        let body = format!(
+            r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"1000","continue":"{more}"}},"items":[{}]}}"#,
+            items.join(",")
+        );
+        answer(Full::from(body).map_err(Into::into).boxed_unsync())
+    }
+
+    async fn pass_on(&self, request: Request<Incoming>) -> Answer {
+        let (mut parts, body) = request.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        parts.headers.remove("host");
+        let request = Request::from_parts(parts, Body::from(body.to_vec()));
+        let answered = self.client.send(request).await.unwrap();
+        answered.map(|body| body.map_err(Into::into).boxed_unsync())
+    }
+}
+
+/// Changes of pods that change nothing, for ever.
+fn watch() -> Answer {
+    let changes = futures::stream::unfold(1001_usize, |version| async move {
+        tokio::time::sleep(Duration::from_millis(1000 / CHANGES)).await;
+        let number = (version * 7919) % PODS;
+        let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", pod(number, version));
+        Some((Ok(Frame::data(Bytes::from(event))), version + 1))
+    });
+    answer(StreamBody::new(changes.boxed()).boxed_unsync())
+}
+
+fn answer(body: UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>) -> Answer {
+    let response = Response::builder().header("content-type", "application/json");
+    response.body(body).unwrap()
+}
+
+async fn serve(listener: TcpListener, source: Arc<Source>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let source = Arc::clone(&source);
+        tokio::spawn(async move {
+            let service = service_fn(move |request| Arc::clone(&source).answer(request));
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+#[test]
+fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
+    let _turn = crate::beside_others();
+    let Some(cluster) = ControlPlane::start_or_skip("tests/soak/stored.rs") else {
+        return;
+    };
+    install::prepare(&cluster, install::POLICIES);
+    cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
+    let definition = include_str!("../reports/openreports.yaml");
+    cluster
+        .kubectl_with(&["create", "-f", "-"], definition)
+        .succeeded();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = {
+        let config = runtime.block_on(cluster.config());
+        let _in_runtime = runtime.enter();
+        Client::try_from(config).unwrap()
+    };
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let source = Arc::new(Source {
+        client,
+        read: AtomicUsize::new(0),
+    });
+    runtime.spawn(serve(listener, Arc::clone(&source)));
+    let kubeconfig = cluster.path("source.kubeconfig");
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, users: [{{name: u, user: {{}}}}], \
+         clusters: [{{name: c, cluster: {{server: \"http://{address}\"}}}}], \
+         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}"
+    );
+    std::fs::write(&kubeconfig, text).unwrap();
+    let replica = start(&cluster, &kubeconfig);
+    install::register(&cluster, replica.port, &[]);
+    replica.is_ready(&cluster);
+    let pid = cluster.pid("reporter");
+    say(&format!("ready: {}", Memory::of(pid)));
+
+    let began = Instant::now();
+    let read = || source.read.load(Ordering::Relaxed) == PODS;
+    assert!(
+        wait(Duration::from_secs(300), read),
+        "{}",
+        cluster.end_of_log("reporter")
+    );
+    say(&format!(
+        "{PODS} pods read in {:.0?}: {}",
+        began.elapsed(),
+        Memory::of(pid)
+    ));
+    let written = || {
+        let listed = cluster.kubectl(&["get", "reports.openreports.io", "-A", "-o", "name"]);
+        listed.out.lines().count() == PODS / ALONE
+    };
+    assert!(
+        wait(Duration::from_secs(120), written),
+        "{}",
+        cluster.end_of_log("reporter")
+    );
+    let memory = Memory::of(pid);
+    say(&format!(
+        "{} reports after {:.0?}: {memory}",
+        PODS / ALONE,
+        began.elapsed()
+    ));
+    assert!(memory.is_bounded(), "{memory}");
+    let (_, metrics) = replica.get("/metrics").unwrap();
+    let count = format!("action=\"deny\"}} {}", PODS / ALONE);
+    let mut findings = metrics
+        .lines()
+        .filter(|line| line.starts_with("transom_stored_findings{resource_namespace=\"shop\""));
+    assert!(findings.any(|shown| shown.ends_with(&count)), "{metrics}");
+}
+
+fn start(cluster: &ControlPlane, kubeconfig: &Path) -> Replica {
+    let [port, health] = free_ports();
+    let args = [
+        "serve",
+        "--reports",
+        "--kubeconfig",
+        &kubeconfig.display().to_string(),
+        "--transom-namespace",
+        "transom-system",
+        "--identity",
+        "reporter",
+        "--webhook-url",
+        &format!("https://127.0.0.1:{port}"),
+        "--listen",
+        &format!("127.0.0.1:{port}"),
+        "--health-listen",
+        &format!("127.0.0.1:{health}"),
+    ];
+    let program = Path::new(env!("CARGO_BIN_EXE_transom"));
+    cluster.run_program("reporter", program, &args.map(str::to_owned));
+    Replica {
+        name: "reporter".to_owned(),
+        address: "127.0.0.1".to_owned(),
+        port,
+        health,
+    }
+}
+
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "stored: {text}");
+}

@@ -1,0 +1,19 @@
+//! What the tests of several binaries share: programs as child processes, objects, and models to compare them with.
+
+#[cfg(unix)]
+pub mod collector;
+#[cfg(unix)]
+pub mod control_plane;
+pub mod dice;
+pub mod gate;
+#[cfg(unix)]
+pub mod install;
+#[cfg(unix)]
+pub mod kubelet;
+pub mod objects;
+#[cfg(unix)]
+pub mod recorder;
+pub mod schedule;
+pub mod server;
+#[cfg(unix)]
+pub mod world;
