@@ -13,9 +13,9 @@ use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs};
 use crate::check::files::{policies, read_except};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
+use crate::cluster::list::{NODES, for_each_of};
 use crate::cluster::once;
 use crate::cluster::snapshot::SnapshotBuilder;
-use crate::cluster::survey::{AROUND, visit_list};
 use crate::cluster::walk::{ListItem, walk};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
@@ -200,8 +200,8 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         }
     };
     let mut lost = Vec::new();
-    for (kind, path) in AROUND {
-        let seen = visit_list(client, kind, path, &mut visit).await;
+    for list in NODES {
+        let seen = for_each_of(client, &[list], &mut visit).await;
         lost.extend(seen.err().map(|error| format!("{error}; {RIGHTS}")));
     }
     let unlisted = walk(client, &[], |met| {

@@ -11,15 +11,14 @@ use kube::Client;
 use super::block_on;
 use super::options::{FailOn, OutputArgs};
 use crate::cluster::client::ConnectArgs;
+use crate::cluster::list::{NODES, for_each_of};
 use crate::cluster::once::UnreadPart;
 use crate::cluster::snapshot::SnapshotBuilder;
-use crate::cluster::survey::visit_list;
 use crate::cluster::walk::{ListFailure, ListItem, walk};
 use crate::cluster::{around, once};
 use crate::engine::policy_set::PolicySet;
 use crate::model::build::Release;
 use crate::model::facts::Facts;
-use crate::model::workload::Kind;
 use crate::plan::{PlanOptions, Planner};
 use crate::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, excluded, facts, newest, text};
 use crate::process::today;
@@ -150,13 +149,8 @@ async fn planner<'f>(
         gmsa_ready: false,
     };
     let mut planner = Planner::new(facts, policies, plan_options);
-    for (kind, path) in [
-        (Kind::Node, "/api/v1/nodes"),
-        (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
-    ] {
-        let mut visit = |kind, json: &str| drop(planner.visit(kind, json));
-        visit_list(client, kind, path, &mut visit).await.ok()?;
-    }
+    let visit = |kind, json: &str| drop(planner.visit(kind, json));
+    for_each_of(client, &NODES, visit).await.ok()?;
     Some(planner)
 }
 

@@ -6,15 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::ListParams;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::errors::{ApiError, answered_within};
+use super::list::{Listing, for_each_as};
 use super::once::UnreadPart;
-use super::survey::PAGE;
 use crate::model::node::{OS_LABEL, Taint};
 use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
 
@@ -119,20 +117,6 @@ pub struct WebhookPresence {
     pub namespaces: BTreeSet<String>,
     /// Whether pods are among what it is called for.
     pub sees_pods: bool,
-}
-
-#[derive(Deserialize)]
-struct EnvironmentPage<'a> {
-    #[serde(default)]
-    metadata: EnvironmentPageMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize, Default)]
-struct EnvironmentPageMeta {
-    #[serde(default, rename = "continue")]
-    more: Option<String>,
 }
 
 /// Reads it. A part that cannot be read is told, and left empty.
@@ -292,34 +276,24 @@ impl EnvironmentReader<'_> {
                 let status = map.pointer("/data/status").and_then(Value::as_str);
                 self.around.autoscaler = status.map(str::to_owned);
             }
-            Err(ApiError::Gone) => {}
+            Err(ApiError::NotFound) => {}
             Err(why) => self.note("configmaps cluster-autoscaler-status of kube-system", &why),
         }
     }
 
-    /// Everything of one kind, page by page; what does not parse is told, and passed over.
-    async fn all<T: DeserializeOwned>(&mut self, path: &str) -> Vec<T> {
-        let mut all = Vec::new();
-        let mut bad = Vec::new();
-        let mut params = ListParams::default().limit(PAGE);
-        let resource = path.rsplit('/').next().unwrap_or(path).to_owned();
-        loop {
-            let more = match page(self.client, path, &params).await {
-                Ok(body) => take(&body, &mut all, &mut bad),
-                Err(why) => Err(why),
-            };
-            match more {
-                Ok(Some(more)) => params.continue_token = Some(more),
-                // Without the kind there are no objects of it: not every group has it, or its definition was deleted.
-                Ok(None) | Err(ApiError::Gone) => break,
-                Err(why) => {
-                    self.note(&resource, &why);
-                    break;
-                }
-            }
+    /// Everything of one kind; an object that does not parse is reported, and left out.
+    async fn all<T: DeserializeOwned + Send>(&mut self, path: &str) -> Vec<T> {
+        let (mut all, mut bad) = (Vec::new(), Vec::new());
+        let listing = Listing::new(path);
+        let resource = listing.resource().to_owned();
+        let note = |name: &str, error: &serde_json::Error| bad.push((name.to_owned(), error.to_string()));
+        match for_each_as(self.client, listing, |object| all.push(object), note).await {
+            Err(error) if error.why != ApiError::NotFound => self.note(&resource, &error.why),
+            // Without the kind there are no objects of it: not every group has it, or its definition was deleted.
+            _ => {}
         }
         for (name, why) in bad.iter().take(MOST_NAMED) {
-            let why = ApiError::Other(why.clone());
+            let why = ApiError::Other(format!("it does not parse: {why}"));
             self.note(&format!("{resource} {name}"), &why);
         }
         if let Some(more) = bad.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
@@ -333,40 +307,9 @@ impl EnvironmentReader<'_> {
         self.around.unread.push(UnreadPart {
             resource: resource.to_owned(),
             why: why.to_string(),
-            is_unknown: *why == ApiError::Gone,
+            is_unknown: *why == ApiError::NotFound,
         });
     }
-}
-
-/// Takes the objects of a page; returns where the list goes on.
-fn take<T: DeserializeOwned>(
-    body: &str,
-    all: &mut Vec<T>,
-    bad: &mut Vec<(String, String)>,
-) -> Result<Option<String>, ApiError> {
-    let page: EnvironmentPage<'_> = serde_json::from_str(body)
-        .map_err(|error| ApiError::Other(format!("the answer is no list: {error}")))?;
-    for item in page.items.iter().flatten() {
-        match serde_json::from_str(item.get()) {
-            Ok(object) => all.push(object),
-            Err(error) => {
-                let named: Option<NamedObject> = serde_json::from_str(item.get()).ok();
-                let name = named.map_or_else(String::new, |named| named.metadata.name);
-                bad.push((name, format!("it does not parse: {error}")));
-            }
-        }
-    }
-    Ok(page.metadata.more.filter(|more| !more.is_empty()))
-}
-
-async fn page(client: &Client, path: &str, params: &ListParams) -> Result<String, ApiError> {
-    let answer = async {
-        let request = kube::core::Request::new(path).list(params);
-        client
-            .request_text(request.map_err(kube::Error::BuildRequest)?)
-            .await
-    };
-    answered_within(PATIENCE, answer).await
 }
 
 fn text(value: &Value, pointer: &str) -> String {
@@ -407,18 +350,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn an_object_that_does_not_parse_is_named_and_passed_over() {
-        let body = r#"{"metadata": {"continue": "next"}, "items": [
-            {"metadata": {"name": "good"}, "spec": {}},
-            {"metadata": {"name": "bad"}, "spec": {"providerID": 5}}]}"#;
-        let (mut all, mut bad) = (Vec::<EnvironmentNode>::new(), Vec::new());
-        assert_eq!(take(body, &mut all, &mut bad), Ok(Some("next".to_owned())));
-        assert_eq!(all.len(), 1);
-        assert_eq!(bad[0].0, "bad", "{bad:?}");
-        assert!(take("no", &mut all, &mut bad).is_err());
-    }
 
     #[test]
     fn a_webhook_configuration_says_whether_it_sees_pods_and_where_its_services_are() {

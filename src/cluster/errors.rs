@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kube::core::response::StatusDetails;
+
 use crate::process::with_causes;
 
 /// How long most requests may take.
@@ -16,31 +18,101 @@ pub fn words(error: &kube::Error) -> String {
     }
 }
 
-/// Why a request came to nothing.
-#[derive(thiserror::Error, PartialEq, Eq, Debug)]
+/// Why a request failed. Callers decide by the variant; the text is for people.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 pub enum ApiError {
-    /// Another writer has changed the object since it was read, or made it.
+    /// There is no such object, or no such kind.
+    #[error("it is gone")]
+    NotFound,
+    /// Another writer has changed the object since it was read, or created it.
     #[error("another writer was faster")]
     Conflict,
-    /// There is no such object.
-    #[error("it is gone")]
-    Gone,
-    /// Anything else, in [`words`].
+    /// A right is missing.
+    #[error("{0}")]
+    Forbidden(String),
+    /// The namespace of the object does not exist.
+    #[error("{0}")]
+    NamespaceNotFound(String),
+    /// The namespace of the object is being deleted, so that nothing can be created in it.
+    #[error("{0}")]
+    NamespaceTerminating(String),
+    /// The continue token of a list, or the version of a watch, has expired. With the token that continues the list in what
+    /// is stored now, if the API server gives one.
+    #[error("the continue token of the list has expired")]
+    Expired(Option<String>),
+    /// The API server limits requests.
+    #[error("{message}")]
+    TooManyRequests {
+        /// What it says.
+        message: String,
+        /// How long it asks to wait.
+        retry_after: Option<Duration>,
+    },
+    /// No answer in this time.
+    #[error("no answer from the API server within {0:?}")]
+    Timeout(Duration),
+    /// The API server, or the way to it, does not work at present.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Anything else.
     #[error("{0}")]
     Other(String),
 }
 
-impl From<kube::Error> for ApiError {
-    fn from(error: kube::Error) -> Self {
-        match &error {
-            kube::Error::Api(status) if status.code == 409 => ApiError::Conflict,
-            // An object is gone; a namespace that an object should go to never was there.
-            kube::Error::Api(status) if status.code == 404 && !status.message.starts_with("namespaces ") => {
-                ApiError::Gone
-            }
-            _ => ApiError::Other(words(&error)),
+impl ApiError {
+    /// Whether the same request may succeed later although nothing is changed.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            ApiError::TooManyRequests { .. } | ApiError::Timeout(_) | ApiError::Unavailable(_)
+        )
+    }
+
+    /// How long the API server asks to wait before the next request.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            ApiError::TooManyRequests { retry_after, .. } => *retry_after,
+            _ => None,
         }
     }
+}
+
+impl From<kube::Error> for ApiError {
+    fn from(error: kube::Error) -> Self {
+        let text = words(&error);
+        let kube::Error::Api(status) = error else {
+            return ApiError::Unavailable(text);
+        };
+        let details = status.details.as_ref();
+        match status.code {
+            // An object is gone; the namespace that an object was meant for never existed.
+            404 if details.is_some_and(|details| details.kind == "namespaces") => {
+                ApiError::NamespaceNotFound(text)
+            }
+            404 => ApiError::NotFound,
+            409 => ApiError::Conflict,
+            410 => {
+                let token = status.metadata.and_then(|list| list.continue_);
+                ApiError::Expired(token.filter(|token| !token.is_empty()))
+            }
+            403 if details.is_some_and(is_terminating) => ApiError::NamespaceTerminating(text),
+            403 => ApiError::Forbidden(text),
+            429 => ApiError::TooManyRequests {
+                message: text,
+                retry_after: (details.map(|details| details.retry_after_seconds))
+                    .filter(|seconds| *seconds > 0)
+                    .map(|seconds| Duration::from_secs(seconds.into())),
+            },
+            500.. => ApiError::Unavailable(text),
+            _ => ApiError::Other(text),
+        }
+    }
+}
+
+/// Whether the API server refuses an object because its namespace is being deleted.
+fn is_terminating(details: &StatusDetails) -> bool {
+    let mut causes = details.causes.iter();
+    causes.any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Waits for an answer, for [`PATIENCE`] at most.
@@ -53,43 +125,78 @@ pub fn answered<T>(
     answered_within(PATIENCE, request)
 }
 
-/// Waits for an answer, for as long as `backoff_interval` at most.
+/// Waits for an answer, for as long as `timeout` at most.
 ///
 /// # Errors
 /// What the API server refused, or that it did not answer in time.
 pub async fn answered_within<T>(
-    backoff_interval: Duration,
+    timeout: Duration,
     request: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, ApiError> {
-    match tokio::time::timeout(backoff_interval, request).await {
+    match tokio::time::timeout(timeout, request).await {
         Ok(answer) => answer.map_err(ApiError::from),
-        Err(_) => Err(ApiError::Other(format!(
-            "no answer from the API server within {backoff_interval:?}"
-        ))),
+        Err(_) => Err(ApiError::Timeout(timeout)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use kube::core::Status;
+    use serde_json::json;
 
     use super::*;
 
+    fn error(status: serde_json::Value) -> ApiError {
+        let status: Status = serde_json::from_value(status).unwrap();
+        ApiError::from(kube::Error::Api(Box::new(status)))
+    }
+
     #[test]
-    fn the_api_server_is_quoted_and_nothing_else_of_its_status() {
-        let failure = |code, message, reason| {
-            let mut status = Status::failure(message, reason);
-            status.code = code;
-            ApiError::from(kube::Error::Api(Box::new(status)))
-        };
-        let other = |text: &str| ApiError::Other(text.to_owned());
-        let missing = "namespaces \"x\" not found";
-        assert_eq!(failure(404, missing, "NotFound"), other(missing));
-        assert_eq!(failure(404, "leases \"x\" not found", "NotFound"), ApiError::Gone);
-        assert_eq!(failure(409, "it was modified", "Conflict"), ApiError::Conflict);
-        assert_eq!(
-            failure(403, "", "Forbidden"),
-            other("the API server answered 403 Forbidden")
-        );
+    fn a_status_keeps_what_callers_decide_by_and_the_api_servers_words() {
+        let text = |text: &str| text.to_owned();
+        for (status, expected) in [
+            (
+                json!({"code": 404, "message": "leases \"x\" not found", "details": {"kind": "leases"}}),
+                ApiError::NotFound,
+            ),
+            (
+                json!({"code": 404, "message": "namespaces \"x\" not found", "details": {"kind": "namespaces"}}),
+                ApiError::NamespaceNotFound(text("namespaces \"x\" not found")),
+            ),
+            (
+                json!({"code": 409, "message": "it was modified"}),
+                ApiError::Conflict,
+            ),
+            (
+                json!({"code": 410, "message": "too old", "metadata": {"continue": "new"}}),
+                ApiError::Expired(Some(text("new"))),
+            ),
+            (
+                json!({"code": 410, "message": "too old"}),
+                ApiError::Expired(None),
+            ),
+            (
+                json!({"code": 403, "message": "m", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}),
+                ApiError::NamespaceTerminating(text("m")),
+            ),
+            (
+                json!({"code": 403, "reason": "Forbidden"}),
+                ApiError::Forbidden(text("the API server answered 403 Forbidden")),
+            ),
+            (
+                json!({"code": 429, "message": "m", "details": {"retryAfterSeconds": 2}}),
+                ApiError::TooManyRequests {
+                    message: text("m"),
+                    retry_after: Some(Duration::from_secs(2)),
+                },
+            ),
+            (
+                json!({"code": 503, "message": "m"}),
+                ApiError::Unavailable(text("m")),
+            ),
+            (json!({"code": 422, "message": "m"}), ApiError::Other(text("m"))),
+        ] {
+            assert_eq!(error(status), expected);
+        }
     }
 }

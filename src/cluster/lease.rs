@@ -165,9 +165,7 @@ struct LeaseError {
 /// What to do, where that is known.
 fn cure(why: &ApiError) -> &'static str {
     match why {
-        ApiError::Other(text) if text.starts_with("namespaces ") => {
-            "; create it, or name Transom's namespace with --namespace"
-        }
+        ApiError::NamespaceNotFound(_) => "; create it, or name Transom's namespace with --transom-namespace",
         _ => "",
     }
 }

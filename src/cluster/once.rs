@@ -12,13 +12,13 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::CSINode;
-use kube::api::ListParams;
-use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt as _};
+use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::cache::ClusterCache;
-use super::errors::answered_within;
+use super::errors::{ApiError, answered_within};
+use super::list::{Listing, for_each_as};
 use super::node::WatchedNode;
 use super::pool_history::NODE_POOLS_CONFIG_MAP;
 use super::revisions::StoredRevision;
@@ -31,8 +31,6 @@ use crate::registration::configurations::{Configuration, Configurations, Registe
 
 /// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Objects per page: a node with its images is tens of kilobytes.
-const PAGE: u32 = 100;
 
 /// A part of the cluster that could not be read; what was read is whole without it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -162,62 +160,59 @@ struct ClusterReader<'r> {
 }
 
 impl ClusterReader<'_> {
-    /// Everything of one kind, trimmed, by name; page by page.
+    /// Everything of one kind, trimmed, by name.
     async fn all<K, T>(
         &mut self,
         resource: &str,
         api: &Api<K>,
-        mut trim: impl FnMut(K) -> Option<T>,
+        trim: impl FnMut(K) -> Option<T> + Send,
     ) -> BTreeMap<String, Arc<T>>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
+        T: Send + Sync,
+    {
+        self.list(resource, Listing::new(api.resource_url()), trim).await
+    }
+
+    /// The same for a listing. An object that is not what its kind says is reported, and left out.
+    async fn list<K, T>(
+        &mut self,
+        resource: &str,
+        listing: Listing,
+        mut trim: impl FnMut(K) -> Option<T> + Send,
+    ) -> BTreeMap<String, Arc<T>>
+    where
+        K: ResourceExt + DeserializeOwned,
+        T: Send + Sync,
     {
         let mut all = BTreeMap::new();
-        let mut params = ListParams::default().limit(PAGE);
-        loop {
-            match answered_within(PATIENCE, api.list(&params)).await {
-                Ok(page) => {
-                    let more = page.metadata.continue_.clone().filter(|more| !more.is_empty());
-                    for object in page.items {
-                        let name = object.meta().name.clone().unwrap_or_default();
-                        all.extend(trim(object).map(|trimmed| (name, Arc::new(trimmed))));
-                    }
-                    match more {
-                        Some(more) => params.continue_token = Some(more),
-                        None => return all,
-                    }
-                }
-                Err(why) => {
-                    self.note(resource, &why);
-                    return all;
-                }
-            }
+        let mut unreadable = Vec::new();
+        let take = |object: K| {
+            let name = object.name_any();
+            all.extend(trim(object).map(|trimmed| (name, Arc::new(trimmed))));
+        };
+        let note = |name: &str, error: &serde_json::Error| {
+            unreadable.push(format!("{name} does not parse: {error}"))
+        };
+        if let Err(error) = for_each_as(self.client, listing, take, note).await {
+            self.note(resource, &error.why);
         }
+        if let Some(first) = unreadable.first() {
+            let more = unreadable.len() - 1;
+            let others = if more > 0 {
+                format!(", and {more} more")
+            } else {
+                String::new()
+            };
+            self.note(resource, &ApiError::Other(format!("{first}{others}")));
+        }
+        all
     }
 
     async fn namespaces(&mut self) -> BTreeMap<String, Arc<super::cache::CachedNamespace>> {
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let mut all = BTreeMap::new();
-        let mut params = ListParams::default().limit(PAGE);
-        loop {
-            match answered_within(PATIENCE, api.list_metadata(&params)).await {
-                Ok(page) => {
-                    let more = page.metadata.continue_.clone().filter(|more| !more.is_empty());
-                    for namespace in page.items {
-                        let name = namespace.name_any();
-                        all.extend(transform::namespace(namespace).map(|trimmed| (name, Arc::new(trimmed))));
-                    }
-                    match more {
-                        Some(more) => params.continue_token = Some(more),
-                        None => return all,
-                    }
-                }
-                Err(why) => {
-                    self.note("namespaces", &why);
-                    return all;
-                }
-            }
-        }
+        let listing = Listing::new(api.resource_url()).metadata_only();
+        self.list("namespaces", listing, transform::namespace).await
     }
 
     /// What is remembered of pools, where Transom remembers any.
@@ -280,11 +275,11 @@ impl ClusterReader<'_> {
         }
     }
 
-    fn note(&mut self, resource: &str, why: &super::errors::ApiError) {
+    fn note(&mut self, resource: &str, why: &ApiError) {
         self.unread.push(UnreadPart {
             resource: resource.to_owned(),
             why: why.to_string(),
-            is_unknown: *why == super::errors::ApiError::Gone,
+            is_unknown: *why == ApiError::NotFound,
         });
     }
 }

@@ -1,26 +1,21 @@
-//! Objects that carry pods, as the API server has them: read page by page, and followed by a watch, each as raw JSON that
-//! is dropped at once.
+//! Objects that carry pods, as the API server stores them: lists of them, and watches on them, each object as raw JSON that is
+//! dropped after it was read.
 
 use std::time::Duration;
 
 use futures::io::{AsyncBufRead, AsyncBufReadExt as _};
 use kube::Client;
-use kube::api::{ListParams, WatchParams};
+use kube::api::WatchParams;
 use kube::core::{Request, Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::errors::{ApiError, answered_within, words};
-use super::survey::{LISTS, PAGE};
+use super::list::{Listing, POD_CARRIERS, Pages, finished_pods_excluded};
 use crate::model::workload::Kind;
 
-/// How long one page may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// So often the place in a list may expire while it is read.
-const MOST_EXPIRED: u32 = 100;
-const EXPIRED: &str = "the list expired again and again while it was read";
-/// A page of more bytes is followed by a shorter one: a page is held in one piece.
-const LARGE: usize = 1 << 20;
+/// How long the API server may take to begin a watch.
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// A line of a watch that is longer leaves no buffer of its size behind.
 const LONG: usize = 64 << 10;
 
@@ -36,54 +31,32 @@ pub struct ObjectList {
 impl ObjectList {
     /// Every kind that carries a pod.
     pub fn all() -> impl Iterator<Item = ObjectList> {
-        LISTS.iter().map(|(kind, path)| ObjectList { kind: *kind, path })
+        POD_CARRIERS
+            .iter()
+            .map(|(kind, path)| ObjectList { kind: *kind, path })
     }
-
-    /// What is left out: pods that have ended never run again.
-    fn fields(self) -> Option<String> {
-        (self.kind == Kind::Pod).then(|| "status.phase!=Succeeded,status.phase!=Failed".to_owned())
-    }
-}
-
-#[derive(Deserialize)]
-struct StoredPage<'a> {
-    #[serde(default)]
-    metadata: StoredPageMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct StoredPageMeta {
-    #[serde(rename = "continue")]
-    more: Option<String>,
-    resource_version: Option<String>,
 }
 
 impl ObjectList {
     /// The version from which a watch misses nothing that a list shows from now on.
     ///
     /// # Errors
-    /// The API server refuses, or answers no list.
+    /// The API server refuses, or does not answer with a list.
     pub async fn version(self, client: &Client) -> Result<String, ApiError> {
-        let body = list(client, self.path, &ListParams::default().limit(1)).await?;
-        let page = StoredPage::read(&body, self.path)?;
-        Ok(page.metadata.resource_version.unwrap_or_default())
+        self.listing().resource_version(client).await
     }
 
-    /// Everything there is, or in one namespace, by pages. Without a resourceVersion: with `resourceVersion=0` the API server
-    /// ignores the limit and answers with everything at once.
-    pub fn pages(self, namespace: Option<&str>) -> ListPages {
-        ListPages {
-            path: self.path_in(namespace),
-            params: ListParams {
-                field_selector: self.fields(),
-                ..ListParams::default().limit(PAGE)
-            },
-            is_over: false,
-            expired: 0,
-        }
+    /// Everything there is, or in one namespace, by pages.
+    pub fn pages(self, namespace: Option<&str>) -> Pages {
+        let listing = self.listing();
+        Pages::of(match namespace {
+            Some(namespace) => listing.in_namespace(namespace),
+            None => listing,
+        })
+    }
+
+    fn listing(self) -> Listing {
+        Listing::of(self.kind, self.path)
     }
 
     /// Everything that changes from a version on.
@@ -97,7 +70,7 @@ impl ObjectList {
     ) -> Result<ObjectWatch<impl AsyncBufRead + use<>>, ApiError> {
         let params = WatchParams {
             bookmarks: true,
-            field_selector: self.fields(),
+            field_selector: finished_pods_excluded(self.kind).map(str::to_owned),
             ..WatchParams::default()
         };
         let answer = async {
@@ -105,111 +78,13 @@ impl ObjectList {
             let request = request.map_err(kube::Error::BuildRequest)?;
             client.request_stream(request).await
         };
-        let lines = answered_within(PATIENCE, answer).await?;
+        let lines = answered_within(TIMEOUT, answer).await?;
         Ok(ObjectWatch {
             lines,
             line: Vec::new(),
             is_read: false,
         })
     }
-
-    fn path_in(self, namespace: Option<&str>) -> String {
-        match (namespace, self.path.rsplit_once('/')) {
-            (Some(namespace), Some((before, resource))) => {
-                format!("{before}/namespaces/{namespace}/{resource}")
-            }
-            _ => self.path.to_owned(),
-        }
-    }
-}
-
-impl<'a> StoredPage<'a> {
-    fn read(body: &'a str, path: &str) -> Result<Self, ApiError> {
-        serde_json::from_str(body)
-            .map_err(|error| ApiError::Other(format!("cannot read the list of {path}: {error}")))
-    }
-}
-
-async fn list(client: &Client, path: &str, params: &ListParams) -> Result<String, ApiError> {
-    match listed(client, path, params).await? {
-        ListResponse::Page(body) => Ok(body),
-        ListResponse::Expired(_) => Err(ApiError::Other(EXPIRED.to_owned())),
-    }
-}
-
-/// What the API server answers where a page is asked for.
-enum ListResponse {
-    Page(String),
-    /// The place in the list has expired; the API server may give another one, in what is stored now.
-    Expired(Option<String>),
-}
-
-async fn listed(client: &Client, path: &str, params: &ListParams) -> Result<ListResponse, ApiError> {
-    let answer = async {
-        let request = Request::new(path).list(params);
-        let request = request.map_err(kube::Error::BuildRequest)?;
-        match client.request_text(request).await {
-            Err(kube::Error::Api(status)) if status.code == 410 => {
-                let more = status.metadata.and_then(|list| list.continue_);
-                Ok(ListResponse::Expired(more.filter(|more| !more.is_empty())))
-            }
-            answer => answer.map(ListResponse::Page),
-        }
-    };
-    answered_within(PATIENCE, answer).await
-}
-
-/// What is left of a list that is read page by page.
-#[derive(Debug)]
-pub struct ListPages {
-    path: String,
-    params: ListParams,
-    is_over: bool,
-    /// How often its place has expired.
-    expired: u32,
-}
-
-impl ListPages {
-    /// Hands every object of the next page to `visit`; says whether there is another page.
-    ///
-    /// # Errors
-    /// The page cannot be read. Where the place in the list has expired it goes on in what is stored now: what has changed
-    /// meanwhile a watch tells.
-    pub async fn next(&mut self, client: &Client, mut visit: impl FnMut(&str)) -> Result<bool, ApiError> {
-        if self.is_over {
-            return Ok(false);
-        }
-        let body = self.body(client).await?;
-        let page = StoredPage::read(&body, &self.path)?;
-        for item in page.items.iter().flatten() {
-            visit(item.get());
-        }
-        let asked = self.params.limit.unwrap_or(PAGE);
-        self.params.limit = Some(next_limit(asked, body.len()));
-        self.params.continue_token = page.metadata.more.filter(|more| !more.is_empty());
-        self.is_over = self.params.continue_token.is_none();
-        Ok(!self.is_over)
-    }
-
-    async fn body(&mut self, client: &Client) -> Result<String, ApiError> {
-        loop {
-            match listed(client, &self.path, &self.params).await? {
-                ListResponse::Page(body) => return Ok(body),
-                ListResponse::Expired(more) if self.expired < MOST_EXPIRED => {
-                    // Without a place it begins anew.
-                    self.expired += 1;
-                    self.params.continue_token = more;
-                }
-                ListResponse::Expired(_) => return Err(ApiError::Other(EXPIRED.to_owned())),
-            }
-        }
-    }
-}
-
-/// How many objects to ask for after a page of so many had so many bytes.
-fn next_limit(asked: u32, bytes: usize) -> u32 {
-    let fitting = LARGE.saturating_mul(asked as usize) / bytes.max(1);
-    u32::try_from(fitting).unwrap_or(PAGE).clamp(1, PAGE)
 }
 
 /// One change of an object.
@@ -249,9 +124,15 @@ struct RawWatchEvent<'a> {
 }
 
 #[derive(Deserialize, Default)]
+#[serde(default)]
 struct Versioned {
-    #[serde(default)]
-    metadata: StoredPageMeta,
+    metadata: VersionedMeta,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct VersionedMeta {
+    resource_version: Option<String>,
 }
 
 impl<R: AsyncBufRead + Unpin> ObjectWatch<R> {
@@ -372,23 +253,5 @@ mod tests {
             read_all("{\"type\":\"AD").await.1,
             WatchEnded::Broken(_)
         ));
-    }
-
-    #[test]
-    fn a_namespace_has_a_list_of_its_own() {
-        let jobs = ObjectList {
-            kind: Kind::Job,
-            path: "/apis/batch/v1/jobs",
-        };
-        assert_eq!(jobs.path_in(Some("shop")), "/apis/batch/v1/namespaces/shop/jobs");
-        assert_eq!(jobs.path_in(None), "/apis/batch/v1/jobs");
-    }
-
-    #[test]
-    fn large_objects_come_in_shorter_pages() {
-        assert_eq!(next_limit(100, 100), 100);
-        assert_eq!(next_limit(100, 10 * LARGE), 10);
-        assert_eq!(next_limit(10, LARGE / 10), 100);
-        assert_eq!(next_limit(100, usize::MAX), 1);
     }
 }

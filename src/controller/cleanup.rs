@@ -240,7 +240,7 @@ impl Cleanup<'_> {
     {
         let found = match answered(api.get_metadata(name)).await {
             Ok(found) => found.metadata,
-            Err(ApiError::Gone) => return,
+            Err(ApiError::NotFound) => return,
             Err(why) => return self.failed::<K>(name, &why),
         };
         let labels = found.labels.unwrap_or_default();
@@ -262,7 +262,7 @@ impl Cleanup<'_> {
     {
         match answered(api.delete(name, params)).await {
             Ok(_) => self.report.done.push(format!("{} {name} deleted", K::kind(&()))),
-            Err(ApiError::Gone) => {}
+            Err(ApiError::NotFound) => {}
             Err(why) => self.failed::<K>(name, &why),
         }
     }

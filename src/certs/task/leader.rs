@@ -165,8 +165,8 @@ impl TaskState {
                 return Ok(written);
             }
             // The watch is about to tell.
-            Err(ApiError::Conflict | ApiError::Gone) => {}
-            Err(ApiError::Other(why)) => self.complain(&format!("cannot {what}: {why}; trying again")),
+            Err(ApiError::Conflict | ApiError::NotFound) => {}
+            Err(why) => self.complain(&format!("cannot {what}: {why}; trying again")),
         }
         Err(LeaderStep::Failed)
     }

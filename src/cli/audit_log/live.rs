@@ -157,7 +157,7 @@ async fn ask(
         }
         let text = match get(client, kind, namespace, &name).await {
             Ok(text) => text,
-            Err(ApiError::Gone) => return CurrentState::Gone,
+            Err(ApiError::NotFound) => return CurrentState::Gone,
             Err(why) => return CurrentState::Unknown(why.to_string()),
         };
         match look_at(eval_context, kind, &text) {

@@ -13,10 +13,10 @@ use super::{ScanArgs, assume};
 use crate::check::files::policies;
 use crate::cli::is_quiet;
 use crate::cli::options::nearest;
+use crate::cluster::list::{NODES, POD_CARRIERS, for_each_of};
 use crate::cluster::once::{self, ClusterRead, UnreadPart};
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use crate::cluster::survey::{LISTS, visit_nodes};
 use crate::cluster::walk::{ListFailure, ListItem, walk};
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
@@ -137,7 +137,7 @@ async fn planner<'w>(
         gmsa_ready: false,
     };
     let mut planner = Planner::new(eval_context.facts, &eval_context.policies, plan_options);
-    let seen = visit_nodes(client, |kind, json| {
+    let seen = for_each_of(client, &NODES, |kind, json| {
         // A node that cannot be read is no node of a plan.
         let _ = planner.visit(kind, json);
     });
@@ -210,7 +210,7 @@ fn of_lists(unlisted: &[ListFailure]) -> Vec<ScanGap> {
     for list in unlisted.iter().filter(|list| list.is_forbidden) {
         *forbidden.entry(list.namespace.as_deref()).or_default() += 1;
     }
-    let is_whole = |namespace: Option<&str>| forbidden.get(&namespace) == Some(&LISTS.len());
+    let is_whole = |namespace: Option<&str>| forbidden.get(&namespace) == Some(&POD_CARRIERS.len());
     let mut gaps = Vec::new();
     for list in unlisted {
         let namespace = list.namespace.as_deref();

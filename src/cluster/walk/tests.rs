@@ -6,6 +6,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::list::MOST_RESTARTS;
 
 /// What each request asked for, as path and query.
 type Asked = Arc<Mutex<Vec<String>>>;
@@ -107,7 +108,7 @@ async fn a_list_that_expires_for_ever_is_given_up_and_the_others_are_read() {
         .iter()
         .filter(|uri| uri.contains("/jobs?"))
         .count();
-    assert_eq!(tries, 2 * (RESTARTS as usize + 1));
+    assert_eq!(tries, 2 * (MOST_RESTARTS as usize + 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,7 +136,7 @@ async fn named_namespaces_are_listed_one_by_one_and_finished_pods_left_out() {
     let (client, asked) = server(|_, _| page(&[], ""));
     names(&client, &["a", "b"]).await;
     let asked = asked.lock().unwrap();
-    assert_eq!(asked.len(), 2 * LISTS.len());
+    assert_eq!(asked.len(), 2 * POD_CARRIERS.len());
     assert!(
         asked
             .iter()

@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 
 use super::{Cleanup, CleanupOptions, CleanupReport, HOOKS, NAMED, other_installations};
 use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::list::{Listing, NODES_PATH, for_each_as};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
 use crate::cluster::revisions::POLICY_UID_LABEL;
-use crate::cluster::survey::PAGE;
 use crate::controller::node_policies::runtime_classes::OwnedClass;
 use crate::controller::reports::{ReportApi, count};
 use crate::model::text::list;
@@ -129,20 +129,17 @@ impl Cleanup<'_> {
 
     async fn preview_nodes(&self, preview: &mut CleanupPreview) {
         let keep = self.options.revert.on_nodes;
-        let api = self.cluster::<WatchedNode>();
-        let mut params = ListParams::default().limit(PAGE);
         let mut marked = Vec::new();
-        loop {
-            let page = match answered(api.list(&params)).await {
-                Ok(page) => page,
-                Err(why) => return preview.unseen.push(format!("nodes: {why}")),
-            };
-            let nodes = page.items.into_iter().map(NodeView::from);
-            marked.extend(nodes.filter(NodeView::is_marked).map(|node| node.name));
-            params.continue_token = page.metadata.continue_.filter(|more| !more.is_empty());
-            if params.continue_token.is_none() {
-                break;
-            }
+        let read = |node: WatchedNode| {
+            let node = NodeView::from(node);
+            marked.extend(node.is_marked().then_some(node.name));
+        };
+        let mut unreadable = Vec::new();
+        let note = |name: &str, error: &serde_json::Error| unreadable.push(format!("node {name}: {error}"));
+        let listed = for_each_as(self.client, Listing::new(NODES_PATH), read, note).await;
+        preview.unseen.append(&mut unreadable);
+        if let Err(error) = listed {
+            preview.unseen.push(format!("nodes: {}", error.why));
         }
         if marked.is_empty() {
             return;
@@ -187,7 +184,7 @@ impl Cleanup<'_> {
     async fn preview_reports(&self, preview: &mut CleanupPreview) {
         for dialect in ReportApi::ALL {
             match count(self.client, dialect).await {
-                Ok(0) | Err(ApiError::Gone) => {}
+                Ok(0) | Err(ApiError::NotFound) => {}
                 Ok(reports) => preview
                     .removed
                     .push(format!("{reports} {} of {dialect}", dialect.plural())),
@@ -213,7 +210,7 @@ impl CleanupPreview {
         };
         match answered(api.get_metadata(name)).await {
             Ok(_) => self.removed.push(format!("{kind} {name}{how}")),
-            Err(ApiError::Gone) => {}
+            Err(ApiError::NotFound) => {}
             Err(why) => self.unseen.push(format!("{kind} {name}: {why}")),
         }
     }

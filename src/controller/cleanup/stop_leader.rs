@@ -38,14 +38,14 @@ impl Cleanup<'_> {
                 let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
                 match answered(api.patch_scale(name, &PatchParams::default(), &none)).await {
                     Ok(_) => self.report.done.push(format!("Deployment {name} scaled to 0")),
-                    Err(ApiError::Gone) => {}
+                    Err(ApiError::NotFound) => {}
                     Err(why) => {
                         let text = format!("Deployment {name} cannot be scaled to 0: {why}");
                         self.report.failures.push(text);
                     }
                 }
             }
-            Ok(_) | Err(ApiError::Gone) => {}
+            Ok(_) | Err(ApiError::NotFound) => {}
             Err(why) => {
                 let text = format!("cannot read the Deployment {name} of Transom, to stop it: {why}");
                 self.report.failures.push(text);
@@ -66,7 +66,7 @@ impl Cleanup<'_> {
         while started.elapsed() < LEADER_STOPS {
             let lease = match answered(api.get(&options.lease)).await {
                 Ok(lease) => lease,
-                Err(ApiError::Gone) => return LeaderState::Gone,
+                Err(ApiError::NotFound) => return LeaderState::Gone,
                 Err(why) => {
                     return LeaderState::Unknown(format!("cannot see whether a leader still acts: {why}"));
                 }
@@ -104,7 +104,7 @@ impl Cleanup<'_> {
         let api = self.own::<PartialObjectMeta<Pod>>();
         let list = match answered(api.list(&ListParams::default().labels(OURS))).await {
             Ok(list) => list,
-            Err(ApiError::Gone) => return false,
+            Err(ApiError::NotFound) => return false,
             Err(_) => return true,
         };
         let prefix = format!("{}-", self.options.name);

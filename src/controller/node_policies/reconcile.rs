@@ -163,7 +163,7 @@ impl NodeController {
                         .is_some()
                 }),
             // Without the resource there are no policies.
-            Err(ApiError::Gone) => true,
+            Err(ApiError::NotFound) => true,
             Err(error) => {
                 self.context.reconcile.failed();
                 tracing::warn!(error = %error, "nothing is taken back, because the node policies cannot be listed");

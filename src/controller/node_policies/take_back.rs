@@ -15,8 +15,8 @@ use super::runtime_classes::write::{ClassWriteResult, carry_out, users};
 use super::runtime_classes::{ClassChange, OwnedClass};
 use super::writer::Writer;
 use crate::cluster::errors::answered;
+use crate::cluster::list::{Listing, NODES_PATH, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
-use crate::cluster::survey::PAGE;
 use crate::model::node::{NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::text::list;
 
@@ -71,36 +71,41 @@ pub async fn take_back_everything(client: &Client, options: RevertOptions) -> Re
 
 async fn nodes(writer: &Writer, options: RevertOptions, report: &mut RevertReport) {
     let decide = move |node: &NodeView| -> NodePlan { plan_revert(node, options.on_nodes) };
-    let api: Api<WatchedNode> = Api::all(writer.client.clone());
-    let mut params = ListParams::default().limit(PAGE);
     let mut left = RemainingObjects::default();
-    loop {
-        let list = match answered(api.list(&params)).await {
-            Ok(list) => list,
-            Err(error) => return report.failures.push(format!("cannot list nodes: {error}")),
-        };
-        for node in list.items.into_iter().map(NodeView::from) {
-            if !node.is_marked() {
-                left.note(&node, false, options.on_nodes);
-                continue;
-            }
-            let (name, is_disputed) = (
-                node.name.clone(),
-                NodeOwnership::of(&node).is_err() || node.owned.is_none(),
-            );
-            match apply(writer, Arc::new(node), &decide).await {
-                ApplyResult::Wrote(node, _) => {
-                    left.note(&node, is_disputed, options.on_nodes);
-                    report.nodes.push(name);
-                }
-                ApplyResult::Failed(why) => report.failures.push(format!("node {name}: {why}")),
-                ApplyResult::Stands(node) => left.note(&node, is_disputed, options.on_nodes),
-                ApplyResult::Gone => {}
-            }
+    let mut marked = Vec::new();
+    let read = |node: WatchedNode| {
+        let node = NodeView::from(node);
+        if node.is_marked() {
+            marked.push(node);
+        } else {
+            left.note(&node, false, options.on_nodes);
         }
-        match list.metadata.continue_.filter(|more| !more.is_empty()) {
-            Some(more) => params.continue_token = Some(more),
-            None => break,
+    };
+    let mut failures = Vec::new();
+    let unreadable = |name: &str, error: &serde_json::Error| {
+        failures.push(format!("node {name}: it does not parse: {error}"));
+    };
+    let listed = for_each_as(&writer.client, Listing::new(NODES_PATH), read, unreadable).await;
+    report.failures.append(&mut failures);
+    // What was read until then is reverted all the same.
+    report.failures.extend(
+        listed
+            .err()
+            .map(|error| format!("cannot list nodes: {}", error.why)),
+    );
+    for node in marked {
+        let (name, is_disputed) = (
+            node.name.clone(),
+            NodeOwnership::of(&node).is_err() || node.owned.is_none(),
+        );
+        match apply(writer, Arc::new(node), &decide).await {
+            ApplyResult::Wrote(node, _) => {
+                left.note(&node, is_disputed, options.on_nodes);
+                report.nodes.push(name);
+            }
+            ApplyResult::Failed(why) => report.failures.push(format!("node {name}: {why}")),
+            ApplyResult::Stands(node) => left.note(&node, is_disputed, options.on_nodes),
+            ApplyResult::Gone => {}
         }
     }
     report.left = left.lines();

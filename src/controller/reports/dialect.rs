@@ -53,7 +53,7 @@ impl ReportApi {
     pub async fn is_served(self, client: &Client) -> Result<bool, ApiError> {
         match answered(client.list_api_group_resources(self.api_version())).await {
             Ok(list) => Ok(list.resources.iter().any(|it| it.name == self.plural())),
-            Err(ApiError::Gone) => Ok(false),
+            Err(ApiError::NotFound) => Ok(false),
             Err(failure) => Err(failure),
         }
     }

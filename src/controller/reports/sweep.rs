@@ -8,6 +8,7 @@ use super::dialect::ReportApi;
 use super::report::LABEL;
 use super::session::ReportsController;
 use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::list::{Listing, Pages};
 use crate::cluster::rate_limit::{RateLimiter, backoff_interval};
 
 /// Reports per page: metadata is small.
@@ -35,30 +36,23 @@ pub async fn sweep(
 ) -> Result<GarbageCollection, ApiError> {
     let rate_limiter = RateLimiter::per_second(PER_SECOND);
     let resource = dialect.resource();
-    let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-    let mut params = ListParams::default()
-        .labels(&format!("{}={}", LABEL.0, LABEL.1))
-        .limit(PAGE);
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let listing = Listing::new(all.resource_url())
+        .with_labels(&format!("{}={}", LABEL.0, LABEL.1))
+        .metadata_only();
+    let mut pages = Pages::of(listing);
     let mut count = 0;
     loop {
-        let list = async {
-            match all.list_metadata(&params).await {
-                Err(kube::Error::Api(status)) if status.code == 410 => Ok(None),
-                answer => answer.map(Some),
-            }
-        };
-        let page = match answered(list).await {
-            Ok(Some(page)) => page,
-            // The place in the list has expired; those before it are gone.
-            Ok(None) if params.continue_token.take().is_some() => continue,
-            Ok(None) => return Err(ApiError::Other("the list expires while it is read".to_owned())),
-            Err(ApiError::Gone) => return Ok(GarbageCollection::All(count)),
-            Err(ApiError::Other(why)) if why.contains("is forbidden") => {
-                return Ok(GarbageCollection::Unseen(why));
-            }
+        let mut found = Vec::new();
+        let read =
+            |json: &str| found.extend(serde_json::from_str::<PartialObjectMeta<DynamicObject>>(json).ok());
+        let more = match pages.next(client, read).await {
+            Ok(more) => more,
+            Err(ApiError::NotFound) => return Ok(GarbageCollection::All(count)),
+            Err(ApiError::Forbidden(why)) => return Ok(GarbageCollection::Unseen(why)),
             Err(failure) => return Err(failure),
         };
-        for seen in page.items {
+        for seen in found {
             let meta = seen.metadata;
             let (Some(name), Some(namespace)) = (meta.name, meta.namespace) else {
                 continue;
@@ -75,12 +69,11 @@ pub async fn sweep(
             let params = DeleteParams::default().preconditions(unchanged);
             match answered(api.delete(&name, &params)).await {
                 Ok(_) => count += 1,
-                Err(ApiError::Gone | ApiError::Conflict) => {}
+                Err(ApiError::NotFound | ApiError::Conflict) => {}
                 Err(failure) => return Err(failure),
             }
         }
-        params.continue_token = page.metadata.continue_.filter(|more| !more.is_empty());
-        if params.continue_token.is_none() {
+        if !more {
             return Ok(GarbageCollection::All(count));
         }
     }
@@ -89,7 +82,7 @@ pub async fn sweep(
 /// How many there are of one kind.
 ///
 /// # Errors
-/// The API server refuses, or does not answer; [`ApiError::Gone`] if the cluster has no such kind.
+/// The API server refuses, or does not answer; [`ApiError::NotFound`] if the cluster has no such kind.
 pub async fn count(client: &Client, dialect: ReportApi) -> Result<usize, ApiError> {
     let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &dialect.resource());
     let params = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));

@@ -138,13 +138,12 @@ impl ReportsController<'_> {
 
     fn did_not_go(&self, uid: &str, namespace: &str, failure: &ApiError, body: &Value) {
         match failure {
-            ApiError::Gone => {
+            ApiError::NotFound => {
                 self.is_late(Invalidation::None.with(namespace.to_owned()));
                 self.ask_for_dialect();
             }
             // Everything in it goes, reports too.
-            ApiError::Other(text) if text.contains("being terminated") => {}
-            ApiError::Other(text) if text.starts_with("namespaces ") => {}
+            ApiError::NamespaceTerminating(_) | ApiError::NamespaceNotFound(_) => {}
             failure => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
                 let text = format!("the report cannot be written: {namespace}/{name}: {failure}");
@@ -181,7 +180,7 @@ async fn delete(
         ..DeleteParams::default()
     };
     match answered(api.delete(name, &params)).await {
-        Ok(_) | Err(ApiError::Gone) => Ok(()),
+        Ok(_) | Err(ApiError::NotFound) => Ok(()),
         Err(failure) => Err(failure),
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::ObjectKey;
 use crate::cluster::errors::{ApiError, answered};
-use crate::cluster::survey::LISTS;
+use crate::cluster::list::POD_CARRIERS;
 use crate::model::workload::Kind;
 
 /// How many workloads are read at most; so many are named in the condition.
@@ -87,7 +87,7 @@ fn has_changed(known: &mut Option<i64>, now: WorkloadChange) -> bool {
 
 /// The resource of a kind that the guard surveys.
 fn resource(kind: &str) -> Option<ApiResource> {
-    let (kind, path) = LISTS.iter().find(|(listed, _)| listed.as_str() == kind)?;
+    let (kind, path) = POD_CARRIERS.iter().find(|(listed, _)| listed.as_str() == kind)?;
     let (group_version, plural) = path.rsplit_once('/')?;
     let (group, version) = match group_version.strip_prefix("/apis/") {
         Some(group_version) => group_version.split_once('/')?,
@@ -107,7 +107,7 @@ async fn read(client: &Client, (namespace, kind, name): &ObjectKey) -> WorkloadC
             .metadata
             .generation
             .map_or(WorkloadChange::NotKnown, WorkloadChange::Generation),
-        Err(ApiError::Gone) => WorkloadChange::Deleted,
+        Err(ApiError::NotFound) => WorkloadChange::Deleted,
         Err(error) => {
             tracing::debug!(kind, namespace, name, error = %error, "cannot read a workload that a taint is refused for");
             WorkloadChange::NotKnown
@@ -135,7 +135,11 @@ mod tests {
         let shown = |kind: &str| resource(kind).map(|it| format!("{} {}", it.api_version, it.plural));
         assert_eq!(shown("DaemonSet").as_deref(), Some("apps/v1 daemonsets"));
         assert_eq!(shown("Pod").as_deref(), Some("v1 pods"));
-        assert!(LISTS.iter().all(|(kind, _)| shown(kind.as_str()).is_some()));
+        assert!(
+            POD_CARRIERS
+                .iter()
+                .all(|(kind, _)| shown(kind.as_str()).is_some())
+        );
         assert_eq!(shown("Rollout"), None);
     }
 

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::affected::AffectedWorkloads;
 use super::{Guard, GuardResult, ObjectKey};
+use crate::cluster::list::{POD_CARRIERS, for_each_of};
 use crate::cluster::node::NodeView;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
-use crate::cluster::survey::visit_pod_carriers;
 use crate::controller::node_policies::NodeControllerSettings;
 use crate::controller::node_policies::node_state::{NodesOfPolicy, SafeTaints};
 use crate::controller::node_policies::policies::NodePolicy;
@@ -148,7 +148,7 @@ async fn survey(
     let names: BTreeSet<&str> = open.values().flatten().map(|node| node.name.as_str()).collect();
     let policy_of = |namespace: &str| snapshot.in_namespace(namespace);
     let mut guard = Guard::new(&taints, names, &snapshot.facts, &policy_of);
-    let surveyed = visit_pod_carriers(client, |kind, json| guard.visit(kind, json)).await;
+    let surveyed = for_each_of(client, &POD_CARRIERS, |kind, json| guard.visit(kind, json)).await;
     let affected = guard.affected();
     let hurt = guard.hurt();
     let result = match surveyed {

@@ -45,16 +45,16 @@ pub async fn apply(
             let patch = Patch::Merge(&patch);
             match writer.write(nodes.patch(&node.name, &patching(), &patch)).await {
                 Ok(written) => return ApplyResult::Wrote(Arc::new(written.into()), plan.changes),
-                Err(ApiError::Gone) => return ApplyResult::Gone,
+                Err(ApiError::NotFound) => return ApplyResult::Gone,
                 Err(ApiError::Conflict) => tokio::time::sleep(jitter(attempt)).await,
-                Err(ApiError::Other(error)) => return ApplyResult::Failed(error),
+                Err(error) => return ApplyResult::Failed(error.to_string()),
             }
         }
         match answered(nodes.get(&node.name)).await {
             Ok(assumed) => node = Arc::new(assumed.into()),
-            Err(ApiError::Gone) => return ApplyResult::Gone,
+            Err(ApiError::NotFound) => return ApplyResult::Gone,
             Err(ApiError::Conflict) => {}
-            Err(ApiError::Other(error)) => return ApplyResult::Failed(error),
+            Err(error) => return ApplyResult::Failed(error.to_string()),
         }
     }
     ApplyResult::Failed(format!("another writer was faster {ATTEMPTS} times in a row"))

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 
 use super::ClassChange;
 use crate::cluster::errors::ApiError;
-use crate::cluster::survey::{SurveyError, visit_pod_carriers};
+use crate::cluster::list::{ListError, POD_CARRIERS, for_each_of};
 use crate::controller::node_policies::writer::{FIELD_MANAGER, Writer, patching};
 use crate::model::object::{Object, ReviewStage};
 use crate::model::text::list;
@@ -20,13 +20,29 @@ const NAMED: usize = 5;
 /// Which objects name which RuntimeClass.
 pub type ClassUsers = BTreeMap<String, Vec<String>>;
 
+/// Why it is not known which objects name a RuntimeClass.
+#[derive(thiserror::Error, Debug)]
+pub enum UsersError {
+    /// The objects cannot be listed.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// One of them is not what its kind says.
+    #[error("cannot read a {kind}: {reason}")]
+    Object {
+        /// Its kind.
+        kind: Kind,
+        /// Why.
+        reason: String,
+    },
+}
+
 /// Looks through every template and pod for those that name one of these classes.
 ///
 /// # Errors
 /// When not everything could be read: then nothing may be deleted.
-pub async fn users(client: &Client, classes: &BTreeSet<String>) -> Result<ClassUsers, SurveyError> {
+pub async fn users(client: &Client, classes: &BTreeSet<String>) -> Result<ClassUsers, UsersError> {
     let mut users = Ok(ClassUsers::new());
-    visit_pod_carriers(client, |kind, json| {
+    for_each_of(client, &POD_CARRIERS, |kind, json| {
         if let Ok(known) = &mut users
             && let Err(error) = note_user(known, classes, kind, json)
         {
@@ -43,8 +59,8 @@ fn note_user(
     classes: &BTreeSet<String>,
     kind: Kind,
     json: &str,
-) -> Result<(), SurveyError> {
-    let subject = Object::parse(kind, json, ReviewStage::Stored).map_err(|error| SurveyError::Object {
+) -> Result<(), UsersError> {
+    let subject = Object::parse(kind, json, ReviewStage::Stored).map_err(|error| UsersError::Object {
         kind,
         reason: error.to_string(),
     })?;
@@ -110,11 +126,9 @@ pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &ClassUsers
             );
             ClassWriteResult::Yes
         }
-        Err(ApiError::Gone) if matches!(change, ClassChange::Delete { .. }) => ClassWriteResult::Yes,
-        Err(ApiError::Gone | ApiError::Conflict) => ClassWriteResult::Later,
-        Err(ApiError::Other(error)) => {
-            ClassWriteResult::Failed(format!("cannot {} {name}: {error}", verb(change)))
-        }
+        Err(ApiError::NotFound) if matches!(change, ClassChange::Delete { .. }) => ClassWriteResult::Yes,
+        Err(ApiError::NotFound | ApiError::Conflict) => ClassWriteResult::Later,
+        Err(error) => ClassWriteResult::Failed(format!("cannot {} {name}: {error}", verb(change))),
     }
 }
 

@@ -71,7 +71,7 @@ impl Statuses {
                 }
                 (Some(Arc::new(written)), None)
             }
-            Err(ApiError::Gone) => return None,
+            Err(ApiError::NotFound) => return None,
             Err(error) => {
                 self.reconcile.failed();
                 tracing::warn!(policy = policy.name, error = %error, "status not written");

@@ -1,0 +1,368 @@
+//! Lists of the API server, read page by page. Nothing else in the crate knows limits, continue tokens, expired tokens
+//! (410), retries and timeouts of a list.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::ListParams;
+use kube::core::Request;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::errors::{ApiError, answered_within};
+use crate::model::json::at;
+use crate::model::workload::Kind;
+
+/// The kinds that carry pods, with the paths of their lists: owners before what they own, so that the owner of a pod is
+/// known by then.
+pub const POD_CARRIERS: [(Kind, &str); 9] = [
+    (Kind::PodTemplate, "/api/v1/podtemplates"),
+    (Kind::Deployment, "/apis/apps/v1/deployments"),
+    (Kind::ReplicaSet, "/apis/apps/v1/replicasets"),
+    (Kind::StatefulSet, "/apis/apps/v1/statefulsets"),
+    (Kind::DaemonSet, "/apis/apps/v1/daemonsets"),
+    (Kind::ReplicationController, "/api/v1/replicationcontrollers"),
+    (Kind::CronJob, "/apis/batch/v1/cronjobs"),
+    (Kind::Job, "/apis/batch/v1/jobs"),
+    (Kind::Pod, "/api/v1/pods"),
+];
+
+/// The path of the list of nodes.
+pub const NODES_PATH: &str = "/api/v1/nodes";
+
+/// Where pods run: nodes, and RuntimeClasses, which add to pods.
+pub const NODES: [(Kind, &str); 2] = [
+    (Kind::Node, NODES_PATH),
+    (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
+];
+
+/// The most objects of a page. An object may have more than a megabyte, and a page is held in one piece.
+const PAGE: u32 = 100;
+/// A page of more bytes is followed by a shorter one.
+const LARGE: usize = 1 << 20;
+/// How long the API server may take to answer with one page.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a page is requested, in all, if the error is one that may pass.
+const ATTEMPTS: u32 = 3;
+/// The pause before another attempt, unless the API server asks for another one.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause that the API server can ask for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// How often a list may continue after its token has expired, before it is given up: the cluster changes faster than it is
+/// read.
+const MOST_CONTINUED: u32 = 100;
+/// How often it may start again, because the API server gives no token to continue with.
+pub(super) const MOST_RESTARTS: u32 = 5;
+
+/// What to list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listing {
+    path: String,
+    field_selector: Option<String>,
+    label_selector: Option<String>,
+    is_metadata_only: bool,
+}
+
+impl Listing {
+    /// Everything at a path, as in `/api/v1/nodes`.
+    pub fn new(path: impl Into<String>) -> Self {
+        Listing {
+            path: path.into(),
+            field_selector: None,
+            label_selector: None,
+            is_metadata_only: false,
+        }
+    }
+
+    /// The objects of a kind at its path, without the pods that have ended: they never run again.
+    pub fn of(kind: Kind, path: &str) -> Self {
+        Listing {
+            field_selector: finished_pods_excluded(kind).map(str::to_owned),
+            ..Listing::new(path)
+        }
+    }
+
+    /// Only the objects of one namespace.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        let path = match self.path.rsplit_once('/') {
+            Some((group, resource)) => format!("{group}/namespaces/{namespace}/{resource}"),
+            None => self.path,
+        };
+        Listing { path, ..self }
+    }
+
+    /// Only the objects with these labels, as in `team=a`.
+    #[must_use]
+    pub fn with_labels(self, selector: &str) -> Self {
+        Listing {
+            label_selector: Some(selector.to_owned()),
+            ..self
+        }
+    }
+
+    /// Only the metadata of each object.
+    #[must_use]
+    pub fn metadata_only(self) -> Self {
+        Listing {
+            is_metadata_only: true,
+            ..self
+        }
+    }
+
+    /// The resource, as in `pods`.
+    pub fn resource(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// The version from which a watch misses nothing that a list shows from now on.
+    ///
+    /// # Errors
+    /// The API server refuses, or does not answer with a list.
+    pub async fn resource_version(&self, client: &Client) -> Result<String, ApiError> {
+        let mut pages = Pages::of(self.clone());
+        pages.params.limit = Some(1);
+        let body = pages.body(client).await?;
+        let page = Page::read(&body, &self.path)?;
+        Ok(page.metadata.resource_version.unwrap_or_default())
+    }
+}
+
+/// The field selector that excludes finished pods from lists and watches.
+pub fn finished_pods_excluded(kind: Kind) -> Option<&'static str> {
+    (kind == Kind::Pod).then_some("status.phase!=Succeeded,status.phase!=Failed")
+}
+
+/// A list that could not be read to its end.
+#[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
+#[error("cannot list {path}: {why}")]
+pub struct ListError {
+    /// What was being listed.
+    pub path: String,
+    /// How many objects were read until then.
+    pub read: usize,
+    /// Why.
+    pub why: ApiError,
+}
+
+/// Hands every object of a list to `visit`, as JSON. Returns how many there were.
+///
+/// # Errors
+/// The list cannot be read to its end.
+pub async fn for_each(
+    client: &Client,
+    listing: Listing,
+    mut visit: impl FnMut(&str) + Send,
+) -> Result<usize, ListError> {
+    let mut pages = Pages::of(listing);
+    loop {
+        match pages.next(client, &mut visit).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(pages.read),
+            Err(why) => return Err(pages.error(why)),
+        }
+    }
+}
+
+/// Hands every object of these lists to `visit`, one list after the other.
+///
+/// # Errors
+/// One of the lists cannot be read to its end: nothing can be concluded from what was seen until then.
+pub async fn for_each_of(
+    client: &Client,
+    lists: &[(Kind, &str)],
+    mut visit: impl FnMut(Kind, &str) + Send,
+) -> Result<(), ListError> {
+    for (kind, path) in lists.iter().copied() {
+        for_each(client, Listing::of(kind, path), |json| visit(kind, json)).await?;
+    }
+    Ok(())
+}
+
+/// Hands every object of a list to `visit`, and those that are not what their kind says to `unreadable`, by name.
+///
+/// # Errors
+/// The list cannot be read to its end.
+pub async fn for_each_as<T: DeserializeOwned>(
+    client: &Client,
+    listing: Listing,
+    mut visit: impl FnMut(T) + Send,
+    mut unreadable: impl FnMut(&str, &serde_json::Error) + Send,
+) -> Result<usize, ListError> {
+    for_each(client, listing, |json| match serde_json::from_str(json) {
+        Ok(object) => visit(object),
+        Err(error) => unreadable(at(json, &["metadata", "name"]).unwrap_or_default(), &error),
+    })
+    .await
+}
+
+/// A list that is read page by page, as fast as its reader asks for them.
+#[derive(Debug)]
+pub struct Pages {
+    listing: Listing,
+    params: ListParams,
+    is_over: bool,
+    /// How often it continued with another token.
+    continued: u32,
+    /// How often it started again.
+    restarts: u32,
+    /// How many objects were visited.
+    read: usize,
+    /// How many follow the last page, if the API server reports it.
+    remaining: Option<u64>,
+    /// The uids of the objects that were visited, as numbers: a list that starts again shows no object twice.
+    visited: HashSet<u64>,
+    hashes: RandomState,
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    #[serde(default)]
+    metadata: PageMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct PageMeta {
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+    remaining_item_count: Option<u64>,
+    resource_version: Option<String>,
+}
+
+impl<'a> Page<'a> {
+    fn read(body: &'a str, path: &str) -> Result<Self, ApiError> {
+        serde_json::from_str(body)
+            .map_err(|error| ApiError::Unavailable(format!("the answer is not a list of {path}: {error}")))
+    }
+}
+
+impl Pages {
+    /// A list at its beginning. Without a resourceVersion: with `resourceVersion=0` the API server ignores the limit and
+    /// answers with everything, which for pods of a large cluster are hundreds of megabytes.
+    pub fn of(listing: Listing) -> Self {
+        let params = ListParams {
+            field_selector: listing.field_selector.clone(),
+            label_selector: listing.label_selector.clone(),
+            ..ListParams::default().limit(PAGE)
+        };
+        Pages {
+            listing,
+            params,
+            is_over: false,
+            continued: 0,
+            restarts: 0,
+            read: 0,
+            remaining: None,
+            visited: HashSet::new(),
+            hashes: RandomState::new(),
+        }
+    }
+
+    /// How many objects follow the last page, if the API server reports it.
+    pub fn remaining(&self) -> Option<u64> {
+        self.remaining
+    }
+
+    /// The list, as an error for this reason.
+    pub fn error(&self, why: ApiError) -> ListError {
+        ListError {
+            path: self.listing.path.clone(),
+            read: self.read,
+            why,
+        }
+    }
+
+    /// Hands every object of the next page to `visit`. Returns whether there is another page.
+    ///
+    /// # Errors
+    /// The page cannot be read. A continue token that has expired is no error: the list continues, or starts again, in
+    /// what is stored now.
+    pub async fn next(&mut self, client: &Client, mut visit: impl FnMut(&str)) -> Result<bool, ApiError> {
+        if self.is_over {
+            return Ok(false);
+        }
+        let body = self.body(client).await?;
+        let page = Page::read(&body, &self.listing.path)?;
+        self.remaining = page.metadata.remaining_item_count;
+        for item in page.items.iter().flatten() {
+            if self.is_new(item.get()) {
+                self.read += 1;
+                visit(item.get());
+            }
+        }
+        let requested = self.params.limit.unwrap_or(PAGE);
+        self.params.limit = Some(next_limit(requested, body.len()));
+        self.params.continue_token = page.metadata.continue_token.filter(|token| !token.is_empty());
+        self.is_over = self.params.continue_token.is_none();
+        Ok(!self.is_over)
+    }
+
+    fn is_new(&mut self, json: &str) -> bool {
+        let uid = at(json, &["metadata", "uid"]);
+        uid.is_none_or(|uid| self.visited.insert(self.hashes.hash_one(uid)))
+    }
+
+    /// The next page. Tries again after errors that may pass, and after an expired token.
+    async fn body(&mut self, client: &Client) -> Result<String, ApiError> {
+        let mut attempts = 1;
+        loop {
+            let error = match self.request(client).await {
+                Ok(body) => match Page::read(&body, &self.listing.path) {
+                    Ok(_) => return Ok(body),
+                    // Cut short on the way, perhaps.
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            match error {
+                ApiError::Expired(Some(token)) if self.continued < MOST_CONTINUED => {
+                    self.continued += 1;
+                    self.params.continue_token = Some(token);
+                }
+                ApiError::Expired(None) if self.restarts < MOST_RESTARTS => {
+                    self.restarts += 1;
+                    self.params.continue_token = None;
+                }
+                ApiError::Expired(_) => {
+                    let why = "the list expired again and again while it was read: the cluster changes faster than it answers";
+                    return Err(ApiError::Other(why.to_owned()));
+                }
+                error if attempts < ATTEMPTS && error.is_transient() => {
+                    attempts += 1;
+                    let pause = error.retry_after().unwrap_or(PAUSE);
+                    tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
+                }
+                error => return Err(error),
+            }
+        }
+    }
+
+    async fn request(&self, client: &Client) -> Result<String, ApiError> {
+        let answer = async {
+            let request = Request::new(&self.listing.path);
+            let request = match self.listing.is_metadata_only {
+                true => request.list_metadata(&self.params),
+                false => request.list(&self.params),
+            };
+            client
+                .request_text(request.map_err(kube::Error::BuildRequest)?)
+                .await
+        };
+        answered_within(TIMEOUT, answer).await
+    }
+}
+
+/// How many objects to request after a page of so many had so many bytes.
+fn next_limit(requested: u32, bytes: usize) -> u32 {
+    let fitting = LARGE.saturating_mul(requested as usize) / bytes.max(1);
+    u32::try_from(fitting).unwrap_or(PAGE).clamp(1, PAGE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Lists of an API server whose cluster changes, that limits requests, hangs, and cuts answers short.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// What each request asked for, as path and query.
+type Requests = Arc<Mutex<Vec<String>>>;
+
+/// Answers by the path and query of a request, and how often it came before. `None`: never.
+fn server(
+    answer: impl Fn(&str, usize) -> Option<(u16, String)> + Send + Sync + 'static,
+) -> (Client, Requests) {
+    let requests = Requests::default();
+    let (seen, answer) = (Arc::clone(&requests), Arc::new(answer));
+    let service = tower::service_fn(move |request: hyper::Request<Body>| {
+        let uri = request.uri().to_string();
+        let before = {
+            let mut seen = seen.lock().unwrap();
+            let before = seen.iter().filter(|one| **one == uri).count();
+            seen.push(uri.clone());
+            before
+        };
+        let answer = answer(&uri, before);
+        async move {
+            let Some((status, body)) = answer else {
+                return std::future::pending().await;
+            };
+            let response = hyper::Response::builder().status(status);
+            let response = response.body(Body::from(body.into_bytes())).unwrap();
+            Ok::<_, std::convert::Infallible>(response)
+        }
+    });
+    (Client::new(service, "default"), requests)
+}
+
+fn page(names: &[&str], more: &str) -> Option<(u16, String)> {
+    let items: Vec<Value> = (names.iter())
+        .map(|name| json!({"metadata": {"name": name, "uid": name}}))
+        .collect();
+    Some((
+        200,
+        json!({"metadata": {"continue": more}, "items": items}).to_string(),
+    ))
+}
+
+fn status(code: u16, more: &Value) -> Option<(u16, String)> {
+    let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+        "message": format!("it is {code}"), "reason": "R"});
+    let fields = more.as_object().unwrap().clone();
+    status.as_object_mut().unwrap().extend(fields);
+    Some((code, status.to_string()))
+}
+
+async fn names(client: &Client) -> (Vec<String>, Result<usize, ListError>) {
+    let mut names = Vec::new();
+    let read = for_each(client, Listing::new(NODES_PATH), |json| {
+        let object: Value = serde_json::from_str(json).unwrap();
+        names.push(object["metadata"]["name"].as_str().unwrap().to_owned());
+    })
+    .await;
+    (names, read)
+}
+
+#[tokio::test]
+async fn a_list_continues_with_the_token_that_the_api_server_gives_for_an_expired_one() {
+    let (client, _) = server(|uri, _| match uri {
+        uri if uri.contains("continue=new") => page(&["c"], ""),
+        uri if uri.contains("continue=old") => status(410, &json!({"metadata": {"continue": "new"}})),
+        _ => page(&["a", "b"], "old"),
+    });
+    assert_eq!(
+        names(&client).await,
+        (vec!["a".into(), "b".into(), "c".into()], Ok(3))
+    );
+}
+
+#[tokio::test]
+async fn a_list_that_starts_again_shows_no_object_twice() {
+    let (client, _) = server(|uri, before| match uri {
+        uri if uri.contains("continue=old") => status(410, &json!({})),
+        _ if before == 0 => page(&["a", "b"], "old"),
+        _ => page(&["b", "c"], ""),
+    });
+    assert_eq!(
+        names(&client).await,
+        (vec!["a".into(), "b".into(), "c".into()], Ok(3))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limited_a_late_and_a_short_answer_are_requested_again() {
+    let started = tokio::time::Instant::now();
+    let (client, requests) = server(|_, before| match before {
+        0 => status(429, &json!({"details": {"retryAfterSeconds": 4}})),
+        1 => Some((200, r#"{"metadata": {}, "items": [{"metadata": {"na"#.to_owned())),
+        _ => page(&["a"], ""),
+    });
+    assert_eq!(names(&client).await, (vec!["a".into()], Ok(1)));
+    assert_eq!(requests.lock().unwrap().len(), 3);
+    assert!(
+        started.elapsed() >= Duration::from_secs(5),
+        "{:?}",
+        started.elapsed()
+    );
+
+    let (client, _) = server(|_, before| if before == 0 { None } else { page(&["a"], "") });
+    assert_eq!(names(&client).await, (vec!["a".into()], Ok(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_cannot_be_read_says_how_far_it_got_and_why() {
+    for (code, why, requests) in [
+        (403, ApiError::Forbidden("it is 403".to_owned()), 1),
+        (404, ApiError::NotFound, 1),
+        (503, ApiError::Unavailable("it is 503".to_owned()), ATTEMPTS),
+    ] {
+        let (client, seen) = server(move |uri, _| match uri {
+            uri if uri.contains("continue=next") => status(code, &json!({})),
+            _ => page(&["a", "b"], "next"),
+        });
+        let (names, read) = names(&client).await;
+        assert_eq!(names, ["a", "b"]);
+        let error = ListError {
+            path: NODES_PATH.to_owned(),
+            read: 2,
+            why,
+        };
+        assert_eq!(read, Err(error));
+        assert_eq!(seen.lock().unwrap().len(), 1 + requests as usize);
+    }
+    let (client, _) = server(|_, _| None);
+    assert_eq!(
+        names(&client).await.1.unwrap_err().why,
+        ApiError::Timeout(TIMEOUT)
+    );
+    let (client, _) = server(|_, _| status(410, &json!({})));
+    let error = names(&client).await.1.unwrap_err().to_string();
+    assert!(
+        error.contains("the cluster changes faster than it answers"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn an_object_that_is_not_what_its_kind_says_is_named_and_the_rest_is_read() {
+    #[derive(serde::Deserialize)]
+    struct Object {
+        spec: u32,
+    }
+    let (client, _) = server(|_, _| {
+        let items =
+            json!([{"metadata": {"name": "good"}, "spec": 1}, {"metadata": {"name": "bad"}, "spec": "x"}]);
+        Some((200, json!({"metadata": {}, "items": items}).to_string()))
+    });
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    let listing = Listing::new("/apis/example.com/v1/things");
+    let visit = |object: Object| good.push(object.spec);
+    let read = for_each_as(&client, listing, visit, |name, _| bad.push(name.to_owned())).await;
+    assert_eq!((read, good, bad), (Ok(2), vec![1], vec!["bad".to_owned()]));
+}
+
+#[test]
+fn every_kind_that_carries_a_pod_is_listed_and_pods_after_their_owners() {
+    for kind in Kind::ALL.into_iter().filter(|kind| kind.has_pod()) {
+        assert!(POD_CARRIERS.iter().any(|(listed, _)| *listed == kind), "{kind}");
+    }
+    assert_eq!(POD_CARRIERS.last().map(|(kind, _)| *kind), Some(Kind::Pod));
+}
+
+#[test]
+fn a_namespace_has_a_list_of_its_own() {
+    let jobs = Listing::of(Kind::Job, "/apis/batch/v1/jobs").in_namespace("shop");
+    assert_eq!(jobs.path, "/apis/batch/v1/namespaces/shop/jobs");
+    assert_eq!(jobs.resource(), "jobs");
+}
+
+#[test]
+fn large_objects_come_in_shorter_pages() {
+    assert_eq!(next_limit(100, 100), 100);
+    assert_eq!(next_limit(100, 10 * LARGE), 10);
+    assert_eq!(next_limit(10, LARGE / 10), 100);
+    assert_eq!(next_limit(100, usize::MAX), 1);
+}
