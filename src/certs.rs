@@ -147,7 +147,7 @@ impl Default for Lifetimes {
     }
 }
 
-/// Why certificates cannot be kept: nothing that trying again at once would mend.
+/// Why certificates cannot be kept: nothing that trying again at once would fix.
 #[derive(Debug, thiserror::Error)]
 pub enum CertsError {
     /// The task that renews the lease has ended.

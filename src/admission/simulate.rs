@@ -36,7 +36,7 @@ pub struct Simulation<'c> {
     /// What `/mutate` would also change if everything in dry run were active.
     pub would_edit: Vec<Edit>,
     /// The findings that these edits of `/mutate` resolve, or would resolve.
-    pub mended: Vec<Finding>,
+    pub fixed: Vec<Finding>,
 }
 
 /// Evaluates a stored object as both phases would if its author created it again: without runtime changes, and for an
@@ -63,19 +63,19 @@ pub fn simulate_create<'c>(
             denied_in: Some(Phase::Mutate),
             edits: Vec::new(),
             would_edit,
-            mended: Vec::new(),
+            fixed: Vec::new(),
             policy,
         });
     }
     let patched = apply(json, &edits);
     let stored = patched.as_deref().unwrap_or(json);
     let stored = SimulatedPhase::of(Phase::Validate, kind, stored, &namespace, context, &policy)?;
-    let is_mended = |finding: &Finding| {
+    let is_fixed = |finding: &Finding| {
         let identity = finding.identity();
         !finding.is_open() && (stored.evaluation.findings.iter()).all(|other| other.identity() != identity)
     };
-    let mended = (written.evaluation.findings.into_iter())
-        .filter(is_mended)
+    let fixed = (written.evaluation.findings.into_iter())
+        .filter(is_fixed)
         .collect();
     Ok(Simulation {
         evaluation: stored.evaluation,
@@ -83,7 +83,7 @@ pub fn simulate_create<'c>(
         denied_in: stored.denied.then_some(Phase::Validate),
         edits,
         would_edit,
-        mended,
+        fixed,
         policy,
     })
 }

@@ -4,11 +4,11 @@
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CurrentState {
     /// It is there, and its next create would be refused, or would be if `validation` were Deny: for these rules.
-    Unmended(Vec<String>),
+    Open(Vec<String>),
     /// That is not known: why.
     Unknown(String),
     /// It is there, and nothing in it would be refused.
-    Mended,
+    Fixed,
     /// It is not there any more, or has ended.
     Gone,
 }
@@ -17,15 +17,15 @@ impl CurrentState {
     /// In one word.
     pub fn as_str(&self) -> &'static str {
         match self {
-            CurrentState::Unmended(_) => "unmended",
+            CurrentState::Open(_) => "open",
             CurrentState::Unknown(_) => "unknown",
-            CurrentState::Mended => "mended",
+            CurrentState::Fixed => "fixed",
             CurrentState::Gone => "gone",
         }
     }
 
-    /// Whether it may have to be mended.
+    /// Whether it may have to be fixed.
     pub fn is_open(&self) -> bool {
-        matches!(self, CurrentState::Unmended(_) | CurrentState::Unknown(_))
+        matches!(self, CurrentState::Open(_) | CurrentState::Unknown(_))
     }
 }

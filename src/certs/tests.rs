@@ -394,7 +394,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn damage_to_the_secret_is_mended_without_a_replica_being_distrusted(
+    fn damage_to_the_secret_is_fixed_without_a_replica_being_distrusted(
         first in 0..YEAR,
         damages in proptest::collection::vec((of_the_secret(), 30..200_u32), 1..6),
     ) {

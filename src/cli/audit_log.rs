@@ -270,7 +270,7 @@ mod tests {
     fn a_denial_that_is_in_no_row_is_open_whatever_was_looked_at() {
         let mut beyond = OutcomeCounts::default();
         let row = WorkloadRow {
-            now: Some(CurrentState::Mended),
+            now: Some(CurrentState::Fixed),
             ..WorkloadRow::default()
         };
         let mut report = AuditReport {

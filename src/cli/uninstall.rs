@@ -230,7 +230,7 @@ fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()
         ),
         (failed, _) => writeln!(
             out,
-            "{failed} could not be done: run transom uninstall again when that is mended"
+            "{failed} could not be done: run transom uninstall again when that is fixed"
         ),
     }
 }

@@ -23,9 +23,9 @@ string_enum! {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum Class {
         /// The API server rejects it if `spec.os.name` is `windows`; otherwise it is silently ignored.
-        Api = "refused by the API server on a pod whose spec.os.name is windows, else ignored",
+        Api = "rejected by the API server on a pod whose spec.os.name is windows, else ignored",
         /// The API server rejects it regardless of `spec.os.name`.
-        ApiAlways = "always refused by the API server",
+        ApiAlways = "always rejected by the API server",
         /// The kubelet rejects the pod at admission.
         Admit = "rejected by the kubelet",
         /// It fails or hangs at run time.

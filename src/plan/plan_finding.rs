@@ -121,7 +121,7 @@ pub struct PlanFinding {
     /// By what, for what is pinned or blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<BlockedBy>,
-    /// Whether the workload cannot be moved before this is mended, or found out.
+    /// Whether the workload cannot be moved before this is fixed, or found out.
     pub holds: bool,
     /// The field that it is about.
     pub path: String,

@@ -131,7 +131,7 @@ impl<'w> DaemonSets<'w> {
         if self.more > 0 {
             all.push(PreflightFinding::act(
                 format!("so it is with {} more", self.more),
-                "mend these first, and run this again",
+                "fix these first, and run this again",
             ));
         }
         if !is_whole {

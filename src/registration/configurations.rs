@@ -111,7 +111,7 @@ impl Configuration {
 pub struct CoverageGap {
     /// In one word.
     pub reason: &'static str,
-    /// What is missing, and what mends it.
+    /// What is missing, and what fixes it.
     pub message: String,
 }
 

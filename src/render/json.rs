@@ -212,7 +212,7 @@ fn found(places: &mut FieldPositions<'_>, finding: &Finding, because: Option<Str
         line: position.line,
         column: position.column,
         resolved_by: finding.resolved_by,
-        // Nothing is done about what is mended, or lifted before an action was looked for.
+        // Nothing is done about what is fixed, or lifted before an action was looked for.
         action: if finding.is_open() {
             finding.action
         } else {

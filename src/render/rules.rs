@@ -88,8 +88,8 @@ pub fn explain(rule: &Rule) -> String {
             let _ = write!(out, "\n{title}:\n{}", indent(example));
         }
     };
-    examples("It speaks of", rule.bad);
-    examples("It is silent about", rule.good);
+    examples("It reports", rule.bad);
+    examples("It does not report", rule.good);
     out.push_str("\nSee:\n");
     for source in rule.see {
         let _ = writeln!(out, "  {source}");
@@ -188,12 +188,12 @@ fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    let looks_at = match rule.check {
+    let applies_to = match rule.check {
         Check::Pod(_) => "pods and pod templates".to_owned(),
         Check::PodAnd(kinds, _) => format!("pods and pod templates, {}", names(kinds)),
         Check::Object(kinds, _) => names(kinds),
     };
-    list.push(("looks at", looks_at));
+    list.push(("applies to", applies_to));
     if rule.verdicts != [Verdict::Windows] {
         let names: Vec<&str> = rule.verdicts.iter().map(|verdict| verdict.as_str()).collect();
         list.push(("verdicts", names.join(", ")));

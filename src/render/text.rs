@@ -88,8 +88,8 @@ impl<W: Write> TextReport<W> {
                 continue;
             }
             let (effect, note) = match finding.resolved_by {
-                Some(Resolver::Placement) => ("mended", Some("placement mends this in admission".to_owned())),
-                Some(Resolver::Removal) => ("mended", Some("repair takes this out in admission".to_owned())),
+                Some(Resolver::Placement) => ("fixed", Some("placement fixes this in admission".to_owned())),
+                Some(Resolver::Removal) => ("fixed", Some("admission removes this field".to_owned())),
                 None if checked.not_admitted.is_some() => ("not admitted here", None),
                 None => (finding.action.as_str(), because.clone()),
             };
@@ -151,7 +151,7 @@ impl<W: Write> TextReport<W> {
             let owner = one_line(owner);
             writeln!(
                 self.out,
-                "{BOLD}{kind} {name} would pass{BOLD:#}: the controller of its owner is assumed to make it; mend {owner}\n"
+                "{BOLD}{kind} {name} would pass{BOLD:#}: the controller of its owner is assumed to make it; fix {owner}\n"
             )
         } else {
             Ok(())
@@ -302,7 +302,7 @@ impl<W: Write> TextReport<W> {
                 hidden => write!(self.out, " ({hidden} not shown)")?,
             }
             if self.resolved > 0 {
-                write!(self.out, ", {} of them mended in admission", self.resolved)?;
+                write!(self.out, ", {} of them fixed in admission", self.resolved)?;
             }
         }
         if exempted > 0 {
@@ -428,7 +428,7 @@ mod tests {
         let printed = anstream::adapter::strip_bytes(&out).into_vec();
         let printed = String::from_utf8(printed).unwrap();
         for line in [
-            "ReplicaSet web-1 would pass: the controller of its owner is assumed to make it; mend Deployment web\n",
+            "ReplicaSet web-1 would pass: the controller of its owner is assumed to make it; fix Deployment web\n",
             "; 0 would be denied\n",
             "\nskipped: 1 (Rollout 1): admission judges what their controllers make\n",
         ] {

@@ -212,7 +212,7 @@ fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<FindingR
         .map(|(finding, because)| found(finding, fate(finding, &foresight.policy), because.clone()))
         .collect();
     all.extend(
-        (foresight.mended.iter()).map(|finding| found(finding, fate(finding, &foresight.policy), None)),
+        (foresight.fixed.iter()).map(|finding| found(finding, fate(finding, &foresight.policy), None)),
     );
     for (note, lifted) in &evaluation.exempted {
         let lifted = lifted.iter();
@@ -230,11 +230,11 @@ fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<FindingR
 
 fn fate(finding: &Finding, policy: &Policy) -> FindingOutcome {
     match (finding.resolved_by, finding.action) {
-        (Some(Resolver::Placement), _) if policy.placement == PlacementMode::Apply => FindingOutcome::Mended,
+        (Some(Resolver::Placement), _) if policy.placement == PlacementMode::Apply => FindingOutcome::Fixed,
         (Some(Resolver::Removal), _) if policy.ignored_fields == IgnoredFields::Remove => {
-            FindingOutcome::Mended
+            FindingOutcome::Fixed
         }
-        (Some(_), _) => FindingOutcome::Mendable,
+        (Some(_), _) => FindingOutcome::Fixable,
         (None, Action::Deny) => FindingOutcome::Denied,
         (None, Action::Warn) => FindingOutcome::Warned,
         (None, Action::Audit | Action::Disabled) => FindingOutcome::Noted,

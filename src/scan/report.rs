@@ -80,7 +80,7 @@ pub struct ScanSummary {
     pub not_asked: usize,
     /// Findings by what becomes of them.
     pub findings: BTreeMap<FindingOutcome, usize>,
-    /// Findings that nothing mends, lifts or passes by, by severity.
+    /// Findings that nothing fixes, lifts or passes by, by severity.
     #[serde(skip)]
     pub open: [usize; Severity::ALL.len()],
     /// Pods that run on a node of the wrong operating system or build.
@@ -229,7 +229,7 @@ pub struct ScanGap {
     pub what: String,
     /// Why.
     pub why: String,
-    /// What mends it.
+    /// What fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
 }

@@ -23,10 +23,10 @@ string_enum! {
         Warned = "warned",
         /// It is written to the audit log, and nothing else.
         Noted = "noted",
-        /// A change that admission makes mends it.
-        Mended = "mended",
-        /// A change that admission would make if it were not in dry run would mend it.
-        Mendable = "mendable",
+        /// A change that admission makes fixes it.
+        Fixed = "fixed",
+        /// A change that admission would make if it were not in dry run would fix it.
+        Fixable = "fixable",
         /// An exemption lifts it.
         Exempted = "exempted",
         /// Admission is not asked about the object.
@@ -146,7 +146,7 @@ pub struct OwnerResult {
     pub changes: Vec<String>,
     /// The fields that admission would change besides, if it were not in dry run.
     pub would_change: Vec<String>,
-    /// What was found, in the order in which a person would mend it.
+    /// What was found, in the order in which a person would fix it.
     pub findings: Vec<FindingResult>,
 }
 

@@ -217,7 +217,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
             "FAILED: Deployment transom cannot be scaled to 0",
             "FAILED: Secret transom-certificates",
             "the policies stay, and their status is no longer true; --crds deletes them with their definitions",
-            "3 could not be done: run transom uninstall again when that is mended",
+            "3 could not be done: run transom uninstall again when that is fixed",
         ],
         "{said}"
     );
@@ -229,12 +229,12 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
     let done = cleanup(&world.kubeconfig, &[]);
     let said = String::from_utf8(done.stdout).unwrap();
     assert!(done.status.success(), "{said}");
-    let mended = [
+    let fixed = [
         "ValidatingWebhookConfiguration zz-transom deleted",
         "Deployment transom scaled to 0",
         "Secret transom-certificates deleted",
     ];
-    assert_eq!(said.lines().take(3).collect::<Vec<_>>(), mended, "{said}");
+    assert_eq!(said.lines().take(3).collect::<Vec<_>>(), fixed, "{said}");
     world.ask(engine, "uninstall", &json!({})).unwrap();
     let left: Vec<String> = (world.left().into_iter())
         .filter(|it| !it.ends_with("/half"))

@@ -670,7 +670,7 @@ fn nothing_in_a_log_moves_a_terminals_cursor_or_begins_a_line() {
 
 #[cfg(unix)]
 #[test]
-fn what_is_still_unmended_is_looked_up_in_its_cluster() {
+fn what_is_still_open_is_looked_up_in_its_cluster() {
     let what = "what audit-log says of a cluster";
     let Some(programs) = control_plane::programs_or_skip(what) else {
         return;
@@ -709,9 +709,9 @@ fn what_is_still_unmended_is_looked_up_in_its_cluster() {
     };
     assert_eq!(
         now("Deployment web", "jane"),
-        json!({"state": "unmended", "rules": ["host-pid"]})
+        json!({"state": "open", "rules": ["host-pid"]})
     );
-    assert_eq!(now("Deployment web2", "jane"), json!({"state": "mended"}));
+    assert_eq!(now("Deployment web2", "jane"), json!({"state": "fixed"}));
     assert_eq!(now("CronJob nightly", "jane"), json!({"state": "gone"}));
     assert_eq!(now("Pod task-*", "ci@example.com")["state"], "unknown");
     assert_eq!(
@@ -721,11 +721,11 @@ fn what_is_still_unmended_is_looked_up_in_its_cluster() {
     );
     let text = run(&["--namespace", "shop"]);
     assert!(
-        text.out.contains("now: 1 mended, 1 unknown, 1 unmended"),
+        text.out.contains("now: 1 fixed, 1 unknown, 1 open"),
         "{}",
         text.out
     );
-    assert!(text.out.contains("unmended: host-pid"), "{}", text.out);
+    assert!(text.out.contains("open: host-pid"), "{}", text.out);
     assert_eq!(text.status, 1);
     let admin = fs::read_to_string(&kubeconfig).unwrap();
     let mut of_reader: Value = serde_json::from_str(&admin).unwrap();
@@ -750,13 +750,13 @@ fn what_is_still_unmended_is_looked_up_in_its_cluster() {
         "{}",
         unread.out
     );
-    assert!(!unread.out.contains("1 mended"), "{}", unread.out);
+    assert!(!unread.out.contains("1 fixed"), "{}", unread.out);
     assert_eq!(unread.status, 1);
     cluster
         .kubectl(&["delete", "-n", "shop", "deployment", "web"])
         .succeeded();
     let since = ["--since", "2026-11-22T01:04:50Z", "--namespace", "shop"];
-    assert_eq!(run(&since).status, 0, "what was denied is mended");
+    assert_eq!(run(&since).status, 0, "what was denied is fixed");
     for name in ["a.log", "b.log"] {
         fs::write(folder.path().join(name), REAL).unwrap();
     }

@@ -570,7 +570,7 @@ fn a_bad_deployment_fails_at_apply_with_all_findings_and_a_good_one_is_stored_as
 }
 
 #[test]
-fn what_was_bad_before_is_scaled_changed_mended_and_deleted_and_comes_back_bad_only_by_hand() {
+fn what_was_bad_before_is_scaled_changed_fixed_and_deleted_and_comes_back_bad_only_by_hand() {
     let Some(day) = day() else { return };
     let kubectl = |args: &[&str]| day.kubectl(&[&["-n", BEFORE], args].concat());
     for silent in [
@@ -596,9 +596,9 @@ fn what_was_bad_before_is_scaled_changed_mended_and_deleted_and_comes_back_bad_o
         "{denied:?}"
     );
     let better = r#"{"spec": {"template": {"spec": {"securityContext": null}}}}"#;
-    let mended = kubectl(&["patch", "deployment/bad", "-p", better]).succeeded();
-    assert_eq!(mended.err, "");
-    settles(&day.cluster, BEFORE, "mended");
+    let fixed = kubectl(&["patch", "deployment/bad", "-p", better]).succeeded();
+    assert_eq!(fixed.err, "");
+    settles(&day.cluster, BEFORE, "fixed");
     let says = list(&day.cluster, &["-n", BEFORE, "pods", "-l", "app=bad"]);
     let running = says
         .iter()

@@ -581,11 +581,11 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do
     world
         .event_until("garbage", "what it named is Transom's no longer")
         .await;
-    let mended = world
+    let fixed = world
         .node_until("garbage", |node| owned(node).is_some_and(|o| o.starts_with('{')))
         .await;
     assert!(
-        !owned(&mended).unwrap().contains("taints"),
+        !owned(&fixed).unwrap().contains("taints"),
         "a taint that stood there before is not ours"
     );
 
@@ -777,13 +777,13 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
         .patch("windows-ltsc2022", &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .unwrap();
-    let mended = || async {
+    let fixed = || async {
         let class = class("windows-ltsc2022").await;
         class["scheduling"]["tolerations"].as_array().unwrap().len() == 2
             && class["scheduling"]["nodeSelector"] == json!({"kubernetes.io/os": "windows"})
     };
     world
-        .wait_for(mended, "scheduling is mutable and follows the taints")
+        .wait_for(fixed, "scheduling is mutable and follows the taints")
         .await;
 
     // One that is named stays, and the policy says by what; the other goes.

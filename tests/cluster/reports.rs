@@ -188,7 +188,7 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
     );
     test.condition("True Written");
 
-    // What changes meanwhile, and what is mended.
+    // What changes meanwhile, and what is fixed.
     test.apply(&windows("later", true).to_string());
     test.report(OPEN, "later", |_| true);
     the_event_and_the_metrics(&test, &one, &two);

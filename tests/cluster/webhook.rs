@@ -1299,7 +1299,7 @@ fn what_was_there_before_hinders_no_update_and_no_deletion() {
     let better =
         r#"{"spec": {"template": {"spec": {"containers": [{"name": "web", "securityContext": null}]}}}}"#;
     let printed = kubectl(&["patch", "deployment/bad", "-p", better]).succeeded();
-    assert_eq!(printed.err, "", "mended");
+    assert_eq!(printed.err, "", "fixed");
 
     kubectl(&["delete", "pod/held", "--wait=false"]).succeeded();
     let free = r#"{"metadata": {"finalizers": null}}"#;

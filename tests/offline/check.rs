@@ -55,7 +55,7 @@ fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     folder
 }
 
-/// A pod that Windows cannot run, and that no placement mends: one error.
+/// A pod that Windows cannot run, and that no placement fixes: one error.
 fn bad(metadata: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{{metadata}}}\nspec:\n  os: {{name: windows}}\n  \

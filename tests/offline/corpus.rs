@@ -469,7 +469,7 @@ fn shown(answer: &Answer) -> String {
         } = finding;
         let resolved = finding
             .resolved_by
-            .map_or(String::new(), |by| format!(" ({by:?} mends it)"));
+            .map_or(String::new(), |by| format!(" ({by:?} fixes it)"));
         let place = path.named();
         let _ = writeln!(
             out,

@@ -1,4 +1,4 @@
-//! Certificates over a real API server: rotated again and again under load, mended when somebody breaks them, and the
+//! Certificates over a real API server: rotated again and again under load, fixed when somebody breaks them, and the
 //! chart's own fields left alone.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What is still unmended: each workload that a log names is read from its cluster, and judged by its next create.
+//! What is still open: each workload that a log names is read from its cluster, and judged by its next create.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const INSTALLATION: &str = "transom";
 const MOST: usize = 2000;
 /// How many are asked for at once.
 const AT_ONCE: usize = 8;
-/// What a workload is judged by: without one of these nothing is said to be mended.
+/// What a workload is judged by: without one of these nothing is said to be fixed.
 const NEEDED: [&str; 5] = [
     "windowspodpolicies",
     "namespaces",
@@ -116,16 +116,14 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
 /// How a workload is, where this could not be read: what was judged by the rest is not known.
 fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     let rules = match &now {
-        CurrentState::Mended => None,
-        CurrentState::Unmended(rules) => Some(list(rules, 4)),
+        CurrentState::Fixed => None,
+        CurrentState::Open(rules) => Some(list(rules, 4)),
         CurrentState::Unknown(_) | CurrentState::Gone => return now,
     };
     if lacks.is_empty() {
         return now;
     }
-    let found = rules.map_or_else(String::new, |rules| {
-        format!("; without them it is unmended: {rules}")
-    });
+    let found = rules.map_or_else(String::new, |rules| format!("; without them it is open: {rules}"));
     CurrentState::Unknown(format!(
         "this user cannot read {}{found}",
         list(lacks, NEEDED.len())
@@ -179,9 +177,9 @@ fn from_result(judged: &OwnerResult) -> CurrentState {
     }
     let rules = judged.denied_by();
     if rules.is_empty() {
-        return CurrentState::Mended;
+        return CurrentState::Fixed;
     }
-    CurrentState::Unmended(rules.into_iter().map(str::to_owned).collect())
+    CurrentState::Open(rules.into_iter().map(str::to_owned).collect())
 }
 
 async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, ApiError> {
@@ -212,11 +210,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_mended_where_what_it_is_judged_by_cannot_be_read() {
+    fn nothing_is_fixed_where_what_it_is_judged_by_cannot_be_read() {
         let lacks = ["windowspodpolicies", "nodes"];
         for now in [
-            CurrentState::Mended,
-            CurrentState::Unmended(vec!["host-pid".to_owned()]),
+            CurrentState::Fixed,
+            CurrentState::Open(vec!["host-pid".to_owned()]),
         ] {
             assert_eq!(without(&[], now.clone()), now);
             let CurrentState::Unknown(why) = without(&lacks, now) else {

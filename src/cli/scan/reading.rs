@@ -181,7 +181,7 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = ScanGap> {
         Some(ScanGap {
             what: format!("WindowsPodPolicy {name}"),
             why: format!("it cannot be used, and {then}: {error}"),
-            cure: Some("mend the policy".to_owned()),
+            cure: Some("fix the policy".to_owned()),
         })
     })
 }

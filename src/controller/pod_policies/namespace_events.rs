@@ -99,7 +99,7 @@ impl NamespaceEvent {
     }
 }
 
-/// What does nothing, why, and the command that mends it.
+/// What does nothing, why, and the command that fixes it.
 fn message(namespace: &str, label: &IgnoredLabel) -> String {
     let IgnoredLabel { key, value, why, .. } = label;
     let shown = if value.is_empty() { "\"\"" } else { value };

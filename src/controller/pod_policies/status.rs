@@ -413,7 +413,7 @@ fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Condition
 
 fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
     let message = |names| {
-        format!("exemptions that end within {SOON} days: {names}; renew them, or mend what they lift before")
+        format!("exemptions that end within {SOON} days: {names}; renew them, or fix what they lift before")
     };
     let unmet =
         exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpireSoon", message(names)));

@@ -753,7 +753,7 @@ fn an_exemption_is_told_of_before_its_last_day() {
     let report = &policies.reports(&seen, now())[0];
     assert_eq!(
         condition(report, "ExemptionsExpiring").message,
-        "exemptions that end within 14 days: \"team-a until 2026-06-15: old chart\"; renew them, or mend what they lift before"
+        "exemptions that end within 14 days: \"team-a until 2026-06-15: old chart\"; renew them, or fix what they lift before"
     );
     // An Event says it too, and once more when another one is near.
     let tells = |reports: &[StatusUpdate]| {

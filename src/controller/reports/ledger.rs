@@ -28,8 +28,8 @@ pub fn action(found: &FindingResult) -> Option<&'static str> {
         FindingOutcome::Warned | FindingOutcome::Noted if found.would_deny => Some("would-deny"),
         FindingOutcome::Warned => Some("warn"),
         FindingOutcome::Noted => Some("audit"),
-        FindingOutcome::Mended
-        | FindingOutcome::Mendable
+        FindingOutcome::Fixed
+        | FindingOutcome::Fixable
         | FindingOutcome::Exempted
         | FindingOutcome::Passed => None,
     }
@@ -133,7 +133,7 @@ pub struct OwnerIndex {
 
 impl OwnerIndex {
     /// A report is there, as an earlier leader, this one, or another hand has written it: says whether only another look at
-    /// its owner mends it.
+    /// its owner fixes it.
     pub fn found(&mut self, report: &WrittenReport) -> bool {
         let uid = report.uid.as_str();
         let Some(entry) = self.owners.get_mut(uid) else {

@@ -39,11 +39,11 @@ pub fn name(kind: Kind, uid: &str) -> String {
     name
 }
 
-/// The findings that a report is about: not those that admission mends by itself, and none where admission is not asked.
+/// The findings that a report is about: not those that admission fixes by itself, and none where admission is not asked.
 pub fn reported(judged: &OwnerResult) -> impl Iterator<Item = &FindingResult> {
     let is_asked = judged.outcome != OwnerOutcome::NotAsked;
     let findings = judged.findings.iter().filter(move |_| is_asked);
-    findings.filter(|found| !matches!(found.fate, FindingOutcome::Mended | FindingOutcome::Passed))
+    findings.filter(|found| !matches!(found.fate, FindingOutcome::Fixed | FindingOutcome::Passed))
 }
 
 /// What the report says, as a number: the same for the same findings by the same policy. `None`: nothing.
@@ -62,7 +62,7 @@ pub fn content(judged: &OwnerResult) -> Option<u64> {
 /// The report, as it is applied.
 pub fn report(judged: &OwnerResult, content: u64, dialect: ReportApi, now: Timestamp) -> Value {
     let mut all: Vec<&FindingResult> = reported(judged).collect();
-    // What refuses the object comes first; the rest keeps the order in which a person would mend it.
+    // What refuses the object comes first; the rest keeps the order in which a person would fix it.
     all.sort_by_key(|found| (found.fate != FindingOutcome::Denied, !found.would_deny));
     let mut annotations = json!({CONTENT: spelled(content)});
     if let Some(more) = all.len().checked_sub(MOST_RESULTS).filter(|more| *more > 0) {
@@ -156,8 +156,8 @@ pub fn outcome(found: &FindingResult) -> String {
         FindingOutcome::Denied => "denied at its next create; an update that leaves it as it is passes",
         FindingOutcome::Warned => "the author is warned when it is applied",
         FindingOutcome::Noted => "noted in the audit log",
-        FindingOutcome::Mended => "mended at its next create",
-        FindingOutcome::Mendable => "mended if placement and repair were not in dry run",
+        FindingOutcome::Fixed => "fixed at its next create",
+        FindingOutcome::Fixable => "fixed if placement and the removal of ignored fields were not in dry run",
         FindingOutcome::Exempted => "lifted by an exemption",
         FindingOutcome::Passed => "admission is not asked",
     }

@@ -59,7 +59,7 @@ impl EventOwner {
     }
 }
 
-/// What is told of an owner that was judged; nothing of advice, and of what admission mends.
+/// What is told of an owner that was judged; nothing of advice, and of what admission fixes.
 pub fn note(judged: &OwnerResult) -> Option<OwnerEvent> {
     let is_told = |fate: FindingOutcome, would_deny: bool| {
         would_deny || matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned)

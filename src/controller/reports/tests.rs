@@ -103,9 +103,9 @@ fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_wou
 }
 
 #[test]
-fn what_is_mended_by_itself_or_not_asked_about_is_no_reason_for_a_report() {
+fn what_is_fixed_by_itself_or_not_asked_about_is_no_reason_for_a_report() {
     assert_eq!(content(&judged(UID, &[])), None);
-    assert_eq!(content(&judged(UID, &[FindingOutcome::Mended])), None);
+    assert_eq!(content(&judged(UID, &[FindingOutcome::Fixed])), None);
     let mut left_out = judged(UID, &[FindingOutcome::Passed]);
     left_out.outcome = OwnerOutcome::NotAsked;
     assert_eq!(content(&left_out), None);
@@ -181,7 +181,7 @@ fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading(
     let dirty = judged(UID, &[FindingOutcome::Denied]);
     let says = content(&dirty).unwrap();
     ledger.found(&there(Kind::Deployment, UID, says, None));
-    ledger.found(&there(Kind::Deployment, "mended", 7, None));
+    ledger.found(&there(Kind::Deployment, "fixed", 7, None));
     ledger.found(&there(Kind::Job, "another kind", 7, None));
     ledger.begins(Kind::Deployment);
     assert_eq!(
@@ -191,7 +191,7 @@ fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading(
     );
     ledger.ends(Kind::Deployment, 1);
     let (_, _, uid) = ledger.next_to_take_away().unwrap();
-    assert_eq!(&*uid, "mended");
+    assert_eq!(&*uid, "fixed");
     assert_eq!(ledger.next_to_take_away(), None);
 }
 

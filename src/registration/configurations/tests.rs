@@ -1,4 +1,4 @@
-//! What is missing is named with what mends it, and what is there is not complained about.
+//! What is missing is named with what fixes it, and what is there is not complained about.
 
 use super::super::{FailurePolicy, RegistrationOptions, mutating, validating};
 use super::*;
@@ -157,8 +157,8 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
         ),
         "{found:?}"
     );
-    // What is recommended mends it.
-    let mended = registered(&RegistrationOptions {
+    // What is recommended fixes it.
+    let fixed = registered(&RegistrationOptions {
         linux_pods: Some(ApiSelector {
             match_expressions: Some(vec![super::super::requirement(EVERY_NAMESPACE, "Exists", &[])]),
             match_labels: None,
@@ -166,8 +166,8 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
         default_os: Some(api(&of_team("a"))),
         ..RegistrationOptions::default()
     });
-    assert_eq!(gaps(&mended, &guarded), []);
-    assert_eq!(gaps(&mended, &of_a), []);
+    assert_eq!(gaps(&fixed, &guarded), []);
+    assert_eq!(gaps(&fixed, &of_a), []);
 }
 
 #[test]

@@ -163,9 +163,9 @@ fn workload(row: &WorkloadRow) -> OneRow<'_> {
 
 fn now(now: &CurrentState) -> OneNow<'_> {
     let (rules, why) = match now {
-        CurrentState::Unmended(rules) => (rules.as_slice(), None),
+        CurrentState::Open(rules) => (rules.as_slice(), None),
         CurrentState::Unknown(why) => (&[][..], Some(why.as_str())),
-        CurrentState::Mended | CurrentState::Gone => (&[][..], None),
+        CurrentState::Fixed | CurrentState::Gone => (&[][..], None),
     };
     OneNow {
         state: now.as_str(),

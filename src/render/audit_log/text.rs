@@ -358,9 +358,9 @@ fn sums<'r>(rows: &[&'r WorkloadRow], by: AuditGroupBy) -> BTreeMap<Vec<&'r str>
 
 fn in_words(now: &CurrentState) -> String {
     match now {
-        CurrentState::Unmended(rules) => format!("unmended: {}", list(rules, 4)),
+        CurrentState::Open(rules) => format!("open: {}", list(rules, 4)),
         CurrentState::Unknown(why) => format!("unknown: {}", one_line(why)),
-        CurrentState::Mended | CurrentState::Gone => now.as_str().to_owned(),
+        CurrentState::Fixed | CurrentState::Gone => now.as_str().to_owned(),
     }
 }
 

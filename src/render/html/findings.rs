@@ -10,9 +10,9 @@ use crate::scan::{FindingOutcome, FindingResult};
 /// So many namespaces have a column of their own; the rest share one.
 const MOST_COLUMNS: usize = 12;
 
-/// Whether a finding counts: what admission mends and what an exemption lifts does not.
+/// Whether a finding counts: what admission fixes and what an exemption lifts does not.
 pub(super) fn counts(found: &FindingResult) -> bool {
-    !matches!(found.fate, FindingOutcome::Mended | FindingOutcome::Exempted)
+    !matches!(found.fate, FindingOutcome::Fixed | FindingOutcome::Exempted)
 }
 
 /// How many findings, and the worst of them.

@@ -81,7 +81,7 @@ impl<'r> WorkloadCard<'r> {
         match (self.judged.findings.len(), changes) {
             (0, 0) => "nothing found".to_owned(),
             (0, changes) => count(changes, "change"),
-            (findings, _) => format!("{} mended or exempted", count(findings, "finding")),
+            (findings, _) => format!("{} fixed or exempted", count(findings, "finding")),
         }
     }
 
@@ -131,8 +131,8 @@ impl<'r> SaidFinding<'r> {
             FindingOutcome::Denied => "refuses the object",
             FindingOutcome::Warned => "warns",
             FindingOutcome::Noted => "is noted in the audit log",
-            FindingOutcome::Mended => "is mended by admission",
-            FindingOutcome::Mendable => "would be mended without dry run",
+            FindingOutcome::Fixed => "is fixed by admission",
+            FindingOutcome::Fixable => "would be fixed without dry run",
             FindingOutcome::Exempted => "is exempted",
             FindingOutcome::Passed => "passes: admission is not asked",
         };

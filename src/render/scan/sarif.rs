@@ -135,10 +135,10 @@ fn level_of(found: &FindingResult) -> &'static str {
         FindingOutcome::Denied => "error",
         FindingOutcome::Warned => "warning",
         // Nothing comes of it in admission; how bad it is remains.
-        FindingOutcome::Noted | FindingOutcome::Mendable if found.severity == Severity::Error => "warning",
+        FindingOutcome::Noted | FindingOutcome::Fixable if found.severity == Severity::Error => "warning",
         FindingOutcome::Noted
-        | FindingOutcome::Mendable
-        | FindingOutcome::Mended
+        | FindingOutcome::Fixable
+        | FindingOutcome::Fixed
         | FindingOutcome::Exempted
         | FindingOutcome::Passed => "note",
     }

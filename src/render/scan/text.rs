@@ -239,7 +239,7 @@ impl ScanText<'_> {
                     FindingOutcome::Denied => sum.denied += 1,
                     _ if found.would_deny => sum.would_deny += 1,
                     FindingOutcome::Warned => sum.warned += 1,
-                    FindingOutcome::Mended | FindingOutcome::Mendable => sum.changed += 1,
+                    FindingOutcome::Fixed | FindingOutcome::Fixable => sum.changed += 1,
                     FindingOutcome::Noted | FindingOutcome::Exempted | FindingOutcome::Passed => {
                         sum.other += 1
                     }
@@ -631,8 +631,8 @@ fn fate(fate: FindingOutcome) -> &'static str {
         FindingOutcome::Denied => "denied",
         FindingOutcome::Warned => "warned of",
         FindingOutcome::Noted => "noted",
-        FindingOutcome::Mended => "mended in admission",
-        FindingOutcome::Mendable => "would be mended if not in dry run",
+        FindingOutcome::Fixed => "fixed in admission",
+        FindingOutcome::Fixable => "would be fixed if not in dry run",
         FindingOutcome::Exempted => "exempted",
         FindingOutcome::Passed => "not asked",
     }

@@ -246,7 +246,7 @@ impl ScannedPod<'_> {
     }
 
     /// A pod that selects nodes which do not run its image: the scheduler does not know of it, and another reason keeps the pod
-    /// waiting; but once that is mended, this one remains.
+    /// waiting; but once that is fixed, this one remains.
     fn unfit(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
         let isolation = self.isolation();
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();

@@ -27,12 +27,12 @@ fn kubectl_debug_works_on_windows_pods_and_on_windows_nodes() {
             profile,
         ];
         let printed = place.kubectl(&debug).succeeded();
-        let mended = printed.err.contains("Warning: transom: removed from Pod ");
-        assert_eq!(mended, profile != "baseline", "{profile}: {printed:?}");
+        let fixed = printed.err.contains("Warning: transom: removed from Pod ");
+        assert_eq!(fixed, profile != "baseline", "{profile}: {printed:?}");
     }
     let stored = place.list(&["-n", "debug", &name]).remove(0);
     assert_eq!(stored["spec"]["ephemeralContainers"].as_array().unwrap().len(), 5);
-    // A copy is a pod like any other, and kubectl gives it what the API server refuses beside `os.name`; removal of ignored fields mends it.
+    // A copy is a pod like any other, and kubectl gives it what the API server refuses beside `os.name`; removal of ignored fields fixes it.
     let copy = [
         "debug",
         "-n",

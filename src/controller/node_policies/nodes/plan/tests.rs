@@ -318,15 +318,15 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
         lost(&plan_of_want) && plan_of_want.changes.len() == 1,
         "{plan_of_want:?}"
     );
-    let mended = after(&node, &plan_of_want);
-    assert_eq!((&mended.taints, &mended.labels), (&node.taints, &node.labels));
+    let fixed = after(&node, &plan_of_want);
+    assert_eq!((&fixed.taints, &fixed.labels), (&node.taints, &node.labels));
     // No kubelet can write the mirror, and it says what Transom writes there: it is still Transom's.
-    let owned = NodeOwnership::of(&mended).unwrap();
+    let owned = NodeOwnership::of(&fixed).unwrap();
     assert_eq!((owned.labels.len(), owned.taints.len()), (1, 0), "{owned:?}");
     assert!(owned.labels.contains_key(RESTRICTED_BUILD_LABEL));
     for plan in [
         plan(&node, None),
-        plan(&mended, None),
+        plan(&fixed, None),
         plan_revert(&node, KeepOptions::default()),
     ] {
         let left = after(&node, &plan);
