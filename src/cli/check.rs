@@ -23,7 +23,7 @@ use crate::model::severity::Severity;
 use crate::process::today;
 use crate::registration::names::named_namespaces;
 use crate::render::{
-    Json, CheckSummary, TextReport, NotEvaluated, check_github, check_gitlab, check_junit, check_sarif,
+    CheckSummary, Json, NotEvaluated, TextReport, check_github, check_gitlab, check_junit, check_sarif,
 };
 
 /// Check manifests as admission would: files, folders, standard input
@@ -177,7 +177,11 @@ impl CheckPass<'_> {
     fn report(&mut self, format: CheckFormat, out: &mut dyn Write) -> io::Result<(CheckSummary, usize)> {
         let unjudged = NotEvaluated::of(self.manifests);
         let (summary, errors) = match format {
-            CheckFormat::Json | CheckFormat::Sarif | CheckFormat::Junit | CheckFormat::Github | CheckFormat::Gitlab => {
+            CheckFormat::Json
+            | CheckFormat::Sarif
+            | CheckFormat::Junit
+            | CheckFormat::Github
+            | CheckFormat::Gitlab => {
                 let mut json = Json::default();
                 let errors = self.check(|checked| json.add(&checked));
                 match format {

@@ -151,7 +151,12 @@ impl Json {
     ///
     /// # Errors
     /// Whatever the writer says.
-    pub fn write(&self, errors: &[UnreadableInput], unjudged: &NotEvaluated, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write(
+        &self,
+        errors: &[UnreadableInput],
+        unjudged: &NotEvaluated,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let errors = errors.iter().map(|e| JsonError {
             source: &e.source,
             line: e.line,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::super::json::{Exempted, JsonFinding, Json, JsonObject};
+use super::super::json::{Exempted, Json, JsonFinding, JsonObject};
 use super::super::sarif::{message, of_rule, tool, write_log};
 use super::Level;
 use crate::check::UnreadableInput;

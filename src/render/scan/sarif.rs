@@ -12,7 +12,7 @@ use super::super::sarif::{message, of_rule, tool, write_log};
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
 use crate::rules::catalogue;
-use crate::scan::report::{PodTrouble, ScanReport, PodProblem};
+use crate::scan::report::{PodProblem, PodTrouble, ScanReport};
 use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 
 /// Writes the report as SARIF.
