@@ -1,19 +1,19 @@
-//! Certificates of the webhook in a cluster: which there should be (pure), issuing them, storing them, publishing them.
+//! Certificates of the webhook in a cluster: deciding which are needed (pure), issuing, storing and publishing them.
 //!
 //! There is one CA, in one Secret. The leader issues it and the serving certificate, and publishes the CA as the
-//! `caBundle` of both webhook configurations; every replica serves what stands in the Secret.
+//! `caBundle` of both webhook configurations; every replica serves the certificate in the Secret.
 //!
 //! ```text
 //!            Secret                          both configurations          replicas
-//!  ca.crt    every CA that is to be trusted ──► caBundle of every entry
+//!  ca.crt    every trusted CA ─────────────────► caBundle of every entry
 //!  ca.key    the key of the CA that signs
-//!  next-ca.key  that of the one that signs next
-//!  tls.crt, tls.key ──────────────────────────────────────────────────► serve it, once the bundle carries its CA
+//!  next-ca.key  the key of the CA that signs next
+//!  tls.crt, tls.key ──────────────────────────────────────────────────► serve it, once the bundle contains its CA
 //! ```
 //!
-//! A new CA is trusted before anything is signed by it, and an old one for as long as a replica may still show what it
-//! signed. Which CA plays which part is told by the keys: whatever else stands in `ca.crt` is trusted for a while more.
-//! To get new keys at once, delete the Secret: the old CA stays trusted until every replica has changed over.
+//! A new CA is trusted before it signs anything, and an old one as long as a replica may still serve a certificate
+//! that it signed. The keys determine the role of each CA: any other CA in `ca.crt` stays trusted for a while. To get
+//! new keys immediately, delete the Secret: the old CA stays trusted until every replica has switched over.
 
 mod bootstrap;
 mod bundles;
@@ -39,27 +39,28 @@ pub use self::bootstrap::first;
 use self::ca::CaCertificate;
 pub use self::task::CertificateTask;
 
-/// Who applies the `caBundle`s, and writes the Secret; nothing else is written under this name.
+/// The field manager for the `caBundle`s and the Secret; used for nothing else.
 pub const FIELD_MANAGER: &str = "transom-certificates";
 
-/// Who makes the certificate, and who tells the API server which CA to trust.
+/// Who issues the certificate, and who publishes its CA to the API server.
 #[derive(Clone, Debug)]
 pub enum CertificateMode {
-    /// Transom: its leader keeps the Secret and the `caBundle`.
+    /// Transom: its leader maintains the Secret and the `caBundle`.
     SelfManaged,
-    /// cert-manager: the files are those of its Secret, mounted, and its CA injector keeps the `caBundle`.
+    /// cert-manager: the files are those of its Secret, mounted, and its CA injector maintains the `caBundle`.
     CertManager(CertificateFiles),
-    /// You: the files are yours.
+    /// The user provides the files.
     Provided {
         /// The certificate and its key.
         files: CertificateFiles,
-        /// A file of CA certificates in PEM, which the leader publishes as the `caBundle`; without it that is yours to do.
+        /// A file of CA certificates in PEM, which the leader publishes as the `caBundle`; without it the user must
+        /// do so.
         ca_bundle: Option<PathBuf>,
     },
 }
 
 impl CertificateMode {
-    /// The certificate and its key, where they come from files.
+    /// The certificate and its key, if they come from files.
     fn files(&self) -> Option<&CertificateFiles> {
         match self {
             CertificateMode::SelfManaged => None,
@@ -67,10 +68,10 @@ impl CertificateMode {
         }
     }
 
-    /// Whether the files are of use, where there are any; no cluster is asked.
+    /// Checks the files, if there are any, without access to a cluster.
     ///
     /// # Errors
-    /// When one cannot be read, or does not hold what it should; it names the file and the flag.
+    /// If one cannot be read, or has the wrong content; the error names the file and the flag.
     pub async fn check_files(&self) -> Result<(), CertsError> {
         if let Some(files) = self.files() {
             files.load().await?;
@@ -86,7 +87,7 @@ impl CertificateMode {
     }
 }
 
-/// The CAs of a file.
+/// Reads the CAs of a file.
 async fn ca_file(path: &Path) -> Result<Vec<CaCertificate>, CertsError> {
     let useless = |why: String| CertsError::CaBundle {
         path: path.to_owned(),
@@ -101,7 +102,7 @@ async fn ca_file(path: &Path) -> Result<Vec<CaCertificate>, CertsError> {
     Ok(all)
 }
 
-/// What is kept, and where.
+/// Names and lifetimes of the certificates.
 #[derive(Clone, Debug)]
 pub struct CertificateConfig {
     /// The namespace of the Secret.
@@ -110,26 +111,26 @@ pub struct CertificateConfig {
     pub secret: String,
     /// The name of both webhook configurations.
     pub configuration: String,
-    /// The DNS names and addresses that the certificate must have: those by which the API server calls the webhook, and
-    /// with a self-managed one, all that it is issued for.
+    /// The DNS names and addresses that the certificate must have: those with which the API server calls the webhook;
+    /// a self-managed certificate is issued for all of them.
     pub names: Vec<String>,
-    /// How long things last.
+    /// Lifetimes and delays.
     pub lifetimes: Lifetimes,
 }
 
-/// How long certificates last, and how long is waited between the steps of a change.
+/// Lifetimes of certificates, and delays between the steps of a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lifetimes {
-    /// A CA; the next one is made when two thirds of it are over.
+    /// A CA; the next one is created after two thirds of this time.
     pub ca: Duration,
-    /// A serving certificate; the next one is issued when two thirds of it are over.
+    /// A serving certificate; the next one is issued after two thirds of this time.
     pub leaf: Duration,
-    /// How long before it is made a certificate is valid already, for clocks that are behind.
+    /// How far the start of validity is in the past, for clocks that are behind.
     pub backdate: Duration,
-    /// How long a bundle has been published before a replica shows what only it makes valid: API servers read
+    /// How long a bundle must be published before a replica serves a certificate that depends on it: API servers read
     /// configurations from a cache.
     pub settle: Duration,
-    /// How long a CA that signs nothing any more stays trusted: replicas read the Secret from a watch. More than twice
+    /// How long a CA that no longer signs stays trusted: replicas read the Secret from a watch. More than twice
     /// `settle`.
     pub grace: Duration,
 }
@@ -147,32 +148,32 @@ impl Default for Lifetimes {
     }
 }
 
-/// Why certificates cannot be kept: nothing that trying again at once would fix.
+/// Why certificates cannot be maintained; retrying immediately would not help.
 #[derive(Debug, thiserror::Error)]
 pub enum CertsError {
     /// The task that renews the lease has ended.
     #[error("cannot keep certificates: the task that renews the lease has ended")]
     Leadership,
-    /// A watch that should go on for ever has ended.
+    /// A watch that should never end has ended.
     #[error("cannot keep certificates: the watch of the {0} has ended")]
     Watch(String),
-    /// A name cannot stand in a certificate, or the key generator failed.
+    /// A name cannot be used in a certificate, or the key generator failed.
     #[error("cannot issue a certificate for {names}: {source}")]
     Issue {
-        /// The names it was to have.
+        /// The names of the certificate.
         names: String,
-        /// What went wrong.
+        /// The error.
         source: rcgen::Error,
     },
-    /// A certificate was issued that no client would accept.
+    /// The issued certificate would not be accepted by clients.
     #[error(
         "cannot issue a certificate for {0}: clients would not accept it; look at the names, and at the CA"
     )]
     Useless(String),
-    /// The files of the certificate are of no use at start.
+    /// The certificate files cannot be used at start.
     #[error(transparent)]
     Files(#[from] CertificateError),
-    /// The file of CAs that are to be published is of no use.
+    /// The file of CAs to publish cannot be used.
     #[error("cannot use the CA bundle {path} (--ca-bundle): {why}", path = path.display())]
     CaBundle {
         /// The file.
@@ -180,7 +181,7 @@ pub enum CertsError {
         /// What is wrong with it.
         why: String,
     },
-    /// What was issued cannot be served.
+    /// The issued certificate cannot be served.
     #[error("cannot serve the certificate that was just issued: {0}")]
     Issued(IdentityError),
 }

@@ -1,12 +1,13 @@
-//! What Transom does in a cluster beside answering reviews: it learns the cluster, and keeps true what is its own.
+//! What Transom does in a cluster in addition to reviews: it caches the cluster state, and reconciles its own
+//! objects.
 //!
 //! ```text
-//! watches ─ view (one picture of the cluster, trimmed) ─┬─ facts (what reviews are judged by)
-//!                                                       └─ nodes, runtime_classes, policies, … (the leader's writes)
+//! watches ─ cache (the cluster state, trimmed) ─┬─ facts (input of reviews)
+//!                                               └─ nodes, runtime_classes, policies, … (the leader's writes)
 //! ```
 //!
-//! Every decision is a pure function of the view; a thin loop beside it carries it out. Only the leader writes, and
-//! every write names the resourceVersion that it was decided on.
+//! Every decision is a pure function of the cache; a thin loop carries it out. Only the leader writes, and every
+//! write names the resourceVersion that it is based on.
 
 pub mod cleanup;
 pub mod conditions;

@@ -1,4 +1,4 @@
-//! What is served first, before anything is known of the cluster.
+//! The certificate that is served first, before the cluster is known.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::process::readiness::Readiness;
 use crate::tls::cert_resolver::ServingCert;
 use crate::tls::identity::Identity;
 
-/// Why Transom is not ready while the API server cannot be expected to trust what is served.
+/// The reason for not being ready while the API server may not trust what is served.
 pub(super) const REASON: &str = "certificate-chain";
 
-/// How long the first look at the Secret may take; after it there is a placeholder.
+/// Timeout of the first read of the Secret; after it a placeholder is served.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// What to serve at start: what stands in the Secret or in the files, or a placeholder that no client accepts until
-/// there is something. Transom is not ready before [`CertificateTask::run`](super::CertificateTask::run) says so.
+/// The certificate to serve at start: from the Secret or the files, or a placeholder that no client accepts. Transom
+/// is not ready before [`CertificateTask::run`](super::CertificateTask::run) reports that it is.
 ///
 /// # Errors
-/// When the files are of no use, or when no certificate can have these names.
+/// If the files cannot be used, or if no certificate can be issued for these names.
 pub async fn first(
     client: &Client,
     mode: &CertificateMode,
@@ -46,7 +46,7 @@ pub async fn first(
     Ok(ServingCert::new(identity))
 }
 
-/// A certificate that no client trusts, for the time until there is one.
+/// A certificate that no client trusts, until a real one exists.
 fn placeholder(names: &[String]) -> Result<Identity, CertsError> {
     let made = rcgen::generate_simple_self_signed(names).map_err(|source| CertsError::Issue {
         names: names.join(", "),

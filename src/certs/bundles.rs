@@ -1,4 +1,4 @@
-//! The `caBundle`s of both webhook configurations, and whom they make an API server trust.
+//! The `caBundle`s of both webhook configurations, and what they make an API server trust.
 
 use std::time::SystemTime;
 
@@ -12,7 +12,7 @@ pub(super) struct Bundles {
     pub(super) configurations: Vec<Vec<WebhookBundle>>,
 }
 
-/// What an API server trusts a webhook by.
+/// The trust settings of one webhook.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct WebhookBundle {
     /// The webhook's name, the key of the list.
@@ -32,7 +32,7 @@ impl Bundles {
         self.configurations.iter().flatten()
     }
 
-    /// Every different CA in them.
+    /// Every CA in them, without duplicates.
     pub(super) fn cas(&self) -> Vec<CaCertificate> {
         let mut texts: Vec<&[u8]> = Vec::new();
         let mut all: Vec<CaCertificate> = Vec::new();
@@ -49,7 +49,7 @@ impl Bundles {
         all
     }
 
-    /// The first webhook by which what is served is not trusted; `None` where it is trusted by every one.
+    /// The first webhook that does not trust the served certificate; `None` if all do.
     pub(super) fn distrusts(
         &self,
         served: &Identity,

@@ -1,4 +1,4 @@
-//! The certificates of CAs: read from PEM, and asked whether a client that trusts them accepts what is served.
+//! CA certificates: read from PEM, and checked whether a client that trusts them accepts what is served.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::tls::identity::{Identity, Validity};
 
-/// The certificate of a CA.
+/// A CA certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct CaCertificate {
     der: CertificateDer<'static>,
@@ -23,7 +23,7 @@ pub(super) struct CaCertificate {
 }
 
 impl CaCertificate {
-    /// Reads one certificate; `None` where it is none, or not that of a CA.
+    /// Reads one certificate; `None` if it is not readable or not a CA.
     pub(super) fn from_der(der: CertificateDer<'static>) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
         if !certificate.is_ca() {
@@ -38,17 +38,17 @@ impl CaCertificate {
         })
     }
 
-    /// Every CA in a PEM text, each once, in their order; what is no CA in it is passed over.
+    /// Every CA in a PEM text, without duplicates, in order; other sections are skipped.
     pub(super) fn all(pem: &[u8]) -> Vec<Self> {
         let mut all = Vec::new();
-        // The reader goes on after a section that is broken, and ends for good with the text.
+        // The reader continues after an invalid section, and ends at the end of the text.
         for der in CertificateDer::pem_slice_iter(pem).flatten() {
             all.extend(CaCertificate::from_der(der).filter(|ca| !all.contains(ca)));
         }
         all
     }
 
-    /// Them as one PEM text: a `caBundle`.
+    /// The CAs as one PEM text: a `caBundle`.
     pub(super) fn bundle(cas: &[CaCertificate]) -> String {
         cas.iter().map(|ca| pem(&ca.der)).collect()
     }
@@ -61,14 +61,14 @@ impl CaCertificate {
         self.validity
     }
 
-    /// Whether this is the key that it signs with.
+    /// Whether this CA signs with the key.
     pub(super) fn is_of(&self, key: &KeyPair) -> bool {
         self.public_key == key.der_bytes()
     }
 
     /// Whether a client that trusts only this CA accepts `served` for every one of `names` at this time.
     ///
-    /// As Go's verifier does, and rustls' does not, this asks that the CA itself be valid.
+    /// Like Go's verifier, and unlike rustls', this requires that the CA itself is valid.
     pub(super) fn vouches_for(&self, served: &Identity, names: &[String], now: SystemTime) -> bool {
         let Some((own, intermediates)) = served.chain().split_first() else {
             return false;
@@ -95,14 +95,14 @@ impl CaCertificate {
     }
 }
 
-/// A certificate as a section of PEM.
+/// A certificate as a PEM section.
 fn pem(der: &[u8]) -> String {
     use base64::Engine as _;
     let text = base64::prelude::BASE64_STANDARD.encode(der);
     let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
     let mut rest = text.as_str();
     while !rest.is_empty() {
-        // Base64 is ASCII: every index is a boundary.
+        // Base64 is ASCII: every index is a character boundary.
         let (line, more) = rest.split_at(rest.len().min(64));
         pem.push_str(line);
         pem.push('\n');

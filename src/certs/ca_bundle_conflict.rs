@@ -1,18 +1,18 @@
-//! Whether another writer overwrites the `caBundle` again and again, and which; pure.
+//! Detects another writer that repeatedly overwrites the `caBundle`, and identifies it; pure.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many times within [`WITHIN`] are no accident.
+/// This many overwrites within [`WITHIN`] are not a coincidence.
 const TIMES: usize = 3;
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// What the leader has published in both configurations, and what became of it.
+/// What the leader has published in both configurations, and how often it was overwritten.
 #[derive(Debug, Default)]
 pub(super) struct CaBundleConflict {
     published: [Option<String>; 2],
-    /// The last times that it was overwritten, [`TIMES`] at most, the oldest first.
+    /// The last times that it was overwritten, at most [`TIMES`], the oldest first.
     overwritten: Vec<Instant>,
     message: String,
 }
@@ -25,8 +25,8 @@ impl CaBundleConflict {
         }
     }
 
-    /// The bundle is about to be published. Where it was before, `writers` have overwritten it, in the configuration of this
-    /// title.
+    /// The bundle is about to be published. If it was published before, `writers` have overwritten it, in the
+    /// configuration of this title.
     pub(super) fn publishes(
         &mut self,
         which: usize,
@@ -42,7 +42,7 @@ impl CaBundleConflict {
         {
             return;
         }
-        // A write that failed is tried again; what is there was overwritten once.
+        // A failed write is retried, and must not be recorded as another overwrite.
         self.published[which] = None;
         if self.overwritten.len() == TIMES {
             self.overwritten.remove(0);
@@ -60,7 +60,7 @@ impl CaBundleConflict {
         );
     }
 
-    /// What is to be said of the other writer, as long as it goes on.
+    /// The message about the other writer, as long as it keeps overwriting.
     pub(super) fn message(&self, now: Instant) -> Option<String> {
         let first = self
             .overwritten
@@ -100,7 +100,7 @@ mod tests {
             contest.message(second(at)).is_some()
         };
         for at in 0..10 {
-            // A CA that changes is no other writer.
+            // A change of the CA is not another writer.
             assert!(!overwrite(&mut contest, &at.to_string(), at));
         }
         assert!(!overwrite(&mut contest, "9", 10), "once");

@@ -1,9 +1,9 @@
-//! The `caBundle` of the webhook configurations: read from whatever they are, written by server-side apply, and let go.
+//! The `caBundle` of the webhook configurations: read, written by server-side apply, and released.
 //!
-//! The field manager that applies a field of a webhook owns a part of that webhook. When the chart then drops it by
-//! server-side apply, our part would stay, which is no valid webhook: the API server would refuse the upgrade. So the
-//! ownership is given up as soon as the value stands. A value without an owner stays when other managers apply, and is
-//! written again where it has gone.
+//! A field manager that applies a field of a webhook owns a part of that webhook. If the chart then removes the
+//! webhook by server-side apply, Transom's part would stay; a webhook with only that part is invalid, and the API
+//! server would reject the upgrade. So Transom gives up the ownership as soon as the value is stored. A value without
+//! an owner stays when other managers apply; if it is removed, Transom writes it again.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
@@ -16,7 +16,7 @@ use super::FIELD_MANAGER;
 use super::bundles::WebhookBundle;
 use crate::registration::configurations;
 
-/// One of the two webhook configurations, whether it exists or not.
+/// One of the two webhook configurations, whether or not it exists.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigurationStore {
     pub(super) api: Api<DynamicObject>,
@@ -24,16 +24,16 @@ pub(super) struct ConfigurationStore {
     pub(super) name: String,
 }
 
-/// A webhook configuration as it was seen.
+/// A webhook configuration as last observed.
 #[derive(Clone, Debug)]
 pub(super) struct PublishedConfiguration {
     resource_version: String,
-    /// Who owns fields besides us, where we own some.
+    /// The other field owners, if Transom owns fields.
     others: Option<Vec<ManagedFieldsEntry>>,
-    /// The field managers besides us that own a `caBundle`, else the one that wrote last.
+    /// The other field managers that own a `caBundle`, otherwise the last writer.
     pub(super) writers: Vec<String>,
     pub(super) bundles: Vec<WebhookBundle>,
-    /// The same webhooks, as far as they say who is asked about.
+    /// The same webhooks: the parts that determine for which requests they are called.
     pub(super) entries: Vec<configurations::RegisteredEntry>,
 }
 
@@ -48,14 +48,16 @@ impl ConfigurationStore {
         }
     }
 
-    /// The configuration for people: `MutatingWebhookConfiguration transom`.
+    /// The display name: `MutatingWebhookConfiguration transom`.
     pub(super) fn title(&self) -> String {
         format!("{} {}", self.resource.kind, self.name)
     }
 
-    /// Writes `bundle` into every webhook that was seen, and into no other: what the chart has dropped is let go.
+    /// Writes `bundle` into every observed webhook, and into no other: webhooks that the chart has removed are
+    /// released.
     ///
-    /// The resourceVersion makes the API server refuse it where the configuration has changed since, or is gone.
+    /// Because of the resourceVersion the API server rejects the write if the configuration has changed or was
+    /// deleted.
     pub(super) async fn publish(
         &self,
         seen: &PublishedConfiguration,
@@ -87,9 +89,9 @@ impl ConfigurationStore {
         Ok(PublishedConfiguration::read(&written))
     }
 
-    /// Gives up what we own of the entries, so that the chart can drop them; the values stay.
+    /// Gives up Transom's ownership of the entries, so that the chart can remove them; the values stay.
     ///
-    /// The resourceVersion is as in [`ConfigurationStore::publish`]. Where nothing is owned there is nothing to write.
+    /// For the resourceVersion see [`ConfigurationStore::publish`]. If nothing is owned, nothing is written.
     pub(super) async fn release(
         &self,
         seen: &PublishedConfiguration,
@@ -109,7 +111,7 @@ impl ConfigurationStore {
     }
 }
 
-/// Who else owns a field that was to be applied, where that is what the API server says.
+/// The other owner of an applied field, if the error is a conflict about ownership.
 fn owner(error: &kube::Error) -> Option<&str> {
     let kube::Error::Api(status) = error else {
         return None;
@@ -127,12 +129,12 @@ impl PublishedConfiguration {
         !self.bundles.iter().all(|webhook| webhook.is(bundle))
     }
 
-    /// Whether we own a part of it that can be let go.
+    /// Whether Transom owns a part of it that can be released.
     pub(super) fn is_held(&self) -> bool {
         self.others.is_some()
     }
 
-    /// What is read of a configuration; a webhook that is not readable is none.
+    /// Reads a configuration; webhooks that cannot be read are skipped.
     pub(super) fn read(object: &DynamicObject) -> Self {
         let webhooks = object.data["webhooks"].as_array();
         let webhooks = webhooks.map(Vec::as_slice).unwrap_or_default();
@@ -182,10 +184,10 @@ fn writers(object: &DynamicObject) -> Vec<String> {
     writers
 }
 
-/// Every owner but us, where we are one.
+/// Every owner except Transom, if Transom is one.
 ///
-/// Where there is no other, we stay: the API server takes an empty list for none at all, and at the next apply would make
-/// up an owner of everything, whose webhooks no manager could drop.
+/// If Transom is the only owner, it stays one: the API server treats an empty list as a missing one, and at the next
+/// apply would invent an owner of everything, so that no manager could remove webhooks any longer.
 fn others(object: &DynamicObject) -> Option<Vec<ManagedFieldsEntry>> {
     let owners = object.metadata.managed_fields.as_ref()?;
     let is_other = |owner: &&ManagedFieldsEntry| owner.manager.as_deref() != Some(FIELD_MANAGER);

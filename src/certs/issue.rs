@@ -1,4 +1,4 @@
-//! What each action changes in the Secret: the certificates are issued here.
+//! The changes that each action makes in the Secret; certificates are issued here.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,10 +12,10 @@ use super::{CertsError, Lifetimes};
 use crate::tls::identity::Identity;
 use crate::tls::issue;
 
-/// New values of the Secret's keys; `None` removes one, and those that are not named stay.
+/// New values of the Secret's keys; `None` removes a key, and other keys stay.
 pub(super) type SecretChanges = BTreeMap<&'static str, Option<String>>;
 
-/// What certificates are issued for, how long they last, and when.
+/// Names, lifetimes and the time for issuing certificates.
 #[derive(Clone, Copy)]
 pub(super) struct IssueContext<'a> {
     pub(super) names: &'a [String],
@@ -24,12 +24,12 @@ pub(super) struct IssueContext<'a> {
 }
 
 impl IssueContext<'_> {
-    /// What is done, and what it changes in the Secret: the action, or a start over where what stands in the Secret
-    /// cannot be used for it. Whatever a person puts there, even a CA that no library here can read, must not end this
-    /// process, and the next one too. With it, why.
+    /// Returns the action and its changes in the Secret, or a start over, with the reason, if the content of the
+    /// Secret cannot be used for the action. No content, not even a CA that no library here can read, may make this
+    /// process fail again and again.
     ///
     /// # Errors
-    /// When even a certificate of a new CA cannot be issued.
+    /// If even a certificate of a new CA cannot be issued.
     pub(super) fn changes_or_start_over(
         self,
         action: Action,
@@ -49,10 +49,10 @@ impl IssueContext<'_> {
         Ok((over, changes, Some(error)))
     }
 
-    /// What an action changes in the Secret; nothing for an action that is not about the Secret.
+    /// The changes that an action makes in the Secret; empty for an action that does not concern the Secret.
     ///
     /// # Errors
-    /// When a certificate cannot be issued.
+    /// If a certificate cannot be issued.
     pub(super) fn changes(self, action: &Action, secret: &SecretState) -> Result<SecretChanges, CertsError> {
         let now = self.now;
         let with =
@@ -116,7 +116,7 @@ impl IssueContext<'_> {
         Issuer::from_ca_cert_der(ca.der(), key).map_err(|source| self.failed(source))
     }
 
-    /// A new serving certificate, which ends with its CA at the latest.
+    /// A new serving certificate, which expires with its CA at the latest.
     fn leaf(
         self,
         ca: &CaCertificate,
@@ -127,7 +127,7 @@ impl IssueContext<'_> {
         let made = issue::leaf(issuer, self.names, self.now - backdate..until);
         let made = made.map_err(|source| self.failed(source))?;
         let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-        // A CA that a person brought may be constrained in ways that only a verifier knows.
+        // A CA provided by a user may have constraints that only a verifier evaluates.
         let identity =
             Identity::from_pem(certificate.as_bytes(), key.as_bytes()).map_err(CertsError::Issued)?;
         if !ca.vouches_for(&identity, self.names, self.now) {

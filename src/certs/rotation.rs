@@ -1,5 +1,5 @@
-//! What to do next about certificates: a pure function of what stands in the Secret, in the webhook configurations, and
-//! what is being served.
+//! Decides the next step of certificate rotation: a pure function of the Secret, the webhook configurations, and what
+//! is being served.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,36 +9,36 @@ use super::ca::CaCertificate;
 use super::secret::SecretState;
 use crate::tls::identity::{Identity, Validity};
 
-/// How many CAs survive when nothing works any more: after a clock went back they may be of use again.
+/// How many CAs are kept when none of them works: after a clock was set back they may be valid again.
 const MOST_KEPT: usize = 8;
 
-/// Everything that a decision is made by.
+/// The inputs of the decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RotationState<'a> {
     /// The wall clock.
     pub(super) now: SystemTime,
-    /// The Secret, where there is one.
+    /// The Secret, if it exists.
     pub(super) secret: Option<&'a SecretState>,
-    /// For how long it has been as it is, by a clock that never jumps.
+    /// How long it has been unchanged; monotonic time.
     pub(super) secret_for: Duration,
     /// The webhook configurations.
     pub(super) bundles: &'a Bundles,
-    /// For how long they have been as they are, by a clock that never jumps.
+    /// How long they have been unchanged; monotonic time.
     pub(super) bundles_for: Duration,
     /// What this replica serves, unless it is a placeholder.
     pub(super) served: Option<&'a Identity>,
     /// The names that the serving certificate must have.
     pub(super) names: &'a [String],
-    /// How long things last.
+    /// Lifetimes and delays.
     pub(super) lifetimes: &'a Lifetimes,
 }
 
 /// The next step; after it, decide again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Action {
-    /// All is as it should be, or something must be waited for.
+    /// Nothing to do, or something must happen first.
     Nothing {
-        /// When to look again at the latest.
+        /// When to decide again at the latest.
         look_again: Duration,
     },
     /// Create the Secret with a new CA and a certificate signed by it.
@@ -46,30 +46,30 @@ pub(super) enum Action {
         /// CAs that are trusted now and still needed.
         keep: Vec<CaCertificate>,
     },
-    /// The same in a Secret in which nothing is of use.
+    /// The same in an existing Secret without usable content.
     StartOver {
         /// CAs that are trusted now and still needed.
         keep: Vec<CaCertificate>,
     },
-    /// Put CAs back into the Secret that are published and needed, and were lost from it.
+    /// Restore CAs to the Secret that are published and needed, but missing from it.
     TrustAgain {
-        /// Which.
+        /// The CAs to restore.
         cas: Vec<CaCertificate>,
     },
     /// Write the Secret's CAs into every webhook of the configurations.
     PublishBundle,
-    /// Issue a new serving certificate by the CA that signs.
+    /// Issue a new serving certificate with the CA that signs.
     RenewLeaf,
-    /// Make the CA that signs next, so that it is trusted before it is used.
+    /// Create the CA that signs next, so that it is trusted before it is used.
     AddNextCa,
-    /// Let the next CA sign, and issue a new serving certificate by it.
+    /// Make the next CA the one that signs, and issue a new serving certificate with it.
     PromoteNextCa,
     /// Trust only the CA that signs, and the next one.
     DropOldCas,
 }
 
 impl Action {
-    /// What is being done, for the log.
+    /// A description of the action, for the log.
     pub(super) fn describe(&self) -> &'static str {
         match self {
             Action::Nothing { .. } => "nothing to do",
@@ -85,10 +85,10 @@ impl Action {
     }
 }
 
-/// The next step towards a certificate that every API server trusts, and will go on trusting.
+/// The next step towards a certificate that every API server trusts, now and later.
 ///
-/// Four questions, one after the other: what is trusted stays trusted; then there is a certificate that works; then
-/// every webhook is published with the CAs of the Secret; and only then, at leisure, certificates and CAs change.
+/// The order of the checks: what is trusted stays trusted; then there is a working certificate; then every webhook
+/// has the CAs of the Secret; and only then are certificates and CAs renewed.
 pub(super) fn decide(situation: &RotationState<'_>) -> Action {
     let Some(secret) = situation.secret else {
         let keep = situation.lost(None);
@@ -119,13 +119,13 @@ pub(super) fn decide(situation: &RotationState<'_>) -> Action {
         return Action::PublishBundle;
     }
     let is_settled = situation.is_settled();
-    // By every replica, as far as can be expected.
+    // By every replica, after the grace period.
     let is_served = situation.secret_for >= situation.lifetimes.grace && situation.serves(leaf);
     match (signer, next) {
         (_, Some(_)) if is_settled => Action::PromoteNextCa,
         (_, Some(_)) => situation.wait(None),
         (None, None) => Action::AddNextCa,
-        // The certificate is of a CA that signs no more.
+        // The CA that issued the certificate no longer signs.
         (Some(signer), None) if issuer != signer && is_settled => Action::RenewLeaf,
         (Some(signer), None) if issuer == signer && situation.renews(leaf, signer) => Action::RenewLeaf,
         (Some(signer), None) if issuer == signer && secret.trusted.len() > 1 && is_served => {
@@ -138,7 +138,7 @@ pub(super) fn decide(situation: &RotationState<'_>) -> Action {
     }
 }
 
-/// Whether a replica changes over to the certificate in the Secret.
+/// Whether a replica should switch to the certificate in the Secret.
 ///
 /// Not before every API server can be expected to trust it, unless what is served is not trusted either.
 pub(super) fn takes_over(situation: &RotationState<'_>, offered: &Identity) -> bool {
@@ -157,27 +157,28 @@ pub(super) fn takes_over(situation: &RotationState<'_>, offered: &Identity) -> b
     situation.is_settled() && trusted(offered) || !trusted(served)
 }
 
-/// When two thirds are over of a certificate that was to last so long; one that Transom did not issue may last shorter.
+/// The time when two thirds of the lifetime are over; a certificate that Transom did not issue may have a shorter
+/// lifetime than `lasts`.
 fn renewal(validity: Validity, lasts: Duration) -> SystemTime {
     let life = validity.until.duration_since(validity.from).unwrap_or_default();
     validity.until - lasts.min(life) / 3
 }
 
 impl RotationState<'_> {
-    /// The certificate in the Secret with the CA there that makes it trusted, where one does.
+    /// The certificate in the Secret with the CA in the Secret that makes it trusted, if there is one.
     fn works<'s>(&self, secret: &'s SecretState) -> Option<(&'s Identity, &'s CaCertificate)> {
         let leaf = secret.leaf.as_ref()?;
         let mut cas = secret.trusted.iter();
         Some((leaf, cas.find(|ca| ca.vouches_for(leaf, self.names, self.now))?))
     }
 
-    /// Whether every API server can be expected to go by what is published.
+    /// Whether every API server can be expected to use the published bundles.
     fn is_settled(&self) -> bool {
         self.bundles.configurations.is_empty() || self.bundles_for >= self.lifetimes.settle
     }
 
-    /// The CAs that are published and not in the Secret, and by which something works: the certificate in the Secret,
-    /// the one that is served, or the signing key.
+    /// The CAs that are published but missing from the Secret, and on which something depends: the certificate in the
+    /// Secret, the served one, or the signing key.
     fn lost(&self, secret: Option<&SecretState>) -> Vec<CaCertificate> {
         let trusted = secret.map_or(&[][..], |secret| &secret.trusted);
         let leaf = secret.and_then(|secret| secret.leaf.as_ref());
@@ -203,7 +204,7 @@ impl RotationState<'_> {
         })
     }
 
-    /// Whether it is time for a new certificate, and a new one would last longer.
+    /// Whether a new certificate is due and would last longer.
     fn renews(&self, leaf: &Identity, ca: &CaCertificate) -> bool {
         let lasts = self.lifetimes.leaf;
         let new = (self.now + lasts).min(ca.validity().until);
@@ -215,9 +216,9 @@ impl RotationState<'_> {
         self.served.is_some_and(|served| served.chain() == leaf.chain())
     }
 
-    /// Waits for what comes first.
+    /// Waits for the earliest of these times.
     fn wait(&self, works: Option<(&Identity, &CaCertificate)>) -> Action {
-        /// Clocks jump: this is the longest that one is believed.
+        /// Clocks jump, so no wait is longer than this.
         const MOST: Duration = Duration::from_secs(3_600);
         const LEAST: Duration = Duration::from_millis(100);
         let Lifetimes {

@@ -1,4 +1,4 @@
-//! What stands in the Secret, as far as it is of use; reading and writing it is the store's.
+//! The usable content of the Secret; `store` reads and writes the object.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use rcgen::KeyPair;
 use super::ca::CaCertificate;
 use crate::tls::identity::Identity;
 
-/// Every CA that is to be trusted, in PEM: what is published as `caBundle`.
+/// Every trusted CA, in PEM: what is published as `caBundle`.
 pub(super) const CA_CERTIFICATES: &str = "ca.crt";
-/// The key of the CA that signs: the one of [`CA_CERTIFICATES`] that it belongs to.
+/// The key of the CA that signs; it matches one of [`CA_CERTIFICATES`].
 pub(super) const CA_KEY: &str = "ca.key";
-/// The key of the CA that signs next, while one is on its way.
+/// The key of the CA that signs next, during a rotation.
 pub(super) const NEXT_CA_KEY: &str = "next-ca.key";
 /// The serving certificate.
 pub(super) const CERTIFICATE: &str = "tls.crt";
 /// Its key.
 pub(super) const KEY: &str = "tls.key";
 
-/// What is of use in the Secret. What is not readable counts as missing.
+/// The usable content of the Secret. Unreadable values count as missing.
 #[derive(Clone, Default, Debug)]
 pub(super) struct SecretState {
     pub(super) trusted: Vec<CaCertificate>,
     pub(super) signs: Option<Arc<KeyPair>>,
     pub(super) signs_next: Option<Arc<KeyPair>>,
-    /// The serving certificate, where it and its key are of use.
+    /// The serving certificate, if it and its key are usable.
     pub(super) leaf: Option<Identity>,
 }
 

@@ -1,4 +1,4 @@
-//! The Secret in the cluster: read, created and changed, each time over the version that was seen.
+//! Reads, creates and updates the Secret; each update requires the version that was observed.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::secret::SecretState;
 use super::{CertificateConfig, FIELD_MANAGER};
 use crate::cluster::node::OWNED_ANNOTATION;
 
-/// The Secret as it was seen.
+/// The Secret as last observed.
 #[derive(Clone, Debug)]
 pub(super) struct StoredSecret {
     resource_version: String,
@@ -21,7 +21,7 @@ pub(super) struct StoredSecret {
     pub(super) state: SecretState,
 }
 
-/// Equal when there is the same in them, whatever their version.
+/// Equal if the data is equal, regardless of the resourceVersion.
 impl PartialEq for StoredSecret {
     fn eq(&self, other: &Self) -> bool {
         self.data == other.data
@@ -39,7 +39,7 @@ impl StoredSecret {
     }
 }
 
-/// The Secret, whether it exists or not.
+/// The Secret, whether or not it exists.
 #[derive(Clone)]
 pub(super) struct SecretStore {
     pub(super) api: Api<Secret>,
@@ -56,7 +56,7 @@ impl SecretStore {
         }
     }
 
-    /// The Secret for people: `Secret transom/transom-tls`.
+    /// The display name: `Secret transom/transom-tls`.
     pub(super) fn title(&self) -> String {
         format!("Secret {}/{}", self.namespace, self.name)
     }
@@ -65,8 +65,8 @@ impl SecretStore {
         Ok(self.api.get_opt(&self.name).await?.map(StoredSecret::read))
     }
 
-    /// Makes the changes in the Secret that was seen, or creates it where none was; the API server refuses it where
-    /// another writer was faster. Whatever else stands in the Secret stays.
+    /// Applies the changes to the observed Secret, or creates it if there is none; the API server rejects the write
+    /// if another writer was faster. Other keys of the Secret stay.
     pub(super) async fn write(
         &self,
         seen: Option<&StoredSecret>,
@@ -94,7 +94,7 @@ impl SecretStore {
                     annotations: Some(mark(OWNED_ANNOTATION, "secret")),
                     ..ObjectMeta::default()
                 },
-                // The API server then refuses a Secret that lacks the certificate or its key.
+                // With this type the API server rejects a Secret without certificate or key.
                 type_: Some("kubernetes.io/tls".to_owned()),
                 data: Some(
                     changes

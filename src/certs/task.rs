@@ -1,5 +1,5 @@
-//! The task that keeps certificates, on every replica: watches the Secret and the configurations, serves, and says
-//! whether Transom is ready. What the leader writes beside that is in `leader`.
+//! The certificate task of every replica: watches the Secret and the configurations, serves the certificate, and
+//! reports readiness. What only the leader writes is in `leader`.
 
 mod leader;
 mod presence;
@@ -40,22 +40,22 @@ use crate::registration::configurations::Configurations;
 use crate::tls::cert_resolver::ServingCert;
 use crate::tls::identity::Identity;
 
-/// The longest time between two looks at what time changes: clocks jump.
+/// The longest time between two checks of what depends on the clock: clocks jump.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// The same for files, which no watch tells of.
+/// The same for files, which are not watched.
 const POLL: Duration = Duration::from_secs(5);
 
-/// Time after a write that failed, and the longest of it.
+/// The first and the longest delay after a failed write.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// Keeps certificates, with everything that it takes.
+/// The certificate task, with everything that it needs.
 pub struct CertificateTask {
-    /// How to reach the API server.
+    /// The API client.
     pub client: Client,
-    /// Who does what.
+    /// Who issues the certificate and publishes its CA.
     pub mode: CertificateMode,
-    /// What is kept, and where.
+    /// Names and lifetimes.
     pub config: CertificateConfig,
     /// Whether this replica writes.
     pub leadership: Leadership,
@@ -63,19 +63,19 @@ pub struct CertificateTask {
     pub serving: Arc<ServingCert>,
     /// Held as `certificate-chain` while an API server cannot be expected to trust what is served.
     pub readiness: Readiness,
-    /// Where changes of the certificate are counted, and whether the configurations are there is shown.
+    /// Counts certificate changes, and shows whether the configurations exist.
     pub metrics: Metrics,
-    /// Where it is noted when the API server last answered each watch.
+    /// Records when the API server last answered each watch.
     pub freshness: WatchStaleness,
-    /// Where looks and failed requests are counted.
+    /// Counts passes and failed requests.
     pub reconcile: Reconcile,
-    /// Told what stands in the configurations; nothing before both were looked for.
+    /// Publishes the content of the configurations, once both were read.
     pub registered: watch::Sender<Option<Arc<Configurations>>>,
 }
 
 impl CertificateTask {
-    /// Keeps certificates for ever: serves them on every replica, makes and publishes them on the leader. Returns only
-    /// when that cannot go on, and trying again would not help.
+    /// Maintains certificates forever: every replica serves them, the leader issues and publishes them. Returns only
+    /// on an error that retrying would not fix.
     pub async fn run(self) -> CertsError {
         let reload: BoxFuture<'_, ()> = match self.mode.files().cloned() {
             Some(files) => Box::pin(files.keep(Arc::clone(&self.serving), self.metrics.clone())),
@@ -88,7 +88,7 @@ impl CertificateTask {
     }
 }
 
-/// Something that is seen, and since when.
+/// An observed value, and since when it has been so.
 struct Observed<T> {
     value: T,
     since: Instant,
@@ -109,7 +109,7 @@ impl<T: PartialEq> Observed<T> {
     }
 }
 
-/// An object as it is from now on, or why that cannot be seen.
+/// The current object after each change, or why it cannot be watched.
 type ObjectStream<K> = BoxStream<'static, Result<Option<K>, watcher::Error>>;
 
 fn follow<K>(api: &Api<K>, name: &str) -> ObjectStream<K>
@@ -120,7 +120,7 @@ where
     events.backoff(WatchBackoff::default()).boxed()
 }
 
-/// Both configurations, each with a client of its own.
+/// Both configurations, each with its own client.
 fn stores(name: &str, client: impl Fn(&'static str) -> Client) -> [ConfigurationStore; 2] {
     [
         ConfigurationStore::new::<MutatingWebhookConfiguration>(
@@ -139,9 +139,9 @@ struct TaskState {
     task: CertificateTask,
     secrets: SecretStore,
     stores: [ConfigurationStore; 2],
-    /// `None` until the watch has told; then whether there is one.
+    /// `None` until the watch has listed; then whether there is a Secret.
     secret: Option<Observed<Option<StoredSecret>>>,
-    /// Which of the two configurations a watch has told of, and what.
+    /// Which of the two configurations the watches have listed, and their content.
     listed: [bool; 2],
     published: [Option<PublishedConfiguration>; 2],
     presence: ConfigurationPresence,
@@ -162,7 +162,7 @@ impl TaskState {
         TaskState {
             secrets: SecretStore::new(client.clone(), config),
             stores: stores(&config.configuration, |_| client.clone()),
-            // Where the certificate comes from files the Secret does not matter.
+            // If the certificate comes from files, the Secret is not used.
             secret: (!issues).then(|| Observed::new(None)),
             listed: [false, false],
             published: [None, None],
@@ -209,7 +209,7 @@ impl TaskState {
                     if changed.is_err() {
                         return CertsError::Leadership;
                     }
-                    // Renewals are no news.
+                    // A renewal changes nothing.
                     if std::mem::replace(&mut led, self.task.leadership.holds()) == led {
                         continue;
                     }
@@ -235,7 +235,7 @@ impl TaskState {
 
     fn put_secret(&mut self, stored: Option<StoredSecret>) {
         match &mut self.secret {
-            // A version that changes nothing for us is not a new Secret, but the one to write over.
+            // A new resourceVersion with the same data is not a new Secret, but the next write must name it.
             Some(seen) if seen.value == stored => seen.value = stored,
             secret => *secret = Some(Observed::new(stored)),
         }
@@ -244,7 +244,7 @@ impl TaskState {
     fn see_configuration(&mut self, which: usize, event: Result<Option<DynamicObject>, watcher::Error>) {
         match event {
             Ok(object) => self.put_configuration(which, object.as_ref().map(PublishedConfiguration::read)),
-            // `which` is 0 or 1: there are two stores.
+            // In bounds: `which` is 0 or 1, and there are two stores.
             Err(error) => self.complain(&format!(
                 "cannot watch the {}: {error}",
                 self.stores[which].title()
@@ -253,7 +253,7 @@ impl TaskState {
     }
 
     fn put_configuration(&mut self, which: usize, published: Option<PublishedConfiguration>) {
-        // As above.
+        // In bounds, as above.
         self.presence
             .see(which, &self.stores[which].title(), published.as_ref());
         self.listed[which] = true;
@@ -266,10 +266,10 @@ impl TaskState {
         });
     }
 
-    /// Serves, says whether it is ready, and writes what there is to write; returns when to look again.
+    /// Serves, reports readiness, and writes what is due; returns when to run again.
     async fn go_on(&mut self) -> Result<Duration, CertsError> {
         if self.secret.is_none() || self.listed.contains(&false) {
-            // Readiness is held since the start.
+            // Readiness has been held since the start.
             return Ok(LOOK_AGAIN);
         }
         self.presence.contested(self.contest.message(Instant::now()));
@@ -297,7 +297,7 @@ impl TaskState {
         }
     }
 
-    /// The Secret, where there is one.
+    /// The Secret, if it exists.
     fn stored(&self) -> Option<&StoredSecret> {
         self.secret.as_ref()?.value.as_ref()
     }
@@ -315,7 +315,7 @@ impl TaskState {
         }
     }
 
-    /// Changes over to the certificate in the Secret, where it is time; returns how long to wait where it is not yet.
+    /// Switches to the certificate in the Secret if it is time; returns how long to wait if it is not.
     fn serve(&mut self) -> Option<Duration> {
         if self.task.mode.files().is_some() {
             self.served = Some(self.task.serving.identity().as_ref().clone());
@@ -340,7 +340,7 @@ impl TaskState {
         None
     }
 
-    /// Says whether Transom is ready.
+    /// Updates readiness.
     fn log_state(&self) {
         let readiness = &self.task.readiness;
         let situation = self.situation();
@@ -375,7 +375,7 @@ impl TaskState {
         );
     }
 
-    /// Says it once, until something else is said.
+    /// Logs a problem once, until it changes.
     fn complain(&mut self, text: &str) {
         if self.complaint != text {
             tracing::warn!("{text}");

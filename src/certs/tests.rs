@@ -1,5 +1,5 @@
-//! A year of certificates with three replicas that see everything a step late, under damage of every kind: an API server
-//! that trusts a published bundle accepts what any replica serves.
+//! Simulates a year of certificates with three replicas that see every change one step late, under random faults.
+//! Invariant: an API server that trusts a published bundle accepts what any replica serves.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -39,7 +39,7 @@ fn issuing(names: &[String], now: SystemTime) -> IssueContext<'_> {
     }
 }
 
-/// Something that is seen, and since when.
+/// An observed value, and since when it has been so.
 #[derive(Clone)]
 struct SimulatedObservation<T> {
     value: T,
@@ -60,7 +60,7 @@ struct SimulatedReplica {
     served: Option<Identity>,
 }
 
-/// What goes wrong.
+/// A fault.
 #[derive(Clone, Debug)]
 enum Damage {
     SecretDeleted,
@@ -68,19 +68,19 @@ enum Damage {
     Missing(usize),
     /// A key of another CA, or of another certificate.
     Mismatched(usize),
-    /// All of it is another tool's, and fits together.
+    /// Everything is replaced by another tool, consistently.
     SecretReplaced,
     /// A CA of another tool in the Secret, with its key; the certificate stays.
     CaReplaced,
-    /// The same, with a CA that verifiers read and our issuer does not.
+    /// The same, with a CA that verifiers can read but our issuer cannot.
     CaUnreadable,
     BundleReplaced(usize),
     BundleEmptied(usize),
     ConfigurationDeleted(usize),
     Jump(i64),
-    /// Another replica leads.
+    /// Another replica becomes the leader.
     NextLeader,
-    /// A replica starts anew.
+    /// A replica restarts.
     Restart(usize),
 }
 
@@ -89,7 +89,7 @@ struct SimulatedCluster {
     clock: Duration,
     secret: Option<Data>,
     bundles: [Option<Vec<WebhookBundle>>; 2],
-    /// As it was one step ago.
+    /// The state one step ago.
     before: (Option<Data>, Bundles),
     replicas: Vec<SimulatedReplica>,
     leader: usize,
@@ -144,10 +144,10 @@ impl SimulatedCluster {
         let before = self.before.clone();
         for number in 0..self.replicas.len() {
             if number == self.leader {
-                // It sees what is, and goes on for as long as there is something to do.
+                // The leader sees the current state, and continues as long as there is something to do.
                 while self.replica_acts(number, (self.secret.clone(), self.published())) {}
             } else {
-                // The others see what was.
+                // The others see the previous state.
                 self.replica_acts(number, before.clone());
             }
         }
@@ -279,7 +279,7 @@ impl SimulatedCluster {
         }
     }
 
-    /// A Secret that another tool made.
+    /// A Secret that another tool created.
     fn foreign(&self) -> Data {
         let create = Action::CreateSecret { keep: Vec::new() };
         let made = issuing(&self.names, self.now)
@@ -290,7 +290,7 @@ impl SimulatedCluster {
             .collect()
     }
 
-    /// Which replica is not trusted by what is published, or was a step ago.
+    /// A replica that is not trusted by the published bundles, current or one step ago.
     fn distrust(&self) -> Option<String> {
         for (number, replica) in self.replicas.iter().enumerate() {
             let Some(served) = &replica.served else {
@@ -309,7 +309,7 @@ impl SimulatedCluster {
     }
 }
 
-/// A CA with a name of another kind of string, as the tools of companies make them.
+/// A CA whose name uses another string type, as some corporate tools create them.
 fn unreadable(ca: &CaCertificate) -> CaCertificate {
     /// The attribute commonName, before the tag of its value.
     const COMMON_NAME: [u8; 5] = [0x06, 0x03, 0x55, 0x04, 0x03];
@@ -325,7 +325,7 @@ fn unreadable(ca: &CaCertificate) -> CaCertificate {
     CaCertificate::from_der(der.into()).unwrap()
 }
 
-/// Runs until all is well, which must be soon.
+/// Runs until everything is consistent, which must be within this many steps.
 fn heals(world: &mut SimulatedCluster, within: u32) -> Result<(), String> {
     for _ in 0..within {
         world.step();
@@ -343,13 +343,13 @@ fn a_year_without_trouble_rotates_every_certificate_and_no_client_notices() {
     for step in 0..YEAR {
         world.step();
         assert_eq!(world.distrust(), None, "step {step}");
-        // The day of a year: leaders change over too.
+        // Leaders also change.
         if step % 97 == 0 {
             world.suffer(&Damage::NextLeader);
         }
     }
     let count = |name| world.actions.get(name).copied().unwrap_or_default();
-    // Every 60 days a CA, every 20 days a certificate.
+    // A new CA every 60 days, a new certificate every 20 days.
     assert_eq!((count("create"), count("start over")), (1, 0));
     assert!((5..=7).contains(&count("add")), "{:?}", world.actions);
     assert_eq!((count("promote"), count("drop")), (count("add"), count("add")));
@@ -367,7 +367,7 @@ fn of_the_secret() -> impl Strategy<Value = Damage> {
         Just(Damage::CaReplaced),
         Just(Damage::CaUnreadable),
         Just(Damage::NextLeader),
-        // Within what a certificate is valid before and after: no replica can serve outside that.
+        // Within the validity of a certificate before and after: outside of it no replica can serve.
         (-20..=8 * 24_i64).prop_map(Damage::Jump),
     ]
 }
@@ -450,7 +450,7 @@ proptest! {
     }
 }
 
-/// A Secret with a CA that signs, and no certificate; `changed` is what stands there of the CA.
+/// A Secret with a CA that signs, and no certificate; `changed` modifies the stored CA.
 fn with_ca(
     names: &[String],
     changed: fn(&CaCertificate) -> CaCertificate,
@@ -468,7 +468,7 @@ fn with_ca(
 
 #[test]
 fn a_ca_that_signs_nothing_acceptable_is_noticed_before_a_replica_serves_it() {
-    // A name with an underscore can be written into a certificate, and is no name of a server.
+    // A name with an underscore can be written into a certificate, but is not a valid server name.
     let names = ["tran_som!.svc".to_owned()];
     let (issuing, secret) = with_ca(&names, CaCertificate::clone);
     let error = issuing.changes(&Action::RenewLeaf, &secret).unwrap_err();

@@ -1,4 +1,4 @@
-//! The view: what the watches have seen of the cluster, trimmed to what is read of it, as one value that is replaced.
+//! The cache: what the watches have seen of the cluster, trimmed to the fields that are used, as one immutable value.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::node::NodeView;
 use super::revisions::StoredRevision;
 use crate::api::WindowsNodePolicy;
 
-/// Set on a node policy in a view, and nowhere else: why its spec cannot be read, as after a rollback to this version.
-/// Then nothing of it is set, and nothing taken back.
+/// An annotation that exists only in the cache: why the spec of a node policy cannot be read, for example after a
+/// rollback to this version. Transom then neither sets nor reverts anything for that policy.
 pub const UNREADABLE_ANNOTATION: &str = "transom.dev/unreadable";
 
 /// A namespace: its labels, and the annotations that placement must respect.
@@ -23,29 +23,29 @@ pub struct CachedNamespace {
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`.
     pub tolerations_whitelist: Option<String>,
-    /// The labels that take it out, with who wrote each of them.
+    /// The labels that exclude it, with the writer of each.
     pub left_out_by: Vec<LabelAuthor>,
-    /// The annotations by which an injector takes all its pods.
+    /// The annotations with which an injector selects all its pods.
     pub injections: BTreeMap<String, String>,
 }
 
-/// The writer of a label, as the API server's managedFields have it.
+/// The writer of a label, from managedFields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LabelAuthor {
     /// The label's key.
     pub label: &'static str,
-    /// The field manager, as in `kubectl-label`; empty where the API server knows none.
+    /// The field manager, for example `kubectl-label`; empty if the API server knows none.
     pub manager: String,
     /// When this manager last wrote to the namespace.
     pub at: Option<Timestamp>,
 }
 
-/// What is remembered of pools of nodes, as it is stored.
+/// The stored pool history.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PoolHistoryObject {
-    /// The version that the next write must name.
+    /// The resourceVersion for the next write.
     pub resource_version: String,
-    /// The pools, as [`PoolHistory`](super::pool_history::PoolHistory) spells them.
+    /// The pools, in the format of [`PoolHistory`](super::pool_history::PoolHistory).
     pub pools: String,
 }
 
@@ -56,28 +56,30 @@ pub struct ClusterCache {
     pub kubernetes: u32,
     /// Whether the API server has OpenShift's SecurityContextConstraints.
     pub has_scc: bool,
-    /// Whether the API server has GMSACredentialSpecs; `None` if it did not answer which groups it has.
+    /// Whether the API server has GMSACredentialSpecs; `None` if it did not answer.
     pub has_gmsa: Option<bool>,
-    /// The nodes that are for Windows by their kubelet or by a label, and the nodes that carry anything of ours; no others.
+    /// Only the nodes that are for Windows by their kubelet or by a label, and the nodes that carry anything of
+    /// Transom's.
     pub nodes: BTreeMap<String, Arc<NodeView>>,
     /// RuntimeClasses by name, without managedFields.
     pub runtime_classes: BTreeMap<String, Arc<RuntimeClass>>,
-    /// The names of the CSI drivers of each node, Linux nodes too: a CSINode does not say what its node is.
+    /// The names of the CSI drivers of each node, including Linux nodes: a CSINode does not specify the operating
+    /// system.
     pub csi_nodes: BTreeMap<String, Arc<Vec<String>>>,
     /// Namespaces by name.
     pub namespaces: BTreeMap<String, Arc<CachedNamespace>>,
     /// Stored node policies by name, without managedFields.
     pub node_policies: BTreeMap<String, Arc<WindowsNodePolicy>>,
-    /// Stored pod policies by name, as JSON: what of them can be read is not the watch's business.
+    /// Stored pod policies by name, as JSON: they are parsed elsewhere.
     pub pod_policies: BTreeMap<String, Arc<serde_json::Value>>,
-    /// The versions of pod policies that could be used, by the names of their ControllerRevisions.
+    /// The valid versions of pod policies, by the names of their ControllerRevisions.
     pub revisions: BTreeMap<String, Arc<StoredRevision>>,
-    /// What is remembered of pools, under the name of its ConfigMap; nothing where there is none yet.
+    /// The pool history, by the name of its ConfigMap; empty if there is none yet.
     pub seen: BTreeMap<String, Arc<PoolHistoryObject>>,
 }
 
 impl ClusterCache {
-    /// Whether nothing has changed: the same entries, not only equal ones, because entries are only replaced by others.
+    /// Whether nothing has changed. Compares pointers, because a changed entry is always replaced.
     pub fn is_same(&self, other: &ClusterCache) -> bool {
         self.kubernetes == other.kubernetes
             && self.has_scc == other.has_scc
@@ -93,14 +95,14 @@ impl ClusterCache {
     }
 }
 
-/// Whether two parts of views have the same entries.
+/// Whether two parts of caches share the same entries.
 pub fn same<T>(one: &BTreeMap<String, Arc<T>>, other: &BTreeMap<String, Arc<T>>) -> bool {
     let mut pairs = one.iter().zip(other);
     one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && Arc::ptr_eq(x, y))
 }
 
-/// Whether a version is older than another one. Since Kubernetes 1.35 versions are comparable as numbers by contract;
-/// they have been for as long as etcd makes them.
+/// Whether a resourceVersion is older than another one. Since Kubernetes 1.35 they are officially comparable as
+/// numbers; with etcd they always have been.
 pub fn is_older(version: &str, than: &str) -> bool {
     match (version.parse::<u128>(), than.parse::<u128>()) {
         (Ok(version), Ok(than)) => version < than,

@@ -1,4 +1,4 @@
-//! Which cluster a command talks to.
+//! Which cluster a command connects to.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::process::with_causes;
 
-/// Transom's namespace where nothing says another.
+/// Transom's namespace if none is specified.
 const NAMESPACE: &str = "transom-system";
 
-/// How long a connection may take to come about.
+/// The timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// After how long without a byte a connection is given up: the other end may be gone without a word. A watch is never
-/// silent for so long; API servers send bookmarks about every minute, and end it after less than five.
+/// How long a connection may receive no data before it is closed: the peer may have disappeared. A watch never pauses
+/// this long; API servers send bookmarks about every minute, and end it after less than five.
 const SILENCE: Duration = Duration::from_secs(300);
 
-/// Neither a pod nor a kubeconfig says which cluster.
+/// Neither a pod nor a kubeconfig specifies a cluster.
 #[derive(thiserror::Error, Debug)]
 #[error("there is no cluster: {why}; name one with --kubeconfig")]
 pub struct NoCluster {
@@ -50,15 +50,15 @@ pub struct ConnectArgs {
     transom_namespace: Option<String>,
 }
 
-/// A cluster that can be asked.
+/// A connection to a cluster.
 pub struct Connected {
     /// The client.
     pub client: Client,
-    /// The context of the kubeconfig, else the address of the API server.
+    /// The context of the kubeconfig, otherwise the address of the API server.
     pub name: String,
     /// The address of the API server.
     pub server: String,
-    /// The namespace of the pod that this runs in, where it runs in one.
+    /// The namespace of the pod that this process runs in, if it does.
     pub of_pod: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl ConnectArgs {
     /// A client for the API server, and Transom's namespace.
     ///
     /// # Errors
-    /// When there is no cluster, or the kubeconfig is of no use; it says what to do.
+    /// If there is no cluster, or the kubeconfig cannot be used; the error says what to do.
     pub async fn connect(&self) -> anyhow::Result<(Connected, String)> {
         let connected = self.kubeconfig.connect().await?;
         let namespace = own_namespace(self.transom_namespace.clone(), &connected);
@@ -74,7 +74,7 @@ impl ConnectArgs {
     }
 }
 
-/// Transom's namespace: the one that is named, else that of the pod, else `transom-system`.
+/// Transom's namespace: the given one, otherwise that of the pod, otherwise `transom-system`.
 fn own_namespace(named: Option<String>, connected: &Connected) -> String {
     let namespace = named.or_else(|| connected.of_pod.clone());
     namespace.unwrap_or_else(|| NAMESPACE.to_owned())
@@ -84,7 +84,7 @@ impl KubeconfigArgs {
     /// A client for the API server.
     ///
     /// # Errors
-    /// When there is no cluster, or the kubeconfig is of no use; it says what to do.
+    /// If there is no cluster, or the kubeconfig cannot be used; the error says what to do.
     pub async fn connect(&self) -> anyhow::Result<Connected> {
         let (mut config, context, of_pod) = self.config().await?;
         config.connect_timeout = Some(CONNECT);
@@ -100,7 +100,8 @@ impl KubeconfigArgs {
         })
     }
 
-    /// How to reach the API server, the context of the kubeconfig, and the namespace of the pod where this runs in one.
+    /// How to reach the API server, the context of the kubeconfig, and the namespace of the pod if this process runs
+    /// in one.
     async fn config(&self) -> anyhow::Result<(kube::Config, Option<String>, Option<String>)> {
         let options = KubeConfigOptions {
             context: self.context.clone(),
@@ -132,7 +133,7 @@ impl KubeconfigArgs {
             })?;
             return Ok((config, self.context.clone(), None));
         }
-        // As in controller-runtime: a pod that sets $KUBECONFIG means that cluster and not its own.
+        // As in controller-runtime: if a pod sets $KUBECONFIG, it means that cluster and not its own.
         let names_kubeconfig = std::env::var_os("KUBECONFIG").is_some_and(|named| !named.is_empty());
         if !names_kubeconfig && let Ok(config) = kube::Config::incluster() {
             let namespace = config.default_namespace.clone();
@@ -151,7 +152,7 @@ impl KubeconfigArgs {
     }
 }
 
-/// Why no kubeconfig says which cluster.
+/// Why no kubeconfig specifies a cluster.
 fn no_kubeconfig(error: &kube::config::KubeconfigError) -> String {
     let named = std::env::var_os("KUBECONFIG").filter(|named| !named.is_empty());
     let paths: Vec<PathBuf> = match &named {

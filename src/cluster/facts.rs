@@ -1,4 +1,4 @@
-//! From the view to the facts that reviews are judged by; pure.
+//! Computes the facts for reviews from the cache; pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -15,9 +15,9 @@ use crate::model::label_selector::LabelSelector;
 use crate::model::node::{BUILD_LABEL, BUILD_LABELS, Host, NodeSigns as _, RESTRICTED_BUILD_LABEL};
 use crate::model::pod::Toleration;
 
-/// The facts of a view: every Windows node, the pools that are remembered and have none at the moment, and RuntimeClasses.
-/// `base` brings the namespaces of the view, the day, the feature gates, and what else no watch tells.
-/// `now` decides which nodes have been Ready for long enough that what they offer is believed.
+/// The facts of a cache: every Windows node, remembered pools without a node now, and RuntimeClasses. `base` supplies
+/// the namespaces of the cache, the date, the feature gates, and everything that is not watched. `now` decides which
+/// nodes have been Ready long enough for what they offer to be trusted.
 pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestamp) -> Facts {
     let mut facts = base.clone();
     facts.kubernetes = view.kubernetes;
@@ -58,7 +58,7 @@ pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestam
         .filter(|(_, uid)| !uid.is_empty())
         .collect();
     for drivers in windows().filter_map(|node| view.csi_nodes.get(&node.name)) {
-        // A kubelet makes its CSINode before any driver registers: a node that boots says nothing yet.
+        // A kubelet creates its CSINode before any driver registers, so an empty one says nothing yet.
         if drivers.is_empty() {
             continue;
         }
@@ -73,7 +73,7 @@ pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestam
     facts
 }
 
-/// When the facts of a view change although nothing in the cluster does: the next node is then settled.
+/// When the facts of a cache change although the cluster does not: when the next node has been Ready long enough.
 pub fn change_at(view: &ClusterCache, now: Timestamp) -> Option<Timestamp> {
     let windows = view.nodes.values().filter(|node| node.is_windows());
     windows
@@ -92,8 +92,8 @@ fn usable_node_policies(view: &ClusterCache) -> impl Iterator<Item = &WindowsNod
     })
 }
 
-/// The node policies that keep labels of the build, each with the nodes that it selects: what a new node lacks for a moment
-/// is not missing.
+/// The node policies that keep build labels, each with the nodes that it selects: if a new node lacks such a label
+/// briefly, it is not missing.
 struct BuildLabelPolicies(Vec<(LabelSelector, NodeLabels)>);
 
 impl BuildLabelPolicies {
@@ -107,7 +107,8 @@ impl BuildLabelPolicies {
         BuildLabelPolicies(keepers.collect())
     }
 
-    /// Whether the first policy that selects a node with these labels, which counts for it, keeps this one on it.
+    /// Whether the policy that applies to a node with these labels keeps this label on it: the first one that selects
+    /// it.
     fn keep(&self, label: &str, of_node: &BTreeMap<String, String>) -> bool {
         let first = self.0.iter().find(|(selector, _)| selector.selects(of_node));
         first.is_some_and(|(_, labels)| match label {
@@ -118,7 +119,8 @@ impl BuildLabelPolicies {
     }
 }
 
-/// The namespaces of a view. There are thousands, which seldom change: apart, so that they can be shared.
+/// The namespaces of a cache, built separately so that they can be shared: there are thousands, and they seldom
+/// change.
 pub fn namespaces(view: &ClusterCache) -> HashMap<String, NamespaceFacts> {
     let facts = |namespace: &CachedNamespace| NamespaceFacts {
         labels: namespace.labels.clone(),
@@ -225,7 +227,7 @@ mod tests {
             )
             .lacks_csi_driver_on_windows(driver)
         };
-        // The Windows node has no CSINode yet: nothing is known of it.
+        // The Windows node has no CSINode yet: nothing is known about it.
         assert!(!lacks(&view, "nfs.csi.k8s.io"));
         view.csi_nodes
             .insert("w".to_owned(), drivers(&["disk.csi.azure.com"]));

@@ -1,10 +1,10 @@
-//! Leadership: which replica may write, by a Lease. What to do next is decided without a clock or a network; a thin
-//! loop carries it out.
+//! Leadership: a Lease determines which replica may write. The decisions use no clock and no network; a thin loop
+//! carries them out.
 //!
-//! No clock is compared with another. A follower measures from the moment at which it itself saw the Lease change for
-//! the last time, and a leader from before it sent its last renewal: so a leader has stopped acting before a follower may
-//! take over, however far the clocks of their machines are apart. What was on its way at that moment is refused by the
-//! resourceVersion that it names.
+//! Clocks of different machines are never compared. A follower measures from the time when it last saw the Lease
+//! change, and a leader from before it sent its last renewal: so a leader stops acting before a follower may take
+//! over, however far their clocks differ. The API server rejects writes that were in flight at that time because of
+//! their resourceVersion.
 
 mod leader_election;
 
@@ -20,36 +20,36 @@ use tokio::time::{Instant, sleep_until};
 use self::leader_election::{ElectionStep, Elector};
 use super::errors::{ApiError, answered_within};
 
-/// How long a Lease that is not renewed belongs to its holder.
+/// How long a Lease belongs to its holder without a renewal.
 pub const LEASE: Duration = Duration::from_secs(10);
 
-/// How long a leader acts on a renewal, from before it sent it. Shorter than [`LEASE`] by what a write may take that
-/// was decided on at the last moment.
+/// How long a leader acts on a renewal, from before it was sent. Shorter than [`LEASE`] by the time that a write
+/// decided at the last moment may take.
 pub const ACT: Duration = Duration::from_secs(7);
 
-/// Time between two renewals, and between two looks of a follower.
+/// The time between two renewals, and between two reads of a follower.
 const RENEW: Duration = Duration::from_secs(2);
 
-/// Time after a request that failed.
+/// The delay after a failed request.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long one request may take: two fit in before a leader must stop acting.
+/// The timeout of a request: two fit in before a leader must stop acting.
 const REQUEST: Duration = Duration::from_secs(2);
 
-/// Whether this replica may write. Cheap to clone and to ask.
+/// Whether this replica may write. Cheap to clone and to check.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    /// Until when the lease is certainly ours, where it is.
+    /// Until when this replica certainly holds the lease, if it does.
     until: watch::Receiver<Option<Instant>>,
 }
 
 impl Leadership {
-    /// Leadership as the sender tells it: the moment until which it certainly holds, or `None`.
+    /// Leadership as published by the sender: until when it certainly holds, or `None`.
     pub fn new(until: watch::Receiver<Option<Instant>>) -> Self {
         Leadership { until }
     }
 
-    /// Whether this replica may write at this very moment. Ask before every write.
+    /// Whether this replica may write right now. Check before every write.
     pub fn holds(&self) -> bool {
         self.until.borrow().is_some_and(|until| Instant::now() < until)
     }
@@ -57,16 +57,17 @@ impl Leadership {
     /// Waits until leadership was gained, renewed or lost since the last call.
     ///
     /// # Errors
-    /// When the task that renews the lease has ended.
+    /// If the task that renews the lease has ended.
     pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
         self.until.changed().await
     }
 }
 
-/// Takes part in the election by the Lease `namespace`/`name` until `shutdown`, then gives up what it holds, so that
-/// another replica takes over at once. Errors are logged and tried again: without an API server there is no leader.
+/// Takes part in the election with the Lease `namespace`/`name` until `shutdown`, then releases the lease, so that
+/// another replica takes over immediately. Errors are logged and retried: without an API server there cannot be a
+/// leader.
 ///
-/// `identity` must belong to this process alone: the name of the pod and something that a restart changes.
+/// `identity` must be unique to this process: the name of the pod and something that changes at a restart.
 pub async fn run(
     client: Client,
     namespace: String,
@@ -85,7 +86,7 @@ pub async fn run(
         () = shutdown => {}
     }
     until.send_replace(None);
-    // A renewal may have been under way: what the API server has counts.
+    // A renewal may have been in progress: the state of the API server is decisive.
     if let Ok(seen) = leases.read(elector.name()).await {
         elector.read(Instant::now(), Ok(seen));
     }
@@ -99,7 +100,7 @@ pub async fn run(
     }
 }
 
-/// Does what the elector says, for ever.
+/// Carries out the elector's steps, forever.
 async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Option<Instant>>) {
     let mut complaint = String::new();
     let mut led = false;
@@ -119,7 +120,7 @@ async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Opt
             ElectionStep::Write(lease) => {
                 let started = Instant::now();
                 let written = leases.write(&lease).await;
-                // Another replica was faster: that is no error, and the next look tells which.
+                // Another replica was faster, which is not an error; the next read shows which one.
                 let error = written
                     .as_ref()
                     .err()
@@ -162,7 +163,7 @@ struct LeaseError {
     why: ApiError,
 }
 
-/// What to do, where that is known.
+/// What to do, if known.
 fn cure(why: &ApiError) -> &'static str {
     match why {
         ApiError::NamespaceNotFound(_) => "; create it, or name Transom's namespace with --transom-namespace",
@@ -170,7 +171,7 @@ fn cure(why: &ApiError) -> &'static str {
     }
 }
 
-/// The Leases of a namespace, and how to name ours to people.
+/// The Leases of a namespace, and the display name of Transom's.
 struct Leases {
     api: Api<Lease>,
     lease: String,
@@ -181,7 +182,7 @@ impl Leases {
         self.bounded("read", self.api.get_opt(name)).await
     }
 
-    /// Creates or replaces, by whether it names a resourceVersion.
+    /// Creates the Lease, or replaces it if it has a resourceVersion.
     async fn write(&self, lease: &Lease) -> Result<Lease, LeaseError> {
         let params = PostParams::default();
         if lease.metadata.resource_version.is_some() {

@@ -1,4 +1,4 @@
-//! A Node as the API server has it, trimmed to what is read of it: the one type that is watched, read and written.
+//! A Node trimmed to the fields that are used: the one type that is watched, read and written.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,14 @@ use serde::de::IgnoredAny;
 
 use crate::model::node::{Labels, NodeReadiness, NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
 
-/// The annotation that says what of an object is Transom's.
+/// The annotation that records what of an object is Transom's.
 pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
 
-/// The label that proves what [`OWNED_ANNOTATION`] of a node says of taints: a hash of them. A kubelet can write annotations
-/// of its own node, but no label under this prefix (the `NodeRestriction` admission plugin).
+/// The label that proves the taints in [`OWNED_ANNOTATION`] of a node: a hash of them. A kubelet can write
+/// annotations of its own node, but no label under this prefix (the `NodeRestriction` admission plugin).
 pub const PROOF_LABEL: &str = "transom.dev.node-restriction.kubernetes.io/taints";
 
-/// A Node, with no more of it than is read: a node's list of images alone is larger than everything else.
+/// A Node with only the fields that are used: a node's list of images alone is larger than everything else.
 #[derive(Resource, Deserialize, Clone, Debug)]
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 pub struct WatchedNode {
@@ -69,18 +69,18 @@ struct RuntimeHandler {
     name: String,
 }
 
-/// The version of a node. It is brought up to date in place, by heartbeats and by what else changes nothing that is read: so
-/// a write that was decided on what is read names the newest version, and is not refused for a heartbeat.
+/// The resourceVersion of a node. Heartbeats and other changes without effect update it in place, so that a write
+/// based on the cached node names the newest version, and the API server does not reject it because of a heartbeat.
 #[derive(Default, Debug)]
 pub struct ResourceVersion(Mutex<String>);
 
 impl ResourceVersion {
-    /// The newest that is known.
+    /// The newest known version.
     pub fn text(&self) -> String {
         self.get().clone()
     }
 
-    /// Takes over a newer one, of the same content as far as it is read.
+    /// Adopts a newer version with the same cached content.
     pub fn follow(&self, newer: &ResourceVersion) {
         let newer = newer.text();
         *self.get() = newer;
@@ -92,7 +92,7 @@ impl ResourceVersion {
 }
 
 impl Clone for ResourceVersion {
-    /// As it is now: the copy is of another node, and does not follow.
+    /// A copy of the current value: the clone belongs to another node, and is not updated.
     fn clone(&self) -> Self {
         ResourceVersion(Mutex::new(self.text()))
     }
@@ -104,24 +104,25 @@ impl<T: Into<String>> From<T> for ResourceVersion {
     }
 }
 
-/// A Windows node, or one that might be: what its labels and its kubelet say, and the taints on it.
+/// A Windows node, or one that might be: its labels, what its kubelet reports, and its taints.
 ///
-/// Two are equal that differ in their version only: each heartbeat makes another one, and says nothing else.
+/// Two values that differ only in their version are equal: each heartbeat creates a new version without other
+/// changes.
 #[derive(Clone, Debug, Default)]
 pub struct NodeView {
     /// Its name.
     pub name: String,
     /// Its uid, for Events about it.
     pub uid: String,
-    /// The version that every write to it must name; perhaps an older one, whose write is then refused.
+    /// The version that every write must name. If it is outdated, the API server rejects the write.
     pub resource_version: ResourceVersion,
     /// All its labels.
     pub labels: Labels,
     /// The value of [`OWNED_ANNOTATION`].
     pub owned: Option<String>,
-    /// `spec.taints`, with `timeAdded`, in their order.
+    /// `spec.taints`, with `timeAdded`, in order.
     pub taints: Vec<NodeTaint>,
-    /// `status.nodeInfo.operatingSystem`; empty where the kubelet has not reported.
+    /// `status.nodeInfo.operatingSystem`; empty if the kubelet has not reported.
     pub operating_system: String,
     /// `status.nodeInfo.architecture`.
     pub architecture: String,
@@ -131,11 +132,11 @@ pub struct NodeView {
     pub container_runtime: String,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: String,
-    /// The names of `status.runtimeHandlers`; empty where the kubelet reports none.
+    /// The names of `status.runtimeHandlers`; empty if the kubelet reports none.
     pub runtime_handlers: Vec<String>,
     /// Since when it is Ready.
     pub readiness: NodeReadiness,
-    /// Whether `status.allocatable` names [`PRIVATE_IPV4_RESOURCE`].
+    /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`].
     pub offers_private_ipv4: bool,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -178,13 +179,13 @@ impl PartialEq for NodeView {
 }
 
 impl NodeView {
-    /// Whether it carries anything that may have to be taken back.
+    /// Whether it carries anything that Transom may have to remove.
     pub fn is_marked(&self) -> bool {
         self.owned.is_some() || self.labels.contains_key(PROOF_LABEL)
     }
 
-    /// Whether it is kept in the view: what may be for Windows, by its kubelet or by a label, and what carries
-    /// anything of Transom's.
+    /// Whether it is kept in the cache: nodes that may be for Windows, by their kubelet or by a label, and nodes that
+    /// carry anything of Transom's.
     pub fn is_of_interest(&self) -> bool {
         self.is_windows() || self.is_labelled_windows() || self.is_marked()
     }
@@ -261,7 +262,7 @@ impl NodeSigns for NodeView {
     }
 }
 
-/// A node's taint, without the time that it was added.
+/// A node's taint, without `timeAdded`.
 pub fn taint_of(taint: &NodeTaint) -> Taint {
     Taint {
         key: taint.key.clone(),

@@ -1,6 +1,7 @@
-//! Stored pod policies: which of them count as they are stored, and which as they were when they could last be used; pure.
+//! Stored pod policies: which apply as they are stored, and which apply in their last valid version; pure.
 //!
-//! That version is kept in memory, and by the leader as a ControllerRevision, where a replica that starts finds it.
+//! The last valid version is kept in memory, and stored by the leader as a ControllerRevision for replicas that start
+//! later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +14,21 @@ use crate::api::{DecodedPolicy, PolicyError, decode_policy};
 use crate::engine::policy_set::PolicySet;
 use crate::model::policy::Policy;
 
-/// What became of one stored policy.
+/// The state of one stored policy.
 #[derive(Clone, PartialEq, Debug)]
 pub enum PolicyState {
-    /// It counts as it is stored, except for what this version does not know.
+    /// It applies as it is stored, except for the parts that this version does not know.
     InForce(DecodedPolicy),
-    /// It cannot be used, so its last good version goes on counting.
+    /// It cannot be used, so its last valid version still applies.
     LastGood {
         /// That version.
         good: DecodedPolicy,
         /// The generation of that version.
         generation: i64,
-        /// Why the one that is stored cannot be used.
+        /// Why the stored version cannot be used.
         error: PolicyError,
     },
-    /// It cannot be used, and no good version of it has been seen or is kept, so it does not count.
+    /// It cannot be used, and no valid version is known, so it does not apply.
     Skipped {
         /// Why it cannot be used.
         error: PolicyError,
@@ -35,7 +36,7 @@ pub enum PolicyState {
 }
 
 impl PolicyState {
-    /// The version that counts.
+    /// The version that applies.
     pub fn in_force(&self) -> Option<&DecodedPolicy> {
         match self {
             PolicyState::InForce(decoded) | PolicyState::LastGood { good: decoded, .. } => Some(decoded),
@@ -44,23 +45,23 @@ impl PolicyState {
     }
 }
 
-/// The last version of a policy that could be used.
+/// The last valid version of a policy.
 #[derive(Clone, Debug)]
 struct LastValidPolicy {
-    /// Another policy of the same name has another uid.
+    /// Distinguishes another policy of the same name.
     uid: String,
     generation: i64,
     decoded: DecodedPolicy,
 }
 
 impl LastValidPolicy {
-    /// The newest version before the stored one that is kept as a revision and that this program can use.
+    /// The newest stored revision before the stored policy that this program can use.
     fn kept(object: &Value, revisions: &PolicyRevisions) -> Option<Self> {
         let uid = text(object, "/metadata/uid");
         let stored = generation(object);
         let mut earlier = of_policy(revisions, uid).into_iter();
         earlier.find_map(|(_, revision)| {
-            // What has the generation that is stored, or a later one, is not an earlier version.
+            // A revision of the stored generation, or of a later one, is not an earlier version.
             if revision.generation >= stored {
                 return None;
             }
@@ -75,11 +76,11 @@ impl LastValidPolicy {
     }
 }
 
-/// The kept versions of policies, by the names of their revisions.
+/// Revisions of policies, by their names.
 type PolicyRevisions = BTreeMap<String, Arc<StoredRevision>>;
 
-/// The policies of the cluster, with the last good version of each. Where none is stored, the built-in policy counts
-/// that denies and changes nothing.
+/// The policies of the cluster, with the last valid version of each. If none is stored, the built-in policy applies,
+/// which denies and changes nothing.
 #[derive(Debug)]
 pub struct PodPolicies {
     stored: BTreeMap<String, Arc<Value>>,
@@ -100,10 +101,10 @@ impl Default for PodPolicies {
 }
 
 impl PodPolicies {
-    /// Takes in what is stored now. [`PodPolicies::set`] stays the same set, not only an equal one, as long as nothing
-    /// changes that counts. A policy that has not changed is not read again.
+    /// Updates from the stored policies. [`PodPolicies::set`] stays the same allocation as long as nothing that
+    /// applies changes. An unchanged policy is not parsed again.
     pub fn update(&mut self, stored: &BTreeMap<String, Arc<Value>>, revisions: &PolicyRevisions) {
-        // A revision is read only where the stored version cannot be used and no other is known.
+        // A revision is parsed only if the stored version cannot be used and no other one is known.
         let skips = |outcome: &PolicyState| matches!(outcome, PolicyState::Skipped { .. });
         if is_same(&self.stored, stored) && !self.outcomes.values().any(skips) {
             return;
@@ -129,12 +130,12 @@ impl PodPolicies {
         }
     }
 
-    /// What reviews are to be judged by.
+    /// The policies for reviews.
     pub fn set(&self) -> &Arc<PolicySet> {
         &self.set
     }
 
-    /// What became of each policy, by name.
+    /// The state of each policy, by name.
     pub fn outcomes(&self) -> &Arc<BTreeMap<String, PolicyState>> {
         &self.outcomes
     }
@@ -173,8 +174,8 @@ fn is_same(one: &BTreeMap<String, Arc<Value>>, other: &BTreeMap<String, Arc<Valu
     one.len() == other.len() && pairs.all(|((a, x), (b, y))| a == b && (Arc::ptr_eq(x, y) || x == y))
 }
 
-/// Whether the status of a stored policy says that a version of it counts: so the leader has read it, or goes on by one
-/// that it has seen.
+/// Whether the status of a stored policy says that a version of it applies: then the leader could read it, or uses a
+/// version that it read before.
 pub fn was_accepted(object: &Value) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let accepted = conditions

@@ -1,7 +1,7 @@
-//! What pools of Windows nodes have been seen, so that a pool which is at zero nodes still counts; pure.
+//! The Windows node pools that have been seen, so that a pool with zero nodes is still considered; pure.
 //!
-//! It is kept in a ConfigMap in Transom's namespace, for 90 days after the last node of a pool was seen. A later day than
-//! today, which only another writer can have put there, is read as today.
+//! The history is stored in a ConfigMap in Transom's namespace, for 90 days after the last node of a pool was seen. A
+//! date in the future, which only another writer can have set, is read as today.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::node::NodeView;
 use crate::model::build::Build;
 use crate::model::node::{Host, NodeSigns as _, POOL_LABELS, Taint};
 
-/// The ConfigMap in Transom's namespace that it is kept in.
+/// The ConfigMap in Transom's namespace with the history.
 pub const NODE_POOLS_CONFIG_MAP: &str = "transom-node-pools";
 /// The key of its data.
 pub const SEEN_KEY: &str = "pools.json";
 /// For how many days a pool is remembered after its last node was seen.
 pub const KEPT_DAYS: i64 = 90;
-/// How many pools are remembered at most; those seen last.
+/// The maximum number of pools; those seen last are kept.
 const MOST: usize = 200;
 
-/// The pool that a node of these labels belongs to, where its platform says one.
+/// The pool of a node with these labels, if its platform labels pools.
 pub fn pool_of(labels: &BTreeMap<String, String>) -> Option<(&'static str, &str)> {
     let mut of = POOL_LABELS
         .iter()
@@ -32,15 +32,15 @@ pub fn pool_of(labels: &BTreeMap<String, String>) -> Option<(&'static str, &str)
     of.next()
 }
 
-/// A pool as it was seen: what its nodes have in common.
+/// A pool: what its nodes have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 struct RememberedPool {
-    /// The build, as the label has it.
+    /// The value of the build label.
     build: Option<String>,
-    /// The taints that say Windows, sorted. Others are of no use to a pod, and come and go.
+    /// The taints that indicate Windows, sorted. Others are not useful for placement, and change often.
     #[serde(default)]
     taints: Vec<Taint>,
-    /// The label of the pool, where the platform has one: an autoscaler knows it before there is a node.
+    /// The label of the pool, if the platform has one: an autoscaler knows it before there is a node.
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }
@@ -78,7 +78,7 @@ impl RememberedPool {
     }
 }
 
-/// The pools that have been seen, each with the day it was seen last.
+/// The pools that have been seen, each with the date when it was last seen.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PoolHistory(BTreeMap<RememberedPool, Date>);
 
@@ -91,7 +91,7 @@ struct PoolEntry {
 }
 
 impl PoolHistory {
-    /// What is stored; nothing where that cannot be read, because it is then written anew.
+    /// Reads the stored history; empty if it cannot be read, because it is then written again.
     pub fn of(stored: &BTreeMap<String, Arc<PoolHistoryObject>>) -> PoolHistory {
         let stored = stored
             .get(NODE_POOLS_CONFIG_MAP)
@@ -102,7 +102,7 @@ impl PoolHistory {
     /// Reads what [`PoolHistory::to_json`] wrote.
     ///
     /// # Errors
-    /// When it is something else.
+    /// If the text has another format.
     pub fn from_json(text: &str) -> Result<PoolHistory, serde_json::Error> {
         let entries: Vec<PoolEntry> = serde_json::from_str(text)?;
         Ok(PoolHistory(
@@ -113,7 +113,7 @@ impl PoolHistory {
         ))
     }
 
-    /// A JSON list, one pool each, in a stable order.
+    /// A JSON list with one entry per pool, in a stable order.
     pub fn to_json(&self) -> String {
         let entries = self.0.iter().map(|(pool, last_seen)| PoolEntry {
             pool: pool.clone(),
@@ -123,7 +123,7 @@ impl PoolHistory {
         serde_json::to_string_pretty(&entries.collect::<Vec<_>>()).unwrap_or_default()
     }
 
-    /// What is remembered after these nodes have been seen on a day: their pools too, and no pool whose time is over.
+    /// The history after these nodes were seen on a date: adds their pools, and drops expired ones.
     #[must_use]
     pub fn after(&self, nodes: &BTreeMap<String, Arc<NodeView>>, today: Date) -> PoolHistory {
         let present: BTreeSet<RememberedPool> = nodes
@@ -131,7 +131,7 @@ impl PoolHistory {
             .filter_map(|node| RememberedPool::of(node))
             .collect();
         let mut pools = self.0.clone();
-        // A pool with a name that looks another way now does no longer look as it did.
+        // If a named pool has new properties, the entry with its old ones is dropped.
         let labels = present.iter().map(|pool| &pool.labels);
         let named: BTreeSet<_> = labels.filter(|labels| !labels.is_empty()).collect();
         pools.retain(|pool, _| !named.contains(&pool.labels));
@@ -143,7 +143,7 @@ impl PoolHistory {
         pools.retain(|_, last_seen| *last_seen >= oldest);
         if pools.len() > MOST {
             let mut by_day: Vec<(RememberedPool, Date)> = pools.into_iter().collect();
-            // Those seen last first; of one day, in their order, so that every replica keeps the same ones.
+            // Most recent first; within a date in a fixed order, so that every replica keeps the same ones.
             by_day.sort_by(|(a, seen_a), (b, seen_b)| seen_b.cmp(seen_a).then_with(|| a.cmp(b)));
             by_day.truncate(MOST);
             return PoolHistory(by_day.into_iter().collect());
@@ -151,7 +151,7 @@ impl PoolHistory {
         PoolHistory(pools)
     }
 
-    /// The pools that have no node now, as hosts.
+    /// The pools without a node now, as hosts.
     pub fn absent(&self, nodes: &BTreeMap<String, Arc<NodeView>>) -> Vec<Host> {
         let present: BTreeSet<RememberedPool> = nodes
             .values()

@@ -1,5 +1,5 @@
-//! How fast is written: turns at a steady pace, waits that grow where another writer undoes what is written, and how
-//! patiently a question is asked again.
+//! Rate limits and back-offs: a steady rate of writes, growing delays if another writer reverts them, and growing
+//! intervals between surveys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::runtime::utils::Backoff;
 use tokio::time::Instant;
 
-/// Turns at a steady pace, shared by all writers of a controller.
+/// A steady rate, shared by all writers of a controller.
 #[derive(Debug)]
 pub struct RateLimiter {
     gap: Duration,
@@ -17,7 +17,7 @@ pub struct RateLimiter {
 }
 
 impl RateLimiter {
-    /// So many turns in a second.
+    /// A limit of `turns` per second.
     pub fn per_second(turns: u32) -> Self {
         RateLimiter {
             gap: Duration::from_secs(1) / turns.max(1),
@@ -25,7 +25,7 @@ impl RateLimiter {
         }
     }
 
-    /// Waits for a turn.
+    /// Waits until the next request is allowed.
     pub async fn turn(&self) {
         let at = {
             let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -37,11 +37,11 @@ impl RateLimiter {
     }
 }
 
-/// The pauses between attempts of a watch that is refused: they double up to eight seconds, and a random part of up to a
-/// quarter is taken off each, so that replicas do not ask in step.
+/// The delays between attempts of a watch that fails: they double up to eight seconds, minus a random part of up to a
+/// quarter, so that replicas do not retry in step.
 ///
-/// Client-go's pauses, which kube takes over, grow to a minute: for so long a replica would not see the policies of a
-/// CustomResourceDefinition that was deleted and is back.
+/// kube's default, taken from client-go, grows to a minute: a replica would miss policies for that long after their
+/// CustomResourceDefinition was deleted and created again.
 #[derive(Debug, Default)]
 pub struct WatchBackoff {
     attempts: u32,
@@ -59,7 +59,7 @@ impl Iterator for WatchBackoff {
         let pause = Self::FIRST.saturating_mul(1 << self.attempts.min(16));
         self.attempts = self.attempts.saturating_add(1);
         let pause = pause.min(Self::LONGEST);
-        // Of a keyed hash of nothing, every key of which is another one.
+        // A keyed hash of nothing is random, because every instance has another key.
         let random = RandomState::new().hash_one(()) % 1_024;
         let off = pause / 4 * u32::try_from(random).unwrap_or_default() / 1_024;
         Some(pause.saturating_sub(off))
@@ -72,18 +72,17 @@ impl Backoff for WatchBackoff {
     }
 }
 
-/// Turns at a steady rate of which some are saved up while none is taken: a few may come at once, and however many were
-/// taken, the next one is never further away than the rate says.
+/// A token bucket: a steady rate with a burst. The wait for the next token is never longer than the rate requires.
 #[derive(Debug)]
 pub struct TokenBucket {
     gap: Duration,
     saved: Duration,
-    /// When all that can be saved up will be.
+    /// When the bucket will be full.
     full: Option<Instant>,
 }
 
 impl TokenBucket {
-    /// So many turns in a second, and so many at once.
+    /// `per_second` tokens per second, with a burst of `at_once`.
     pub fn new(per_second: u32, at_once: u32) -> Self {
         let gap = Duration::from_secs(1) / per_second.max(1);
         TokenBucket {
@@ -93,10 +92,10 @@ impl TokenBucket {
         }
     }
 
-    /// Takes a turn, or says how long to wait for one.
+    /// Takes a token, or returns how long to wait for one.
     ///
     /// # Errors
-    /// The time until the next turn, where none is left.
+    /// The time until the next token, if none is left.
     pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let full = self.full.unwrap_or(now).max(now) + self.gap;
         match full.duration_since(now).checked_sub(self.saved) {
@@ -109,8 +108,8 @@ impl TokenBucket {
     }
 }
 
-/// When an object may be written again: ever later, the more often another writer undoes what
-/// was written.
+/// When an object may be written again: the delay grows with the number of writes, because another writer reverts
+/// them.
 #[derive(Debug)]
 pub struct WriteBackoff {
     first: Duration,
@@ -125,14 +124,14 @@ struct WriteHistory {
 }
 
 impl WriteBackoff {
-    /// The longest wait.
+    /// The longest delay.
     const MOST: Duration = Duration::from_secs(300);
-    /// After how long without a write all is forgotten.
+    /// The time without a write after which the back-off resets.
     const FORGET: Duration = Duration::from_secs(900);
-    /// From how many writes on another writer is said to undo them.
+    /// The number of writes after which another writer is assumed to revert them.
     const RESTLESS: u32 = 5;
 
-    /// Waits of `first`, twice that, and so on.
+    /// Delays of `first`, twice that, and so on.
     pub fn new(first: Duration) -> Self {
         WriteBackoff {
             first,
@@ -146,7 +145,7 @@ impl WriteBackoff {
         (next > now).then_some(next)
     }
 
-    /// An object was written, or a write failed.
+    /// Records a write, or a failed one.
     pub fn wrote(&mut self, key: &str, now: Instant) {
         let before = (self.written.get(key)).filter(|written| now < written.last + Self::FORGET);
         let times = before.map_or(0, |written| written.times).saturating_add(1);
@@ -162,22 +161,22 @@ impl WriteBackoff {
         self.written.insert(key.to_owned(), written);
     }
 
-    /// Whether an object is written again and again, because another writer undoes it.
+    /// Whether an object is written repeatedly because another writer reverts it.
     pub fn is_restless(&self, key: &str) -> bool {
         self.written
             .get(key)
             .is_some_and(|written| written.times >= Self::RESTLESS)
     }
 
-    /// Forgets what was quiet for long.
+    /// Drops objects that were not written for long.
     pub fn forget_quiet(&mut self, now: Instant) {
         self.written
             .retain(|_, written| now < written.last + Self::FORGET);
     }
 }
 
-/// How long after a look at the whole cluster in vain it is looked at again: each time twice as long, up to fifteen times.
-/// What was found may stay as it is for months.
+/// The interval until the next survey after `in_vain` surveys without a change: doubled each time, up to fifteen
+/// times `every`. The cause may persist for months.
 pub fn backoff_interval(every: Duration, in_vain: u32) -> Duration {
     let times = 2_u32.saturating_pow(in_vain.saturating_sub(1)).min(15);
     every.saturating_mul(times)
@@ -224,7 +223,7 @@ mod tests {
             |allowance: &mut TokenBucket, now| (0..100).filter(|_| allowance.take(now).is_ok()).count();
         assert_eq!(taken(&mut allowance, start), 30);
         assert_eq!(allowance.take(start), Err(Duration::from_millis(500)));
-        // As long as it is asked for as fast as can be, there are two in every second.
+        // At full speed it allows two per second.
         for second in 1..=600 {
             assert_eq!(
                 taken(&mut allowance, start + Duration::from_secs(second)),

@@ -1,7 +1,7 @@
-//! The versions of policies that could be used, as they are kept in the cluster; pure.
+//! The stored valid versions of policies; pure.
 //!
-//! One ControllerRevision in Transom's namespace for each generation of a policy that could be used: its data cannot be
-//! changed, and the right to write the status of a policy is none to write it. The two newest of each policy are kept.
+//! Transom's namespace has one ControllerRevision for each valid generation of a policy. Its data is immutable, and a
+//! user who may write the status of a policy may not write it. The two newest of each policy are kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,25 +14,25 @@ use serde_json::Value;
 
 use crate::api::{API_VERSION, POD_POLICY};
 
-/// The label of our revisions, with the uid of the policy.
+/// The label of Transom's revisions, with the uid of the policy.
 pub const POLICY_UID_LABEL: &str = "transom.dev/policy-uid";
 /// How many revisions of a policy are kept.
 const KEPT: usize = 2;
 
-/// A revision, as it is stored.
+/// A stored revision.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StoredRevision {
-    /// The uid of the policy that it is of.
+    /// The uid of its policy.
     pub policy_uid: String,
     /// The generation of the policy.
     pub generation: i64,
-    /// The spec of that generation, as JSON: read only if a later version cannot be used, and as a tree it takes several
-    /// times the memory.
+    /// The spec of that generation, as JSON text: it is read only if a later version cannot be used, and parsed it
+    /// takes several times the memory.
     pub spec: Box<str>,
 }
 
 impl StoredRevision {
-    /// Reads a stored revision; `None` for one that is not ours.
+    /// Reads a stored revision; `None` if it is not Transom's.
     pub fn of(revision: ControllerRevision) -> Option<Self> {
         let labels = revision.metadata.labels?;
         let owners = revision.metadata.owner_references.unwrap_or_default();
@@ -78,7 +78,7 @@ pub fn name_of(uid: &str, generation: i64) -> String {
     format!("policy-{uid}-{generation}")
 }
 
-/// The revision of the version of a policy that is stored.
+/// The revision of the stored version of a policy.
 pub fn revision_of(namespace: &str, policy: &Value) -> ControllerRevision {
     let owned = |pointer: &str| text(policy, pointer).to_owned();
     let (name, uid) = (owned("/metadata/name"), owned("/metadata/uid"));
@@ -110,7 +110,7 @@ pub fn revision_of(namespace: &str, policy: &Value) -> ControllerRevision {
     }
 }
 
-/// A text of a stored object; empty where there is none.
+/// A string field of a stored object; empty if it is missing.
 pub fn text<'v>(object: &'v Value, pointer: &str) -> &'v str {
     object
         .pointer(pointer)
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_two_newest_revisions_of_a_policy_are_kept() {
-        // As numbers: as texts 10 would come before 9.
+        // Compared as numbers: as strings, 10 would come before 9.
         let revisions = stored(&[("a", 8), ("a", 9), ("a", 10), ("b", 1)]);
         let generations: Vec<i64> = (of_policy(&revisions, "a").iter())
             .map(|(_, revision)| revision.generation)

@@ -1,5 +1,5 @@
-//! The snapshot: everything that is known of the cluster at one moment, as one immutable value. One task makes it of each
-//! view; reviews, the controllers and the gauges read it, and nothing else.
+//! The snapshot: everything known about the cluster at one time, as one immutable value. One task builds it from each
+//! cache; reviews, controllers and gauges read nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,57 +17,57 @@ use crate::model::policy::{PlacementMode, Policy};
 use crate::process::day_of;
 use crate::registration::{self, configurations::Configurations};
 
-/// The snapshot of the moment. The sender is the one task that makes them.
+/// The current snapshot. The sender is the one task that builds them.
 pub type SnapshotReceiver = watch::Receiver<Arc<Snapshot>>;
 
-/// What is known of the cluster at one moment.
+/// Everything known about the cluster at one time.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// What the watches show.
+    /// The cache of the watches.
     pub view: Arc<ClusterCache>,
-    /// The pools of Windows nodes that were seen before.
+    /// The Windows node pools that were seen before.
     pub pools: PoolHistory,
-    /// What reviews are judged by: the view and the pools, and the day.
+    /// The facts for reviews: from the cache, the pools, and the date.
     pub facts: Facts,
-    /// The policies that count.
+    /// The policies that apply.
     pub policies: Arc<PolicySet>,
-    /// What became of each stored policy, by name.
+    /// The state of each stored policy, by name.
     pub outcomes: Arc<BTreeMap<String, PolicyState>>,
-    /// What stands in the webhook configurations, once that is known.
+    /// The content of the webhook configurations, once known.
     pub registered: Option<Arc<Configurations>>,
-    /// What is to be said of calls of the API server that do not arrive, on the leader, where they do not.
+    /// The message if calls of the API server do not arrive; set on the leader only.
     pub unreached: Option<Arc<str>>,
-    /// How the reports on stored objects stand.
+    /// The state of the reports on stored objects.
     pub reporting: ReportingState,
-    /// The namespaces that the webhooks leave out by name, besides those that they always do.
+    /// The namespaces that the webhooks exclude by name, in addition to those that are always excluded.
     pub excluded: Arc<[String]>,
 }
 
-/// How the reports on stored objects stand.
+/// The state of the reports on stored objects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum ReportingState {
-    /// None are asked for.
+    /// Reports are disabled.
     #[default]
     Off,
-    /// It is not known: another replica leads.
+    /// Unknown: another replica leads.
     Unknown,
-    /// Everything that is to be said is said, or will be in a moment.
+    /// All reports are up to date, or will be shortly.
     Written,
-    /// They are not all written: reason and message.
+    /// Some reports are not written: reason and message.
     Amiss(&'static str, String),
 }
 
-/// What counts for the pods of a namespace, with no user in particular.
+/// What applies to the pods of a namespace, regardless of the user.
 #[derive(Clone, Debug)]
 pub struct NamespacePolicy {
     /// The effective policy.
     pub policy: Policy,
-    /// Whether placement adds tolerations to the Windows pods that are made there.
+    /// Whether placement adds tolerations to the Windows pods that are created there.
     pub places: bool,
 }
 
 impl Snapshot {
-    /// What is known where no cluster is watched: these facts and policies.
+    /// A snapshot without a cluster, from these facts and policies.
     pub fn of_files(facts: Facts, policies: PolicySet) -> Self {
         Snapshot {
             view: Arc::default(),
@@ -82,13 +82,13 @@ impl Snapshot {
         }
     }
 
-    /// Whether there has been a view: before the first one nothing can be concluded from what is not there.
+    /// Whether a cache has been published: before the first one, a missing object proves nothing.
     pub fn is_known(&self) -> bool {
         self.view.kubernetes > 0
     }
 
-    /// The policies that do not count here, although their statuses say that a version of them does: another replica has
-    /// one, and this one has not.
+    /// The policies that do not apply here although their statuses say that a version does: another replica has a
+    /// valid version, and this one has not.
     pub fn lacking(&self) -> Vec<&str> {
         let skipped = self.outcomes.iter().filter(|(name, outcome)| {
             let stored = self.view.pod_policies.get(*name);
@@ -98,15 +98,15 @@ impl Snapshot {
         skipped.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Whether the API server asks about pods of a namespace with these labels, as far as that is known.
+    /// Whether the API server calls the webhooks for pods of a namespace with these labels, as far as is known.
     pub fn is_asked_about(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         let calls = |registered: &Arc<Configurations>| registered.calls_in(labels);
         !registration::is_left_out(namespace, labels, &self.excluded)
             && self.registered.as_ref().is_none_or(calls)
     }
 
-    /// The namespaces without a policy: the API server asks about them, and no stored policy selects them, so that the
-    /// built-in one counts there.
+    /// The namespaces without a policy: the webhooks are called for them, and no stored policy selects them, so the
+    /// built-in policy applies there.
     pub fn namespaces_without_policy(&self) -> impl Iterator<Item = &str> {
         let namespaces = self.view.namespaces.iter();
         let without = namespaces.filter(|(name, seen)| {
@@ -115,13 +115,13 @@ impl Snapshot {
         without.map(|(name, _)| name.as_str())
     }
 
-    /// What counts in a namespace. Where the webhooks are not called nothing is placed, and no pod is taken for a Windows
-    /// pod only because it says nothing.
+    /// What applies in a namespace. If the webhooks are not called there, no pod is placed, and the namespace's
+    /// default OS is not used.
     pub fn in_namespace(&self, namespace: &str) -> NamespacePolicy {
         let unlabelled = BTreeMap::new();
         let known = self.facts.namespaces.get(namespace);
         let labels = known.map(|namespace| &namespace.labels);
-        // A namespace that asks to be left out is, whatever the selectors of the moment say.
+        // A namespace that requests exclusion is excluded, regardless of the registered selectors.
         let labelled = labels.unwrap_or(&unlabelled);
         let registered = self.registered.as_ref();
         let is_left_out = registration::is_left_out(namespace, labelled, &self.excluded)
@@ -144,10 +144,10 @@ impl Snapshot {
     }
 }
 
-/// Makes snapshots; remembers the last good version of each policy between them.
+/// Builds snapshots; remembers the last valid version of each policy between them.
 #[derive(Debug)]
 pub struct SnapshotBuilder {
-    /// What the next snapshot begins with: what no watch tells, and the namespaces of the last view.
+    /// The base of the next snapshot: what is not watched, and the namespaces of the last cache.
     base: Facts,
     last: Arc<ClusterCache>,
     excluded: Arc<[String]>,
@@ -155,7 +155,7 @@ pub struct SnapshotBuilder {
 }
 
 impl SnapshotBuilder {
-    /// `base`: what no watch tells of the cluster. `excluded`: the namespaces that the webhooks leave out by name.
+    /// `base`: the facts that are not watched. `excluded`: the namespaces that the webhooks exclude by name.
     pub fn new(base: Facts, excluded: impl IntoIterator<Item = String>) -> Self {
         SnapshotBuilder {
             base,
@@ -165,8 +165,8 @@ impl SnapshotBuilder {
         }
     }
 
-    /// Before the first view: nothing is known but the arguments, and the built-in policy counts, which changes and denies
-    /// nothing.
+    /// The snapshot before the first cache: only the arguments are known, and the built-in policy applies, which
+    /// changes and denies nothing.
     pub fn unknown(&self) -> Snapshot {
         Snapshot {
             excluded: Arc::clone(&self.excluded),
@@ -178,7 +178,7 @@ impl SnapshotBuilder {
         }
     }
 
-    /// The snapshot of a view, of what is registered, and of a time.
+    /// Builds the snapshot of a cache, of what is registered, and of a time.
     pub fn take(
         &mut self,
         view: &Arc<ClusterCache>,

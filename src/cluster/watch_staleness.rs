@@ -1,5 +1,5 @@
-//! How old what a watch shows is: the time since the API server last answered it. Old facts are better than none, so this
-//! is for the metrics and the log, and never for readiness.
+//! How stale each watch is: the time since the API server last answered it. Stale facts are better than none, so this
+//! is only used for metrics and the log, never for readiness.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,10 @@ use tokio::time::Instant;
 
 use crate::process::metrics::Metrics;
 
-/// From which age on the log tells it. An API server sends bookmarks on a quiet watch about once a minute, and ends each
-/// watch within five; one that does neither is not heard.
+/// The age at which a watch is logged as stale. An API server sends bookmarks on a quiet watch about once a minute,
+/// and ends each watch within five minutes; if it does neither, the watch receives nothing.
 const STALE: Duration = Duration::from_secs(180);
-/// How often it is looked whether a watch has become stale.
+/// How often staleness is checked.
 const LOOK: Duration = Duration::from_secs(15);
 
 /// When each watch was last answered. Clones share it.
@@ -26,14 +26,14 @@ pub struct WatchStaleness(Arc<Mutex<BTreeMap<&'static str, WatchContact>>>);
 
 #[derive(Clone, Copy, Debug)]
 struct WatchContact {
-    /// The last byte of an answer that was no refusal; before the first one, the start.
+    /// The last byte of a successful answer; before the first one, the start.
     record_contact: Instant,
-    /// Whether the log has told that it is stale.
+    /// Whether its staleness was logged.
     told: bool,
 }
 
 impl WatchStaleness {
-    /// Nothing is watched yet. Shown as `transom_watch_last_contact_timestamp_seconds`.
+    /// Nothing is watched yet. Exported as `transom_watch_last_contact_timestamp_seconds`.
     pub fn new(metrics: &Metrics) -> Self {
         let freshness = WatchStaleness::default();
         let contacts = LastContactCollector(freshness.clone());
@@ -41,8 +41,8 @@ impl WatchStaleness {
         freshness
     }
 
-    /// A client for the watch of a resource, and for nothing else: every byte of an answer that is no refusal shows that the
-    /// watch works, bookmarks too, which are no events.
+    /// A client for the watch of one resource only: every byte of a successful answer shows that the watch works,
+    /// including bookmarks, which are not delivered as events.
     pub fn client(&self, client: &Client, resource: &'static str) -> Client {
         self.record_contact(resource);
         let (freshness, client) = (self.clone(), client.clone());
@@ -67,7 +67,7 @@ impl WatchStaleness {
         Client::new(service, "default")
     }
 
-    /// Tells the log of each watch that becomes stale, and of its end; for ever.
+    /// Logs when a watch becomes stale, and when it recovers; runs forever.
     pub async fn tell(self) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -106,7 +106,7 @@ impl WatchStaleness {
     }
 }
 
-/// The metric, computed when it is asked for.
+/// The metric, computed at each scrape.
 #[derive(Debug)]
 struct LastContactCollector(WatchStaleness);
 
@@ -125,7 +125,7 @@ impl Collector for LastContactCollector {
         )?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         for (resource, watch) in watches {
-            // A clock that is set does not change how long ago it was.
+            // Elapsed time is monotonic, so setting the clock does not change it.
             let at = now.saturating_sub(watch.record_contact.elapsed());
             ConstGauge::new(at.as_secs_f64()).encode(family.encode_family(&[("resource", resource)])?)?;
         }

@@ -1,5 +1,5 @@
-//! The watches: what each of them sees goes into the view, trimmed; a watch that breaks is taken up again, and what
-//! was seen before goes on counting.
+//! The watches: each stores what it sees in the cache, trimmed. A watch that breaks is restarted, and its last state
+//! stays in the cache meanwhile.
 
 mod cache_builder;
 pub(super) mod transform;
@@ -30,15 +30,16 @@ use crate::model::node::major_minor;
 use crate::process::readiness::Readiness;
 use crate::process::tasks::{TaskEnded, Tasks};
 
-/// How long changes are gathered before they are published as one view.
+/// How long changes are collected before they are published as one cache.
 const GATHER: Duration = Duration::from_millis(100);
-/// How often the version of the API server is asked for: it changes under a running Transom when a cluster is upgraded.
+/// How often the version of the API server is read: it changes during a cluster upgrade.
 const ASK_VERSION: Duration = Duration::from_secs(10 * 60);
-/// Objects per page of a first list. A node with its images is tens of kilobytes, and a page is in memory whole.
+/// Objects per page of the initial list. A node with its images is tens of kilobytes, and a whole page is held in
+/// memory.
 const PAGE: u32 = 100;
 
-/// What a view is made of: the watches, and the version of the API server with its API groups. Each holds readiness under its name until
-/// it has been seen once.
+/// The parts of the cache: the watches, and the version of the API server with its API groups. Each part holds
+/// readiness under its name until it has been read once.
 const PARTS: [&str; 9] = [
     NODES,
     CLASSES,
@@ -60,12 +61,11 @@ const REVISIONS: &str = "controllerrevisions";
 const SEEN: &str = "configmaps";
 const VERSION: &str = "version";
 
-/// The view as the watches have it at the moment. `None` until every watch has listed once.
+/// The current cache. `None` until every watch has listed once.
 pub type CacheReceiver = watch::Receiver<Option<Arc<ClusterCache>>>;
 
-/// Watches the cluster until a watch ends, which none ever should; says which. Readiness is held until there is
-/// a first view, and no longer. `namespace` is Transom's own: what is remembered of pools and
-/// policies is there.
+/// Watches the cluster until a watch ends, which should never happen; returns its name. Readiness is held until the
+/// first cache is complete. `namespace` is Transom's own, with the pool history and the policy revisions.
 pub async fn run(
     client: Client,
     namespace: &str,
@@ -79,7 +79,7 @@ pub async fn run(
     };
     let all = || Config::default().page_size(PAGE);
     let of = |resource| freshness.client(&client, resource);
-    // As JSON: a policy that this version cannot read must still be seen, and must hide no other.
+    // As JSON: a policy that this version cannot read must still be listed, and must not hide others.
     let pod_policies = Api::all_with(of(POD_POLICIES), &WindowsPodPolicy::api_resource());
     let node_policies = Api::all_with(of(NODE_POLICIES), &WindowsNodePolicy::api_resource());
     let seen = Api::namespaced(of(SEEN), namespace);
@@ -144,14 +144,14 @@ pub async fn run(
     tasks.ended().await
 }
 
-/// The watches, each in a task of its own.
+/// The watches, each in its own task.
 struct Watches {
     shared: Arc<WatchState>,
     tasks: Tasks,
 }
 
 impl Watches {
-    /// Follows one kind of object, trimmed, into its part of the view.
+    /// Watches one kind of object, trimmed, into its part of the cache.
     fn add<K, T>(
         &mut self,
         name: &'static str,
@@ -166,7 +166,7 @@ impl Watches {
         let shared = Arc::clone(&self.shared);
         self.tasks.spawn(name, async move {
             let mut events = std::pin::pin!(watcher(api, config).backoff(WatchBackoff::default()));
-            // What a list has brought so far; the old view counts until the list is whole.
+            // The pages of a list so far; the old cache stays until the list is complete.
             let mut listed = BTreeMap::new();
             let mut complaint = String::new();
             while let Some(event) = events.next().await {
@@ -197,7 +197,7 @@ impl Watches {
     }
 }
 
-/// What the watches write and the publisher reads.
+/// State shared by the watches and the publisher.
 struct WatchState {
     building: Mutex<CacheBuilder>,
     changed: Notify,
@@ -227,7 +227,7 @@ impl WatchState {
         self.changed.notify_one();
     }
 
-    /// Says that a watch does not work, once for every reason; what it has seen goes on counting while it is tried again.
+    /// Logs each reason why a watch fails once; its last state stays in the cache while it retries.
     fn broken(&self, name: &'static str, error: &watcher::Error, complaint: &mut String) {
         let text = explain(name, error);
         if self.building().missing.contains(&name) {
@@ -244,7 +244,7 @@ impl WatchState {
         }
     }
 
-    /// Changes the view. What says nothing new wakes no reader of it.
+    /// Changes the cache; a change without effect wakes no reader.
     fn change(&self, change: impl FnOnce(&mut CacheBuilder) -> bool) {
         if change(&mut self.building()) {
             self.changed.notify_one();
@@ -252,7 +252,7 @@ impl WatchState {
     }
 
     async fn follow_version(self: Arc<Self>, client: Client) {
-        /// After a failure: soon, because nothing is served before the first answer.
+        /// A short delay after a failure, because nothing is served before the first answer.
         const RETRY: Duration = Duration::from_secs(2);
         loop {
             let wait = match client.apiserver_version().await {
@@ -306,13 +306,13 @@ impl WatchState {
     }
 }
 
-/// What the API groups of a cluster tell of it.
+/// What the API groups of a cluster show.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ApiGroups {
-    /// Whether there are OpenShift's SecurityContextConstraints. If the API server does not answer, it is taken for one
-    /// without: much else continues without them.
+    /// Whether the cluster has OpenShift's SecurityContextConstraints. `false` if the API server does not answer:
+    /// most features do not need them.
     pub has_scc: bool,
-    /// Whether there are GMSACredentialSpecs; `None` if the API server does not answer.
+    /// Whether the cluster has GMSACredentialSpecs; `None` if the API server does not answer.
     pub has_gmsa: Option<bool>,
 }
 
@@ -339,7 +339,7 @@ fn name_of<K: Resource>(object: &K) -> String {
     object.meta().name.clone().unwrap_or_default()
 }
 
-/// Why a watch broke, and the cure of the two mistakes that people make.
+/// Why a watch broke, and the fix for the two most common mistakes.
 fn explain(name: &str, error: &watcher::Error) -> String {
     let (source, status) = match error {
         watcher::Error::InitialListFailed(source)

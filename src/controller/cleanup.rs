@@ -1,5 +1,5 @@
-//! Taking Transom out of a cluster: its webhook configurations first, so that nothing waits for it any more; then
-//! everything that it wrote. Works while it runs and when it is dead, and any number of times.
+//! Removes Transom from a cluster: first its webhook configurations, so that the API server no longer waits for it,
+//! then everything that it created. It works whether or not Transom is running, and can be repeated.
 
 mod chart;
 mod helm_hooks;
@@ -36,13 +36,13 @@ use crate::registration::configuration_name;
 /// The label of everything that belongs to Transom's installation.
 const OURS: &str = "app.kubernetes.io/name=transom";
 
-/// So many nodes are named.
+/// How many nodes are named.
 const NAMED: usize = 10;
 
-/// The label of a Secret that the leader made.
+/// The label of a Secret that the leader created.
 const MADE_BY_LEADER: &str = "app.kubernetes.io/managed-by=transom";
 
-/// What is to go.
+/// What to remove.
 #[derive(Clone, Debug)]
 pub struct CleanupOptions {
     /// Transom's namespace.
@@ -59,25 +59,25 @@ pub struct CleanupOptions {
     pub revert: RevertOptions,
     /// Delete the CustomResourceDefinitions too, and with them every policy.
     pub crds: bool,
-    /// The hook of the chart that this runs as, one of [`HOOKS`]: its own objects stay.
+    /// The hook of the chart that this process runs as, one of [`HOOKS`]: its own objects stay.
     pub hook: Option<String>,
 }
 
-/// What was done, and what could not be.
+/// What was removed, and what could not be.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CleanupReport {
-    /// What is gone now, one line each.
+    /// What was removed, one line each.
     pub done: Vec<String>,
     /// What stays because something still uses it, and what to do.
     pub kept: Vec<String>,
-    /// What is there still, and that nothing proves to be Transom's; with what takes it away.
+    /// What still exists and may not be Transom's, with the command that removes it.
     pub left: Vec<String>,
-    /// What was refused, and why.
+    /// Requests that failed, and why.
     pub failures: Vec<String>,
 }
 
-/// Takes everything out, in an order that never leaves an API server waiting for a webhook that is gone. Goes on where
-/// something is refused. `say` tells people what is waited for.
+/// Removes everything, in an order in which the API server never waits for a webhook that is gone. Continues after a
+/// failed request. `say` reports what the cleanup waits for.
 pub async fn run(client: &Client, options: &CleanupOptions, say: &dyn Fn(String)) -> CleanupReport {
     let mut cleanup = Cleanup {
         client,
@@ -88,7 +88,7 @@ pub async fn run(client: &Client, options: &CleanupOptions, say: &dyn Fn(String)
     cleanup.report
 }
 
-/// A cleanup under way.
+/// A cleanup in progress.
 struct Cleanup<'a> {
     client: &'a Client,
     options: &'a CleanupOptions,
@@ -110,7 +110,7 @@ impl Cleanup<'_> {
         match self.stop_controllers(say).await {
             LeaderState::Gone => {}
             LeaderState::Unknown(why) => self.report.failures.push(why),
-            // It would make everything again that is taken away under it.
+            // The leader would create again what the cleanup removes.
             LeaderState::Acts(why) => return self.report.failures.push(why),
         }
         let others = other_installations::others(self.client, &configuration).await;
@@ -140,8 +140,8 @@ impl Cleanup<'_> {
         self.delete(&api, "windowsnodepolicies.transom.dev").await;
     }
 
-    /// What is wrong where the installation of this name is registered for a Service in another namespace: its leader
-    /// would not be found in this one.
+    /// The problem if this installation is registered for a Service in another namespace: its leader would not be
+    /// found in this one.
     async fn other_namespace(&self, configuration: &str) -> Option<String> {
         let api = self.cluster::<MutatingWebhookConfiguration>();
         let found = answered(api.get(configuration)).await.ok()?;
@@ -160,7 +160,7 @@ impl Cleanup<'_> {
         })
     }
 
-    /// Takes back what the controllers put on nodes, and their RuntimeClasses.
+    /// Reverts the changes of the controllers on nodes, and deletes their RuntimeClasses.
     async fn revert(&mut self) {
         let RevertReport {
             nodes,
@@ -186,17 +186,17 @@ impl Cleanup<'_> {
         self.report.failures.extend(failures);
     }
 
-    /// Deletes what the controllers wrote into Transom's own namespace.
+    /// Deletes what the controllers created in Transom's own namespace.
     async fn delete_in_namespace(&mut self, others: &[other_installations::Installation]) {
         let options = self.options;
         let secrets = self.own::<Secret>();
         self.delete(&secrets, &options.certificate_secret).await;
-        // The one of before, where the certificate has come from another source since: the key of a CA is in it.
+        // An older Secret may exist if the certificate now comes from another source; it contains the key of a CA.
         let by_default = format!("{}-certificates", options.name);
         if by_default != options.certificate_secret {
             self.delete_labelled(&secrets, &by_default, MADE_BY_LEADER).await;
         }
-        // There is one in a namespace, whatever the installations in it are called.
+        // Every installation in the namespace shares this object.
         if !others.iter().any(|other| other.is_in(&options.namespace)) {
             self.delete(&self.own::<ConfigMap>(), NODE_POOLS_CONFIG_MAP).await;
             self.delete_revisions().await;
@@ -204,7 +204,7 @@ impl Cleanup<'_> {
         self.delete(&self.own::<Lease>(), &options.lease).await;
     }
 
-    /// Deletes the kept versions of policies.
+    /// Deletes the stored versions of policies.
     async fn delete_revisions(&mut self) {
         let api = self.own::<ControllerRevision>();
         let ours = ListParams::default().labels(POLICY_UID_LABEL);
@@ -233,7 +233,7 @@ impl Cleanup<'_> {
         self.delete_with(api, name, &DeleteParams::default()).await;
     }
 
-    /// Deletes an object only where it carries this label (`key=value`): another one of that name is not Transom's.
+    /// Deletes an object only if it carries this label (`key=value`): another object of that name is not Transom's.
     async fn delete_labelled<K>(&mut self, api: &Api<K>, name: &str, label: &str)
     where
         K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
@@ -250,7 +250,7 @@ impl Cleanup<'_> {
                 uid: found.uid,
                 ..Preconditions::default()
             };
-            // In the background: a Job takes its pods with it.
+            // Background propagation, so that the pods of a Job are deleted too.
             let params = DeleteParams::background().preconditions(seen);
             self.delete_with(api, name, &params).await;
         }

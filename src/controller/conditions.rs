@@ -1,4 +1,4 @@
-//! Conditions in the status of a policy, and the Events that go with their changes: said in one way for every resource. Pure.
+//! Conditions in the status of a policy, and the Events for their changes; the same for every resource. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -6,47 +6,48 @@ use kube::runtime::events::{Event, EventType};
 
 use crate::model::text::cut;
 
-/// The longest message of a condition, in bytes: the API server takes no more than 32768 characters.
+/// The longest message of a condition, in bytes. The API server accepts at most 32768 characters.
 pub const LONGEST_MESSAGE: usize = 16 * 1024;
-/// By this name Events say who reports them, as `events.k8s.io/v1` wants it: a domain and a path.
+/// The reporting controller of our Events: `events.k8s.io/v1` requires a domain and a path.
 pub const REPORTER: &str = "transom.dev/controller";
-/// The longest note of an Event, in bytes: one of 1024 or more is refused.
+/// The longest note of an Event, in bytes. The API server rejects 1024 or more.
 pub const LONGEST_NOTE: usize = 1000;
 
-/// What a condition says now, before it has a time.
+/// A condition before it has a transition time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConditionUpdate {
     /// Its type.
     pub kind: &'static str,
     /// Whether its status is `True`.
     pub holds: bool,
-    /// Whether a person has to do something.
+    /// Whether the user has to act.
     pub is_bad: bool,
     /// Its reason.
     pub reason: &'static str,
     /// Its message.
     pub message: String,
-    /// The message for an Event and for one line of the status, where there is less room.
+    /// A shorter message, for Events and for one line of the status.
     pub brief: String,
-    /// Which of its changes an Event tells.
+    /// Which changes of the condition are reported by an Event.
     pub events: EventPolicy,
 }
 
-/// Which changes of a condition an Event tells.
+/// Which changes of a condition are reported by an Event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventPolicy {
     /// None.
     Never,
-    /// That it has become bad, and that this is over.
+    /// It becomes bad, or is no longer bad.
     Turns,
-    /// And that it is bad for another reason.
+    /// Also: it is bad for another reason.
     Reasons,
-    /// And that it is bad in other words.
+    /// Also: it is bad and its message changes.
     Words,
 }
 
 impl ConditionUpdate {
-    /// A condition that is to be `True`. `unmet`: reason and message of why it is not; `met`: those where nothing is.
+    /// A condition that should be `True`. `unmet`: reason and message if it is not; `met`: reason and message if it
+    /// is.
     pub fn expect_true(
         kind: &'static str,
         unmet: Option<(&'static str, String)>,
@@ -65,7 +66,8 @@ impl ConditionUpdate {
         }
     }
 
-    /// A condition that is to be `False`. `unmet`: reason and message of why it is not; `met`: those where nothing is.
+    /// A condition that should be `False`. `unmet`: reason and message if it is not; `met`: reason and message if it
+    /// is.
     pub fn expect_false(
         kind: &'static str,
         unmet: Option<(&'static str, String)>,
@@ -78,13 +80,13 @@ impl ConditionUpdate {
         }
     }
 
-    /// The same, told where so much of it changes.
+    /// The same condition with another Event policy.
     #[must_use]
     pub fn with_events(self, events: EventPolicy) -> Self {
         ConditionUpdate { events, ..self }
     }
 
-    /// Whether an Event is to tell it, given the conditions that stand in the status.
+    /// Whether an Event should report this condition, given the conditions in the stored status.
     pub fn is_news(&self, before: &[Condition]) -> bool {
         if self.events == EventPolicy::Never {
             return false;
@@ -103,7 +105,7 @@ impl ConditionUpdate {
         }
     }
 
-    /// The Event that tells it. `action` says what the controller was doing.
+    /// The Event for this condition. `action`: what the controller was doing.
     pub fn event(&self, action: &str) -> Event {
         Event {
             type_: if self.is_bad {
@@ -123,8 +125,8 @@ fn status(holds: bool) -> &'static str {
     if holds { "True" } else { "False" }
 }
 
-/// The conditions of a status, in the order of the statements: times are kept where the status is the same, and
-/// conditions of other writers stay. `retired`: the types that go where nothing is said of them.
+/// The conditions of a status, in the order of the updates. A condition keeps its transition time if its status is
+/// unchanged, and conditions of other writers stay. `retired`: types that are removed if no update names them.
 pub fn conditions(
     statements: Vec<ConditionUpdate>,
     retired: &[&str],
@@ -132,7 +134,7 @@ pub fn conditions(
     generation: i64,
     now: Timestamp,
 ) -> Vec<Condition> {
-    // Kubernetes writes times by the second.
+    // Kubernetes writes timestamps with second precision.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let ours = statements.into_iter().map(|statement| {
         let status = status(statement.holds);

@@ -1,4 +1,5 @@
-//! Keeps the versions of policies that could be used: the leader writes each of them down, and removes the oldest.
+//! Stores the last valid versions of policies: the leader writes a ControllerRevision for each and deletes the
+//! oldest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::process::metrics::Reconcile;
 /// The least time between two passes.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Writes down what snapshots show, as long as this replica leads. Ends with the snapshots.
+/// Stores the revisions that snapshots contain while this replica leads. Returns when the snapshot channel ends.
 pub async fn run(
     client: Client,
     namespace: String,
@@ -28,7 +29,7 @@ pub async fn run(
     reconcile: Reconcile,
 ) {
     let api: Api<ControllerRevision> = Api::namespaced(client, &namespace);
-    // Looked at again once in a while: a write that failed is tried again.
+    // Also runs periodically, so that a failed write is retried.
     let mut again = tokio::time::interval(Duration::from_secs(60));
     let mut complaints: BTreeMap<String, String> = BTreeMap::new();
     loop {
@@ -54,7 +55,7 @@ pub async fn run(
     }
 }
 
-/// Writes the revisions that are missing, and deletes those that are too many. Returns what the API server refused.
+/// Writes missing revisions and deletes surplus ones. Returns the errors of the API server by name.
 async fn pass(
     api: &Api<ControllerRevision>,
     namespace: &str,
@@ -64,7 +65,7 @@ async fn pass(
     let mut refused = BTreeMap::new();
     let mut note = |name: &str, written: Result<(), kube::Error>| match written {
         Ok(()) => {}
-        // Another replica was faster, or it is gone already; what is stored comes with the next view.
+        // Another replica was faster, or the object is already gone; the next snapshot shows which.
         Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
         Err(error) => _ = refused.insert(name.to_owned(), words(&error)),
     };

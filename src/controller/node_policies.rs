@@ -1,15 +1,16 @@
-//! Nodes and RuntimeClasses, kept as the node policies want them: labels and taints of ours, and nothing else touched.
+//! Reconciles nodes and RuntimeClasses with the node policies: writes only Transom's own labels and taints.
 //!
 //! ```text
-//! a view ─ reconcile ─┬─ policies         what is stored, and which policy counts for a node
-//!                     ├─ node_state       how the nodes of each policy stand, and which are to be written
-//!                     │    └─ nodes/      plan (one node, pure), labels (a row each), ownership (what is ours), apply
-//!                     ├─ guard            which workloads a taint would hurt, asked of the engine; cache: when to ask again; affected: whether they changed
-//!                     ├─ runtime_classes  RuntimeClasses: desired, plan, write
-//!                     ├─ events           what was changed, one Event for each policy and cause
-//!                     └─ status           what to tell people; write
-//! take_back      the same, without a view: what `transom uninstall` undoes
-//! writer         every write: in its turn, while this replica leads
+//! cache ─ reconcile ─┬─ policies         stored policies, and which one applies to a node
+//!                    ├─ node_state       the nodes of each policy, and which need a write
+//!                    │    └─ nodes/      plan (one node, pure), labels (one row each), ownership, apply
+//!                    ├─ guard            which workloads a taint would affect, evaluated by the engine
+//!                    │    └─ guard/      cache (when to survey again), affected (whether they changed)
+//!                    ├─ runtime_classes  RuntimeClasses: desired, plan, write
+//!                    ├─ events           what was changed, one Event per policy and cause
+//!                    └─ status           conditions of a policy; write
+//! take_back      reverts everything without a cache, for `transom uninstall`
+//! writer         every write: rate-limited, only while this replica leads
 //! ```
 
 use std::sync::Arc;
@@ -35,26 +36,27 @@ pub mod status;
 pub mod take_back;
 pub mod writer;
 
-/// How fast nodes are written, and how often things are looked at.
+/// Write rates and intervals of the node controller.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeControllerSettings {
-    /// Writes in a second, Events and RuntimeClasses among them.
+    /// Writes per second, including Events and RuntimeClasses.
     pub writes_per_second: u32,
-    /// Writes at the same time.
+    /// Concurrent writes.
     pub in_flight: usize,
-    /// Nodes that are written before the view is looked at again.
+    /// How many nodes a pass writes before it reads the cache again.
     pub at_once: usize,
-    /// How long a node is left alone after its first write; twice that after the next, up to five minutes.
+    /// Back-off of a node after its first write; doubled after each further write, up to five minutes.
     pub back_off: Duration,
-    /// How long after the guard said no it is asked again; twice that after the next no, up to fifteen times.
+    /// Delay before the guard runs again after it refused a taint; doubled after each further refusal, up to fifteen
+    /// times.
     pub guard_every: Duration,
-    /// How often the workloads that a taint is refused for are read: after a change of one the guard is asked again.
+    /// How often the affected workloads are read. If one of them has changed, the guard runs again.
     pub affected_every: Duration,
-    /// How long after a status was written the next one is.
+    /// The least time between two status writes of a policy.
     pub status_every: Duration,
-    /// How long changes are collected before they are looked at.
+    /// How long changes are collected before a pass.
     pub settle: Duration,
-    /// How long the start waits until it is known what the webhook configurations hold.
+    /// How long the start waits for the content of the webhook configurations.
     pub know_registered: Duration,
 }
 
@@ -74,25 +76,25 @@ impl Default for NodeControllerSettings {
     }
 }
 
-/// What the controller of nodes works with.
+/// What the node controller works with.
 #[derive(Clone)]
 pub struct NodeControllerContext {
-    /// The API server.
+    /// The API client.
     pub client: Client,
-    /// Asked before every write.
+    /// Checked before every write.
     pub leadership: Leadership,
-    /// Tells people what was changed.
+    /// Publishes Events about changes.
     pub recorder: Recorder,
-    /// How fast, and how often.
+    /// Rates and intervals.
     pub settings: NodeControllerSettings,
-    /// Where passes and failed requests are counted.
+    /// Counts passes and failed requests.
     pub reconcile: Reconcile,
 }
 
-/// Why the controller of nodes has ended; the process is to end with it.
+/// Why the node controller ended; the process should end too.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NodeControllerError {
-    /// The task that makes snapshots has ended.
+    /// The task that builds snapshots has ended.
     #[error("the watches have ended")]
     Snapshots,
     /// The task that renews the lease has ended.
@@ -100,12 +102,11 @@ pub enum NodeControllerError {
     Leadership,
 }
 
-/// Keeps nodes and RuntimeClasses as the node policies want them, for as long as this replica leads, and does nothing
-/// while it does not.
+/// Reconciles nodes and RuntimeClasses with the node policies while this replica leads, and does nothing otherwise.
 ///
-/// The view of a snapshot must be whole: it is taken only after every watch has listed its objects, because a policy that
-/// is not in it is gone. A snapshot without a view counts as not there yet, and before anything is taken back for a policy
-/// that is gone the API server is asked whether it is.
+/// The cache in a snapshot must be complete, because a missing policy is treated as deleted: snapshots are only built
+/// after every watch has listed its objects, and a snapshot without a cache is not used. Before the controller
+/// reverts anything for a deleted policy it asks the API server whether the policy is really gone.
 ///
 /// # Errors
 /// Never while the watches and the lease are alive.
@@ -113,12 +114,12 @@ pub async fn run(
     context: NodeControllerContext,
     mut latest: SnapshotReceiver,
 ) -> Result<(), NodeControllerError> {
-    // The guard asks whether pods are placed, and nothing is where the webhooks are not registered.
+    // The guard depends on whether placement applies, which needs registered webhooks.
     let registered = latest.wait_for(|snapshot| snapshot.registered.is_some());
     let _ = timeout(context.settings.know_registered, registered).await;
     let mut leadership = context.leadership.clone();
     let settle = context.settings.settle;
-    // What this replica knew when it last led may be wrong by now: another leadership begins with another controller.
+    // State from an earlier leadership may be stale: a new leadership starts with a new controller.
     let mut controller = None;
     loop {
         let mut next = None;
@@ -127,7 +128,7 @@ pub async fn run(
             let controller = controller.get_or_insert_with(|| NodeController::new(context.clone()));
             let snapshot = Arc::clone(&latest.borrow_and_update());
             if snapshot.is_known() {
-                // Boxed: the future of a pass is large, and this one is part of its caller's.
+                // Boxed because the future of a pass is large and would become part of the caller's future.
                 let began = Instant::now();
                 next = Box::pin(controller.pass(&snapshot)).await;
                 context.reconcile.took(began.elapsed());
@@ -140,7 +141,7 @@ pub async fn run(
     }
 }
 
-/// Waits for another snapshot, for the time that was asked for, or for a change of leadership.
+/// Waits for a new snapshot, for the requested time, or for a change of leadership.
 async fn wait(
     latest: &mut SnapshotReceiver,
     leadership: &mut Leadership,
@@ -159,7 +160,7 @@ async fn wait(
             changed = latest.changed(), if led => return changed.map_err(|_| NodeControllerError::Snapshots),
             changed = leadership.changed() => {
                 changed.map_err(|_| NodeControllerError::Leadership)?;
-                // A renewal is no news.
+                // A lease renewal changes nothing.
                 if leadership.holds() != led {
                     return Ok(());
                 }

@@ -1,6 +1,6 @@
-//! Pod policies: what each policy's status says of what became of it, and the Events that go with that.
+//! Pod policies: the status of each policy, and the Events for its changes.
 //!
-//! What is to be written is a pure function of the snapshot ([`reports`]); [`run`] carries it out.
+//! [`reports`] computes the writes from the snapshot (pure); [`run`] carries them out.
 
 mod build_labels;
 mod namespace_events;
@@ -28,16 +28,16 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::SnapshotReceiver;
 use crate::process::metrics::Reconcile;
 
-/// How often statuses are looked at when nothing changes in the cluster: exemptions expire by the day.
+/// How often statuses are computed if nothing changes in the cluster: exemptions expire by date.
 const LOOK: Duration = Duration::from_secs(60);
-/// The pause after each look, so that a busy cluster, or one that refuses our writes, is not kept busier.
+/// The pause after each pass, so that Transom adds little load to a busy cluster or one that rejects its writes.
 const PAUSE: Duration = Duration::from_secs(1);
-/// So many names are listed in one message of a status.
+/// How many names a message in the status lists.
 const MOST_NAMES: usize = 10;
-/// The name that our writes carry in managedFields.
+/// The field manager of these writes in managedFields.
 const FIELD_MANAGER: &str = "transom-policies";
 
-/// Writes statuses and Events while this replica leads. Ends with the snapshots.
+/// Writes statuses and Events while this replica leads. Returns when the snapshot channel ends.
 pub async fn run(
     client: Client,
     mut latest: SnapshotReceiver,
@@ -47,7 +47,7 @@ pub async fn run(
 ) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
     let mut deduper = EventDeduper::default();
-    // What the API server said last to the write of each status: a refusal that stays is logged once.
+    // The last error of each status write: a persistent error is logged once.
     let mut refused: BTreeMap<String, String> = BTreeMap::new();
     loop {
         let snapshot = Arc::clone(&latest.borrow_and_update());
@@ -73,7 +73,7 @@ pub async fn run(
         if led {
             reconcile.took(began.elapsed());
         }
-        // Not kept in memory until there is news.
+        // Frees the snapshot before the wait for the next one.
         drop(snapshot);
         tokio::time::sleep(PAUSE).await;
         if more {
@@ -86,8 +86,8 @@ pub async fn run(
     }
 }
 
-/// Writes one status, then its Events. A policy that has changed or gone meanwhile is left for the next look. An
-/// Event that is refused is only logged.
+/// Writes one status, then its Events. If the policy changed or was deleted meanwhile, the next pass handles it. An
+/// Event that the API server rejects is only logged.
 async fn write(
     api: &Api<DynamicObject>,
     recorder: &Recorder,

@@ -1,4 +1,4 @@
-//! Keeps what is remembered of pools: the leader writes it down when it has changed.
+//! Stores the pool history: the leader writes it when it has changed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::cluster::pool_history::{NODE_POOLS_CONFIG_MAP, PoolHistory, SEEN_KEY}
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::process::metrics::Reconcile;
 
-/// The least time between two writes; a pool that comes and goes in between need not be known.
+/// The least time between two writes; a pool that appears and disappears in between may be missed.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Writes down what snapshots show, as long as this replica leads. Ends with the snapshots.
+/// Stores the pool history of snapshots while this replica leads. Returns when the snapshot channel ends.
 pub async fn run(
     client: Client,
     namespace: String,
@@ -27,7 +27,7 @@ pub async fn run(
     reconcile: Reconcile,
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
-    // Looked at again once in a while: a write that failed is tried again.
+    // Also runs periodically, so that a failed write is retried.
     let mut hourly = tokio::time::interval(Duration::from_secs(3_600));
     loop {
         tokio::select! {
@@ -67,7 +67,7 @@ pub async fn run(
         reconcile.took(began.elapsed());
         match written {
             Ok(_) => tracing::debug!("what is remembered of Windows pools has been written down"),
-            // Another replica was faster; what it wrote comes with the next view.
+            // Another replica was faster; the next snapshot shows what it wrote.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => {
                 reconcile.failed();

@@ -1,5 +1,5 @@
-//! Reports: the leader judges what is stored, as the watches show it, and says in reports, metrics and Events what would
-//! become of it. It streams objects and keeps none; facts and policies are the snapshot's.
+//! Reports: the leader evaluates stored objects as the watches deliver them, and publishes the findings as reports,
+//! metrics and Events. It streams objects and keeps none in memory; facts and policies come from the snapshot.
 
 mod basis;
 mod desk;
@@ -35,21 +35,22 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::{ReportingState, SnapshotReceiver};
 use crate::process::metrics::Reconcile;
 
-/// How often it is looked whether this replica still leads.
+/// How often the task checks whether this replica still leads.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How fast all of it goes.
+/// Rates and intervals of the report tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportSettings {
-    /// How often it is asked which kind of report there is; besides, whenever a write finds none.
+    /// How often the API server is asked which kind of report it serves. A write that finds no such kind triggers the
+    /// same question.
     pub ask: Duration,
-    /// How many reports are written in a second.
+    /// Report writes per second.
     pub writes_per_second: u32,
-    /// How long is rested after each page of a list.
+    /// The pause after each page of a list.
     pub rest: Duration,
-    /// How long changes of what is judged by are gathered, and how long is rested after a reading of everything.
+    /// How long changes of policies and facts are collected, and the pause after a rescan of all objects.
     pub gather: Duration,
-    /// How long after a write that failed everything is read anew.
+    /// How long after a failed write all objects are read again.
     pub retry: Duration,
 }
 
@@ -65,10 +66,10 @@ impl Default for ReportSettings {
     }
 }
 
-/// What it takes to judge what is stored.
+/// What the report tasks need to evaluate stored objects.
 #[derive(Clone)]
 pub struct ReportContext {
-    /// The API server.
+    /// The API client.
     pub client: Client,
     /// Whether this replica may write.
     pub leadership: Leadership,
@@ -76,15 +77,15 @@ pub struct ReportContext {
     pub latest: SnapshotReceiver,
     /// The metrics.
     pub gauges: StoredFindingMetrics,
-    /// How the reports stand.
+    /// The state of the reports, for policy statuses.
     pub reporting: watch::Sender<ReportingState>,
-    /// How fast all of it goes.
+    /// Rates and intervals.
     pub settings: ReportSettings,
-    /// Where writes and failed requests are counted.
+    /// Counts writes and failed requests.
     pub reconcile: Reconcile,
 }
 
-/// Judges what is stored while this replica leads. Ends with the snapshots, or with the election.
+/// Evaluates stored objects while this replica leads. Returns when the snapshot channel or the leader election ends.
 pub async fn run(context: ReportContext) {
     loop {
         if !leads(&context).await {
@@ -96,7 +97,7 @@ pub async fn run(context: ReportContext) {
     }
 }
 
-/// Waits until this replica leads and knows the cluster; says whether that can still be.
+/// Waits until this replica leads and has a snapshot of the cluster. Returns `false` if that can no longer happen.
 async fn leads(context: &ReportContext) -> bool {
     let (mut leadership, mut latest) = (context.leadership.clone(), context.latest.clone());
     loop {
@@ -112,7 +113,7 @@ async fn leads(context: &ReportContext) -> bool {
     }
 }
 
-/// Waits until this replica leads no more.
+/// Waits until this replica no longer leads.
 async fn lost(context: &ReportContext) {
     let mut leadership = context.leadership.clone();
     while leadership.holds() {

@@ -1,6 +1,6 @@
-//! Whether the API server's calls arrive: the leader creates a pod as a dry run that its own webhooks answer. A firewall
-//! between the API server and the nodes, a certificate that is not trusted, a Service without endpoints: replicas that are
-//! not reached know nothing of it otherwise.
+//! Checks whether webhook calls of the API server arrive: the leader creates a pod as a dry run that its own webhooks
+//! answer. A replica cannot notice otherwise that a firewall blocks the calls, that its certificate is not trusted,
+//! or that its Service has no endpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,38 +18,38 @@ use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::model::webhook_probe::{PROBE_ANNOTATION, PROBED_ANNOTATION, parse_rejection};
 use crate::registration::names;
 
-/// How often it is tried.
+/// The probe interval.
 const EVERY: Duration = Duration::from_secs(60);
-/// How soon after the registration has changed: API servers follow it within a second or so.
+/// The delay after a change of the registration: API servers follow it within about a second.
 const SETTLE: Duration = Duration::from_secs(3);
-/// So many probes in a row are not answered before that is told: an endpoint may just be going.
+/// How many probes in a row must fail before this is reported: a single endpoint may just be terminating.
 const TIMES: usize = 3;
-/// Between two of them.
+/// The delay between two of them.
 const AGAIN: Duration = Duration::from_secs(2);
-/// How long one may take: both webhooks may use up their timeouts.
+/// The timeout of a probe: both webhooks may use up their own timeouts.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What is known of the calls.
+/// Whether webhook calls arrive.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProbeResult {
-    /// Those of both webhooks arrive.
+    /// The calls of both webhooks arrive.
     Arrives,
     /// Some do not.
     Lost {
-        /// Whether those of `/mutate` arrive.
+        /// Whether calls of `/mutate` arrive.
         mutating: bool,
-        /// Whether those of `/validate` arrive.
+        /// Whether calls of `/validate` arrive.
         validating: bool,
-        /// What the API server said.
+        /// The error of the API server.
         why: String,
     },
-    /// That cannot be told, and why.
+    /// The probe gave no result, for this reason.
     Unknown(String),
 }
 
 impl ProbeResult {
-    /// The same trouble in the words in which it was told first: a port or a name in them differs each time, and no status is to be
-    /// written for that.
+    /// Keeps the previous result if the failure is the same. The text contains a port or a name that differs each
+    /// time, and that must not cause another status write.
     fn after(self, before: Option<&ProbeResult>) -> ProbeResult {
         let is_same = match (&self, before) {
             (
@@ -71,7 +71,7 @@ impl ProbeResult {
         }
     }
 
-    /// What is to be done where calls do not arrive.
+    /// What to do if calls do not arrive.
     pub fn trouble(&self) -> Option<String> {
         let ProbeResult::Lost {
             mutating,
@@ -94,7 +94,7 @@ impl ProbeResult {
     }
 }
 
-/// What the answer to a probe with this word tells.
+/// Reads the answer to a probe that carries this token.
 fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
     let error = match answer {
         Ok(pod) => {
@@ -116,11 +116,11 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
             validating: true,
             why: "/validate has seen a probe that /mutate has not".to_owned(),
         },
-        // Another vendor's webhook may fail as well, and that tells nothing of these.
+        // Another vendor's webhook may fail as well, which proves nothing about Transom's webhooks.
         None if said.contains("failed calling webhook")
             && names::ALL.iter().any(|name| said.contains(name)) =>
         {
-            // It is called first, and fails open.
+            // `/mutate` is called first, and fails open.
             let of_mutate = said.contains(names::MUTATE);
             ProbeResult::Lost {
                 mutating: !of_mutate,
@@ -132,7 +132,8 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
     }
 }
 
-/// Probes while this replica leads, and tells what is known; nothing while another one does. Ends with the snapshots.
+/// Probes while this replica leads, and publishes the result; publishes nothing while another replica leads. Returns
+/// when the snapshot channel ends.
 pub async fn run(
     client: Client,
     namespace: String,
@@ -162,14 +163,14 @@ pub async fn run(
         let changed = async { latest.wait_for(|now| now.registered != registered).await.is_ok() };
         match timeout(wait, changed).await {
             Ok(false) => return,
-            // Every API server of a cluster is to go by it.
+            // Gives every API server of the cluster time to follow the change.
             Ok(true) => sleep(SETTLE).await,
             Err(_) => {}
         }
     }
 }
 
-/// Probes once, without knowing what is registered.
+/// Probes without knowing what is registered, for a single check.
 pub async fn once(client: Client, namespace: &str) -> ProbeResult {
     probe_again(&Api::namespaced(client, namespace)).await
 }
@@ -208,7 +209,8 @@ async fn probe(pods: &Api<Pod>) -> ProbeResult {
         "metadata": {"generateName": "transom-probe-", "annotations": {PROBE_ANNOTATION: word}},
         "spec": {
             "automountServiceAccountToken": false, "restartPolicy": "Never",
-            // What Pod Security asks of a Windows pod in a restricted namespace: it is asked before `/validate`.
+            // Pod Security in a restricted namespace requires these fields of a Windows pod, and runs before
+            // `/validate`.
             "os": {"name": "windows"}, "securityContext": {"runAsNonRoot": true},
             "nodeSelector": {"kubernetes.io/os": "windows"},
             "containers": [{"name": "probe", "image": "transom.dev/probe"}],
@@ -227,7 +229,7 @@ async fn probe(pods: &Api<Pod>) -> ProbeResult {
     }
 }
 
-/// Tells the log what has changed.
+/// Logs a change of the result.
 fn log_change(namespace: &str, before: Option<&ProbeResult>, now: Option<&ProbeResult>) {
     if before == now {
         return;
@@ -235,7 +237,7 @@ fn log_change(namespace: &str, before: Option<&ProbeResult>, now: Option<&ProbeR
     match now {
         Some(ProbeResult::Lost { .. }) => {
             let trouble = now.and_then(ProbeResult::trouble).unwrap_or_default();
-            // In other words it is the same trouble.
+            // The same failure with another text is not logged again.
             if !matches!(before, Some(ProbeResult::Lost { .. })) {
                 tracing::error!(namespace, "{trouble}");
             }
@@ -300,7 +302,7 @@ mod tests {
                 "Internal error occurred: failed calling webhook \"{entry}\": timeout"
             ))
         };
-        // Whether calls arrive, of /mutate and of /validate; nothing where that is not known.
+        // Whether calls of /mutate and of /validate arrive; `None` if unknown.
         for (answer, expected) in [
             (denied(true), Some((true, true))),
             (denied(false), Some((false, true))),

@@ -646,7 +646,7 @@ fn each_ci_system_gets_its_own_format() {
     );
     assert!(
         run.out
-            .contains("::error file=broken.yaml,line=1,title=transom::"),
+            .contains("::error file=broken.yaml,line=2,title=transom::"),
         "{}",
         run.out
     );
@@ -712,7 +712,7 @@ fn each_ci_system_gets_its_own_format() {
         String::from_utf8_lossy(&reader.stderr)
     );
     assert!(
-        seen.contains("broken.yaml line 1 cannot be read [('error', "),
+        seen.contains("broken.yaml line 2 cannot be read [('error', "),
         "{seen}"
     );
 }

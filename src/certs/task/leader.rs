@@ -1,4 +1,4 @@
-//! What the leader writes: one step of what was decided, into the Secret or into the configurations.
+//! What the leader writes: one step of the decision, into the Secret or into the webhook configurations.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use super::super::{CertsError, ca_file};
 use super::{LOOK_AGAIN, POLL, RETRY, TaskState};
 use crate::cluster::errors::{ApiError, answered_within};
 
-/// How long one write may take; shorter than a leader acts on its last renewal.
+/// Timeout of one write; shorter than the time for which a leader acts on its last renewal.
 const REQUEST: Duration = Duration::from_secs(3);
 
-/// Writes in a second, and how many may come at once: another writer may write the same fields, as fast as we do. The rate
-/// is kept for as long as that goes on, because what is not published is not trusted.
+/// Writes per second, and burst: another writer may overwrite the same fields as fast as Transom writes them. Transom
+/// keeps writing at this rate as long as that lasts, because a CA that is not published is not trusted.
 pub(super) const WRITES: (u32, u32) = (2, 30);
 
-/// How it goes on.
+/// What to do next.
 pub(super) enum LeaderStep {
     /// Something was written: decide again.
     Again,
-    /// There is nothing to do for so long.
+    /// Nothing to do for this long.
     Rest(Duration),
-    /// Something could not be written.
+    /// A write failed.
     Failed,
 }
 
 impl TaskState {
-    /// One step of what is decided, on the leader.
+    /// Runs one step of the decision, on the leader.
     pub(super) async fn issue(&mut self) -> Result<LeaderStep, CertsError> {
         let situation = self.situation();
         let action = decide(&situation);
@@ -93,10 +93,10 @@ impl TaskState {
         self.publish(&bundle).await
     }
 
-    /// Writes the bundle wherever it is not.
+    /// Writes the bundle into every configuration that does not have it.
     async fn publish(&mut self, bundle: &str) -> LeaderStep {
         for which in [0, 1] {
-            // There are two of each.
+            // In bounds: there are two of each.
             let Some(seen) = self.published[which].clone().filter(|seen| seen.differs(bundle)) else {
                 continue;
             };
@@ -117,11 +117,11 @@ impl TaskState {
         LeaderStep::Again
     }
 
-    /// Lets go what the leader has published, or a former leader that was interrupted; what is to be done instead of
-    /// resting, if anything.
+    /// Releases the fields that this leader, or an interrupted former leader, has published. Returns what to do
+    /// instead of resting, if anything.
     async fn release(&mut self) -> Option<LeaderStep> {
         for which in [0, 1] {
-            // There are two of each.
+            // In bounds: there are two of each.
             let Some(seen) = self.published[which]
                 .clone()
                 .filter(PublishedConfiguration::is_held)
@@ -145,7 +145,7 @@ impl TaskState {
         None
     }
 
-    /// What came of a write, or how it goes on without.
+    /// Writes within the rate limit; returns the result, or what to do next if there is none.
     async fn write<T>(
         &mut self,
         what: &str,
@@ -164,7 +164,7 @@ impl TaskState {
                 self.complaint.clear();
                 return Ok(written);
             }
-            // The watch is about to tell.
+            // The watch will deliver the new version.
             Err(ApiError::Conflict | ApiError::NotFound) => {}
             Err(why) => self.complain(&format!("cannot {what}: {why}; trying again")),
         }

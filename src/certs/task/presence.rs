@@ -1,5 +1,5 @@
-//! Whether the webhook configurations are there, and what stands in them: for the log, the metrics, and the
-//! statuses of policies.
+//! Whether the webhook configurations exist, and their content: for the log, the metrics, and the statuses of
+//! policies.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct PresenceLabels {
 /// The values of the label, in the order of the two configurations.
 const TYPES: [&str; 2] = ["mutating", "validating"];
 
-/// What was seen last of both configurations.
+/// The last observed state of both configurations.
 pub(super) struct ConfigurationPresence {
     present: Family<PresenceLabels, Gauge>,
     drift: Family<PresenceLabels, Gauge>,
@@ -30,7 +30,7 @@ pub(super) struct ConfigurationPresence {
 }
 
 impl ConfigurationPresence {
-    /// Nothing was seen yet.
+    /// Nothing was observed yet.
     pub fn new(metrics: &Metrics, log_state: watch::Sender<Option<Arc<Configurations>>>) -> Self {
         let [present, drift] = [(); 2].map(|()| Family::<PresenceLabels, Gauge>::default());
         metrics.register(|registry| {
@@ -54,9 +54,9 @@ impl ConfigurationPresence {
         }
     }
 
-    /// Takes in one of the two configurations, as it is now.
+    /// Records the current state of one of the two configurations.
     pub fn see(&mut self, which: usize, title: &str, published: Option<&PublishedConfiguration>) {
-        // `which` is 0 or 1: there are two configurations, and of these lists there are two of each.
+        // `which` is 0 or 1: there are two configurations, and each of these lists has two elements.
         let (r#type, seen) = (TYPES[which], &mut self.seen[which]);
         let entries = published.map(|published| published.entries.clone());
         let gone = if entries.is_some() {
@@ -109,7 +109,7 @@ impl ConfigurationPresence {
         self.log_state();
     }
 
-    /// Takes in what is to be said of another writer that overwrites the `caBundle` again and again.
+    /// Records the message about another writer that repeatedly overwrites the `caBundle`.
     pub fn contested(&mut self, said: Option<String>) {
         if self.contested != said {
             self.contested = said;
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(levels(&log), ["WARN"]);
         assert!(told.borrow().as_ref().unwrap().mutating.entries.is_empty());
 
-        // Widened by hand.
+        // Someone widened the rules manually.
         let drift = || shown("webhook_configuration_drift", "mutating");
         assert_eq!(drift().as_deref(), Some("0"));
         let mut widened = registered["webhooks"].clone();
@@ -208,7 +208,7 @@ mod tests {
         presence.see(0, "m", Some(&there));
         assert_eq!(drift().as_deref(), Some("0"));
 
-        // And overwritten by another writer.
+        // Another writer overwrites the `caBundle`.
         presence.contested(Some("a writer".to_owned()));
         assert_eq!(
             told.borrow().as_ref().unwrap().contested.as_deref(),

@@ -1,4 +1,5 @@
-//! What makes nodes: `NodePools` of Karpenter, `MachineSets` and `MachineDeployments`, by what they say of their nodes.
+//! Resources that create nodes: `NodePools` of Karpenter, `MachineSets` and `MachineDeployments`, with what they
+//! specify for their nodes.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +9,22 @@ use super::{items, labels, text};
 use crate::model::build::Build;
 use crate::model::node::{BUILD_LABEL, OS_LABEL, Taint};
 
-/// What makes nodes of one kind, perhaps none at the moment.
+/// A resource that creates nodes of one kind; it may have none now.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeGroupResource {
-    /// Its kind and name, as in `NodePool windows`.
+    /// Its kind and name, for example `NodePool windows`.
     pub source: String,
     /// Its name.
     pub name: String,
-    /// The labels that its nodes will have, as far as it says.
+    /// The labels that its nodes will have, as far as it specifies them.
     pub labels: BTreeMap<String, String>,
     /// The taints that its nodes will have.
     pub taints: Vec<Taint>,
-    /// How many nodes it asks for, where it says a number.
+    /// The number of nodes it requests, if specified.
     pub replicas: Option<u64>,
-    /// Whether it says that its nodes run Windows.
+    /// Whether it specifies that its nodes run Windows.
     pub is_windows: bool,
-    /// The build of its nodes, where it says one.
+    /// The build of its nodes, if specified.
     pub build: Option<Build>,
 }
 
@@ -31,7 +32,7 @@ impl NodeGroupResource {
     /// Reads a `NodePool` of Karpenter, a `MachineSet` or a `MachineDeployment`.
     pub(super) fn read(kind: &str, object: &Value) -> Self {
         let name = text(object, "/metadata/name");
-        // Where they say the labels of their nodes: Karpenter and Cluster API, OpenShift.
+        // The labels of their nodes are at different paths: Karpenter and Cluster API, OpenShift.
         let mut of_nodes: BTreeMap<String, String> =
             labels(object, "/spec/template/metadata/labels").collect();
         of_nodes.extend(labels(object, "/spec/template/spec/metadata/labels"));
@@ -45,7 +46,7 @@ impl NodeGroupResource {
                 of_nodes.insert(text(requirement, "/key"), only.to_owned());
             }
         }
-        // What the cluster autoscaler is told of nodes that are not there, as in `os=windows,size=big`.
+        // Hints for the cluster autoscaler about nodes that do not exist yet, for example `os=windows,size=big`.
         let hints = text(
             object,
             "/metadata/annotations/capacity.cluster-autoscaler.kubernetes.io~1labels",

@@ -1,4 +1,4 @@
-//! The election without a clock or a network: what to do next, by what was seen of the Lease and when.
+//! Leader election without a clock or a network: what to do next, given what was read of the Lease and when.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use tokio::time::Instant;
 
 use super::{ACT, LEASE, RENEW, RETRY};
 
-/// The longest that a Lease of another replica is waited for, whatever it says of itself.
+/// The longest wait for another replica's Lease, regardless of the duration it specifies.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Who held a Lease that was deleted before we saw who it was; no pod can have this name.
+/// The holder of a Lease that was deleted before this replica read it; no pod can have this name.
 const UNKNOWN: &str = "(unknown)";
 
-/// What was seen of the Lease.
+/// The Lease as last read.
 #[derive(Clone, PartialEq, Debug)]
 struct LeaseView {
-    /// Its spec when it was there last.
+    /// Its last spec.
     spec: LeaseSpec,
-    /// When we first saw it like this, by our own clock that never jumps.
+    /// When this replica first read this state; monotonic time.
     since: Instant,
-    /// Whether it is still there. One that was deleted was not given up: its holder may not know yet.
+    /// Whether it still exists. A deleted Lease was not released: its holder may not know yet.
     exists: bool,
 }
 
@@ -34,7 +34,7 @@ impl LeaseView {
             .filter(|holder| !holder.is_empty())
     }
 
-    /// When it may be taken from its holder: the longer of what it says and what we use, after it last changed.
+    /// When it may be acquired from its holder: its last change plus the longer of its own duration and ours.
     fn ends(&self) -> Instant {
         let says = self
             .spec
@@ -47,22 +47,22 @@ impl LeaseView {
 /// What to do about a Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum LeaseAction {
-    /// It is ours: renew it.
+    /// This replica holds it: renew it.
     Renew,
-    /// It has no holder, or its holder has let it lapse: take it.
+    /// It has no holder, or its holder let it expire: acquire it.
     Acquire,
-    /// It is another replica's; nothing can be done before this moment.
+    /// Another replica holds it; wait.
     Wait {
-        /// When it lapses, unless it is renewed.
+        /// When it expires, unless it is renewed.
         until: Instant,
     },
 }
 
-/// What the replica `me` does about a Lease; `None` where it never saw one.
+/// What the replica `me` does about a Lease; `None` if it has never read one.
 ///
-/// A replica that never saw one takes it at once, so that an installation does not begin with ten seconds of waiting. If a
-/// holder was there and its Lease was deleted by hand, before `me` ever looked, both lead for a moment: their writes
-/// are then kept apart by the resourceVersions alone.
+/// A replica that has never read a Lease acquires it immediately, so that a new installation does not wait ten
+/// seconds. If a user deletes a Lease with a holder before `me` first reads it, both replicas lead briefly; then only
+/// the resourceVersions prevent conflicting writes.
 fn decide(lease: Option<&LeaseView>, me: &str, now: Instant) -> LeaseAction {
     let Some(lease) = lease else {
         return LeaseAction::Acquire;
@@ -77,11 +77,11 @@ fn decide(lease: Option<&LeaseView>, me: &str, now: Instant) -> LeaseAction {
 /// What the loop does next.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum ElectionStep {
-    /// Nothing before this moment.
+    /// Sleep until this time.
     Sleep(Instant),
-    /// Look at the Lease.
+    /// Read the Lease.
     Read,
-    /// Create it where it names no resourceVersion; else replace it.
+    /// Create it if it has no resourceVersion; otherwise replace it.
     Write(Box<Lease>),
 }
 
@@ -91,9 +91,9 @@ pub(super) struct Elector {
     name: String,
     me: String,
     view: Option<LeaseView>,
-    /// What of the Lease is not its spec, as it was seen last.
+    /// The metadata of the Lease as last read.
     metadata: ObjectMeta,
-    /// Whether the view is recent enough to decide by.
+    /// Whether the last read is recent enough for a decision.
     known: bool,
     until: Option<Instant>,
     wake: Option<Instant>,
@@ -116,17 +116,17 @@ impl Elector {
         &self.name
     }
 
-    /// Until when it may act.
+    /// Until when it may act as leader.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Who holds the Lease, as far as is known.
+    /// The holder of the Lease, as far as is known.
     pub(super) fn holder(&self) -> Option<&str> {
         self.view.as_ref().and_then(LeaseView::holder)
     }
 
-    /// What to do now; `wall` only goes into the Lease, for people to read.
+    /// What to do now. `wall` is only written into the Lease, for users to read.
     pub(super) fn next(&mut self, now: Instant, wall: Timestamp) -> ElectionStep {
         if let Some(wake) = self.wake.filter(|wake| now < *wake) {
             return ElectionStep::Sleep(wake);
@@ -136,7 +136,7 @@ impl Elector {
         }
         match decide(self.view.as_ref(), &self.me, now) {
             LeaseAction::Wait { until } => {
-                // Decided once per look: what was seen before a sleep is no longer acted on.
+                // One decision per read: what was read before a sleep is no longer used.
                 self.known = false;
                 let wake = until.min(now + RENEW);
                 self.wake = Some(wake);
@@ -147,7 +147,7 @@ impl Elector {
         }
     }
 
-    /// What a look found, or that it failed.
+    /// Records the result of a read.
     pub(super) fn read(&mut self, now: Instant, lease: Result<Option<Lease>, ()>) {
         match lease {
             Ok(lease) => {
@@ -158,7 +158,7 @@ impl Elector {
         }
     }
 
-    /// What a write that was sent at `started` came to.
+    /// Records the result of a write that was sent at `started`.
     pub(super) fn wrote(&mut self, started: Instant, now: Instant, lease: Result<Lease, ()>) {
         if let Ok(lease) = lease {
             self.see(now, Some(lease));
@@ -170,7 +170,7 @@ impl Elector {
         }
     }
 
-    /// The Lease that says that we have given it up, where it is ours; we no longer act from now on.
+    /// The Lease without a holder, if this replica holds it; this replica no longer acts as leader from now on.
     pub(super) fn release(&mut self) -> Option<Lease> {
         self.until = None;
         let view = self.view.as_ref().filter(|view| view.exists)?;
@@ -192,7 +192,7 @@ impl Elector {
             if let Some(view) = self.view.as_mut().filter(|view| view.exists) {
                 view.exists = false;
                 if !acts {
-                    // Its last holder may still act on that, and we did not see which replica it was.
+                    // Its last holder may still act as leader, and this replica does not know which one it was.
                     view.spec.holder_identity = Some(UNKNOWN.to_owned());
                     view.since = now;
                 }
@@ -212,7 +212,7 @@ impl Elector {
         });
     }
 
-    /// The Lease with us as its holder, over the version that was seen.
+    /// The Lease with this replica as its holder, replacing the version that was read.
     fn claim(&self, wall: Timestamp, acquire: bool) -> Lease {
         let mut spec = self
             .view

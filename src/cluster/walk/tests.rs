@@ -1,4 +1,4 @@
-//! Walks past an API server that answers as one does whose cluster changes, and whose rights are few.
+//! Walks over a fake API server whose content changes and which denies some requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::list::MOST_RESTARTS;
 
-/// What each request asked for, as path and query.
+/// The path and query of each request.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 fn server(answer: impl Fn(&str, usize) -> (u16, Value) + Send + Sync + 'static) -> (Client, Asked) {

@@ -1,4 +1,4 @@
-//! The view as it grows: what an object changes in it, and what changes nothing that is read; pure.
+//! Builds the cache incrementally: detects which events change it and which change nothing that is used; pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::sync::Arc;
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::node::NodeView;
 
-/// What a watch has shown.
+/// An event of a watch.
 pub(super) enum WatchEvent<T> {
-    /// Everything that there is, by name.
+    /// The complete list, by name.
     All(CachePart<T>),
-    /// One object; nothing where it is gone, or where nothing of it is of interest.
+    /// One object; `None` if it is gone or not of interest.
     One(String, Option<T>),
 }
 
-/// The objects of one kind in the view, by name.
+/// The objects of one kind in the cache, by name.
 type CachePart<T> = BTreeMap<String, Arc<T>>;
 
-/// The view as it grows.
+/// The cache under construction.
 pub(super) struct CacheBuilder {
     pub(super) view: ClusterCache,
-    /// Which watches have not listed yet; the view is no view before.
+    /// Which watches have not listed yet; the cache is incomplete until then.
     pub(super) missing: Vec<&'static str>,
 }
 
 impl CacheBuilder {
-    /// Nothing was seen yet.
+    /// An empty cache.
     pub(super) fn new(parts: &[&'static str]) -> Self {
         CacheBuilder {
             view: ClusterCache::default(),
@@ -33,14 +33,14 @@ impl CacheBuilder {
         }
     }
 
-    /// Takes in what a watch has shown of a part of the view; says whether that changes it.
+    /// Applies an event to a part of the cache; returns whether the cache changed.
     pub(super) fn part<T: PartialEq>(
         part: impl Fn(&mut ClusterCache) -> &mut CachePart<T>,
     ) -> impl Fn(&mut CacheBuilder, WatchEvent<T>) -> bool {
         move |building, seen| put(part(&mut building.view), seen)
     }
 
-    /// The same for nodes. A heartbeat makes the same node, in a newer version.
+    /// The same for nodes. A heartbeat delivers the same node in a newer version.
     pub(super) fn nodes() -> impl Fn(&mut CacheBuilder, WatchEvent<NodeView>) -> bool {
         |building, seen| match seen {
             WatchEvent::All(nodes) => {
@@ -66,7 +66,7 @@ impl CacheBuilder {
     }
 }
 
-/// Puts what was seen in its place; an object that is equal to the one before keeps its identity.
+/// Stores an event; an object that equals the previous one keeps its allocation.
 fn put<T: PartialEq>(part: &mut CachePart<T>, seen: WatchEvent<T>) -> bool {
     match seen {
         WatchEvent::All(mut all) => {

@@ -1,4 +1,4 @@
-//! A view that nothing changes, and watches that are refused.
+//! A cache that does not change, and watches that are denied.
 
 use std::convert::Infallible;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use super::*;
 use crate::cluster::node::NodeView;
 use crate::process::metrics::Metrics;
 
-/// A Windows node in a version, with these labels.
+/// A Windows node with this resourceVersion, kernel and labels.
 fn node(version: &str, kernel: &str, labels: &[(&str, &str)]) -> NodeView {
     let labels = labels
         .iter()
@@ -52,7 +52,7 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     ));
     assert!(building.view.is_same(&before));
 
-    // Every label is one that a pod may select, and everything else is read too.
+    // A pod may select any label, and all other fields are read too.
     for changed in [
         node("1001", KERNEL, &[("team", "b")]),
         node("1002", KERNEL, &[("team", "b"), ("agentpool", "a")]),
@@ -64,7 +64,7 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     assert!(!take(&mut building, WatchEvent::One("w".into(), None)));
 }
 
-/// An API server with one pod policy, whose watches are silent and end when the right to watch is lost.
+/// An API server with one pod policy, whose watches send nothing and end when the permission to watch is revoked.
 fn api_server(rights: watch::Receiver<bool>) -> Client {
     let answer = |status: StatusCode, body: &serde_json::Value| {
         let body: UnsyncBoxBody<Bytes, Infallible> = Full::new(Bytes::from(body.to_string())).boxed_unsync();
@@ -130,7 +130,7 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told()
         let start = format!("transom_watch_last_contact_timestamp_seconds{{resource=\"{resource}\"}} ");
         let value = text.lines().find_map(|line| line.strip_prefix(&start));
         let at = value.unwrap_or_else(|| panic!("{text}")).parse::<f64>().unwrap();
-        // Time is skipped here, and the clock of the metric is not.
+        // The test skips time, but the clock of the metric does not.
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap()

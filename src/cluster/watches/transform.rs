@@ -1,4 +1,4 @@
-//! What the view keeps of each kind of object: the fields that a reader of it needs, and nothing else.
+//! What the cache keeps of each kind of object: only the fields that are used.
 
 #![allow(clippy::unnecessary_wraps)] // a watch may leave objects out, and nodes are
 
@@ -45,7 +45,7 @@ pub(in crate::cluster) fn namespace(namespace: PartialObjectMeta<Namespace>) -> 
     })
 }
 
-/// The field manager that wrote a label last.
+/// The field manager that last wrote a label.
 fn author(label: &'static str, written: &[ManagedFieldsEntry]) -> LabelAuthor {
     let field = format!("f:{label}");
     let wrote = |entry: &&ManagedFieldsEntry| {
@@ -60,7 +60,7 @@ fn author(label: &'static str, written: &[ManagedFieldsEntry]) -> LabelAuthor {
     }
 }
 
-/// The names of the drivers, exactly as long as they are: there is one list for each node of the cluster.
+/// The names of the drivers, without spare capacity: there is one list for each node of the cluster.
 pub(in crate::cluster) fn csi_node(node: CSINode) -> Option<Vec<String>> {
     let mut names: Vec<String> = node.spec.drivers.into_iter().map(|driver| driver.name).collect();
     names.sort_unstable();
@@ -70,12 +70,12 @@ pub(in crate::cluster) fn csi_node(node: CSINode) -> Option<Vec<String>> {
 
 pub(in crate::cluster) fn pod_policy(mut policy: DynamicObject) -> Option<serde_json::Value> {
     policy.metadata.managed_fields = None;
-    // `kubectl apply` puts a second copy of the object there, and none is read.
+    // `kubectl apply` stores a second copy of the object there, and Transom reads no annotations.
     policy.metadata.annotations = None;
     serde_json::to_value(policy).ok()
 }
 
-/// A node policy, watched as JSON too: one that this version cannot read must not hide all the others.
+/// A node policy, also watched as JSON: one that this version cannot read must not hide the others.
 pub(in crate::cluster) fn node_policy(mut policy: DynamicObject) -> Option<WindowsNodePolicy> {
     policy.metadata.managed_fields = None;
     let metadata = policy.metadata.clone();

@@ -1,4 +1,4 @@
-//! What of the chart is left after Transom has removed what it created: that is for Helm or kubectl.
+//! The chart's objects that are left after Transom removed what it created: these are for Helm or kubectl to delete.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
@@ -8,7 +8,7 @@ use super::{CleanupOptions, OURS};
 use crate::cluster::errors::answered;
 use crate::model::text::list;
 
-/// The kinds of the chart's objects, and whether they are in a namespace.
+/// The kinds of the chart's objects, and whether they are namespaced.
 const KINDS: [(&str, &str, bool); 9] = [
     ("apps", "Deployment", true),
     ("", "Service", true),
@@ -36,7 +36,7 @@ pub async fn of_the_chart(client: &Client, options: &CleanupOptions) -> Vec<Stri
         } else {
             Api::all_with(client.clone(), &resource)
         };
-        // A kind may be unknown. What this user cannot list, Helm or kubectl will find.
+        // A kind may be unknown. Helm or kubectl will find what this user cannot list.
         if let Ok(found) = answered(api.list_metadata(&ListParams::default().labels(&labels))).await {
             let names = found.items.into_iter().filter_map(|object| object.metadata.name);
             left.extend(names.map(|name| format!("{kind} {name}")));
@@ -56,7 +56,7 @@ pub async fn of_the_chart(client: &Client, options: &CleanupOptions) -> Vec<Stri
     ]
 }
 
-/// The release of Helm that the Deployment belongs to.
+/// The Helm release that the Deployment belongs to.
 async fn release(client: &Client, options: &CleanupOptions) -> Option<String> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), &options.namespace);
     let found = answered(api.get_metadata(&options.name)).await.ok()?;

@@ -1,5 +1,5 @@
-//! What failed Jobs of the chart leave: Helm deletes the objects of a hook only where it succeeds, and some of them are
-//! rights.
+//! Deletes what failed hook Jobs of the chart leave behind: Helm deletes the objects of a hook only if it succeeds,
+//! and some of them grant permissions.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -11,7 +11,7 @@ use super::{Cleanup, OURS};
 pub const HOOKS: [&str; 3] = ["pre-upgrade", "pre-delete", "post-delete"];
 
 impl Cleanup<'_> {
-    /// Deletes what is left of every hook but the one that this runs as: that one is Helm's, which runs it.
+    /// Deletes the remains of every hook except the one that this process runs as, which Helm deletes.
     pub(super) async fn delete_left_by_hooks(&mut self) {
         let own = self.options.hook.as_deref();
         for hook in HOOKS.into_iter().filter(|hook| own != Some(hook)) {

@@ -1,4 +1,4 @@
-//! Other installations of Transom in the same cluster: what they keep is not taken away under them.
+//! Other installations of Transom in the same cluster: what they manage is not removed.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
@@ -10,12 +10,12 @@ use super::OURS;
 use crate::cluster::errors::answered;
 use crate::registration::configuration_name;
 
-/// Another installation, as the webhook configurations show it.
+/// Another installation, found by its webhook configurations.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Installation {
     /// The name of its webhook configurations.
     configuration: String,
-    /// The namespace of its Service, where it has one.
+    /// The namespace of its Service, if it has one.
     namespace: Option<String>,
 }
 
@@ -26,7 +26,7 @@ impl Installation {
     }
 }
 
-/// The installations that are registered under another name than `own`, each once.
+/// The installations that are registered under another name than `own`, without duplicates.
 pub(super) async fn others(client: &Client, own: &str) -> Result<Vec<Installation>, String> {
     let params = ListParams::default().labels(OURS);
     let unknown = |why| format!("cannot see whether another Transom keeps nodes here: {why}");
@@ -53,7 +53,7 @@ fn installation(found: ObjectMeta, mut clients: impl Iterator<Item = WebhookClie
 }
 
 fn of(found: impl Iterator<Item = Installation>, own: &str) -> Vec<Installation> {
-    // A configuration of another project may carry the label by accident; the name says how Transom's are called.
+    // A configuration of another project may carry the label by accident, so the name is checked too.
     let prefix = configuration_name("");
     let mut others: Vec<Installation> = found
         .filter(|it| it.configuration != own && it.configuration.starts_with(&prefix))
@@ -63,7 +63,7 @@ fn of(found: impl Iterator<Item = Installation>, own: &str) -> Vec<Installation>
     others
 }
 
-/// What stays because of them, and how it goes.
+/// What stays because of them, and how to remove it.
 pub(super) fn kept(others: &[Installation], what: &str) -> String {
     let names: Vec<&str> = others.iter().map(|it| it.configuration.as_str()).collect();
     format!(

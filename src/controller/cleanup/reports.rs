@@ -1,11 +1,11 @@
-//! Reports on stored objects: all that Transom wrote, of either kind, wherever that kind is defined.
+//! Deletes all reports on stored objects that Transom wrote, of every report API that the cluster serves.
 
 use kube::Client;
 
 use super::CleanupReport;
 use crate::controller::reports::{GarbageCollection, ReportApi, sweep};
 
-/// Deletes them all, and says what was done.
+/// Deletes all reports, and records the result.
 pub async fn remove_reports(client: &Client, report: &mut CleanupReport) {
     for dialect in ReportApi::ALL {
         match sweep(client, dialect, || true).await {
@@ -13,7 +13,8 @@ pub async fn remove_reports(client: &Client, report: &mut CleanupReport) {
             Ok(GarbageCollection::All(count)) => report
                 .done
                 .push(format!("{count} {} of {dialect} deleted", dialect.plural())),
-            // Without the kind there is none of it, and the right to see it is granted with reports only.
+            // Without the report API reports cannot exist, and the permission to list them is only granted if reports
+            // are enabled.
             Ok(GarbageCollection::Unseen(why)) => {
                 if dialect.is_served(client).await.unwrap_or(true) {
                     report.left.push(unseen(dialect, &why));
@@ -26,7 +27,7 @@ pub async fn remove_reports(client: &Client, report: &mut CleanupReport) {
     }
 }
 
-/// What may be left, and what takes it away.
+/// Which reports may be left, and the command that deletes them.
 fn unseen(dialect: ReportApi, why: &str) -> String {
     let (group, _) = dialect.as_str().split_once('/').unwrap_or_default();
     let resource = dialect.plural();
@@ -48,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server that has reports of openreports.io only, and shows none to this account.
+    /// An API server that serves only reports of openreports.io, and denies this account access to them.
     fn client() -> Client {
         let service = tower::service_fn(|request: Request<Body>| async move {
             let (code, answer) = match request.uri().path() {

@@ -1,4 +1,4 @@
-//! Stopping the controllers of an installation, and waiting until its leader acts no more.
+//! Stops the controllers of an installation, and waits until its leader no longer writes.
 
 use std::time::Duration;
 
@@ -13,23 +13,24 @@ use super::{Cleanup, OURS};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::LEASE;
 
-/// How long a leader is waited for that does not stop.
+/// How long to wait for a leader that does not stop.
 const LEADER_STOPS: Duration = Duration::from_secs(60);
 
-/// How long a Lease must have stood still before no replica can be acting on it: one that drains may take it once more.
+/// How long a Lease must stay unchanged before it is certain that no replica acts on it: a draining replica may
+/// acquire it again.
 const STANDS_STILL: Duration = Duration::from_secs(LEASE.as_secs() + 5);
 
 /// Whether a replica may still act as the leader.
 pub(super) enum LeaderState {
     Gone,
-    /// One does; which, and what to do.
+    /// A replica does: its name, and what to do.
     Acts(String),
-    /// That cannot be seen; why.
+    /// This cannot be determined, and why.
     Unknown(String),
 }
 
 impl Cleanup<'_> {
-    /// Scales Transom to nothing and waits until no leader acts any more: it would write everything again.
+    /// Scales Transom to zero and waits until no leader is active: a leader would write everything again.
     pub(super) async fn stop_controllers(&mut self, say: &dyn Fn(String)) -> LeaderState {
         let api = self.own::<Deployment>();
         let name = &self.options.name;
@@ -54,9 +55,9 @@ impl Cleanup<'_> {
         self.leader_is_gone(say).await
     }
 
-    /// Waits until no replica acts: the pods are gone and the Lease is given up, or has stood still for as long as it
-    /// lasts. A replica that still drains may take a Lease that another one gives up, so an empty Lease alone proves
-    /// nothing; pods on a machine that is gone stay for ever, so pods alone do not either.
+    /// Waits until no replica is active: the pods are gone and the Lease is released, or unchanged for its whole
+    /// duration. A draining replica may acquire a Lease that another one releases, so an empty Lease alone proves
+    /// nothing. Pods on a lost machine stay forever, so pods alone prove nothing either.
     async fn leader_is_gone(&self, say: &dyn Fn(String)) -> LeaderState {
         let options = self.options;
         let api = self.own::<Lease>();
@@ -99,7 +100,7 @@ impl Cleanup<'_> {
         ))
     }
 
-    /// Whether pods of the Deployment are left, those that are ending too; where that cannot be known, yes.
+    /// Whether pods of the Deployment are left, including terminating ones; `true` if this cannot be determined.
     async fn has_pods(&self) -> bool {
         let api = self.own::<PartialObjectMeta<Pod>>();
         let list = match answered(api.list(&ListParams::default().labels(OURS))).await {

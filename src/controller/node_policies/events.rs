@@ -1,4 +1,4 @@
-//! What was changed on nodes, told in one Event for each policy and cause, however many nodes it is.
+//! Events about changed nodes: one for each policy and cause, regardless of the number of nodes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::cluster::node::NodeView;
 use crate::controller::conditions::LONGEST_NOTE;
 use crate::model::text::{cut, list};
 
-/// How long changes are gathered while more nodes are being written.
+/// How long changes are collected while more nodes are being written.
 const GATHER: Duration = Duration::from_secs(30);
-/// So many nodes are named.
+/// How many nodes an Event names.
 const NAMED: usize = 10;
 
-/// Changes that are not told yet.
+/// Changes that are not reported yet.
 #[derive(Debug, Default)]
 pub struct NodeEvents {
     since: Option<Instant>,
-    /// By the policy and what is changed.
+    /// By policy and change.
     changes: BTreeMap<(String, String), NodeChangeEvent>,
 }
 
@@ -37,7 +37,7 @@ struct NodeChangeEvent {
 }
 
 impl NodeEvents {
-    /// A node was changed for a policy; an empty name where there is none any more.
+    /// Records the changes of a node for a policy; the policy's name is empty if there is none any longer.
     pub fn add(&mut self, policy: &str, node: &NodeView, changes: Vec<NodeChange>, now: Instant) {
         for change in changes {
             tracing::debug!(node = node.name, %change, "node changed");
@@ -51,12 +51,12 @@ impl NodeEvents {
         }
     }
 
-    /// When to tell, though more nodes are still being written.
+    /// When to report even though more nodes are still being written.
     pub fn due(&self) -> Option<Instant> {
         self.since.map(|since| since + GATHER)
     }
 
-    /// Tells everything, in the log and by Events: about the node where it is one, else about the policy.
+    /// Reports all changes in the log and as Events: on the node if it is one, otherwise on the policy.
     pub async fn flush(&mut self, policies: &NodePolicies, writer: &Writer) {
         self.since = None;
         for ((policy, said), NodeChangeEvent { change, nodes }) in std::mem::take(&mut self.changes) {
@@ -65,7 +65,7 @@ impl NodeEvents {
             let policy = policies.get(&policy).filter(|_| nodes.len() > 1);
             let about = policy.map(|policy| {
                 let mut about = policy.stored.object_ref(&());
-                // It says which version was meant, and would keep Events of the same thing apart.
+                // A resourceVersion would keep Events about the same change apart.
                 about.resource_version = None;
                 about
             });
@@ -92,7 +92,7 @@ fn of_node(name: &str, uid: &str) -> ObjectReference {
     }
 }
 
-/// The Event for a change. A label that goes is no news.
+/// The Event for a change. A removed label is not reported.
 fn event_of(change: &NodeChange, told: &str) -> Option<Event> {
     let (type_, reason, action) = match change {
         NodeChange::Label {
@@ -110,7 +110,7 @@ fn event_of(change: &NodeChange, told: &str) -> Option<Event> {
     Some(Event {
         type_,
         reason: reason.to_owned(),
-        // Longer ones are refused.
+        // The API server rejects longer notes.
         note: Some(cut(told, LONGEST_NOTE).into_owned()),
         action: action.to_owned(),
         secondary: None,

@@ -1,5 +1,5 @@
-//! The guard before the first taint: which workloads would no longer be scheduled, or would be evicted. Judged by the
-//! engine, from raw JSON; the listing is in `survey`.
+//! The guard before the first taint: which workloads would no longer be scheduled, or would be evicted. The engine
+//! evaluates them from raw JSON; `survey` lists them.
 
 mod affected;
 pub mod cache;
@@ -22,43 +22,43 @@ use crate::model::object::{Object, ReviewStage};
 use crate::model::os::{EvidenceKind, Inference, Verdict};
 use crate::model::workload::Kind;
 
-/// What the guard has found for a policy.
+/// The guard's result for a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum GuardResult {
-    /// It was not asked, or no workload would be hurt.
+    /// It has not run, or no workload would be affected.
     #[default]
     Free,
-    /// Workloads would be hurt.
+    /// Workloads would be affected.
     Refused {
-        /// What to tell people.
+        /// The message for the condition.
         message: String,
-        /// The same in one line.
+        /// The message in one line.
         brief: String,
     },
-    /// It could not find out.
+    /// It could not find out, and why.
     Unknown(String),
 }
 
-/// Where an object is, and what it is called: namespace, kind, name.
+/// Namespace, kind and name of an object.
 type ObjectKey = (String, String, String);
 
-/// Looks at one object after the other, and remembers what would be hurt.
+/// Evaluates objects one by one, and collects the workloads that would be affected.
 pub struct Guard<'g> {
     taints: &'g [Taint],
-    /// What counts in a namespace.
+    /// The policy that applies in a namespace.
     policy_of: &'g (dyn Fn(&str) -> NamespacePolicy + Send + Sync),
-    /// The same, for the namespaces that were met.
+    /// Results of `policy_of`, by namespace.
     met: BTreeMap<String, Arc<NamespacePolicy>>,
     windows_nodes: BTreeSet<&'g str>,
     facts: &'g Facts,
-    /// What made a ReplicaSet or a Job, so that a pod's owner is named as a person knows it.
+    /// The owners of ReplicaSets and Jobs, so that the top-level owner of a pod can be named.
     owners: BTreeMap<ObjectKey, ObjectKey>,
     hurt: BTreeMap<ObjectKey, (String, Option<Remedy>)>,
-    /// The generations of those of them whose own object was read.
+    /// The generations of the affected workloads whose own object was read.
     generations: BTreeMap<ObjectKey, i64>,
 }
 
-/// The parts of an object that the engine's view has no use for.
+/// The fields of an object that the engine does not read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct GuardObject {
@@ -109,12 +109,12 @@ impl<'g> Guard<'g> {
         }
     }
 
-    /// Looks at one object.
+    /// Evaluates one object.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         let subject = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(subject) => subject,
             Err(error) => {
-                // It was stored, so something can be run from it.
+                // The object is stored, so pods may be created from it.
                 let place = (String::new(), kind.to_string(), "one of them".to_owned());
                 self.hurt
                     .insert(place, (format!("cannot be read: {error}"), None));
@@ -135,7 +135,7 @@ impl<'g> Guard<'g> {
         });
         match (kind, owner) {
             (Kind::Pod, owner) => self.visit_pod(&subject, json, place, owner),
-            // Its owner is judged, in its stead.
+            // Its owner is evaluated instead.
             (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
             (Kind::Job, _) if is_finished(json) => {}
             _ => self.visit_template(&subject, json, place),
@@ -148,7 +148,7 @@ impl<'g> Guard<'g> {
         if inference.verdict != Verdict::Windows {
             return;
         }
-        // A DaemonSet's controller reads the template: what placement does to its pods comes too late.
+        // A DaemonSet's controller reads the template, so placement of its pods is too late.
         let in_template = subject.kind == Kind::DaemonSet;
         let admission = if in_template {
             AdmissionStage::AsWritten
@@ -190,7 +190,7 @@ impl<'g> Guard<'g> {
         }
     }
 
-    /// The taints that hurt a pod, and how; `None` where there are none, or its owner is judged in its stead.
+    /// The taints that affect a pod, and how; `None` if there are none, or if its owner is evaluated instead.
     fn pod_lacks(
         &self,
         subject: &Object<'_>,
@@ -208,15 +208,15 @@ impl<'g> Guard<'g> {
             return Some((evicting, "its pods would be evicted, as they do not tolerate"));
         }
         let (lacking, why) = match inference.verdict {
-            // Those of a DaemonSet are made for a node, and made anew.
+            // The template of the DaemonSet is evaluated instead; its pods are created again from it.
             Verdict::Windows if owner == Some(Kind::DaemonSet) => return None,
             Verdict::Windows if pod.is_bound() && owner.is_some() => return None,
-            // It is made anew some day, and placed then.
+            // Placement applies when this bare pod is created again.
             Verdict::Windows if pod.is_bound() => (
                 self.lacking(subject, counts, AdmissionStage::Placed),
                 "it does not tolerate",
             ),
-            // It was admitted already: neither placement nor another template helps it any more.
+            // It was admitted already: neither placement nor a changed template affects it any longer.
             Verdict::Windows if owner.is_some() => (
                 merged,
                 "pods of it wait for a node since before they were given a toleration: delete those pods, so that it \
@@ -224,7 +224,7 @@ impl<'g> Guard<'g> {
             ),
             Verdict::Windows => (merged, "it does not tolerate"),
             Verdict::Linux if selects(inference, false) => return None,
-            // Placement gives nothing to a pod that is not known to be for Windows.
+            // Placement adds nothing to a pod that is not known to be for Windows.
             _ if on_windows && GuardObject::of(json).is("Ready") => (
                 merged,
                 "it selects no operating system, runs on a Windows node all the same, and does not tolerate",
@@ -234,7 +234,7 @@ impl<'g> Guard<'g> {
         (!lacking.is_empty()).then_some((lacking, why))
     }
 
-    /// What counts in a namespace; asked for once, because there may be thousands of objects in it.
+    /// The policy that applies in a namespace; looked up once, because a namespace may have thousands of objects.
     fn counts(&mut self, namespace: &str) -> Arc<NamespacePolicy> {
         if let Some(counts) = self.met.get(namespace) {
             return Arc::clone(counts);
@@ -244,7 +244,7 @@ impl<'g> Guard<'g> {
         counts
     }
 
-    /// The taints that would keep the subject's pods away. Placement helps only where the webhooks are called.
+    /// The taints that would keep the object's pods away. Placement only helps if the webhooks are called.
     fn lacking(
         &self,
         subject: &Object<'_>,
@@ -265,7 +265,7 @@ impl<'g> Guard<'g> {
             .or_insert_with(|| (format!("{why} {}", taints.join(", ")), Some(remedy)));
     }
 
-    /// The places of the workloads that would be hurt, with the generations of those whose own object was read.
+    /// The workloads that would be affected, with the generations of those whose own object was read.
     fn affected(&self) -> BTreeMap<ObjectKey, Option<i64>> {
         let places = self.hurt.keys();
         places
@@ -273,7 +273,7 @@ impl<'g> Guard<'g> {
             .collect()
     }
 
-    /// The workloads that would be hurt.
+    /// The workloads that would be affected.
     pub fn hurt(self) -> Impact {
         let victims = self
             .hurt
@@ -290,7 +290,7 @@ impl<'g> Guard<'g> {
     }
 }
 
-/// What the author of a pod or template is to write. `in_template`: what a RuntimeClass selects does not count.
+/// What the author of a pod or template should write. `in_template`: what a RuntimeClass selects is ignored.
 fn remedy(inference: &Inference, in_template: bool) -> Remedy {
     match inference.verdict {
         Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
@@ -300,7 +300,7 @@ fn remedy(inference: &Inference, in_template: bool) -> Remedy {
     }
 }
 
-/// Whether the scheduler is told the operating system: the other signs are for Transom, or for the kubelet.
+/// Whether the scheduler sees the operating system: the other evidence is only used by Transom or the kubelet.
 fn selects(inference: &Inference, in_template: bool) -> bool {
     inference.evidence.iter().any(|evidence| match evidence.kind {
         EvidenceKind::NodeSelector | EvidenceKind::PoolLabel | EvidenceKind::NodeAffinity => true,

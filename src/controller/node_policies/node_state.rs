@@ -1,4 +1,4 @@
-//! How nodes stand: for each policy those it counts for, what is to be written, and what is wrong. Pure.
+//! The state of nodes: which policy applies to each, what to write, and what is wrong. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,30 +10,31 @@ use crate::cluster::node::{NodeView, taint_of};
 use crate::model::build::{Build, supported_on};
 use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
 
-/// Which taints hurt no workload on which nodes. Only what was surveyed counts: a node that came later was not.
+/// Which taints affect no workload on which nodes. Only surveyed nodes are included: a node that joined later was
+/// not.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SafeTaints(BTreeMap<Taint, BTreeSet<String>>);
 
 impl SafeTaints {
-    /// Remembers that a taint hurts no workload on a node.
+    /// Records that a taint affects no workload on a node.
     pub fn add(&mut self, taint: &Taint, node: &NodeView) {
         self.0.entry(taint.clone()).or_default().insert(node.uid.clone());
     }
 
-    /// Whether a taint hurts no workload on a node.
+    /// Whether a taint affects no workload on a node.
     pub fn has(&self, taint: &Taint, node: &NodeView) -> bool {
         self.0.get(taint).is_some_and(|nodes| nodes.contains(&node.uid))
     }
 
-    /// The taints that hurt no workload on a node.
+    /// The taints that affect no workload on a node.
     pub fn on(&self, node: &NodeView) -> BTreeSet<Taint> {
         let taints = self.0.keys().filter(|taint| self.has(taint, node));
         taints.cloned().collect()
     }
 
-    /// Forgets what holds for a moment only: NoExecute evicts what runs there by now, so it is asked about each time.
-    /// Forgets nodes that are gone, and those that carry the taint: where it is taken away, perhaps in a month, it is not
-    /// set again on the word of today.
+    /// Drops results that expire. NoExecute is surveyed each time, because it evicts what runs on the node at that
+    /// time. Nodes that are gone are dropped, and nodes that carry the taint: if the taint is removed later, it is
+    /// not set again from an old survey.
     pub fn age<'n>(&mut self, nodes: impl IntoIterator<Item = &'n NodeView>) {
         let there: BTreeMap<&str, &NodeView> = nodes.into_iter().map(|node| (&*node.uid, node)).collect();
         let carries = |node: &NodeView, taint: &Taint| node.taints.iter().any(|now| taint_of(now) == *taint);
@@ -44,19 +45,19 @@ impl SafeTaints {
     }
 }
 
-/// The policies, and for which of them taints may be set that nodes lack.
+/// The policies, and which missing taints may be set for each of them.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyResolver {
     /// The policies.
     pub policies: NodePolicies,
-    /// By the name of the policy, the taints that hurt no workload.
+    /// The taints that affect no workload, by policy.
     pub cleared: BTreeMap<String, SafeTaints>,
-    /// Whether it is known that policies which are not among these are gone, so that what was theirs may be taken back.
+    /// Whether policies not in `policies` are known to be deleted, so that their labels and taints may be removed.
     pub others_are_gone: bool,
 }
 
 impl PolicyResolver {
-    /// What is to be written to a node.
+    /// Plans the writes for a node.
     pub fn decide(&self, node: &NodeView) -> NodePlan {
         let owner = self.owner(node);
         let may_be_there = owner == OwnerState::Unknown && !self.others_are_gone;
@@ -74,7 +75,7 @@ impl PolicyResolver {
         }
     }
 
-    /// How the policy that a node's annotation names stands to the node.
+    /// The relation of a node to the policy that its annotation names.
     fn owner(&self, node: &NodeView) -> OwnerState {
         let owner = NodeOwnership::parse(node.owned.as_deref()).unwrap_or_default();
         match self.policies.get(&owner.policy) {
@@ -90,45 +91,45 @@ impl PolicyResolver {
         }
     }
 
-    /// Whether a node carries something of ours for a policy that is not known.
+    /// Whether a node carries labels or taints that Transom set for a policy that is not known.
     pub fn is_orphan(&self, node: &NodeView) -> bool {
         node.is_marked() && self.owner(node) == OwnerState::Unknown
     }
 }
 
-/// How the policy that set what is ours on a node stands to it now.
+/// The relation of a node to the policy that set its labels and taints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum OwnerState {
     /// It selects the node.
     Selects,
-    /// It is there, and selects the node no longer.
+    /// It exists, and no longer selects the node.
     LetGo,
-    /// It is not among the policies that are known.
+    /// It is not among the known policies.
     Unknown,
 }
 
-/// How the nodes of one policy stand.
+/// The nodes of one policy.
 #[derive(Clone, Debug, Default)]
 pub struct NodesOfPolicy {
-    /// How many Windows nodes it counts for.
+    /// The number of Windows nodes to which it applies.
     pub nodes: usize,
-    /// Those by build.
+    /// The number of nodes by build.
     pub builds: BTreeMap<Build, usize>,
-    /// What on which node is not as it is to be.
+    /// Deviations from the desired state, by node.
     pub drift: BTreeMap<String, Vec<String>>,
-    /// Nodes that wait to be written.
+    /// The number of nodes that wait for a write.
     pub unwritten: usize,
-    /// The taints that nodes lack and that wait for the guard, with those nodes.
+    /// The missing taints that wait for the guard, with their nodes.
     pub waiting: BTreeMap<Taint, BTreeSet<String>>,
-    /// The nodes on which taints are contested.
+    /// The nodes with contested taints.
     pub contested: BTreeMap<String, Vec<Taint>>,
-    /// Other policies that select a node of this one, with one such node.
+    /// Other policies that select a node of this policy, with one such node.
     pub overlapping: BTreeMap<String, String>,
-    /// Nodes of builds that the cluster's Kubernetes does not support.
+    /// Nodes with builds that the cluster's Kubernetes version does not support.
     pub unsupported: BTreeMap<Build, usize>,
 }
 
-/// How the nodes of every policy stand, by its name, and the nodes that are to be written.
+/// The nodes of every policy, by policy name, and the nodes to write.
 pub fn assess(
     nodes: &[Arc<NodeView>],
     resolver: &PolicyResolver,
@@ -233,11 +234,11 @@ mod tests {
         let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.add(&execute, &old);
         assert_eq!(resolver.decide(&old).waiting, []);
-        // In the next pass NoExecute is asked about anew.
+        // The next pass surveys NoExecute again.
         let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.age([&old]);
         assert_eq!(resolver.decide(&old).waiting, [execute]);
-        // And so is every taint that the node has carried since.
+        // So is every taint that the node has carried since.
         let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.add(&schedule, &old);
         let carrying = NodeView {
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(resolver.decide(&old).waiting, both);
         let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.add(&schedule, &old);
-        // A node that was made anew under the same name was not surveyed either.
+        // A node that was created again under the same name was not surveyed either.
         let cleared = resolver.cleared.entry("p".to_owned()).or_default();
         cleared.age([&new]);
         assert_eq!(resolver.decide(&old).waiting, both);
@@ -313,7 +314,8 @@ mod tests {
             ..NodeView::default()
         };
         let unreadable = serde_json::json!({"nodeSelector": {"matchLabels": {"not a key!": "x"}}});
-        // The policies there are, whether others are known to be gone, whether the taint goes, whether anything is done.
+        // The existing policies, whether others are known to be deleted, whether the taint is removed, whether
+        // anything is done.
         let cases = [
             (vec![report()], true, true, true),
             (vec![report()], false, false, false),

@@ -1,4 +1,4 @@
-//! One node: what on it is ours, what is to be written, and writing it.
+//! One node: what Transom owns on it, what to write, and the write.
 
 pub mod apply;
 pub(super) mod assumed;

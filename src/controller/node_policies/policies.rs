@@ -1,4 +1,5 @@
-//! Node policies as they are stored, made into what is wanted of each node: which policy counts, and what is wrong with it.
+//! Stored node policies, converted into the desired state of each node: which policy applies, and what is wrong with
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,23 +14,23 @@ use crate::cluster::node::NodeView;
 use crate::model::label_selector::LabelSelector;
 use crate::model::node::Taint;
 
-/// So much is told of what is wrong with a selector, in bytes.
+/// The longest description of a selector's problem, in bytes.
 const LONGEST_PROBLEM: usize = 4096;
 
-/// A node policy, ready to be asked.
+/// A node policy, parsed.
 #[derive(Clone, Debug)]
 pub struct NodePolicy {
-    /// As it is stored.
+    /// The stored object.
     pub stored: Arc<WindowsNodePolicy>,
     /// Its name.
     pub name: String,
     /// Its generation.
     pub generation: i64,
-    /// The taints that it may ask for.
+    /// The taints that it may request.
     pub taints: Vec<Taint>,
-    /// Why its selector selects nothing; then nothing of it is set, and nothing taken back either.
+    /// Why its selector cannot be used; then Transom neither sets nor reverts anything for it.
     pub unusable: Option<String>,
-    /// What of it is left out, and why.
+    /// The parts of it that are ignored, and why.
     pub left_out: Vec<String>,
     selector: LabelSelector,
 }
@@ -48,7 +49,7 @@ impl NodePolicy {
         let (selector, unusable) = match (node_selector(&stored.spec.node_selector), unreadable) {
             (_, Some(why)) => (LabelSelector::default(), Some(why.clone())),
             (Ok(selector), None) => (selector, None),
-            // A label that no node can have would select nothing, and let every node go.
+            // An invalid label would select no node, and Transom would revert its changes on every node.
             (Err(wrong), None) => (
                 LabelSelector::default(),
                 Some(in_one_line(&wrong, LONGEST_PROBLEM)),
@@ -63,7 +64,7 @@ impl NodePolicy {
                 value: taint.value.clone(),
                 effect: taint.effect.as_str().to_owned(),
             };
-            // The API server refuses both; a policy may have been stored before its schema did.
+            // The API server rejects both; a policy may have been stored before its schema did.
             if taint.effect == TaintEffect::NoExecute && spec.no_execute == NoExecute::Forbidden {
                 left_out.push(format!(
                     "spec.taints.required: {required} is left out, because NoExecute evicts running pods: set \
@@ -98,7 +99,7 @@ impl NodePolicy {
         self.unusable.is_none() && self.selector.selects(labels)
     }
 
-    /// What it wants of a node. `cleared`: the taints that may be set on it, if it lacks them.
+    /// The desired state of a node. `cleared`: the taints that may be set on it if it lacks them.
     pub fn desired(&self, cleared: BTreeSet<Taint>) -> DesiredNode {
         let spec = &self.stored.spec;
         DesiredNode {
@@ -117,19 +118,20 @@ impl NodePolicy {
     }
 }
 
-/// Every node policy, the highest priority first and then by name: the first that selects a node applies to it.
+/// Every node policy, ordered by descending priority and then by name: the first one that selects a node applies to
+/// it.
 #[derive(Clone, Debug, Default)]
 pub struct NodePolicies(Vec<NodePolicy>);
 
-/// Which policy counts for a node.
+/// Which policy applies to a node.
 #[derive(Clone, Copy, Debug)]
 pub enum SelectedPolicy<'p> {
     /// This one.
     Policy(&'p NodePolicy),
-    /// None: what is ours is taken back.
+    /// None: what Transom owns is removed.
     NoPolicy,
-    /// The one that its annotation names cannot be read, nor whether it selects the node: nothing is touched until it
-    /// can, whichever other policy selects it.
+    /// The policy named by the node's annotation cannot be read, so it is unknown whether it selects the node.
+    /// Nothing is changed until it can be read, even if another policy selects the node.
     Held,
 }
 
@@ -141,17 +143,17 @@ impl NodePolicies {
         NodePolicies(policies)
     }
 
-    /// Each policy, in their order.
+    /// All policies, in order.
     pub fn iter(&self) -> impl Iterator<Item = &NodePolicy> {
         self.0.iter()
     }
 
-    /// A policy by its name.
+    /// Finds a policy by name.
     pub fn get(&self, name: &str) -> Option<&NodePolicy> {
         self.0.iter().find(|policy| policy.name == name)
     }
 
-    /// The policy that counts for a node.
+    /// The policy that applies to a node.
     pub fn choose(&self, node: &NodeView) -> SelectedPolicy<'_> {
         let owner = NodeOwnership::parse(node.owned.as_deref())
             .unwrap_or_default()
@@ -163,7 +165,7 @@ impl NodePolicies {
         first.map_or(SelectedPolicy::NoPolicy, SelectedPolicy::Policy)
     }
 
-    /// The names of all policies that select a node, where they are more than one.
+    /// The names of all policies that select a node, if there is more than one.
     pub fn overlapping(&self, node: &NodeView) -> Option<BTreeSet<&str>> {
         let names: BTreeSet<&str> = (self.0.iter())
             .filter(|policy| policy.selects(&node.labels))

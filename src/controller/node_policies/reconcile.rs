@@ -1,4 +1,4 @@
-//! One pass over the cluster: what is due is written, and what became of it is told in the status of the policies.
+//! One reconcile pass: writes what is due, and reports the result in the status of the policies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::cluster::node::NodeView;
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
 
-/// The controller of nodes for one term of leadership, and what it remembers from pass to pass. All of it can be lost: it
-/// saves requests, and decides nothing.
+/// The node controller for one term of leadership, with its state between passes. Losing the state is harmless: it
+/// only saves requests and decides nothing.
 pub struct NodeController {
     context: NodeControllerContext,
     writer: Writer,
@@ -36,15 +36,15 @@ pub struct NodeController {
     back_off: WriteBackoff,
     assumed: AssumedNodes,
     events: NodeEvents,
-    /// Why nodes could not be written.
+    /// Why nodes could not be written, by node.
     failures: BTreeMap<String, String>,
     generations: BTreeMap<String, i64>,
-    /// When the API server was asked last whether all other policies are gone, and what it said.
+    /// When the API server was last asked whether all other policies are deleted, and the answer.
     asked_others: Option<(Instant, bool)>,
 }
 
 impl NodeController {
-    /// One that remembers nothing yet.
+    /// A controller without any state.
     pub fn new(context: NodeControllerContext) -> Self {
         let settings = context.settings;
         let writer = Writer::new(
@@ -68,7 +68,7 @@ impl NodeController {
         }
     }
 
-    /// One pass. Says when the next one is due, if nothing changes until then.
+    /// Runs one pass. Returns when the next one is due if nothing changes until then.
     pub async fn pass(&mut self, snapshot: &Snapshot) -> Option<Instant> {
         let view = &*snapshot.view;
         let start = Instant::now();
@@ -118,13 +118,13 @@ impl NodeController {
         alarms.into_iter().min()
     }
 
-    /// Nodes as they are: as we wrote them last, where the watch does not show that yet.
+    /// Every node, in Transom's last written version if the watch does not show that version yet.
     fn nodes_now(&mut self, view: &ClusterCache) -> Vec<Arc<NodeView>> {
         self.failures.retain(|name, _| view.nodes.contains_key(name));
         self.assumed.nodes(view, Instant::now())
     }
 
-    /// Another generation of a policy is a new start for all that waits.
+    /// Resets all back-offs of policies that have a new generation.
     fn apply_new_generations(&mut self, policies: &NodePolicies, now: Instant) {
         let generations: BTreeMap<String, i64> = policies
             .iter()
@@ -139,8 +139,8 @@ impl NodeController {
         self.back_off.forget_quiet(now);
     }
 
-    /// Asks the API server whether there are policies that are not among these: a view that lags must not cost nodes
-    /// their taints.
+    /// Asks the API server whether there are policies that are not in `known`: nodes must not lose their taints
+    /// because the cache is behind.
     async fn others_are_gone(&mut self, known: &NodePolicies) -> bool {
         if let Some((at, gone)) = self.asked_others
             && Instant::now() < at + self.context.settings.status_every
@@ -162,7 +162,7 @@ impl NodeController {
                         .get(policy.metadata.name.as_deref().unwrap_or_default())
                         .is_some()
                 }),
-            // Without the resource there are no policies.
+            // Without the resource definition there are no policies.
             Err(ApiError::NotFound) => true,
             Err(error) => {
                 self.context.reconcile.failed();
@@ -172,7 +172,7 @@ impl NodeController {
         }
     }
 
-    /// Writes the nodes that are due, a few at a time; says when to go on with the rest.
+    /// Writes the nodes that are due, a few at a time; returns when to continue with the rest.
     async fn write(&mut self, due: Vec<Arc<NodeView>>, resolver: &Arc<PolicyResolver>) -> Option<Instant> {
         let now = Instant::now();
         let (mut ready, mut alarms) = (Vec::new(), Vec::new());
@@ -233,7 +233,7 @@ impl NodeController {
         alarms.into_iter().min()
     }
 
-    /// What is known of a policy besides how its nodes stand.
+    /// Inputs of a policy's status other than the state of its nodes.
     fn known(&self, policy: &NodePolicy, nodes: &NodesOfPolicy) -> PolicyFacts {
         PolicyFacts {
             guarded: self.guard_cache.result(&policy.name),

@@ -1,5 +1,5 @@
-//! RuntimeClasses: one for each release and isolation, where a node policy manages them. What is planned here, from what
-//! `desired` says there should be, is pure; what carries it out stands in `write`.
+//! RuntimeClasses: one for each release and isolation, if a node policy manages them. This module plans the changes
+//! from `desired` (pure); `write` applies them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,16 +22,16 @@ mod desired;
 pub mod reconcile;
 pub mod write;
 
-/// The label by which people find what Transom made.
+/// The label by which users find what Transom created.
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Its value.
 pub const MANAGED_BY: &str = "transom";
 
-/// The owner annotation of a RuntimeClass: that it is ours, and what for.
+/// The owner annotation of a RuntimeClass: that Transom created it, and what for.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct OwnedClass {
-    /// The policy that it was made for.
+    /// The policy that it was created for.
     pub policy: String,
     /// The release, as in `ltsc2022`.
     pub release: String,
@@ -40,32 +40,33 @@ pub struct OwnedClass {
 }
 
 impl OwnedClass {
-    /// What the annotation of a class says; `None` for a class that is not ours.
+    /// Reads the annotation of a class; `None` for a class that is not Transom's.
     pub fn of(class: &RuntimeClass) -> Option<Self> {
         let annotations = class.metadata.annotations.as_ref()?;
         serde_json::from_str(annotations.get(OWNED_ANNOTATION)?).ok()
     }
 }
 
-/// One thing to do about a RuntimeClass.
+/// One change of a RuntimeClass.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ClassChange {
-    /// Make it.
+    /// Create it.
     Create(Box<RuntimeClass>),
-    /// Merge this into it; it names the version that it was decided on.
+    /// Merge this patch into it; the patch contains the resourceVersion that the plan is based on.
     Update {
         /// Its name.
         name: String,
         /// The patch.
         patch: Value,
     },
-    /// Take it away, where nothing names it. One whose handler changes is made anew afterwards: a handler is immutable.
+    /// Delete it, if no object names it. A class whose handler changes is created again afterwards: a handler is
+    /// immutable.
     Delete {
-        /// As it stands.
+        /// The stored class.
         class: Arc<RuntimeClass>,
-        /// The policy that is told where it cannot go.
+        /// The policy that reports it if the class cannot be deleted.
         policy: String,
-        /// Why, in words that end a sentence: "…, as".
+        /// Why, as the end of a sentence: "…, as".
         why: &'static str,
     },
 }
@@ -81,23 +82,23 @@ impl ClassChange {
     }
 }
 
-/// How the RuntimeClasses of a policy stand.
+/// The RuntimeClasses of a policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClassesOfPolicy {
-    /// Those that there are.
+    /// The existing classes.
     pub names: Vec<String>,
-    /// What is worth knowing.
+    /// Notes that are not problems.
     pub notes: Vec<String>,
-    /// What is wrong.
+    /// Problems.
     pub problems: Vec<String>,
 }
 
-/// What is to be done, and what is to be said to each policy that manages classes.
+/// The changes, and what to report to each policy that manages classes.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ClassPlan {
-    /// What is to be done.
+    /// The changes.
     pub changes: Vec<ClassChange>,
-    /// How the classes of each policy stand.
+    /// The classes of each policy.
     pub by_policy: BTreeMap<String, ClassesOfPolicy>,
 }
 
@@ -105,8 +106,8 @@ fn name_of(class: &RuntimeClass) -> &str {
     class.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Plans the RuntimeClasses. `absent`: the taints of pools that are at zero now. `others_are_gone`: policies that are not
-/// among these are certainly gone, so that what was made for them may be taken away.
+/// Plans the RuntimeClasses. `absent`: the taints of pools that have no nodes now. `others_are_gone`: policies not in
+/// `policies` are certainly deleted, so that their classes may be deleted.
 pub fn plan(
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     policies: &NodePolicies,
@@ -149,7 +150,7 @@ pub fn plan(
     plan
 }
 
-/// The classes of ours that no policy wants any more.
+/// Transom's classes that no policy requests any longer.
 fn undesired_classes(
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     policies: &NodePolicies,
@@ -158,7 +159,8 @@ fn undesired_classes(
 ) -> Vec<ClassChange> {
     let not_taken = existing.iter().filter(|(name, _)| !taken.contains(*name));
     let ours = not_taken.filter_map(|(_, class)| Some((class, OwnedClass::of(class)?)));
-    // Nothing is touched while its policy's selector cannot be read, or while it might just not be seen yet.
+    // Nothing is changed while the policy's selector cannot be read, or while the policy may only be missing from the
+    // cache.
     let certain = ours.filter(|(_, owned)| match policies.get(&owned.policy) {
         Some(policy) => policy.unusable.is_none(),
         None => others_are_gone,
@@ -171,13 +173,13 @@ fn undesired_classes(
     deletions.collect()
 }
 
-/// Whether there are classes of ours for a policy that is not among these.
+/// Whether Transom has classes for a policy that is not in `policies`.
 pub fn has_orphans(existing: &BTreeMap<String, Arc<RuntimeClass>>, policies: &NodePolicies) -> bool {
     let mut owned = existing.values().filter_map(|class| OwnedClass::of(class));
     owned.any(|owned| policies.get(&owned.policy).is_none())
 }
 
-/// What is to be done about a class that exists.
+/// The changes of a class that exists.
 fn against(
     class: &Arc<RuntimeClass>,
     desired: &DesiredClass,
@@ -207,7 +209,7 @@ fn against(
     }
     let mut selector: BTreeMap<&str, Option<&str>> = BTreeMap::new();
     let now = class.scheduling.as_ref().and_then(|s| s.node_selector.as_ref());
-    // A merge patch takes a key away with null.
+    // A merge patch removes a key that is null.
     selector.extend(now.into_iter().flatten().map(|(key, _)| (key.as_str(), None)));
     selector.extend(
         desired
@@ -228,7 +230,7 @@ fn against(
     })
 }
 
-/// What of a class that Transom did not make does not fit the release that it is used for.
+/// What in a class that Transom did not create does not fit the release for which it is used.
 fn misfit(class: &RuntimeClass, desired: &DesiredClass) -> Option<String> {
     let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
     let says = |key: &str| selector.get(key).map(String::as_str);
@@ -257,7 +259,7 @@ fn misfit(class: &RuntimeClass, desired: &DesiredClass) -> Option<String> {
     })
 }
 
-/// Reports classes of others whose scheduling says two things at once; to the first policy that manages classes.
+/// Reports other owners' classes with contradicting scheduling; on the first policy that manages classes.
 fn report_contradictions(
     existing: &BTreeMap<String, Arc<RuntimeClass>>,
     taken: &BTreeSet<String>,

@@ -1,4 +1,4 @@
-//! The status of a node policy: conditions and counts, in words for people who have to act on them. Pure.
+//! The status of a node policy: conditions and counts, worded for the users who have to act on them. Pure.
 
 use std::collections::BTreeSet;
 
@@ -17,28 +17,28 @@ pub mod write;
 
 /// How many nodes a message names.
 const NAMED: usize = 20;
-/// How many are named where there is little room.
+/// How many nodes a short message names.
 const BRIEF: usize = 3;
-/// The longest text that is not a condition's own message, in bytes.
+/// The longest text outside a condition's message, in bytes.
 const LONGEST_BRIEF: usize = 512;
 
-/// What is known of a policy besides how its nodes stand.
+/// Inputs of a policy's status other than the state of its nodes.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFacts {
-    /// What the guard has found.
+    /// The guard's result.
     pub guarded: GuardResult,
     /// Nodes that could not be written, with the reason.
     pub failures: Vec<String>,
     /// Nodes whose labels or taints another writer changes again and again.
     pub restless: Vec<String>,
-    /// How its RuntimeClasses stand; `None` where it manages none.
+    /// The state of its RuntimeClasses; `None` if it manages none.
     pub classes: Option<ClassesOfPolicy>,
 }
 
-/// The condition that is there only where RuntimeClasses are.
+/// This condition only exists if the policy manages RuntimeClasses.
 const CLASSES_READY: &str = "RuntimeClassesReady";
 
-/// The status of a policy; `before` is the one that stands, whose times are kept where nothing has changed.
+/// The status of a policy. `before`: the stored status; a condition keeps its transition time if it has not changed.
 pub fn status_of(
     policy: &NodePolicy,
     nodes: &NodesOfPolicy,
@@ -74,8 +74,8 @@ pub fn status_of(
     }
 }
 
-/// The Events that go with a status: one when taints begin to be refused or contested, or are for another reason, and one
-/// when that is over. `before` is the status that stood.
+/// The Events for a status change: one when taints become refused or contested or the reason changes, and one when
+/// that ends. `before`: the stored status.
 pub fn news_of(
     policy: &NodePolicy,
     nodes: &NodesOfPolicy,
@@ -92,7 +92,7 @@ fn number(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// What is said of a policy, the most urgent first, but whether it is ready.
+/// The conditions of a policy except `Ready`, the most urgent first.
 fn statements(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Vec<ConditionUpdate> {
     let mut statements = vec![
         refused(policy, nodes, known),
@@ -104,7 +104,7 @@ fn statements(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -
     statements
 }
 
-/// What keeps the policy from being ready, most urgent first: a reason, and a line.
+/// Why the policy is not ready, the most urgent problem first: a reason, and one line of text.
 fn problem(
     policy: &NodePolicy,
     known: &PolicyFacts,
@@ -253,7 +253,7 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
         "Supported",
         "every known build is supported, or not known",
     );
-    // Nothing is done about it, so it keeps nothing from being ready.
+    // Transom does not act on it, so it does not affect `Ready`.
     ConditionUpdate {
         is_bad: false,
         ..statement
@@ -277,7 +277,7 @@ fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {
     }
 }
 
-/// A condition that is `True`, and bad, where something is to be told.
+/// A condition that is `True` and bad if there are any parts.
 fn where_any(
     kind: &'static str,
     parts: &[String],
@@ -292,7 +292,7 @@ fn where_any(
     }
 }
 
-/// The first part, and how many more there are.
+/// The first part, and the number of others.
 fn in_brief(parts: &[String], quiet: &str) -> String {
     match parts {
         [] => cut(quiet, LONGEST_BRIEF).into_owned(),

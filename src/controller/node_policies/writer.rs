@@ -1,4 +1,4 @@
-//! Every write to nodes and RuntimeClasses: in its turn, and only while this replica leads.
+//! Every write to nodes and RuntimeClasses: rate-limited, and only while this replica leads.
 
 use std::sync::Arc;
 
@@ -11,23 +11,23 @@ use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::rate_limit::RateLimiter;
 
-/// By this name the API server remembers who wrote a field.
+/// The field manager that the API server records for these writes.
 pub const FIELD_MANAGER: &str = "transom";
 
-/// Writes at the pace of the controller.
+/// Writes at the rate of the controller.
 #[derive(Clone)]
 pub struct Writer {
-    /// The API server.
+    /// The API client.
     pub client: Client,
-    /// Asked before every write; `None` where a person cleans up.
+    /// Checked before every write; `None` if a user runs the cleanup.
     leadership: Option<Leadership>,
-    /// Tells people what was changed; `None` where a person cleans up, and sees it.
+    /// Publishes Events about changes; `None` if a user runs the cleanup, and sees its output.
     recorder: Option<Recorder>,
     rate_limiter: Arc<RateLimiter>,
 }
 
 impl Writer {
-    /// A writer that makes so many writes in a second.
+    /// A writer with this rate of writes per second.
     pub fn new(
         client: Client,
         leadership: Option<Leadership>,
@@ -42,10 +42,10 @@ impl Writer {
         }
     }
 
-    /// Makes a request in its turn.
+    /// Makes a request within the rate limit.
     ///
     /// # Errors
-    /// What the API server refused, or that this replica leads no more.
+    /// The error of the API server, or that this replica no longer leads.
     pub async fn write<T>(
         &self,
         request: impl Future<Output = Result<T, kube::Error>>,
@@ -57,7 +57,7 @@ impl Writer {
         answered(request).await
     }
 
-    /// Writes an Event in its turn. Where that fails, the log has it.
+    /// Publishes an Event within the rate limit. If that fails, the failure is logged.
     pub async fn announce(&self, event: &Event, about: &ObjectReference) {
         let Some(recorder) = &self.recorder else { return };
         if let Err(error) = self.write(recorder.publish(event, about)).await {
@@ -67,7 +67,7 @@ impl Writer {
     }
 }
 
-/// How every patch is sent.
+/// The parameters of every patch.
 pub fn patching() -> PatchParams {
     PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),

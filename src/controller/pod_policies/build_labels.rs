@@ -1,4 +1,4 @@
-//! Whether the nodes carry the label by which placement requires builds: the condition for a policy's status.
+//! The condition that reports whether the nodes carry the label that placement uses to require builds.
 
 use crate::api::DecodedPolicy;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy};
@@ -9,7 +9,7 @@ use crate::model::text::list;
 
 use super::MOST_NAMES;
 
-/// The condition. `decoded` is what of the policy counts, if anything.
+/// The condition. `decoded`: the version of the policy that applies, if any.
 pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> ConditionUpdate {
     let policy = decoded.map(|decoded| &decoded.policy.policy);
     let missing = policy.map_or_else(Vec::new, |policy| missing(policy, facts));
@@ -37,7 +37,7 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
     ConditionUpdate::expect_true("BuildLabelsPresent", unmet, met).with_events(EventPolicy::Turns)
 }
 
-/// The nodes without the label, where placement may have to require it: the cluster has several builds.
+/// The nodes without the label, if placement may require it because the cluster has several builds.
 fn missing<'f>(policy: &Policy, facts: &'f Facts) -> Vec<&'f Host> {
     let declared = facts.pools.iter().filter_map(|pool| pool.build);
     let has_several = {

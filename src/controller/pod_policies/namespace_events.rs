@@ -1,5 +1,5 @@
-//! Labels of namespaces that do nothing, labels that took one out lately, and namespaces that have lost their policy: Events
-//! and the log report each once.
+//! Reports each of these once, as an Event and in the log: namespace labels without effect, labels that recently
+//! excluded a namespace, and namespaces that lost their policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -20,35 +20,36 @@ use crate::engine::namespace_labels::IgnoredLabel;
 use crate::model::text::cut;
 use crate::registration;
 
-/// The reason of Events about a label that does nothing.
+/// The reason of Events about a label without effect.
 const IGNORED: &str = "LabelIgnored";
-/// The reason of Events about a label that takes its namespace out.
+/// The reason of Events about a label that excludes its namespace.
 const LEFT_OUT: &str = "NamespaceExcluded";
-/// The reason of Events about a namespace that no policy selects any more.
+/// The reason of Events about a namespace that is no longer selected by any policy.
 const WITHOUT_POLICY: &str = "NamespaceWithoutPolicy";
-/// How long ago a label that takes a namespace out was written at most, to be told of. The API server keeps Events for as
-/// long by default, so that the name of the Event keeps it from being told twice.
+/// The maximum age of an excluding label that is reported. The API server keeps Events for the same time by default,
+/// so the name of the Event prevents a duplicate.
 const LATELY: SignedDuration = SignedDuration::from_hours(1);
-/// Events in one go; with the pause between two looks that is so many in a second.
+/// Events per write; with the pause between two passes, this is the rate per second.
 const AT_ONCE: usize = 20;
-/// How many hexadecimal digits of the SHA-256 tell two problems of a namespace apart.
+/// How many hexadecimal digits of the SHA-256 distinguish two problems of a namespace.
 const DIGITS: usize = 16;
-/// Where Events about objects without a namespace are kept.
+/// The namespace of Events about objects without a namespace.
 const EVENTS: &str = "default";
 
-/// A label that does nothing or takes its namespace out, or a namespace that has lost its policy, as an Event reports it.
+/// A label without effect, a label that excludes its namespace, or a namespace that lost its policy, as an Event
+/// reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NamespaceEvent {
     /// The reason of the Event.
     pub reason: &'static str,
-    /// The name of the Event. The same problem of the same namespace has the same name, whichever replica tells it, and when: the
-    /// API server refuses the second one, so that a new leader or a restart tells nothing twice.
+    /// The name of the Event. The same problem of the same namespace always has the same name, so the API server
+    /// rejects duplicates from a new leader or after a restart.
     pub event: String,
     /// The namespace.
     pub namespace: String,
     /// Its uid.
     pub uid: String,
-    /// What the label does or what the namespace has lost, why, and what to write instead.
+    /// What the label does or what the namespace lost, why, and what to write instead.
     pub message: String,
 }
 
@@ -99,7 +100,7 @@ impl NamespaceEvent {
     }
 }
 
-/// What does nothing, why, and the command that fixes it.
+/// Which label has no effect, why, and the command that fixes it.
 fn message(namespace: &str, label: &IgnoredLabel) -> String {
     let IgnoredLabel { key, value, why, .. } = label;
     let shown = if value.is_empty() { "\"\"" } else { value };
@@ -127,7 +128,7 @@ fn message(namespace: &str, label: &IgnoredLabel) -> String {
     text
 }
 
-/// What the label takes away, who wrote it, and the command that brings it back.
+/// What the label disables, who wrote it, and the command that restores it.
 fn left_out(namespace: &str, author: &LabelAuthor) -> String {
     let LabelAuthor { label, manager, at } = author;
     let manager = if manager.is_empty() {
@@ -149,13 +150,13 @@ fn left_out(namespace: &str, author: &LabelAuthor) -> String {
     text
 }
 
-/// Every label that does nothing, and those that took their namespace out lately, by namespace.
+/// Every label without effect, and every label that excluded its namespace recently, by namespace.
 fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
     let lately = |author: &&LabelAuthor| author.at.is_some_and(|at| now.duration_since(at) < LATELY);
     let of_one = snapshot.view.namespaces.iter().flat_map(|(namespace, seen)| {
         let ignored = snapshot.policies.ignored_labels(&seen.labels).into_iter();
         let ignored = ignored.map(|label| (IGNORED, message(namespace, &label)));
-        // Where the name leaves it out, the label changes nothing.
+        // If the namespace is excluded by name, the label changes nothing.
         let by_label = !registration::is_left_out_by_name(namespace, &snapshot.excluded);
         let out = (seen.left_out_by.iter().filter(move |_| by_label)).filter(lately);
         let out = out.map(|author| (LEFT_OUT, left_out(namespace, author)));
@@ -166,7 +167,7 @@ fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
     of_one.collect()
 }
 
-/// A namespace that has lost its policy, what counts there now, and what to compare.
+/// Which policy the namespace lost, what applies there now, and what to compare.
 fn without_policy(namespace: &str, former: &str) -> String {
     format!(
         "no WindowsPodPolicy selects namespace {namespace} any more; until now {former} did. The built-in policy counts there \
@@ -175,7 +176,7 @@ fn without_policy(namespace: &str, former: &str) -> String {
     )
 }
 
-/// Which policy selects each namespace, and which did where none does any more.
+/// Which policy selects each namespace, and which one selected a namespace that now has none.
 #[derive(Debug, Default)]
 struct NamespaceSelection {
     by: BTreeMap<String, String>,
@@ -183,7 +184,7 @@ struct NamespaceSelection {
 }
 
 impl NamespaceSelection {
-    /// Follows a snapshot. Without any policy there is none to lose.
+    /// Updates the selection from a snapshot. Without any stored policy, no namespace has lost its policy.
     fn follow(&mut self, snapshot: &Snapshot) {
         let namespaces = &snapshot.view.namespaces;
         self.by.retain(|name, _| namespaces.contains_key(name));
@@ -209,7 +210,7 @@ impl NamespaceSelection {
         }
     }
 
-    /// The namespaces that have lost their policy.
+    /// The namespaces that lost their policy.
     fn notes(&self, snapshot: &Snapshot) -> Vec<NamespaceEvent> {
         let lost = self.lost.iter().filter_map(|(name, former)| {
             let seen = snapshot.view.namespaces.get(name)?;
@@ -221,19 +222,19 @@ impl NamespaceSelection {
     }
 }
 
-/// Tells of labels, and remembers what it has told.
+/// Reports namespace labels, and remembers what it has reported.
 #[derive(Debug, Default)]
 pub struct EventDeduper {
-    /// The policies of namespaces.
+    /// Which policy selects which namespace.
     selected: NamespaceSelection,
-    /// The names of the Events that are written.
+    /// The names of the Events that were written.
     told: BTreeSet<String>,
-    /// Why the API server refused the last one: a refusal that stays is logged once.
+    /// The last error of the API server: a persistent error is logged once.
     refused: Option<String>,
 }
 
 impl EventDeduper {
-    /// What is to be told now, some of it at a time, and whether there is more. What no longer is a problem is
+    /// The Events to write now, up to the limit, and whether there are more. Problems that no longer exist are
     /// forgotten.
     pub fn due(&mut self, snapshot: &Snapshot, now: Timestamp) -> (Vec<NamespaceEvent>, bool) {
         self.selected.follow(snapshot);
@@ -247,12 +248,12 @@ impl EventDeduper {
         (notes, more)
     }
 
-    /// Notes that something has been told, by us or by another replica.
+    /// Records that this Event was written, by this or by another replica.
     pub fn publish(&mut self, note: NamespaceEvent) {
         self.told.insert(note.event);
     }
 
-    /// Writes the Events that are due while this replica leads; says whether there are more.
+    /// Writes the Events that are due while this replica leads. Returns whether there are more.
     pub(super) async fn write(
         &mut self,
         client: &Client,
@@ -268,7 +269,7 @@ impl EventDeduper {
             let event = note.event(Timestamp::now());
             match answered(api.create(&PostParams::default(), &event)).await {
                 Ok(_) => tracing::warn!(namespace = note.namespace, "{}", note.message),
-                // It was told before this replica led.
+                // It was reported before this replica led.
                 Err(ApiError::Conflict) => {}
                 Err(error) => {
                     let error = error.to_string();
@@ -279,7 +280,7 @@ impl EventDeduper {
                         tracing::warn!("cannot write the Event {reason} of namespace {namespace}: {error}");
                         self.refused = Some(error);
                     }
-                    // Later, with the next look.
+                    // Retried in the next pass.
                     return false;
                 }
             }

@@ -1,4 +1,5 @@
-//! Whether what a policy wishes is registered: the condition for its status. What is missing is found in `registration`.
+//! The condition that reports whether the webhooks a policy needs are registered. `registration` finds what is
+//! missing.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::registration::configurations::{Configurations, CoverageGap};
 
-/// The condition. `decoded` is what of the policy counts, if anything; `unreached` what is to be said where calls of the API
-/// server do not arrive.
+/// The condition. `decoded`: the version of the policy that applies, if any; `unreached`: the message if calls of the
+/// API server do not arrive.
 pub(super) fn programmed(
     decoded: Option<&DecodedPolicy>,
     registered: &Configurations,

@@ -1,4 +1,4 @@
-//! What the status of a pod policy says, and which Events go with it.
+//! The status of a pod policy, and the Events for its changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,13 +24,13 @@ use crate::model::build::RELEASES;
 use crate::model::text::{cut, list};
 use crate::rules;
 
-/// What this program says of itself.
+/// The version of this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The condition of reports on stored objects.
+/// The condition type for reports on stored objects.
 const REPORTS_WRITTEN: &str = "ReportsWritten";
-/// The condition of namespaces without a policy.
+/// The condition type for namespaces without a policy.
 const WITHOUT_POLICY: &str = "NamespacesWithoutPolicy";
-/// So much is told of what is wrong with a policy, in its status.
+/// The longest list of problems of a policy in its status, in bytes.
 const LONGEST_PROBLEMS: usize = 3500;
 
 /// A status that differs from the one that is stored.
@@ -42,50 +42,50 @@ pub struct StatusUpdate {
     pub uid: String,
     /// The version that this was decided on.
     pub resource_version: String,
-    /// What its status is to say.
+    /// The new status.
     pub status: WindowsPodPolicyStatus,
-    /// What has become worse or better since the stored status.
+    /// Conditions that became worse or better since the stored status.
     pub news: Vec<ConditionUpdate>,
 }
 
 impl StatusUpdate {
-    /// The policy, as Events point to it.
+    /// The policy, as the regarding object of Events.
     pub fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some(API_VERSION.to_owned()),
             kind: Some(POD_POLICY.to_owned()),
             name: Some(self.name.clone()),
             uid: Some(self.uid.clone()),
-            // Without it the recorder counts another problem of the same kind as the first one once more, in the words
-            // of the first.
+            // Without it the recorder counts another problem of the same kind as a repetition of the first one, with
+            // the text of the first.
             resource_version: Some(self.resource_version.clone()),
             ..ObjectReference::default()
         }
     }
 }
 
-/// Where a policy counts, and with which others it is at odds.
+/// The namespaces where a policy applies, and the policies that it competes with.
 #[derive(Default)]
 struct PolicyReach<'v> {
     selected: Vec<&'v str>,
     effective: i32,
-    /// The policies that come first in namespaces that it selects.
+    /// The policies that take precedence in namespaces that it selects.
     overridden_by: BTreeSet<&'v str>,
-    /// Whether it applies in any namespace, called or not.
+    /// Whether it applies in any namespace, even one for which the webhooks are not called.
     applies_somewhere: bool,
-    /// Policies of the same priority and the namespaces in question, and whether this one counts there.
+    /// Policies of the same priority, the namespaces that both select, and whether this policy applies there.
     ties: BTreeMap<&'v str, (bool, Vec<&'v str>)>,
-    /// The namespaces where it counts and labels do nothing, with those labels.
+    /// The namespaces where it applies and labels have no effect, with those labels.
     ignored: Vec<String>,
 }
 
-/// The statuses that are to be written, one made after the other: each may keep a version of its policy.
+/// The status updates to write, computed lazily: each may hold a version of its policy.
 pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = StatusUpdate> {
     let view = &*snapshot.view;
     let today = now.to_zoned(TimeZone::UTC).date();
     let reach = reach(snapshot);
     let others = snapshot.policies.stored().len();
-    // One policy says it for all: that of the lowest priority, on which the others fall back.
+    // One policy reports it for all: the one with the lowest priority, on which the others fall back.
     let last = snapshot.policies.stored().last();
     let last = last.map(|stored| stored.policy.name.as_str());
     (snapshot.outcomes.iter()).filter_map(move |(name, outcome)| {
@@ -94,7 +94,7 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Stat
         let reach = reach.get(name.as_str()).unwrap_or(&none);
         let mut statements = statements(name, outcome, reach, others, today);
         statements.push(build_labels(outcome.in_force(), &snapshot.facts));
-        // While it is not known what is registered, what was said of it stays.
+        // While the registration is unknown, the previous condition stays.
         let programmed = snapshot.registered.as_ref().map(|known| {
             let (facts, set) = (&snapshot.facts, &snapshot.policies);
             programmed(
@@ -130,7 +130,7 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Stat
     })
 }
 
-/// Whether the reports on stored objects are written: nothing while that is not known, or none are asked for.
+/// Whether the reports on stored objects are written; `None` while that is unknown or reports are disabled.
 fn written(reporting: &ReportingState) -> Option<ConditionUpdate> {
     let unmet = match reporting {
         ReportingState::Off | ReportingState::Unknown => return None,
@@ -222,7 +222,7 @@ fn report(
     })
 }
 
-/// The settings of the version that applies; `None` where none does.
+/// The settings of the version that applies; `None` if none applies.
 fn effective(outcome: &PolicyState, object: &Value) -> Option<EffectiveSettings> {
     let (decoded, generation) = match outcome {
         PolicyState::InForce(decoded) => (decoded, generation(object)),
@@ -239,7 +239,8 @@ fn effective(outcome: &PolicyState, object: &Value) -> Option<EffectiveSettings>
     })
 }
 
-/// The conditions of a policy, the gravest first. Ties and labels come and go with namespaces: only the first is told.
+/// The conditions of a policy, the most severe first. Ties and ignored labels change with namespaces, so an Event
+/// reports only the first one.
 fn statements(
     name: &str,
     outcome: &PolicyState,
@@ -258,7 +259,8 @@ fn statements(
     ]
 }
 
-/// Whether the stored version can be used, as a whole or without what this version of Transom does not know.
+/// Whether the stored version can be used, completely or without the parts that this version of Transom does not
+/// know.
 fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
     let met = ("Accepted", "the policy applies as it is stored");
     let (reason, error, consequence) = match outcome {
@@ -285,7 +287,7 @@ fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
     };
     let it = if error.problems.len() == 1 { "it" } else { "them" };
     let end = format!("; correct {it}: {consequence}");
-    // As far as they fit into so many bytes, and never at the cost of what applies instead.
+    // The problems are cut to the given length in bytes; the part about what applies instead is never cut.
     let told = |room: usize| {
         let problems = in_one_line(&error.problems, room.saturating_sub(end.len()));
         format!("{problems}{end}")
@@ -296,7 +298,7 @@ fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
     }
 }
 
-/// What this version of Transom does not know of a policy: it is left out, and the rest applies.
+/// The parts of a policy that this version of Transom does not know are ignored, and the rest applies.
 fn left_out(decoded: &DecodedPolicy, met: (&'static str, &str)) -> ConditionUpdate {
     let rule = |name: &String| match rules::nearest(name) {
         Some(nearest) => format!("{} (did you mean {nearest}?)", cut(name, 64)),
@@ -337,7 +339,7 @@ fn left_out(decoded: &DecodedPolicy, met: (&'static str, &str)) -> ConditionUpda
     }
 }
 
-/// Whether the policy does what it says: its spec is usable, and the webhooks that it needs are registered.
+/// Whether the policy is effective: its spec is usable, and the webhooks that it needs are registered.
 fn ready(accepted: &ConditionUpdate, programmed: Option<&ConditionUpdate>) -> ConditionUpdate {
     let met = ("Ready", "the policy is accepted and programmed");
     let failing = [Some(accepted), programmed]
@@ -354,7 +356,7 @@ fn ready(accepted: &ConditionUpdate, programmed: Option<&ConditionUpdate>) -> Co
     ConditionUpdate::expect_true("Ready", unmet, met)
 }
 
-/// Whether the policy applies nowhere, because others come first in every namespace that it selects.
+/// Whether the policy applies nowhere, because others take precedence in every namespace that it selects.
 fn overridden(reach: &PolicyReach<'_>) -> ConditionUpdate {
     let is_overridden = !reach.selected.is_empty() && !reach.applies_somewhere;
     let unmet = is_overridden.then(|| {
@@ -421,7 +423,7 @@ fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> Conditio
     ConditionUpdate::expect_false("ExemptionsExpiring", unmet, met)
 }
 
-/// The exemptions that stand so, by their notes.
+/// The exemptions in this state, by their notes.
 fn exemptions(decoded: Option<&DecodedPolicy>, state: ExemptionState, today: Date) -> Option<String> {
     let all = decoded.map_or(&[][..], |decoded| &decoded.policy.exemptions);
     let so = all.iter().filter(|dated| dated.state(today) == state);
@@ -444,8 +446,8 @@ fn labels_ignored(reach: &PolicyReach<'_>) -> ConditionUpdate {
     ConditionUpdate::expect_false("NamespaceLabelsIgnored", unmet, met)
 }
 
-/// Whether there are namespaces without a policy. That can be intended, so it is not bad: Events report each namespace that
-/// loses its policy.
+/// Whether there are namespaces without a policy. This can be intended, so the condition is not bad: Events report
+/// each namespace that loses its policy.
 fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
     let names: Vec<&str> = snapshot.namespaces_without_policy().collect();
     let message = |namespaces| {
@@ -466,7 +468,7 @@ fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
     }
 }
 
-/// Names for a message, if there are any.
+/// A list of names for a message; `None` if it is empty.
 fn listed<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Option<String> {
     Some(list(names, MOST_NAMES)).filter(|names| !names.is_empty())
 }

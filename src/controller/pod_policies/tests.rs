@@ -1,4 +1,4 @@
-//! Pod policies as they come and go: what counts, and what their statuses say of it.
+//! Pod policies that are created, changed and deleted: which version applies, and what their statuses report.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
 use crate::model::policy::{Action, PlacementMode, Policy};
 
-/// Snapshots of views that follow one another.
+/// Snapshots built from successive caches.
 struct PolicyHistory {
     snapshots: SnapshotBuilder,
     latest: Snapshot,
@@ -49,7 +49,7 @@ impl PolicyHistory {
         &self.latest.outcomes
     }
 
-    /// The reports on policies as they stand in a view, given the last update.
+    /// The status updates for the policies of a cache, given the last update.
     fn reports(&self, view: &ClusterCache, now: Timestamp) -> Vec<StatusUpdate> {
         reports(&self.seen(view), now).collect()
     }
@@ -62,7 +62,7 @@ impl PolicyHistory {
     }
 }
 
-/// A stored policy of the first generation; it enforces unless it says otherwise.
+/// A stored policy of generation 1; its mode is Enforce unless `spec` sets another one.
 fn stored(name: &str, spec: &Value) -> Value {
     let mut spec = spec.clone();
     spec.as_object_mut()
@@ -138,12 +138,12 @@ fn condition<'r>(report: &'r StatusUpdate, kind: &str) -> &'r Condition {
         .unwrap()
 }
 
-/// The view as it is after the reports were written.
+/// The cache after the status updates were written.
 fn written(mut view: ClusterCache, reports: &[StatusUpdate]) -> ClusterCache {
     for report in reports {
         let policy = Arc::make_mut(view.pod_policies.get_mut(&report.name).unwrap());
         policy["status"] = json!(report.status);
-        // A merge patch takes away what is null.
+        // A merge patch removes fields that are null.
         policy["status"]
             .as_object_mut()
             .unwrap()
@@ -208,7 +208,7 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     assert_eq!(reports[0].status.last_problem.as_ref(), Some(&ready.message));
     assert!(reports[0].news[0].is_bad && reports[0].news[0].message == ready.message);
 
-    // Corrected, it says so once.
+    // A corrected policy reports it once.
     let seen = written(seen, &reports);
     let corrected = next_generation(&seen.pod_policies["p"], &json!({"mode": "Enforce"}));
     let seen = view(&[corrected], &[]);
@@ -220,7 +220,7 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     assert_eq!(reports[0].status.last_problem, None);
 }
 
-/// The same view with the revision of this version of a policy.
+/// The same cache with the revision of this version of a policy.
 fn keeping(mut view: ClusterCache, version: &Value) -> ClusterCache {
     let revision = revision_of("transom-system", version);
     let name = revision.metadata.name.clone().unwrap();
@@ -241,7 +241,7 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     let mut starts = PolicyHistory::default();
     assert_eq!(effective(&starts.update(&kept)).validation, Action::Deny);
     assert!(starts.seen(&kept).lacking().is_empty());
-    // It leads, and says the same as the leader of before.
+    // A new leader reports the same as the previous one.
     leader.update(&kept);
     let reports = starts.reports(&kept, now());
     assert_eq!(reports, leader.reports(&kept, now()));
@@ -251,12 +251,12 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     );
     assert_eq!(reports[0].status.effective.as_ref().unwrap().generation, 1);
 
-    // The revision may come with a later view than the policy.
+    // The revision may arrive after the policy.
     let mut late = PolicyHistory::default();
     assert_eq!(effective(&late.update(&seen)).validation, Action::Audit);
     assert_eq!(effective(&late.update(&kept)).validation, Action::Deny);
 
-    // Of several the newest counts that this version can read.
+    // Of several revisions, the newest one that this version can read applies.
     let older = stored("p", &json!({"mode": "Warn"}));
     let mut newer = next_generation(&bad, &json!({"mode": "Deny"}));
     newer["metadata"]["generation"] = json!(4);
@@ -273,7 +273,7 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     );
 }
 
-/// A person who may write the status of a policy, or the revision of another one, changes nothing that is enforced.
+/// A user who may write the status of a policy, or the revision of another policy, cannot change what is enforced.
 #[test]
 fn neither_a_status_nor_the_revision_of_another_policy_or_of_a_later_generation_counts() {
     let good = stored("p", &json!({"mode": "Enforce"}));
@@ -293,7 +293,7 @@ fn neither_a_status_nor_the_revision_of_another_policy_or_of_a_later_generation_
     for planted in [of_another, later, same_generation] {
         let seen = keeping(seen.clone(), &planted);
         let set = PolicyHistory::default().update(&seen);
-        // The built-in policy: nothing is known of an earlier version.
+        // The built-in policy applies: no earlier version is known.
         assert_eq!(effective(&set).validation, Action::Audit, "{planted}");
         assert_eq!(
             effective(&knows.update(&seen)).validation,
@@ -312,7 +312,8 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
     };
     let accepted = |status: &str, reason: &str| json!({"conditions": [{"type": "Accepted", "status": status, "reason": reason}]});
     for (status, lacking) in [
-        // The only policy of a cluster was broken before Transom was there: it starts, and the built-in policy applies.
+        // The only policy of a cluster was invalid before Transom was installed: Transom starts, and the built-in
+        // policy applies.
         (json!({}), false),
         (accepted("False", "Invalid"), false),
         (accepted("False", "PreviousVersionApplies"), true),
@@ -327,7 +328,7 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
             "{status}"
         );
         assert_eq!(!starts.seen(&seen).lacking().is_empty(), lacking, "{status}");
-        // Once it leads it says so, and lacks nothing that another replica has.
+        // Once it leads it reports the problem, and has the same state as another replica.
         let reports = starts.reports(&seen, now());
         let seen = written(seen, &reports);
         starts.update(&seen);
@@ -440,7 +441,7 @@ fn a_status_that_says_it_already_is_not_written_again() {
     let reports = policies.reports(&seen, now());
     assert_eq!(reports.len(), 2);
     let seen = written(seen, &reports);
-    // Nothing that counts has changed, so those who judge need not take up another set.
+    // Nothing that applies has changed, so evaluation can keep using the same policy set.
     assert!(Arc::ptr_eq(&set, &policies.update(&seen)));
     let later = now() + jiff::SignedDuration::from_hours(1);
     assert_eq!(policies.reports(&seen, later), []);
@@ -506,7 +507,7 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
             format!("a has the same priority and selects one, two too: there a counts{end}")
         )
     );
-    // Where another priority decides there is no doubt.
+    // If another priority decides, there is no tie.
     assert_eq!(said("c").0, "False");
     let matched = |name: &str| {
         let matched = &report(&reports, name).status.matched_namespaces;
@@ -517,7 +518,7 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
         ((4, 2), (4, 0), (1, 1))
     );
 
-    // One namespace more changes the words and is no news.
+    // Another namespace changes only the message, so there is no Event.
     let seen = written(seen, &reports);
     let mut more = seen.clone();
     more.namespaces.insert("three".into(), Arc::default());
@@ -571,7 +572,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     };
     assert_eq!(notes(&reports), ["WithoutEffect", "WithoutEffect"]);
 
-    // One namespace more or less changes the words and is no news; without any it is.
+    // One namespace more or less changes only the message, without an Event; removing the last one causes an Event.
     let mut less = written(seen, &reports);
     less.namespaces.remove("web");
     policies.update(&less);
@@ -621,10 +622,10 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     }
     assert_eq!(deduper.due(&policies.seen(&seen), now()), (vec![], false));
 
-    // After a restart the Events have the same names, so that the API server refuses to store them twice.
+    // After a restart the Events have the same names, so the API server refuses to store them twice.
     let (again, _) = EventDeduper::default().due(&policies.seen(&seen), now());
     assert_eq!(again, due);
-    // What is made anew under an old name is another namespace.
+    // A namespace that was deleted and created again under the same name is a different namespace.
     let web = seen.namespaces.get_mut("web").unwrap();
     Arc::make_mut(web).uid = "web-2".to_owned();
     let (anew, _) = deduper.due(&policies.seen(&seen), now());
@@ -755,7 +756,7 @@ fn an_exemption_is_told_of_before_its_last_day() {
         condition(report, "ExemptionsExpiring").message,
         "exemptions that end within 14 days: \"team-a until 2026-06-15: old chart\"; renew them, or fix what they lift before"
     );
-    // An Event says it too, and once more when another one is near.
+    // An Event reports it too, and another Event follows if another exemption is about to end.
     let tells = |reports: &[StatusUpdate]| {
         let mut news = reports.iter().flat_map(|report| &report.news);
         news.any(|said| said.is_bad && said.message.contains("end within 14 days"))
@@ -952,7 +953,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
         "{}",
         without.message
     );
-    // It can be intended, so it is not a problem; and only the last policy reports it.
+    // This can be intended, so it is not a problem; and only the last policy reports it.
     assert_eq!(report(&reports, "last").status.last_problem, None);
     let conditions = &report(&reports, "first").status.conditions;
     assert!(
@@ -996,7 +997,7 @@ fn a_namespace_that_loses_its_policy_is_told_once() {
         }
         due
     };
-    // What has had none since this replica began is not told.
+    // A namespace that had no policy since this replica started is not reported.
     assert_eq!(due(&seen), vec![]);
     let without_label = |seen: &mut ClusterCache, name: &str| {
         Arc::make_mut(seen.namespaces.get_mut(name).unwrap())
@@ -1020,7 +1021,7 @@ fn a_namespace_that_loses_its_policy_is_told_once() {
         )]
     );
     assert_eq!(due(&seen), vec![]);
-    // Without the last policy the built-in one counts everywhere; no single namespace has lost its policy.
+    // Without the last policy the built-in one applies everywhere; no single namespace has lost its policy.
     seen.pod_policies.clear();
     assert_eq!(due(&seen), vec![]);
 }

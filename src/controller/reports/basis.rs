@@ -1,4 +1,4 @@
-//! What stored objects are judged by, and which of them are to be judged anew when it changes. Pure.
+//! The inputs of the evaluation of stored objects, and which objects to evaluate again when they change. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,33 +8,33 @@ use tokio::time::Instant;
 
 use crate::cluster::snapshot::Snapshot;
 
-/// With more namespaces than this everything is read anew: one list costs less than so many.
+/// With more namespaces than this all objects are read again: one list costs less than this many.
 const MOST_NAMESPACES: usize = 20;
-/// So long is between two readings of everything because the cluster has changed.
+/// The least time between two rescans because the cluster has changed.
 const OFTEN: Duration = Duration::from_secs(60);
-/// So long where only other nodes of the same sort are there: few findings are about a node by its name.
+/// The least time if nodes were only replaced by equivalent ones: few findings depend on a node's name.
 const SELDOM: Duration = Duration::from_secs(600);
 
-/// Which objects are to be judged anew.
+/// Which objects to evaluate again.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Invalidation {
     /// None.
     #[default]
     None,
-    /// Those of these namespaces.
+    /// Those in these namespaces.
     In(BTreeSet<String>),
     /// All.
     All,
 }
 
 impl Invalidation {
-    /// This, and those of another namespace.
+    /// Adds another namespace.
     #[must_use]
     pub fn with(self, namespace: String) -> Invalidation {
         self.and(Invalidation::In([namespace].into()))
     }
 
-    /// Both.
+    /// The union of both.
     #[must_use]
     pub fn and(self, other: Invalidation) -> Invalidation {
         match (self, other) {
@@ -52,7 +52,7 @@ impl Invalidation {
     }
 }
 
-/// Which objects were judged by other policies, or in other namespaces, than what is known now.
+/// Which objects are affected by changes of policies or namespaces between two snapshots.
 pub fn changed(before: &Snapshot, now: &Snapshot) -> Invalidation {
     if before.policies != now.policies
         || before.registered != now.registered
@@ -64,15 +64,14 @@ pub fn changed(before: &Snapshot, now: &Snapshot) -> Invalidation {
     if Arc::ptr_eq(old, new) {
         return Invalidation::None;
     }
-    // Of a namespace that is gone nothing is there to be judged.
+    // A namespace that is gone has no objects to evaluate.
     let differing = new.iter().filter(|(name, facts)| old.get(*name) != Some(*facts));
     differing.fold(Invalidation::None, |anew, (name, _)| {
         anew.and(Invalidation::In([name.clone()].into()))
     })
 }
 
-/// What is known of the cluster besides, by which everything was judged last: nodes come and go all the time, and everything
-/// is not read anew each time.
+/// The snapshot that the last full evaluation used. Nodes change all the time, and not every change causes a rescan.
 #[derive(Debug)]
 pub struct EvalInputs {
     judged_by: Arc<Snapshot>,
@@ -80,12 +79,12 @@ pub struct EvalInputs {
 }
 
 impl EvalInputs {
-    /// Everything is judged by this from now on.
+    /// Everything is evaluated with this snapshot from now on.
     pub fn new(judged_by: Arc<Snapshot>, since: Instant) -> Self {
         EvalInputs { judged_by, since }
     }
 
-    /// Whether everything is to be judged anew by this; from then on it is what everything is judged by.
+    /// Whether all objects must be evaluated again with this snapshot; if so, it becomes the new reference.
     pub fn has_changed(&mut self, known: &Arc<Snapshot>, now: Instant) -> bool {
         let since = now.duration_since(self.since);
         if since < OFTEN || Arc::ptr_eq(&self.judged_by, known) {

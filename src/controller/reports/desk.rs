@@ -1,4 +1,4 @@
-//! Writes that wait for their turn: a few, because each holds what it writes.
+//! Queues of pending writes. They are short because each entry holds a whole report.
 
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -6,9 +6,9 @@ use tokio::sync::mpsc;
 use super::dialect::ReportApi;
 use super::tell::OwnerEvent;
 
-/// Reports that wait to be written after a change: what is more is read anew later.
+/// Capacity for reports after a change; if it is full, the object is read again later.
 const NEWS: usize = 64;
-/// Reports of a pass that wait to be written: the pass waits for them.
+/// Capacity for reports of a pass; the pass waits if it is full.
 const REST: usize = 8;
 
 /// One report to write.
@@ -18,33 +18,33 @@ pub struct ReportWrite {
     pub uid: Box<str>,
     /// Its namespace.
     pub namespace: Box<str>,
-    /// What it says.
+    /// The hash of its content.
     pub content: u64,
-    /// The kind of report that it is.
+    /// The report API to write to.
     pub dialect: Option<ReportApi>,
     /// The report.
     pub body: Value,
-    /// What is told of the owner with it.
+    /// The Event on the owner to publish with it.
     pub note: Option<OwnerEvent>,
 }
 
-/// Where writes are handed in.
+/// The sending end of both queues.
 #[derive(Debug)]
 pub struct WriteQueue {
     news: mpsc::Sender<ReportWrite>,
     rest: mpsc::Sender<ReportWrite>,
 }
 
-/// Where writes are taken from.
+/// The receiving end of both queues.
 #[derive(Debug)]
 pub struct WriteReceiver {
-    /// After a change.
+    /// Writes after a change.
     pub news: mpsc::Receiver<ReportWrite>,
-    /// Of a pass.
+    /// Writes of a pass.
     pub rest: mpsc::Receiver<ReportWrite>,
 }
 
-/// A desk and its tray.
+/// Creates both queues.
 pub fn desk() -> (WriteQueue, WriteReceiver) {
     let (news, take_news) = mpsc::channel(NEWS);
     let (rest, take_rest) = mpsc::channel(REST);
@@ -56,18 +56,18 @@ pub fn desk() -> (WriteQueue, WriteReceiver) {
 }
 
 impl WriteQueue {
-    /// Hands in what is due after a change; says whether there was room.
+    /// Queues a write after a change; returns whether there was room.
     pub fn news(&self, write: ReportWrite) -> bool {
         self.news.try_send(write).is_ok()
     }
 
-    /// Hands in what a pass has found, once there is room.
+    /// Queues a write of a pass; waits for room.
     pub async fn rest(&self, write: ReportWrite) {
-        // The tray is emptied for as long as passes are made.
+        // The queue is drained as long as passes run.
         let _ = self.rest.send(write).await;
     }
 
-    /// Whether nothing waits.
+    /// Whether both queues are empty.
     pub fn is_empty(&self) -> bool {
         self.news.capacity() == NEWS && self.rest.capacity() == REST
     }

@@ -1,4 +1,5 @@
-//! Which kind of report the cluster has: asked of the API server, because definitions come and go.
+//! Which report API the cluster serves; asked repeatedly, because CustomResourceDefinitions are installed and
+//! deleted.
 
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -7,12 +8,12 @@ use crate::cluster::errors::{ApiError, answered};
 use crate::model::string_enum::string_enum;
 
 string_enum! {
-    /// A kind of report that others read.
+    /// A report API that other tools read.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum ReportApi {
         /// `Report` of `openreports.io/v1alpha1`.
         OpenReports = "openreports.io/v1alpha1",
-        /// `PolicyReport` of `wgpolicyk8s.io/v1alpha2`, which it came from.
+        /// `PolicyReport` of `wgpolicyk8s.io/v1alpha2`, its predecessor.
         PolicyReports = "wgpolicyk8s.io/v1alpha2",
     }
 }
@@ -31,7 +32,7 @@ impl ReportApi {
         }
     }
 
-    /// The name of its objects in paths.
+    /// The plural resource name.
     pub fn plural(self) -> &'static str {
         match self {
             ReportApi::OpenReports => "reports",
@@ -39,17 +40,17 @@ impl ReportApi {
         }
     }
 
-    /// What the client needs to know of it.
+    /// The resource for the client.
     pub fn resource(self) -> ApiResource {
         let (group, version) = self.as_str().split_once('/').unwrap_or_default();
         let kind = GroupVersionKind::gvk(group, version, self.kind());
         ApiResource::from_gvk_with_plural(&kind, self.plural())
     }
 
-    /// Whether the API server has it.
+    /// Whether the API server serves it.
     ///
     /// # Errors
-    /// The API server does not tell.
+    /// If the API server does not answer.
     pub async fn is_served(self, client: &Client) -> Result<bool, ApiError> {
         match answered(client.list_api_group_resources(self.api_version())).await {
             Ok(list) => Ok(list.resources.iter().any(|it| it.name == self.plural())),
@@ -58,10 +59,10 @@ impl ReportApi {
         }
     }
 
-    /// The first that the API server has; `None` where it has none.
+    /// The first one that the API server serves; `None` if it serves none.
     ///
     /// # Errors
-    /// The API server does not tell.
+    /// If the API server does not answer.
     pub async fn of(client: &Client) -> Result<Option<ReportApi>, ApiError> {
         for dialect in ReportApi::ALL {
             if dialect.is_served(client).await? {

@@ -1,5 +1,5 @@
-//! Where judged objects come from: a watch of each kind, and readings of everything beside it, page by page. Nothing of an
-//! object stays.
+//! Delivers objects for evaluation: a watch of each kind, and paginated lists of all objects. No object is kept in
+//! memory.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
@@ -13,27 +13,27 @@ use super::session::{ObjectSource, ReportsController};
 use crate::cluster::stored::{ObjectChange, ObjectList, ObjectWatch, WatchEnded};
 use crate::scan::EvalContext;
 
-/// The first wait after a failure; each further one is twice as long.
+/// The first back-off after a failure; doubled after each further one.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest wait after a failure.
+/// The longest back-off after a failure.
 const LONGEST: Duration = Duration::from_secs(60);
-/// A watch that worked for so long begins with the first wait again.
+/// A watch that worked for this long resets the back-off.
 const STEADY: Duration = Duration::from_secs(60);
-/// A watch that stands for so long works, whether something is told on it or not.
+/// A watch that stays open for this long works, even without events.
 const WORKS: Duration = Duration::from_secs(10);
-/// So often a watch breaks at the same place before everything is read anew.
+/// How often a watch may break at the same resourceVersion before everything is listed again.
 const MOST_BREAKS: u32 = 4;
-/// So long it is waited for what the reports say that are there.
+/// How long to wait for the list of stored reports.
 const ADOPTION: Duration = Duration::from_secs(10);
 
 impl ReportsController<'_> {
-    /// Follows the objects of one kind, for ever. The watch begins before everything is read, and goes on meanwhile: what
-    /// changes is judged at once, and what was read of it before does not count.
+    /// Follows the objects of one kind, forever. The watch starts before the list and runs in parallel. A change is
+    /// evaluated immediately, and an older version from the list is then ignored.
     pub async fn follow(&self, stored: ObjectList) {
         let doing = format!("cannot watch {}", stored.path);
         let mut wait = FIRST;
         let mut adopted = self.is_adopted.subscribe();
-        // Findings are counted and told whether the reports that are there can be read or not.
+        // Findings are counted and reported even if the stored reports cannot be read.
         let _ = timeout(ADOPTION, adopted.wait_for(|is| *is)).await;
         self.has_begun.store(true, Ordering::Relaxed);
         loop {
@@ -54,10 +54,10 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Reads everything, and then what is wished for.
+    /// Lists everything, and then what is requested.
     async fn read_for_ever(&self, stored: ObjectList) -> Infallible {
         let mut anew = Invalidation::All;
-        // What was wished for until now is in it.
+        // The list includes everything that was requested until now.
         if let Some(wish) = self.wishes(stored) {
             wish.take();
         }
@@ -67,7 +67,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Follows the changes from a version on; says why it cannot go on.
+    /// Follows the changes from a resourceVersion on; returns why the watch cannot continue.
     async fn follow_from(&self, stored: ObjectList, mut version: String, doing: &str) -> String {
         let (mut breaks, mut wait) = (0, FIRST);
         loop {
@@ -93,12 +93,13 @@ impl ReportsController<'_> {
                 self.works(doing);
             }
             match ended {
-                // One that ends at once is not asked for at once again.
+                // If a watch ends immediately, the next one does not start immediately.
                 WatchEnded::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
                 WatchEnded::Expired => {
                     return "what changed since the last look is not known any more".to_owned();
                 }
-                // It goes on where it broke; a version that is too old by then says so.
+                // Resumes where the watch broke; if that resourceVersion has expired, the API server returns an
+                // error.
                 WatchEnded::Broken(why) => {
                     tracing::debug!(path = stored.path, "the watch has broken: {why}");
                     breaks += 1;
@@ -119,7 +120,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Judges the next change; `Some`: the watch has ended.
+    /// Evaluates the next change; `Some`: the watch has ended.
     async fn take<R: AsyncBufRead + Unpin>(
         &self,
         stored: ObjectList,
@@ -149,7 +150,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Reads what is there of a kind, at its pace.
+    /// Lists the objects of a kind, with pauses.
     async fn read(&self, stored: ObjectList, anew: Invalidation) {
         let doing = format!("cannot list {}", stored.path);
         let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
@@ -190,7 +191,7 @@ impl ReportsController<'_> {
         loop {
             let began = Instant::now();
             let mut writes = Vec::new();
-            // A semaphore that is never closed always gives.
+            // The semaphore is never closed, so this cannot fail.
             let permit = self.pages.acquire().await;
             let snapshot = self.snapshot();
             let eval_context = EvalContext::of(&snapshot);
@@ -200,8 +201,8 @@ impl ReportsController<'_> {
             let more = next.await.map_err(|failure| failure.to_string())?;
             drop(eval_context);
             drop((snapshot, permit));
-            // Each holds a report: no more is read before these are written. A place in the list that is lost meanwhile is given
-            // anew by the API server.
+            // Each write holds a report in memory, so the next page is only read after these are written. If the
+            // continue token expires meanwhile, the API server returns a new one.
             for write in writes {
                 self.rest(write).await;
             }

@@ -1,5 +1,5 @@
-//! The metrics of what is stored: findings by namespace, rule and action, with a bound on their number, and what could not
-//! be read. Computed when they are asked for.
+//! Metrics about stored objects: findings by namespace, rule and action, with bounded cardinality, and unreadable
+//! objects. Computed at each scrape.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -11,23 +11,24 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::ledger::OwnerIndex;
 
-/// So many series of findings have the names of their namespaces; the others have [`OVERFLOW`].
+/// How many series of findings carry the name of their namespace; the others use [`OVERFLOW`].
 pub const MOST_SERIES: usize = 2_000;
-/// The namespace of what is beyond the bound.
+/// The namespace label of series beyond the bound.
 pub const OVERFLOW: &str = "_overflow";
 
-/// What is known, while this replica leads. Clones share it.
+/// The state of the leader, if this replica leads. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct StoredFindingMetrics(Arc<Mutex<Option<Arc<Mutex<OwnerIndex>>>>>);
 
 impl StoredFindingMetrics {
-    /// From now on this is shown; `None`: nothing.
+    /// Sets the state to show; `None`: nothing.
     pub fn show(&self, ledger: Option<Arc<Mutex<OwnerIndex>>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
     }
 }
 
-/// Findings by namespace, rule and action, bounded. A namespace keeps its name while those before it by name leave room.
+/// Findings by namespace, rule and action, bounded. Namespaces keep their names in alphabetical order until the bound
+/// is reached.
 fn bounded(ledger: &OwnerIndex, most: usize) -> BTreeMap<(&str, &'static str, &'static str), u64> {
     let mut all = BTreeMap::new();
     for (named, ((namespace, rule, action), count)) in ledger.series().enumerate() {

@@ -1,5 +1,5 @@
-//! What is known of the top owners that have findings: counts and a number for what their reports say, and nothing of the
-//! objects themselves.
+//! State of the top-level owners that have findings: counts, and a hash of the content of each report. The objects
+//! themselves are not kept.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use super::report::{content, reported};
 use crate::model::workload::Kind;
 use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 
-/// So many owners are known at once. The findings of more are not counted, and no report tells of them.
+/// The maximum number of owners. Findings of further owners are neither counted nor reported.
 pub const MOST_OWNERS: usize = 50_000;
-/// So many pods that wait for a node are known at once.
+/// The maximum number of pending pods.
 const MOST_WAITING: usize = 1_000;
-/// So many objects that cannot be read are known by name.
+/// The maximum number of unreadable objects that are kept by name.
 const MOST_UNREADABLE: usize = 1_000;
 
-/// The namespace, the rule, and what becomes of the finding.
+/// The namespace, the rule, and the action of the finding.
 pub type Series = (Arc<str>, &'static str, &'static str);
 
-/// What a finding does, as the metric's label `action` says it; `None` where it is not counted.
+/// The value of the metric's label `action` for a finding; `None` if it is not counted.
 pub fn action(found: &FindingResult) -> Option<&'static str> {
     match found.fate {
         FindingOutcome::Denied => Some("deny"),
@@ -35,22 +35,22 @@ pub fn action(found: &FindingResult) -> Option<&'static str> {
     }
 }
 
-/// One owner with findings, or with a report that is not taken away yet.
+/// An owner with findings, or with a report that is not deleted yet.
 #[derive(Debug)]
 struct OwnerEntry {
     kind: Kind,
     namespace: Arc<str>,
-    /// What its report has to say; `None`: nothing.
+    /// The hash of the desired report; `None`: no report.
     wanted: Option<u64>,
-    /// What its report says; `None`: there is none.
+    /// The hash of the stored report; `None`: there is none.
     written: Option<u64>,
-    /// The resourceVersion of its report, where that is known.
+    /// The resourceVersion of its report, if known.
     version: Option<u64>,
-    /// What was told of it without a report.
+    /// The hash of the findings last announced without a report.
     told: Option<u64>,
     /// Findings by rule and action.
     counts: Box<[(&'static str, &'static str, u32)]>,
-    /// The pass that saw it last, or the first one after a change.
+    /// The last pass that saw it, or the first one after a change.
     pass: u64,
 }
 
@@ -61,21 +61,21 @@ pub struct PendingPod {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// When it is looked at next: by no clock that jumps.
+    /// When to check it next; monotonic time.
     pub due: Instant,
 }
 
-/// The one object that stands for others like it.
+/// The one object that is evaluated for all similar ones.
 #[derive(Debug)]
 struct Representative {
     uid: Box<str>,
     kind: Kind,
     namespace: Arc<str>,
-    /// The pass that saw it last.
+    /// The last pass that saw it.
     pass: u64,
 }
 
-/// A report that is there.
+/// A stored report.
 #[derive(Clone, Debug)]
 pub struct WrittenReport {
     /// The kind of its owner.
@@ -84,56 +84,56 @@ pub struct WrittenReport {
     pub namespace: String,
     /// The uid of its owner.
     pub uid: String,
-    /// What it says; 0 where that is not to be read.
+    /// The hash of its content; 0 if it cannot be read.
     pub says: u64,
-    /// Its resourceVersion, where that is a number.
+    /// Its resourceVersion, if it is a number.
     pub version: Option<u64>,
 }
 
 /// What to do about the report of an owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportAction {
-    /// Nothing: it says what it has to say, or there is none to take away.
+    /// Nothing: the report is up to date, or there is none to delete.
     Nothing,
     /// Write it.
     Write(u64),
 }
 
-/// An object that cannot be read, as people call it, and why.
+/// An object that cannot be read, its display name, and why.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnreadableObject {
     /// Its kind.
     pub kind: Kind,
-    /// As in `shop/web`.
+    /// For example `shop/web`.
     pub name: String,
     /// Why.
     pub why: String,
 }
 
-/// Everything that is kept between one look at an object and the next.
+/// The state that is kept between two evaluations of an object.
 #[derive(Debug, Default)]
 pub struct OwnerIndex {
     owners: HashMap<Box<str>, OwnerEntry>,
     unreadable: BTreeMap<Box<str>, (UnreadableObject, u64)>,
-    /// Objects that were changed while a pass reads what they were before, by kind.
+    /// Objects that changed while a pass reads possibly older versions of them, by kind.
     touched: HashMap<Kind, HashSet<Box<str>>>,
-    /// Reports to take away, by the uid of their owner.
+    /// Reports to delete, by the uid of their owner.
     clean: HashSet<Box<str>>,
     series: BTreeMap<Series, u64>,
     names: HashSet<Arc<str>>,
-    /// For owners of kinds that are not judged: the one object that stands for those like it.
+    /// For owners of kinds that are not evaluated: the one object that represents all similar ones.
     standing_for: HashMap<u64, Representative>,
-    /// The same by its uid.
+    /// The same, by the uid of the object.
     stands: HashMap<Box<str>, u64>,
     /// Pods that wait for a node, by uid.
     waiting: HashMap<Box<str>, PendingPod>,
-    /// The passes in which owners were left out because there are too many, by kind.
+    /// The last pass in which owners were omitted because there were too many, by kind.
     full: HashMap<Kind, u64>,
 }
 
 impl OwnerIndex {
-    /// A report is there, as an earlier leader, this one, or another hand has written it: says whether only another look at
-    /// its owner fixes it.
+    /// Records a stored report, written by an earlier leader, by this one, or edited by another client. Returns
+    /// whether the owner must be evaluated again to restore it.
     pub fn found(&mut self, report: &WrittenReport) -> bool {
         let uid = report.uid.as_str();
         let Some(entry) = self.owners.get_mut(uid) else {
@@ -154,18 +154,18 @@ impl OwnerIndex {
             return true;
         };
         if entry.version.is_some() && report.version < entry.version {
-            // It was written since.
+            // This replica has written it since.
             return false;
         }
         let before = entry.written.replace(report.says);
         entry.version = report.version;
-        // A write is under way where it did not say what counts before.
+        // If the previous content was not the desired one either, a write is already in progress.
         entry
             .wanted
             .is_some_and(|wanted| wanted != report.says && before == Some(wanted))
     }
 
-    /// An owner was judged: says what is to be done about its report.
+    /// Records the evaluation of an owner; returns what to do about its report.
     pub fn judged(&mut self, judged: &OwnerResult, pass: u64) -> ReportAction {
         let uid = judged.uid.as_str();
         self.unreadable.remove(uid);
@@ -202,7 +202,7 @@ impl OwnerIndex {
         }
     }
 
-    /// There is nothing to say of an object: what was said of it is taken away.
+    /// Records that an object has no findings: its report is deleted.
     pub fn is_clean(&mut self, uid: &str) {
         self.unreadable.remove(uid);
         let Some(before) = self.remove(uid) else { return };
@@ -219,7 +219,7 @@ impl OwnerIndex {
         }
     }
 
-    /// An object is gone; its report goes with it. Says whether it stood for others.
+    /// Records that an object is gone; its report is garbage-collected. Returns whether it represented others.
     pub fn gone(&mut self, uid: &str) -> bool {
         self.unreadable.remove(uid);
         self.waiting.remove(uid);
@@ -228,7 +228,7 @@ impl OwnerIndex {
         self.stands_no_more(uid)
     }
 
-    /// An object could not be read: says whether that is new.
+    /// Records that an object could not be read; returns whether this is new.
     pub fn unreadable(&mut self, uid: &str, which: UnreadableObject, pass: u64) -> bool {
         let known = self.unreadable.get(uid).map(|(before, _)| *before == which);
         if known.is_some() || self.unreadable.len() < MOST_UNREADABLE {
@@ -237,12 +237,12 @@ impl OwnerIndex {
         known != Some(true)
     }
 
-    /// Whether it is known that a pod waits for a node.
+    /// Whether a pod is known to wait for a node.
     pub fn is_waiting(&self, uid: &str) -> bool {
         self.waiting.contains_key(uid)
     }
 
-    /// A pod waits for a node, or does not.
+    /// Records whether a pod waits for a node.
     pub fn waits(&mut self, uid: &str, waiting: Option<PendingPod>) {
         match waiting {
             None => drop(self.waiting.remove(uid)),
@@ -253,7 +253,7 @@ impl OwnerIndex {
         }
     }
 
-    /// Some of the pods that are to be looked at; they are again after a while, if they wait still.
+    /// Returns some of the pods that are due for a check, and schedules their next one.
     pub fn waited(&mut self, now: Instant, again: Duration, most: usize) -> Vec<PendingPod> {
         let due = self.waiting.values_mut().filter(|pod| pod.due <= now);
         let due = due.take(most).map(|pod| {
@@ -263,7 +263,7 @@ impl OwnerIndex {
         due.collect()
     }
 
-    /// Whether this object is the one to be judged of those that are like it, and whether it stood for others before.
+    /// Whether this object is the one to evaluate among similar ones, and whether it represented others before.
     pub fn stands_for(
         &mut self,
         like: u64,
@@ -293,20 +293,21 @@ impl OwnerIndex {
         (is_it, stood)
     }
 
-    /// An object stands for no other one any more: says whether it did.
+    /// An object no longer represents others; returns whether it did.
     pub fn stands_no_more(&mut self, uid: &str) -> bool {
         let like = self.stands.remove(uid);
         like.is_some_and(|like| self.standing_for.remove(&like).is_some())
     }
 
-    /// Whether the report of an owner is still to say this.
+    /// Whether this is still the desired content of an owner's report.
     pub fn wants(&self, uid: &str, content: u64) -> bool {
         self.owners
             .get(uid)
             .is_some_and(|entry| entry.wanted == Some(content) && entry.written != Some(content))
     }
 
-    /// Whether what an owner's report would say was not told yet; from now on it is told. Where there are no reports.
+    /// Whether these findings of an owner were not announced yet, and marks them as announced. Used if the cluster
+    /// serves no report API.
     pub fn is_news(&mut self, uid: &str, content: u64) -> bool {
         let Some(entry) = self.owners.get_mut(uid) else {
             return false;
@@ -314,7 +315,7 @@ impl OwnerIndex {
         entry.told.replace(content) != Some(content)
     }
 
-    /// A report was written, or is not there any more.
+    /// A report was written, or no longer exists (`says` is `None`).
     pub fn written(&mut self, uid: &str, says: Option<u64>, version: Option<u64>) {
         let Some(entry) = self.owners.get_mut(uid) else {
             return;
@@ -330,25 +331,26 @@ impl OwnerIndex {
         }
     }
 
-    /// The resourceVersion of the report of an owner, where it is known.
+    /// The resourceVersion of an owner's report, if known.
     pub fn version(&self, uid: &str) -> Option<u64> {
         self.owners.get(uid)?.version
     }
 
-    /// The report of an owner is another one than was known: what it is shows when it is seen.
+    /// Drops the resourceVersion of an owner's report because another client has written it; the watch will deliver
+    /// the new one.
     pub fn forget_version(&mut self, uid: &str) {
         if let Some(entry) = self.owners.get_mut(uid) {
             entry.version = None;
         }
     }
 
-    /// Whether the report of an owner is not yet as it is to be.
+    /// Whether the report of an owner is not up to date yet.
     pub fn is_behind(&self, uid: &str) -> bool {
         let entry = self.owners.get(uid);
         entry.is_some_and(|entry| entry.wanted != entry.written)
     }
 
-    /// The next report to take away: kind, namespace and uid of its owner.
+    /// The next report to delete: kind, namespace and uid of its owner.
     pub fn next_to_take_away(&mut self) -> Option<(Kind, Arc<str>, Box<str>)> {
         loop {
             let uid = self.clean.iter().next()?.clone();
@@ -360,7 +362,7 @@ impl OwnerIndex {
         }
     }
 
-    /// Only these reports are there: says in which namespaces some are missing that there should be.
+    /// Compares with the complete list of stored reports; returns the namespaces in which reports are missing.
     pub fn without_report(&mut self, is_there: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let lost = (self.owners.iter()).filter(|(uid, entry)| entry.written.is_some() && !is_there(uid));
         let lost: Vec<Box<str>> = lost.map(|(uid, _)| uid.clone()).collect();
@@ -372,12 +374,12 @@ impl OwnerIndex {
         lost.map(|entry| entry.namespace.to_string()).collect()
     }
 
-    /// Whether there is something to say of an owner.
+    /// Whether an owner has findings to report.
     pub fn has_findings(&self, uid: &str) -> bool {
         self.owners.get(uid).is_some_and(|entry| entry.wanted.is_some())
     }
 
-    /// No report is there any more: the definition went, or another one counts.
+    /// Drops all stored reports: the resource definition was deleted, or another report API is used.
     pub fn forget_reports(&mut self) {
         self.clean.clear();
         self.owners.retain(|_, entry| {
@@ -387,27 +389,27 @@ impl OwnerIndex {
         });
     }
 
-    /// A pass over a kind begins: what changes from now on is not taken from what it reads.
+    /// A pass of a kind begins: objects that change from now on are not updated from the pass.
     pub fn begins(&mut self, kind: Kind) {
         self.touched.insert(kind, HashSet::new());
     }
 
-    /// Notes that an object of a kind has changed.
+    /// Records that an object of a kind has changed.
     pub fn touch(&mut self, kind: Kind, uid: &str) {
         if let Some(touched) = self.touched.get_mut(&kind) {
             touched.insert(uid.into());
         }
     }
 
-    /// Whether an object has changed since the pass over its kind began.
+    /// Whether an object has changed since the pass of its kind began.
     pub fn is_touched(&self, kind: Kind, uid: &str) -> bool {
         self.touched
             .get(&kind)
             .is_some_and(|touched| touched.contains(uid))
     }
 
-    /// A pass over a kind has read everything: what it did not see is gone, or was clean from the start. Says in which
-    /// namespaces something is gone that stood for others.
+    /// A pass of a kind has read everything: objects that it did not see are gone, or never had findings. Returns the
+    /// namespaces of objects that are gone and represented others.
     pub fn ends(&mut self, kind: Kind, pass: u64) -> BTreeSet<String> {
         let touched = self.touched.remove(&kind).unwrap_or_default();
         let unseen = self
@@ -434,7 +436,7 @@ impl OwnerIndex {
         freed.map(|(_, namespace)| namespace).collect()
     }
 
-    /// A pass has ended before it had read everything.
+    /// A pass ended before it had read everything.
     pub fn breaks_off(&mut self, kind: Kind) {
         self.touched.remove(&kind);
     }
@@ -449,17 +451,17 @@ impl OwnerIndex {
         self.unreadable.values().map(|(which, _)| which)
     }
 
-    /// Whether there are more owners with findings than are known.
+    /// Whether there are more owners with findings than the maximum.
     pub fn is_full(&self) -> bool {
         !self.full.is_empty()
     }
 
-    /// Whether some of those that were left out have room by now.
+    /// Whether there is room again for omitted owners.
     pub fn has_room_again(&self) -> bool {
         self.is_full() && self.owners.len() < MOST_OWNERS - MOST_OWNERS / 10
     }
 
-    /// How many reports are still to be written or taken away.
+    /// How many reports are still to be written or deleted.
     pub fn behind(&self) -> usize {
         self.owners
             .values()
@@ -488,7 +490,7 @@ impl OwnerIndex {
         Some(entry)
     }
 
-    /// One copy of each namespace's name.
+    /// Returns one shared copy of each namespace's name.
     fn shared(&mut self, namespace: &str) -> Arc<str> {
         if let Some(known) = self.names.get(namespace) {
             return Arc::clone(known);

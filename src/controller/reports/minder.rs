@@ -1,5 +1,5 @@
-//! The reports that are there: those of an earlier leader are known before anything is written, and one that is taken away
-//! by another hand comes back. Only their metadata is read.
+//! Watches the stored reports: reports of an earlier leader are known before anything is written, and reports that
+//! others delete or edit are restored. Only their metadata is read.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -21,13 +21,13 @@ use crate::model::workload::Kind;
 
 /// Reports per page of a list: metadata is small.
 const PAGE: u32 = 500;
-/// The first wait after a failure; each further one is twice as long.
+/// The first back-off after a failure; doubled after each further one.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest wait after a failure.
+/// The longest back-off after a failure.
 const LONGEST: Duration = Duration::from_secs(60);
-/// A watch that worked for so long begins with the first wait again.
+/// A watch that worked for this long resets the back-off.
 const STEADY: Duration = Duration::from_secs(60);
-/// What is said where the reports that are there cannot be read.
+/// The log message if the stored reports cannot be read.
 const DOING: &str = "cannot watch the reports";
 
 fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
@@ -38,14 +38,14 @@ fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
         kind: Kind::of_api_version(&owner.api_version, &owner.kind)?,
         namespace: meta.namespace.clone()?,
         uid: owner.uid.clone(),
-        // One that says something else is written anew.
+        // A report with another content is written again.
         says: says.map_or(0, |(_, says)| u64::from_str_radix(says, 16).unwrap_or_default()),
         version: meta.resource_version.as_deref().and_then(|it| it.parse().ok()),
     })
 }
 
 impl ReportsController<'_> {
-    /// Follows the reports that are there, whichever kind of report there is.
+    /// Follows the stored reports of the report API that the cluster serves.
     pub async fn mind_reports(&self) {
         let mut dialects = self.dialects();
         let mut wait = FIRST;
@@ -74,7 +74,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Follows them until something does not work.
+    /// Follows them until a failure.
     async fn mind(&self, dialect: ReportApi) {
         let api: Api<PartialObjectMeta<DynamicObject>> =
             Api::all_with(self.client().clone(), &dialect.resource());
@@ -111,14 +111,14 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Everything that is there, and nothing else, is there.
+    /// Takes over the complete list of stored reports.
     fn adopt(&self, listed: &HashMap<String, WrittenReport>) {
         let mut anew = Invalidation::None;
         {
             let mut ledger = self.ledger();
             let found = listed.values().filter(|found| ledger.found(found));
             let found: Vec<&WrittenReport> = found.collect();
-            // What is read first takes these into account.
+            // Before the first list of objects this is not needed: that list takes these reports into account.
             if self.has_begun.load(Ordering::Relaxed) {
                 anew = found
                     .iter()
@@ -155,7 +155,7 @@ impl ReportsController<'_> {
         };
         match (status, other) {
             (Some(status), _) if status.code == 404 => self.ask_for_dialect(),
-            // They are listed anew.
+            // The watcher lists them again.
             (Some(status), _) if status.code == 410 => tracing::debug!("{DOING}: {}", status.message),
             (Some(status), _) => self.complain(DOING, &status.message),
             (None, Some(other)) => self.complain(DOING, &words(other)),

@@ -1,4 +1,4 @@
-//! A report of one top owner: what stands in it, by what it is called, and whether it has changed. Pure.
+//! The report of one top-level owner: its content, its name, and whether it has changed. Pure.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,18 +14,18 @@ use crate::model::workload::Kind;
 use crate::rules::FAMILIES;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
-/// So many results are written out; the summary counts all.
+/// How many results a report lists; the summary counts all.
 pub const MOST_RESULTS: usize = 50;
 /// The longest text of a result, in bytes: names in a message may be long.
 const LONGEST: usize = 512;
 /// The label of every report, with its value.
 pub const LABEL: (&str, &str) = ("app.kubernetes.io/managed-by", "transom");
-/// The annotation that says what the report says, without its times: what is the same is not written again.
+/// The annotation with a hash of the content without its times: an unchanged report is not written again.
 pub const CONTENT: &str = "transom.dev/content";
-/// The annotation that says how many results there is no room for.
+/// The annotation with the number of results that are omitted.
 const MORE: &str = "transom.dev/more-results";
 
-/// The name of the report of an object: the same for as long as that object is there.
+/// The name of an object's report; it does not change while the object exists.
 pub fn name(kind: Kind, uid: &str) -> String {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let uid: String = uid
@@ -39,14 +39,14 @@ pub fn name(kind: Kind, uid: &str) -> String {
     name
 }
 
-/// The findings that a report is about: not those that admission fixes by itself, and none where admission is not asked.
+/// The findings that a report lists: without those that admission fixes, and none if the webhooks are not called.
 pub fn reported(judged: &OwnerResult) -> impl Iterator<Item = &FindingResult> {
     let is_asked = judged.outcome != OwnerOutcome::NotAsked;
     let findings = judged.findings.iter().filter(move |_| is_asked);
     findings.filter(|found| !matches!(found.fate, FindingOutcome::Fixed | FindingOutcome::Passed))
 }
 
-/// What the report says, as a number: the same for the same findings by the same policy. `None`: nothing.
+/// A hash of the content, equal for the same findings under the same policy. `None`: nothing to report.
 pub fn content(judged: &OwnerResult) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     let mut is_clean = true;
@@ -62,7 +62,7 @@ pub fn content(judged: &OwnerResult) -> Option<u64> {
 /// The report, as it is applied.
 pub fn report(judged: &OwnerResult, content: u64, dialect: ReportApi, now: Timestamp) -> Value {
     let mut all: Vec<&FindingResult> = reported(judged).collect();
-    // What refuses the object comes first; the rest keeps the order in which a person would fix it.
+    // Findings that deny the object come first; the rest keep the order in which a user would fix them.
     all.sort_by_key(|found| (found.fate != FindingOutcome::Denied, !found.would_deny));
     let mut annotations = json!({CONTENT: spelled(content)});
     if let Some(more) = all.len().checked_sub(MOST_RESULTS).filter(|more| *more > 0) {
@@ -96,12 +96,12 @@ pub fn report(judged: &OwnerResult, content: u64, dialect: ReportApi, now: Times
     report
 }
 
-/// A number as an annotation has it.
+/// The annotation value of a hash.
 pub fn spelled(content: u64) -> String {
     format!("{content:016x}")
 }
 
-/// One finding, as both kinds of report spell it.
+/// One finding; both report APIs use the same format.
 fn result(judged: &OwnerResult, found: &FindingResult, now: Timestamp) -> Value {
     json!({
         "source": LABEL.1,
@@ -141,7 +141,7 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
-/// The result, by the five words that reports have.
+/// The result, one of the five values that reports define.
 fn verdict(found: &FindingResult) -> &'static str {
     match found.fate {
         FindingOutcome::Exempted => "skip",
@@ -150,7 +150,7 @@ fn verdict(found: &FindingResult) -> &'static str {
     }
 }
 
-/// What would become of the object by this finding.
+/// What this finding would cause for the object.
 pub fn outcome(found: &FindingResult) -> String {
     let mut text = match found.fate {
         FindingOutcome::Denied => "denied at its next create; an update that leaves it as it is passes",

@@ -1,4 +1,4 @@
-//! One term of a leader: what it knows while it leads, shared by those who read, judge and write.
+//! State of one term of leadership, shared by the tasks that read, evaluate and write.
 
 use std::collections::BTreeMap;
 use std::hash::RandomState;
@@ -28,41 +28,41 @@ use crate::model::text::cut;
 use crate::model::workload::Kind;
 use crate::scan::{DedupKey, EvalContext, Evaluated, OwnerResult, dedup_key, evaluate_object};
 
-/// How often it is looked what is to be done besides.
+/// How often the supervisor runs.
 const LOOK: Duration = Duration::from_millis(500);
-/// So much is said of why an object cannot be read.
+/// The longest reason why an object cannot be read, in bytes.
 const LONGEST_WHY: usize = 200;
 
-/// Reports that could not be written or taken away, by the uid of their owners: until they are as they are to be.
+/// Reports that could not be written or deleted, by the uid of their owners, until they are up to date.
 pub type ReportErrors = BTreeMap<Box<str>, String>;
 
-/// What a leader knows.
+/// The state of a leader.
 pub struct ReportsController<'s> {
-    /// What it takes.
+    /// Clients and settings.
     pub context: &'s ReportContext,
     ledger: Arc<Mutex<OwnerIndex>>,
     dialect: watch::Sender<Option<ReportApi>>,
     ask: Notify,
     desk: WriteQueue,
     wishes: BTreeMap<&'static str, RereadQueue>,
-    /// The number of the last reading of everything that began.
+    /// The number of the last pass that began.
     pub passes: AtomicU64,
-    /// One page is in memory at a time, of whichever kind.
+    /// Limits memory to one page at a time, over all kinds.
     pub pages: Semaphore,
-    /// Whether the reports that are there are known.
+    /// Whether the stored reports are known.
     pub is_adopted: watch::Sender<bool>,
-    /// Whether objects are judged already.
+    /// Whether objects are already being evaluated.
     pub has_begun: AtomicBool,
-    /// Where reports are missing that only another reading brings.
+    /// Namespaces whose missing reports only another list restores.
     late: Mutex<Invalidation>,
     hashes: RandomState,
-    /// Reports that could not be written or taken away.
+    /// Reports that could not be written or deleted.
     pub troubles: Mutex<ReportErrors>,
-    /// What does not work, by what was being done.
+    /// Current problems, by activity.
     pub complaints: Mutex<BTreeMap<String, String>>,
 }
 
-/// What of one kind is to be read anew.
+/// Which objects of one kind to list again.
 #[derive(Debug, Default)]
 pub struct RereadQueue {
     anew: Mutex<Invalidation>,
@@ -70,7 +70,7 @@ pub struct RereadQueue {
 }
 
 impl RereadQueue {
-    /// Adds to it.
+    /// Adds objects to list again.
     pub fn add(&self, more: Invalidation) {
         if more == Invalidation::None {
             return;
@@ -80,12 +80,12 @@ impl RereadQueue {
         self.told.notify_one();
     }
 
-    /// All that is wished for.
+    /// Takes everything that was requested.
     pub fn take(&self) -> Invalidation {
         std::mem::take(&mut *self.anew.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for one.
+    /// Waits for a request.
     pub async fn next(&self) -> Invalidation {
         loop {
             let anew = self.take();
@@ -97,16 +97,16 @@ impl RereadQueue {
     }
 }
 
-/// Where an object comes from.
+/// The source of an object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ObjectSource {
-    /// A reading of everything, which may be old by now.
+    /// A list, which may be stale by now.
     List,
-    /// A change.
+    /// A watch event.
     Watch,
 }
 
-/// What every object says of itself.
+/// The metadata that every object has.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct ObjectHead<'h> {
@@ -115,7 +115,7 @@ pub struct ObjectHead<'h> {
     pub metadata: ObjectHeadMeta<'h>,
 }
 
-/// The part of the metadata that tells which object it is.
+/// The part of the metadata that identifies the object.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct ObjectHeadMeta<'h> {
@@ -129,7 +129,7 @@ pub struct ObjectHeadMeta<'h> {
 }
 
 impl ReportsController<'_> {
-    /// Judges what is stored until this replica leads no more.
+    /// Evaluates stored objects until this replica no longer leads.
     pub async fn run(context: &ReportContext) {
         let (desk, tray) = desk();
         let session = ReportsController {
@@ -174,7 +174,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Asks for everything that nothing else asks for: what is judged anew, which reports there are, what is late.
+    /// Triggers what no event triggers: new evaluations, discovery of the report API, and missing reports.
     async fn supervise(&self, mut before: Arc<Snapshot>) {
         let mut latest = self.context.latest.clone();
         let (mut asked, mut caught_up, mut in_vain) = (Instant::now(), Instant::now(), 0_u32);
@@ -214,7 +214,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Which kind of report there is; says whether the API server has told.
+    /// Discovers the report API; returns whether the API server answered.
     async fn find_dialect(&self) -> bool {
         const DOING: &str = "which kind of report there is";
         match ReportApi::of(self.client()).await {
@@ -234,7 +234,7 @@ impl ReportsController<'_> {
                     self.wish(&Invalidation::All);
                 }
                 if found.is_none() {
-                    // There is nothing to be known of them.
+                    // Without a report API there cannot be stored reports.
                     self.is_adopted.send_replace(true);
                 }
                 true
@@ -246,8 +246,8 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Judges one object; what is to be written of it. `pass`: the reading that brings it, or the last one. What a reading
-    /// brings does not count where a change came meanwhile.
+    /// Evaluates one object; returns what to write. `pass`: the pass that delivers it, or the last one. An object
+    /// from a list is ignored if a watch event for it arrived meanwhile.
     pub fn judge(
         &self,
         eval_context: &EvalContext<'_>,
@@ -274,7 +274,7 @@ impl ReportsController<'_> {
         }
         let judged = match evaluate_object(eval_context, &subject, json) {
             Ok(Evaluated::Judged(judged)) => judged,
-            // Most pods: of these nothing was ever said.
+            // Most pods: nothing was ever reported about them.
             Ok(Evaluated::Owned(..)) => {
                 self.ledger().is_clean(uid);
                 return None;
@@ -311,8 +311,8 @@ impl ReportsController<'_> {
         })
     }
 
-    /// Whether an object is to be judged of those that are like it. Where it stood for others and does no more, these are
-    /// looked at.
+    /// Whether to evaluate this object among similar ones. If it represented others and no longer does, those are
+    /// listed again.
     fn stands(&self, judged: &OwnerResult, like: DedupKey, pass: u64) -> bool {
         let (stands, stood) = match like {
             DedupKey::None => return true,
@@ -360,7 +360,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Objects of a kind are to be read anew.
+    /// Requests that objects of a kind are listed again.
     pub fn look_again(&self, kind: Kind, anew: Invalidation) {
         let stored = ObjectList::all().find(|stored| stored.kind == kind);
         if let Some(wish) = stored.and_then(|stored| self.wishes(stored)) {
@@ -368,7 +368,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Hands in what is due after a change.
+    /// Queues a write after a change.
     pub fn news(&self, write: ReportWrite) {
         let namespace = write.namespace.to_string();
         if !self.desk.news(write) {
@@ -376,12 +376,12 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Hands in what a pass has found.
+    /// Queues a write of a pass.
     pub async fn rest(&self, write: ReportWrite) {
         self.desk.rest(write).await;
     }
 
-    /// Reports are missing that only another reading brings.
+    /// Records that reports are missing that only another list restores.
     pub fn is_late(&self, anew: Invalidation) {
         let mut late = self.all_late();
         *late = std::mem::take(&mut *late).and(anew);
@@ -391,7 +391,7 @@ impl ReportsController<'_> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What of a kind is to be read anew.
+    /// The queue of objects of a kind to list again.
     pub fn wishes(&self, stored: ObjectList) -> Option<&RereadQueue> {
         self.wishes.get(stored.path)
     }
@@ -402,37 +402,37 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Asks soon which kind of report there is.
+    /// Requests discovery of the report API soon.
     pub fn ask_for_dialect(&self) {
         self.ask.notify_one();
     }
 
-    /// The kind of report that there is.
+    /// The report API that the cluster serves.
     pub fn dialect(&self) -> Option<ReportApi> {
         *self.dialect.borrow()
     }
 
-    /// Follows the kind of report that there is.
+    /// Follows changes of the report API.
     pub fn dialects(&self) -> watch::Receiver<Option<ReportApi>> {
         self.dialect.subscribe()
     }
 
-    /// What is known of owners. Not held over a wait.
+    /// The state of owners. The guard must not be held across an await.
     pub fn ledger(&self) -> MutexGuard<'_, OwnerIndex> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The snapshot of the moment.
+    /// The current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.context.latest.borrow())
     }
 
-    /// The API server.
+    /// The API client.
     pub fn client(&self) -> &Client {
         &self.context.client
     }
 
-    /// How fast all of it goes.
+    /// Rates and intervals.
     pub fn settings(&self) -> ReportSettings {
         self.context.settings
     }

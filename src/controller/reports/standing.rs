@@ -1,4 +1,4 @@
-//! How the reports stand: what does not work, in the log once and in a condition for as long as it is so.
+//! The state of reporting: each problem is logged once, and a condition reports it while it lasts.
 
 use std::sync::PoisonError;
 
@@ -7,15 +7,15 @@ use super::ledger::MOST_OWNERS;
 use super::session::ReportsController;
 use crate::cluster::snapshot::ReportingState;
 
-/// So many objects that cannot be read are named.
+/// How many unreadable objects are named.
 const NAMED: usize = 3;
 
-/// So many reports that do not go are remembered at once.
+/// How many failed report writes are kept at most.
 const MOST_TROUBLES: usize = 100;
 
 impl ReportsController<'_> {
-    /// A report could not be written or taken away; it is tried again with the next reading. The log says so of the first of
-    /// many.
+    /// A report could not be written or deleted; the next list of its namespace retries it. Of many failures only the
+    /// first is logged.
     pub fn trouble(&self, uid: &str, namespace: &str, text: String) {
         self.context.reconcile.failed();
         self.is_late(Invalidation::None.with(namespace.to_owned()));
@@ -30,13 +30,13 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Whatever did not go was about reports that are no more.
+    /// Drops all failures: the reports that they were about no longer exist.
     pub fn forget_troubles(&self) {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         troubles.clear();
     }
 
-    /// A report that does not go, and how many do not.
+    /// One of the failed report writes, and the number of others.
     fn first_trouble(&self) -> Option<String> {
         let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
         if troubles.is_empty() {
@@ -52,7 +52,7 @@ impl ReportsController<'_> {
         })
     }
 
-    /// Something does not work: the log says so once, until it is something else.
+    /// Logs a problem once, until it changes.
     pub fn complain(&self, doing: &str, text: &str) {
         let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         if complaints.get(doing).map(String::as_str) != Some(text) {
@@ -61,13 +61,13 @@ impl ReportsController<'_> {
         }
     }
 
-    /// It works.
+    /// Clears the problem.
     pub fn works(&self, doing: &str) {
         let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         complaints.remove(doing);
     }
 
-    /// Says how the reports stand.
+    /// Publishes the state of reporting.
     pub fn say(&self) {
         let said = self.amiss().map_or(ReportingState::Written, |(reason, message)| {
             ReportingState::Amiss(reason, message)

@@ -1,5 +1,5 @@
-//! A leader beside an API server that shows it what a real one rarely does: objects that cannot be read, watch windows that
-//! expire, and lists that change while they are read.
+//! A leader and a fake API server with rare conditions: unreadable objects, expired watches, and lists that change
+//! while they are read.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -29,19 +29,19 @@ use crate::process::metrics::{Metrics, Reconciles};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
-/// What the API server answers, and what it was asked.
+/// The answers of the API server, and the requests it received.
 #[derive(Default)]
 struct FakeApiServer {
-    /// Answers by path, each once but for the last one.
+    /// Answers by path, each used once except the last one.
     answers: BTreeMap<String, Vec<String>>,
     asked: Vec<String>,
     /// Reports that were written, by name.
     written: Vec<Value>,
     /// Events that were made.
     events: Vec<Value>,
-    /// The paths that it refuses.
+    /// The paths that it rejects.
     refused: Vec<String>,
-    /// Whether it has no kind of report.
+    /// Whether it serves no report API.
     has_no_reports: bool,
 }
 
@@ -89,7 +89,7 @@ impl FakeApiServer {
         });
         match answer {
             Some(answer) => (200, Some(answer)),
-            // A watch that nothing is told on goes on.
+            // A watch without events stays open.
             None if is_watch => (200, None),
             None => (200, Some(list("1", &[]))),
         }
@@ -173,7 +173,7 @@ impl TestLeader {
         }
     }
 
-    /// Waits until it is so. Time that nothing happens in is skipped.
+    /// Waits until the condition holds, with paused time.
     async fn until(&self, what: &str, is_so: impl Fn(&FakeApiServer) -> bool) {
         for _ in 0..100_000 {
             if is_so(&self.server.lock().unwrap()) {
@@ -199,7 +199,7 @@ fn snapshot(policy: Policy) -> Snapshot {
     }
 }
 
-/// The names of the owners that reports were written about, in order.
+/// The names of the owners with written reports, in order.
 fn reported(server: &FakeApiServer) -> Vec<&str> {
     let names = server
         .written
@@ -241,7 +241,7 @@ async fn what_was_missed_while_a_watch_window_expired_is_read_anew() {
         list("12", &[deployment("one", 1), deployment("two", 2)]),
     );
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
-    // Each look begins with a list of one object, for the version.
+    // Each watch starts with a list of one object, for its resourceVersion.
     let leader = TestLeader::start(&[
         (DEPLOYMENTS, &[before.clone(), before, after]),
         (
@@ -362,7 +362,7 @@ async fn of_a_rollout_what_runs_is_reported_and_another_stands_in_for_what_goes(
     let gone = json!({"type": "DELETED", "object": all[1]}).to_string() + "\n";
     let leader = TestLeader::start(&[
         (SETS, &[list("9", &all)]),
-        // The version of the first look; then it is told, and nothing more.
+        // The resourceVersion for the watch; then one event, and no others.
         (
             "/apis/apps/v1/replicasets watch",
             &[String::new(), gone, String::new()],

@@ -1,5 +1,5 @@
-//! Events on owners: what of theirs would be denied or warned of, and pods that wait in vain. The same of the same owner has
-//! the same name, so that the API server refuses it the second time, whichever replica tells it.
+//! Events on owners: findings that would be denied or warned about, and pods that stay pending. The same problem of
+//! the same owner always has the same Event name, so the API server rejects a duplicate from any replica.
 
 use std::fmt::Write as _;
 
@@ -13,25 +13,25 @@ use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
 use crate::model::text::cut;
 use crate::scan::{FindingOutcome, OwnerResult};
 
-/// How many hexadecimal digits of the SHA-256 tell two problems of an owner apart.
+/// How many hexadecimal digits of the SHA-256 distinguish two problems of an owner.
 const DIGITS: usize = 16;
-/// So much of an owner's name goes into that of an Event.
+/// How many bytes of an owner's name are used in the name of the Event.
 const LONGEST_NAME: usize = 200;
-/// So many rules are named.
+/// How many rules are named.
 const NAMED: usize = 5;
 
-/// What is told of one owner.
+/// An Event on an owner.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnerEvent {
-    /// Its reason, in the words of Events.
+    /// The reason of the Event.
     pub reason: &'static str,
-    /// What is told.
+    /// The note of the Event.
     pub message: String,
     /// The owner.
     pub owner: EventOwner,
 }
 
-/// An owner, as an Event points to it.
+/// An owner, as the regarding object of an Event.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct EventOwner {
     /// Its `apiVersion`.
@@ -47,7 +47,7 @@ pub struct EventOwner {
 }
 
 impl EventOwner {
-    /// The owner of what was judged: the object itself.
+    /// The evaluated object itself.
     pub fn of(judged: &OwnerResult) -> Self {
         EventOwner {
             api_version: judged.api_version.clone(),
@@ -59,7 +59,7 @@ impl EventOwner {
     }
 }
 
-/// What is told of an owner that was judged; nothing of advice, and of what admission fixes.
+/// The Event for an evaluated owner; `None` if there is only advice and what admission fixes.
 pub fn note(judged: &OwnerResult) -> Option<OwnerEvent> {
     let is_told = |fate: FindingOutcome, would_deny: bool| {
         would_deny || matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned)
@@ -94,7 +94,7 @@ pub fn note(judged: &OwnerResult) -> Option<OwnerEvent> {
 }
 
 impl OwnerEvent {
-    /// The name of its Event.
+    /// The name of the Event.
     pub fn name(&self) -> String {
         let problem = format!("{}\n{}\n{}", self.owner.uid, self.reason, self.message);
         let digest = ring::digest::digest(&ring::digest::SHA256, problem.as_bytes());

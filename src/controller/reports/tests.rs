@@ -1,4 +1,4 @@
-//! Reports on judged owners, and what is remembered of them.
+//! Reports on evaluated owners, and the state that is kept for them.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn found(fate: FindingOutcome, path: &str) -> FindingResult {
     }
 }
 
-/// A Deployment `shop/web` with such findings.
+/// A Deployment `shop/web` with these findings.
 pub fn judged(uid: &str, fates: &[FindingOutcome]) -> OwnerResult {
     OwnerResult {
         api_version: "apps/v1".to_owned(),

@@ -1,4 +1,5 @@
-//! Pods that wait for a node: one that has waited for long, for a reason that Transom knows, is told on its top owner.
+//! Pending pods: if a pod has waited long for a reason that Transom can explain, an Event reports it on its top-level
+//! owner.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -22,17 +23,17 @@ use crate::model::workload::Kind;
 use crate::scan::EvalContext;
 use crate::scan::pods::{PodContext, trouble};
 
-/// How long a pod waits before it is looked at.
+/// How long a pod waits before it is checked.
 const LONG: Duration = Duration::from_secs(120);
-/// How long after that it is looked at again.
+/// The delay until it is checked again.
 const AGAIN: Duration = Duration::from_secs(600);
-/// How often it is looked which pods have waited for so long.
+/// How often the due pods are determined.
 const LOOK: Duration = Duration::from_secs(10);
-/// How many pods are looked at in one go.
+/// How many pods are checked at a time.
 const AT_ONCE: usize = 10;
-/// Events in a second, and at once.
+/// Rate limit of Events: per second, and burst.
 const EVENTS: (u32, u32) = (1, 20);
-/// How many owners are asked for above a pod: a ReplicaSet's Deployment, a Job's CronJob.
+/// The longest owner chain above a pod: a ReplicaSet's Deployment, a Job's CronJob.
 const STEPS: usize = 3;
 
 #[derive(Deserialize, Default)]
@@ -73,7 +74,7 @@ struct PodSummaryStatus<'b> {
 }
 
 impl ReportsController<'_> {
-    /// Notes whether a pod waits for a node. One of which it is known that it is for Linux takes no place.
+    /// Records whether a pod waits for a node. Only pods for Windows, or with conflicting evidence, are recorded.
     pub fn mind_pod(&self, eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) {
         let brief: PodSummary<'_> = serde_json::from_str(json).unwrap_or_default();
         let PodSummary {
@@ -97,7 +98,7 @@ impl ReportsController<'_> {
         self.ledger().waits(&metadata.uid, waiting);
     }
 
-    /// Looks at the pods that have waited for long, for ever.
+    /// Checks the pods that have waited long, forever.
     pub async fn mind_waiting(&self) {
         let events = Mutex::new(TokenBucket::new(EVENTS.0, EVENTS.1));
         loop {
@@ -111,7 +112,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// What is told of a pod that waits; nothing where the reason is none that Transom knows.
+    /// The Event for a pending pod; `None` if Transom cannot explain why it is pending.
     async fn why(&self, waiting: &PendingPod) -> Option<OwnerEvent> {
         let path = format!("/api/v1/namespaces/{}/pods", waiting.namespace);
         let request = Request::new(path)

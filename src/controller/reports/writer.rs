@@ -1,4 +1,5 @@
-//! Every write of reports and of Events on owners: in its turn, while this replica leads, and news before the rest.
+//! Every write of reports and of Events on owners: rate-limited, while this replica leads, and changes before
+//! rescans.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,15 +19,15 @@ use super::tell::OwnerEvent;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::rate_limit::{RateLimiter, TokenBucket};
 
-/// By this name the API server remembers who wrote a report.
+/// The field manager of reports.
 const FIELD_MANAGER: &str = "transom-reports";
-/// Events in a second, and at once.
+/// Rate limit of Events: per second, and burst.
 const EVENTS: (u32, u32) = (2, 50);
-/// How long the writer rests where there is nothing to do.
+/// How long the writer sleeps if there is nothing to do.
 const IDLE: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl ReportsController<'_> {
-    /// Writes for ever.
+    /// Writes forever.
     pub async fn write_all(&self, mut tray: WriteReceiver) {
         let rate_limiter = RateLimiter::per_second(self.settings().writes_per_second);
         let events = Mutex::new(TokenBucket::new(EVENTS.0, EVENTS.1));
@@ -34,7 +35,7 @@ impl ReportsController<'_> {
             if let Ok(write) = tray.news.try_recv() {
                 self.write(write, &rate_limiter, &events).await;
             } else if self.take_away_one(&rate_limiter).await {
-                // One at a time: news go first.
+                // One at a time, because changes take precedence.
             } else if let Ok(write) = tray.rest.try_recv() {
                 self.write(write, &rate_limiter, &events).await;
             } else {
@@ -60,7 +61,7 @@ impl ReportsController<'_> {
             if !self.leads() {
                 return;
             }
-            // Where another one has written since, it is that one's report.
+            // If another writer has written the report since, the write must fail.
             let known = self.ledger().version(&uid);
             if let Some(known) = known {
                 body["metadata"]["resourceVersion"] = Value::String(known.to_string());
@@ -84,7 +85,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Tells an owner something, where that is not too much at once.
+    /// Publishes an Event on an owner, unless the rate limit is exceeded.
     pub async fn tell(&self, note: &OwnerEvent, events: &Mutex<TokenBucket>) {
         let turn = events
             .lock()
@@ -96,7 +97,7 @@ impl ReportsController<'_> {
         let api: Api<Event> = Api::namespaced(self.client().clone(), &note.owner.namespace);
         let event = note.event(Timestamp::now());
         match answered(api.create(&PostParams::default(), &event)).await {
-            // It was told before.
+            // The Event exists already.
             Ok(_) | Err(ApiError::Conflict) => (),
             Err(failure) => tracing::debug!(
                 namespace = note.owner.namespace,
@@ -108,7 +109,7 @@ impl ReportsController<'_> {
         }
     }
 
-    /// Takes one report away; says whether there was one.
+    /// Deletes one report; returns whether there was one to delete.
     async fn take_away_one(&self, rate_limiter: &RateLimiter) -> bool {
         let Some(dialect) = self.dialect() else {
             return false;
@@ -142,7 +143,7 @@ impl ReportsController<'_> {
                 self.is_late(Invalidation::None.with(namespace.to_owned()));
                 self.ask_for_dialect();
             }
-            // Everything in it goes, reports too.
+            // The namespace is being deleted with everything in it, including reports.
             ApiError::NamespaceTerminating(_) | ApiError::NamespaceNotFound(_) => {}
             failure => {
                 let name = body["metadata"]["name"].as_str().unwrap_or_default();
@@ -153,7 +154,7 @@ impl ReportsController<'_> {
     }
 }
 
-/// Writes a report; its resourceVersion, where that is a number.
+/// Writes a report; returns its resourceVersion if it is a number.
 async fn apply(client: &Client, dialect: ReportApi, body: &Value) -> Result<Option<u64>, ApiError> {
     let text = |field: &str| body["metadata"][field].as_str().unwrap_or_default();
     let api = api(client, &dialect.resource(), text("namespace"));

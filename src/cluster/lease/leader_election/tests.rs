@@ -1,4 +1,5 @@
-//! The election as a table, and two replicas through pauses, skewed clocks, lost answers and an unreachable API server.
+//! Leader election as a table of cases, and two replicas with pauses, skewed clocks, lost answers and an unreachable
+//! API server.
 
 use proptest::prelude::*;
 
@@ -68,7 +69,7 @@ fn a_lease_is_taken_only_when_its_holder_gave_it_up_or_let_it_lapse() {
     }
 }
 
-/// An API server that keeps one Lease.
+/// An API server that stores one Lease.
 #[derive(Default)]
 struct FakeLeaseServer {
     lease: Option<Lease>,
@@ -94,28 +95,28 @@ enum FakeLeaseAnswer {
     Write(Instant, Result<Lease, ()>),
 }
 
-/// A replica with what it waits for.
+/// A replica, with its pending requests.
 struct ElectionReplica {
     elector: Elector,
-    /// How far its wall clock is off, in seconds.
+    /// The error of its wall clock, in seconds.
     skew: i64,
     sleeps_until: Instant,
-    /// A write that is on its way: when it arrives, when it was sent, and whether its answer is lost.
+    /// A write in flight: when it arrives, when it was sent, and whether its answer is lost.
     sent: Option<(Instant, Instant, Lease, bool)>,
-    /// An answer that is on its way.
+    /// An answer in flight.
     answer: Option<(Instant, FakeLeaseAnswer)>,
 }
 
-/// What happens to one replica: from when, for how long, and what.
+/// A fault of one replica: from when, for how long, and which.
 #[derive(Clone, Debug)]
 enum ElectionFault {
-    /// Its process does not run.
+    /// Its process is paused.
     Paused,
     /// Its requests never arrive.
     Unreachable,
-    /// Its requests arrive, and their answers do not.
+    /// Its requests arrive, but the answers do not.
     Deaf,
-    /// A person deletes the Lease.
+    /// A user deletes the Lease.
     LeaseDeleted,
 }
 
@@ -131,9 +132,9 @@ fn troubles() -> impl Strategy<Value = ElectionFaults> {
     proptest::collection::vec((0..2_usize, 0..240_000_u64, 100..30_000_u64, trouble), 0..12)
 }
 
-/// What a simulated run came to.
+/// The result of a simulated run.
 struct Run {
-    /// The longest time without a leader, in milliseconds, after the last trouble.
+    /// The longest time without a leader after the last fault, in milliseconds.
     idle_after: u64,
     overlap: Option<u64>,
     changes: usize,
@@ -161,7 +162,7 @@ fn simulate(troubles: &ElectionFaults, skews: [i64; 2], latency: u64) -> Run {
     let (mut idle, mut leader, mut deletable) = (0, None, 0);
     for millis in (0..END).step_by(usize::try_from(TICK).unwrap()) {
         let now = start + Duration::from_millis(millis);
-        // Who never saw a holder cannot wait for it: see `decide`.
+        // A replica that never read a holder cannot wait for it: see `decide`.
         let seen_by_both = replicas.iter().all(|replica| replica.elector.view.is_some());
         for (number, replica) in replicas.iter_mut().enumerate() {
             let suffers = |what: fn(&ElectionFault) -> bool| {
@@ -172,7 +173,7 @@ fn simulate(troubles: &ElectionFaults, skews: [i64; 2], latency: u64) -> Run {
             let deleted = troubles.iter().any(|(_, from, _, trouble)| {
                 matches!(trouble, ElectionFault::LeaseDeleted) && (millis..millis + TICK).contains(from)
             });
-            // Nor who did not notice that it came back between two deletions.
+            // Nor can one that did not notice that the Lease was created again between two deletions.
             if deleted && seen_by_both && millis >= deletable {
                 server.lease = None;
                 deletable = millis + 90_000;
@@ -218,7 +219,7 @@ impl ElectionReplica {
         latency: u64,
         [paused, unreachable, deaf]: [bool; 3],
     ) {
-        // What is on the wire arrives, whether its sender runs or not.
+        // A message in flight arrives even if its sender is paused.
         if let Some((_, started, lease, lost)) = self.sent.take_if(|(arrives, ..)| *arrives <= now) {
             let result = server.write(lease);
             let result = if lost { Err(()) } else { result };

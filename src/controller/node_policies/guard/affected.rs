@@ -1,5 +1,5 @@
-//! The workloads that a taint is refused for. Between two surveys only their metadata is read: a change of one of them may be
-//! all that the taint waits for, and a survey reads every workload of the cluster.
+//! The workloads because of which a taint is refused. Between two surveys only their metadata is read: a change of
+//! one of them may be enough to allow the taint, and a survey reads every workload of the cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::POD_CARRIERS;
 use crate::model::workload::Kind;
 
-/// How many workloads are read at most; so many are named in the condition.
+/// How many workloads are read at most; the condition names the same number.
 const MOST: usize = 20;
 
-/// The workloads that a taint is refused for.
+/// The workloads because of which a taint is refused.
 pub(super) struct AffectedWorkloads {
-    /// Each with its generation, once that is known.
+    /// Each with its generation, if known.
     workloads: BTreeMap<ObjectKey, Option<i64>>,
     every: Duration,
     due: Instant,
 }
 
-/// What became of a workload since it was read.
+/// What happened to a workload since it was last read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WorkloadChange {
     Deleted,
@@ -35,12 +35,12 @@ enum WorkloadChange {
 }
 
 impl AffectedWorkloads {
-    /// No workload: nothing is refused.
+    /// No workloads: nothing is refused.
     pub(super) fn none() -> Self {
         AffectedWorkloads::new(BTreeMap::new(), Duration::ZERO)
     }
 
-    /// These workloads, with the generations that the survey has met. They are read at this interval.
+    /// These workloads, with the generations that the survey found. They are read at this interval.
     pub(super) fn new(workloads: BTreeMap<ObjectKey, Option<i64>>, every: Duration) -> Self {
         let known = |(_, kind, name): &ObjectKey| resource(kind).is_some() && !name.is_empty();
         let workloads = workloads.into_iter().filter(|(place, _)| known(place));
@@ -51,12 +51,12 @@ impl AffectedWorkloads {
         }
     }
 
-    /// When they are to be read next; `None` if there are none.
+    /// When to read them next; `None` if there are none.
     pub(super) fn due(&self) -> Option<Instant> {
         (!self.workloads.is_empty()).then_some(self.due)
     }
 
-    /// Reads them. Whether one has another generation than before, or is deleted.
+    /// Reads them. Returns whether one has another generation than before, or is deleted.
     pub(super) async fn have_changed(&mut self, client: &Client) -> bool {
         self.due = Instant::now() + self.every;
         let mut changed = false;
@@ -66,7 +66,7 @@ impl AffectedWorkloads {
         changed
     }
 
-    /// Reads those of which the survey met only pods.
+    /// Reads the workloads of which the survey found only pods.
     pub(super) async fn read_unknown(&mut self, client: &Client) {
         for (place, known) in self.workloads.iter_mut().filter(|(_, known)| known.is_none()) {
             has_changed(known, read(client, place).await);
@@ -74,7 +74,7 @@ impl AffectedWorkloads {
     }
 }
 
-/// Notes the generation of a workload. Whether it was another one before.
+/// Records the generation of a workload. Returns whether it was different before.
 fn has_changed(known: &mut Option<i64>, now: WorkloadChange) -> bool {
     match now {
         WorkloadChange::NotKnown => false,

@@ -1,4 +1,4 @@
-//! What the guard has answered for each policy, and when it is asked again.
+//! The guard's result for each policy, and when it runs again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use crate::controller::node_policies::node_state::{NodesOfPolicy, SafeTaints};
 use crate::controller::node_policies::policies::NodePolicy;
 use crate::model::node::Taint;
 
-/// The answers, by policy.
+/// The results, by policy.
 pub struct GuardCache {
     client: Client,
     settings: NodeControllerSettings,
     by_policy: HashMap<String, GuardAnswer>,
 }
 
-/// What the guard has said of the taints of a policy.
+/// The guard's result for the taints of a policy.
 struct GuardAnswer {
     generation: i64,
     cleared: SafeTaints,
-    /// When it may be asked again.
+    /// The earliest time of the next run.
     again: Option<Instant>,
-    /// The workloads that it refused for.
+    /// The workloads because of which it refused.
     affected: AffectedWorkloads,
-    /// How often it was asked since no workload would have been hurt.
+    /// How many runs in a row did not clear the taints.
     refusals: u32,
     result: GuardResult,
 }
 
 impl GuardCache {
-    /// None yet.
+    /// A cache without results.
     pub fn new(client: Client, settings: NodeControllerSettings) -> Self {
         GuardCache {
             client,
@@ -47,13 +47,13 @@ impl GuardCache {
         }
     }
 
-    /// Forgets what was answered for another generation of a policy.
+    /// Drops results for other generations of a policy.
     pub fn apply_generations(&mut self, generations: &BTreeMap<String, i64>) {
         self.by_policy
             .retain(|name, answer| generations.get(name) == Some(&answer.generation));
     }
 
-    /// What was said of the taints of a policy.
+    /// The result for the taints of a policy.
     pub fn result(&self, policy: &str) -> GuardResult {
         self.by_policy
             .get(policy)
@@ -61,13 +61,13 @@ impl GuardCache {
             .unwrap_or_default()
     }
 
-    /// Which taints of a policy hurt no workload, as far as was asked.
+    /// Which taints of a policy affect no workload, as far as they were surveyed.
     pub fn cleared(&self, policy: &str) -> Option<&SafeTaints> {
         self.by_policy.get(policy).map(|answer| &answer.cleared)
     }
 
-    /// Asks the guard about the taints that nodes wait for and that were not surveyed with these nodes, unless it was
-    /// asked just now and none of the workloads that it refused for has changed; says when to ask again.
+    /// Runs the guard for the taints that nodes wait for and that were not surveyed with these nodes. Skips the run
+    /// during the back-off, unless one of the affected workloads has changed. Returns when to run again.
     pub async fn ask(
         &mut self,
         policy: &NodePolicy,
@@ -113,7 +113,7 @@ impl GuardCache {
                 }
             }
             answer.refusals = 0;
-            // Nodes that come one after the other are not each worth a survey.
+            // Nodes that join one after the other should not each cause a survey.
             answer.again = Some(Instant::now() + self.settings.status_every);
             return None;
         }
@@ -124,7 +124,7 @@ impl GuardCache {
     }
 }
 
-/// The taints that nodes wait for, with those of the nodes for which it is not known that no workload would be hurt.
+/// The taints that nodes wait for, with the nodes for which it is unknown whether a workload would be affected.
 fn not_cleared<'a>(
     of_policy: &'a NodesOfPolicy,
     nodes: &'a [Arc<NodeView>],
@@ -138,7 +138,7 @@ fn not_cleared<'a>(
     open.filter(|(_, nodes)| !nodes.is_empty()).collect()
 }
 
-/// Looks at every workload of the cluster. Also returns those that would be hurt, with their generations.
+/// Evaluates every workload of the cluster. Also returns the affected ones, with their generations.
 async fn survey(
     open: &BTreeMap<&Taint, Vec<&NodeView>>,
     client: &Client,

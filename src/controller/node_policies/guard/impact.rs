@@ -1,40 +1,40 @@
-//! What people are told of a taint that was not set: which workloads would be hurt, and what to write so that none is.
+//! The message about a taint that was not set: which workloads would be affected, and what to write to prevent that.
 
 use std::fmt::Write as _;
 
 use crate::model::node::Taint;
 use crate::model::text::{cut, list};
 
-/// How many are named in one line.
+/// How many workloads the short message names.
 const BRIEF: usize = 3;
 
-/// How many are named in a condition.
+/// How many workloads a condition names.
 const NAMED: usize = 20;
 
-/// How many are named beside one remedy.
+/// How many workloads are named with one remedy.
 const NAMED_AGAIN: usize = 5;
 
-/// A workload that would be hurt.
+/// A workload that would be affected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AffectedWorkload {
     /// Kind, namespace and name.
     pub name: String,
     /// Why.
     pub why: String,
-    /// What to write; `None` where it could not be read.
+    /// What to write; `None` if it could not be read.
     pub remedy: Option<Remedy>,
 }
 
 /// What to write in a pod template.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Remedy {
-    /// It selects Windows nodes.
+    /// It selects Windows nodes: add a toleration.
     Tolerate,
-    /// It is for Windows, and nothing tells the scheduler.
+    /// It is for Windows, but the scheduler cannot see that.
     SelectWindows,
-    /// It is for Linux, and nothing tells the scheduler.
+    /// It is for Linux, but the scheduler cannot see that.
     SelectLinux,
-    /// It gives no sign, or signs that contradict each other.
+    /// It has no evidence of its operating system, or contradicting evidence.
     Say,
 }
 
@@ -58,7 +58,7 @@ impl Remedy {
     }
 }
 
-/// The workloads that would be hurt by taints.
+/// The workloads that taints would affect.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Impact(pub(super) Vec<AffectedWorkload>);
 
@@ -77,7 +77,7 @@ impl Impact {
         format!("not set: {}, because {many} would be hurt: ", list.join(", "))
     }
 
-    /// The same as [`Impact::message`] in one line: the first names, and how many more there are.
+    /// The short form of [`Impact::message`]: the first names, and the number of others.
     pub fn brief(&self, taints: &[Taint]) -> String {
         let names = self.0.iter().map(|victim| victim.name.as_str());
         let names = list(names, BRIEF);
@@ -86,7 +86,7 @@ impl Impact {
         format!("{opening}{names}; the condition TaintsRefused says why, and what to write")
     }
 
-    /// What to tell people: which workloads, what to write, and where the platform wants it.
+    /// The message: which workloads, what to write, and in which field.
     pub fn message(&self, taints: &[Taint]) -> String {
         let mut text = self.opening(taints);
         for (i, victim) in self.0.iter().take(NAMED).enumerate() {
@@ -139,7 +139,7 @@ fn tolerations(taints: &[Taint]) -> String {
     format!("tolerations: [{}]", each.collect::<Vec<_>>().join(", "))
 }
 
-/// A value as YAML reads it as a string.
+/// A value quoted so that YAML reads it as a string.
 fn quoted(value: &str) -> String {
     let plain = value.starts_with(|c: char| c.is_ascii_alphabetic())
         && !["true", "false", "yes", "no", "on", "off", "null", "y", "n"]

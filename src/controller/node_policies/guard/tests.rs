@@ -1,4 +1,4 @@
-//! Which workloads would be hurt by a taint, object by object.
+//! Which workloads a taint would affect, object by object.
 
 #![allow(clippy::needless_pass_by_value)] // so that cases can be written with json!
 
@@ -25,7 +25,7 @@ fn built_in(namespace: &str) -> NamespacePolicy {
     }
 }
 
-/// The workloads that are hurt, by what counts where.
+/// The affected workloads, given the policy of each namespace.
 fn hurt_under(
     policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
@@ -331,7 +331,7 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
         }
         counts
     };
-    // What node policies say of pools counts in every namespace.
+    // The pool labels of node policies apply in every namespace.
     let node_policy = WindowsNodePolicy::new(
         "pools",
         serde_json::from_value(json!({"poolLabels": [{"key": "pool", "valuePrefix": "win"}]})).unwrap(),

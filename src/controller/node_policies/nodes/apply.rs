@@ -1,4 +1,4 @@
-//! Carrying out a plan: one merge patch that names its resourceVersion; on a conflict the node is read and planned anew.
+//! Applies a plan: one merge patch with a resourceVersion; after a conflict the node is read and planned again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::controller::node_policies::writer::{Writer, patching};
 
-/// How often a node is planned anew because another writer was faster.
+/// How many attempts are made if other writers keep changing the node.
 const ATTEMPTS: u32 = 6;
 
-/// What became of one node.
+/// The result for one node.
 #[derive(Debug)]
 pub enum ApplyResult {
-    /// It is as it is to be, and was not written.
+    /// It matches the desired state and was not written.
     Stands(Arc<NodeView>),
-    /// It was written, and is so now; and what of it was changed.
+    /// It was written: the new version, and the changes.
     Wrote(Arc<NodeView>, Vec<NodeChange>),
     /// It is gone.
     Gone,
-    /// It is not as it is to be, and why.
+    /// It could not be brought to the desired state, and why.
     Failed(String),
 }
 
-/// Makes a node as it is to be. `decide` is asked anew for every version of it.
+/// Brings a node to its desired state. `decide` is called again for every version of the node.
 pub async fn apply(
     writer: &Writer,
     node: Arc<NodeView>,
@@ -40,7 +40,7 @@ pub async fn apply(
         let Some(patch) = plan.patch(&node) else {
             return ApplyResult::Stands(node);
         };
-        // Without a version the write would be unconditional.
+        // Without a resourceVersion the write would be unconditional.
         if !node.resource_version.text().is_empty() {
             let patch = Patch::Merge(&patch);
             match writer.write(nodes.patch(&node.name, &patching(), &patch)).await {
@@ -60,7 +60,7 @@ pub async fn apply(
     ApplyResult::Failed(format!("another writer was faster {ATTEMPTS} times in a row"))
 }
 
-/// A wait that grows, and differs from that of the writer that collided with us.
+/// A random, growing delay, so that two colliding writers do not retry in step.
 fn jitter(attempt: u32) -> Duration {
     use std::hash::{BuildHasher as _, RandomState};
     let most = 20_u64 << attempt.min(6);

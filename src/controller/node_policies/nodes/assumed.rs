@@ -1,4 +1,5 @@
-//! Nodes as we wrote them last, until the watch shows it: so that a pass does not plan once more what it has done.
+//! Nodes as Transom last wrote them, used until the watch shows that version, so that a pass does not repeat its
+//! writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,16 +10,16 @@ use tokio::time::Instant;
 use crate::cluster::cache::{ClusterCache, is_older};
 use crate::cluster::node::NodeView;
 
-/// How long what we wrote is believed. A watch shows it within a second; but one that began anew meanwhile may show a node
-/// that another writer made again what it was before, and that is no news.
+/// How long a write is assumed to hold. A watch shows it within a second. If a watch restarted meanwhile and another
+/// writer reverted the node, the watch shows no change, so the assumption must expire.
 const BELIEVED: Duration = Duration::from_secs(30);
 
-/// Nodes that are newer than the view.
+/// Nodes that are newer than the cache.
 #[derive(Debug, Default)]
 pub struct AssumedNodes(HashMap<String, (Instant, Arc<NodeView>)>);
 
 impl AssumedNodes {
-    /// Keeps a node as it was written, or read, just now.
+    /// Stores a node as it was just written or read.
     pub fn put(&mut self, node: Arc<NodeView>, now: Instant) {
         self.0.insert(node.name.clone(), (now, node));
     }
@@ -28,7 +29,7 @@ impl AssumedNodes {
         self.0.remove(name);
     }
 
-    /// Every node of the view as it is now; forgets what the view shows.
+    /// Every node of the cache, or its newer version; drops versions that the cache has caught up with.
     pub fn nodes(&mut self, view: &ClusterCache, now: Instant) -> Vec<Arc<NodeView>> {
         self.0.retain(|name, (at, ours)| {
             let seen = view.nodes.get(name).filter(|seen| seen.uid == ours.uid);
@@ -42,7 +43,7 @@ impl AssumedNodes {
             .collect()
     }
 
-    /// When to look again, if nothing changes until then.
+    /// When to run the next pass, if nothing changes until then.
     pub fn until(&self) -> Option<Instant> {
         self.0.values().map(|(at, _)| *at + BELIEVED).min()
     }
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(assumed.until(), Some(now + BELIEVED));
         assert_eq!(build(&mut assumed, &other, now), "other");
         assert_eq!(assumed.until(), None);
-        // The watch shows nothing: perhaps another writer has undone it, and the node is as it was.
+        // The watch shows nothing: another writer may have reverted the write.
         assumed.put(written, now);
         assert_eq!(build(&mut assumed, &seen, now + BELIEVED), "old");
         assert_eq!(assumed.until(), None);

@@ -1,5 +1,5 @@
-//! The labels that Transom keeps on nodes, one row each. To keep another one, add a row, and the field of the policy that
-//! wants it.
+//! The labels that Transom keeps on nodes, one row each. To keep another label, add a row and the policy field that
+//! requests it.
 
 use crate::api::{KubeletLabel, Management, NodeLabels};
 use crate::cluster::node::NodeView;
@@ -10,23 +10,23 @@ use crate::model::text::{cut, one_line};
 pub struct KeptLabel {
     /// Its key.
     pub key: &'static str,
-    /// Whether a policy wants it.
+    /// Whether a policy requests it.
     pub is_wanted: fn(&NodeLabels) -> bool,
-    /// The value that it is to have on a node, or why that is not known: then the label is left as it is.
+    /// Its value for a node, or why the value is unknown: then the label is left unchanged.
     pub value: fn(&NodeView) -> Result<String, String>,
-    /// Whether it is taken away where no policy wants it any more.
+    /// Whether it is removed when no policy requests it any longer.
     pub is_taken_back: bool,
-    /// Whether an Event tells that it was written for the first time; one tells of every correction.
+    /// Whether an Event reports the first write; every correction is reported.
     pub is_announced: bool,
 }
 
-/// Every label that is kept, and no other is ever written.
+/// Every label that is kept. Transom writes no others.
 pub static LABELS: [KeptLabel; 2] = [
     KeptLabel {
         key: BUILD_LABEL,
         is_wanted: |labels| labels.kubelet == KubeletLabel::Correct,
         value: build,
-        // The kubelet would not write it again before a restart: it stays, and is Transom's no longer.
+        // The kubelet would not write it again before a restart: it stays, and no longer belongs to Transom.
         is_taken_back: false,
         is_announced: true,
     },
@@ -46,7 +46,7 @@ impl KeptLabel {
     }
 }
 
-/// The build of the kernel. What other labels say is no proof: a kubelet wrote them, or this table did.
+/// The build of the kernel. Other labels prove nothing: a kubelet or this controller wrote them.
 fn build(node: &NodeView) -> Result<String, String> {
     node.kernel_build().map(|build| build.to_string()).ok_or_else(|| {
         format!(

@@ -1,4 +1,4 @@
-//! The owner annotation of a node: what on it is Transom's, and how often another writer took it away. Pure.
+//! The owner annotation of a node: what on it is Transom's, and how often another writer removed it. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,25 +9,25 @@ use super::labels::{KeptLabel, LABELS};
 use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::model::node::Taint;
 
-/// What of a node is Transom's, as the annotation [`crate::cluster::node::OWNED_ANNOTATION`] says it.
+/// What Transom owns on a node, as the annotation [`crate::cluster::node::OWNED_ANNOTATION`] records it.
 ///
-/// It stands on the node itself, and is written in one request with what it speaks of: it survives a change of the
-/// leader, and never disagrees with the node for longer than another writer wants it to.
+/// The annotation is stored on the node and written in the same request as the labels and taints that it describes.
+/// It survives a change of leader, and only another writer can make it differ from the node.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeOwnership {
     /// The policy that it was written for.
     pub policy: String,
-    /// Labels, with the value that was written.
+    /// Labels, with the value that Transom wrote.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Taints that did not stand there before.
+    /// Taints that Transom added.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
-    /// How often another writer took a taint away, by its text (`os=windows:NoSchedule`).
+    /// How often another writer removed a taint, by the taint's text (`os=windows:NoSchedule`).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub reversals: BTreeMap<String, u32>,
-    /// The generation of the policy that the reversals were counted for; 0 where there are none.
+    /// The generation of the policy for which the reversals were counted; 0 if there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub generation: i64,
 }
@@ -37,17 +37,18 @@ fn is_zero(generation: &i64) -> bool {
     *generation == 0
 }
 
-/// How many hexadecimal digits of the SHA-256 the proof has: so many that other taints with the same ones cannot be found.
+/// How many hexadecimal digits of the SHA-256 the proof has: enough that other taints with the same proof cannot be
+/// found.
 const PROOF_DIGITS: usize = 40;
 
-/// The longest annotation that is read, in bytes: far more than sixteen taints can take.
+/// The longest annotation that is read, in bytes: far more than sixteen taints need.
 const LONGEST: usize = 64 * 1024;
 
 impl NodeOwnership {
-    /// Reads the annotation; an absent one owns nothing.
+    /// Reads the annotation; without one, nothing is owned.
     ///
     /// # Errors
-    /// Why it cannot be read. Then nothing is owned: nothing is taken back on a guess.
+    /// Why it cannot be read. Then nothing is owned: Transom never removes anything on a guess.
     pub fn parse(annotation: Option<&str>) -> Result<Self, String> {
         let Some(text) = annotation else {
             return Ok(NodeOwnership::default());
@@ -58,11 +59,11 @@ impl NodeOwnership {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Reads the annotation of a node, and believes what it says of taints only where the label [`PROOF_LABEL`] agrees:
-    /// a kubelet can write annotations of its node, but neither this label nor taints.
+    /// Reads the annotation of a node. Its taints are only trusted if the label [`PROOF_LABEL`] matches: a kubelet
+    /// can write annotations of its node, but neither this label nor taints.
     ///
     /// # Errors
-    /// Why it cannot be read, or is not believed.
+    /// Why it cannot be read, or is not trusted.
     pub fn of(node: &NodeView) -> Result<Self, String> {
         let owned = NodeOwnership::parse(node.owned.as_deref())?;
         let proof = owned.proof();
@@ -74,8 +75,8 @@ impl NodeOwnership {
         Ok(owned)
     }
 
-    /// What of a node can only be Transom's, whatever its annotation says: a label that no kubelet can write, with the value
-    /// that Transom writes there. It stays Transom's when a kubelet has spoiled the annotation.
+    /// What must be Transom's regardless of the annotation: a label that no kubelet can write, with the value that
+    /// Transom writes. It stays Transom's even if a kubelet has overwritten the annotation.
     pub fn unmistakable(node: &NodeView) -> Self {
         let labels = LABELS.iter().filter(|row| row.is_taken_back).filter_map(|row| {
             let value = node.labels.get(row.key)?;
@@ -88,7 +89,7 @@ impl NodeOwnership {
         }
     }
 
-    /// The value of [`PROOF_LABEL`] that belongs to these taints; `None` where there are none.
+    /// The value of [`PROOF_LABEL`] for these taints; `None` if there are none.
     pub fn proof(&self) -> Option<String> {
         if self.taints.is_empty() {
             return None;
@@ -102,32 +103,32 @@ impl NodeOwnership {
         Some(proof)
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether there is nothing to record.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.taints.is_empty() && self.reversals.is_empty()
     }
 
-    /// The annotation's value; `None` where there is nothing to remember.
+    /// The annotation's value; `None` if there is nothing to record.
     pub fn to_annotation(&self) -> Option<String> {
         // Strings, numbers and lists of them always have a JSON form.
         (!self.is_empty()).then(|| serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// Whether a label may be taken away again: written by us, with this value, and one that is taken back. Whatever else
-    /// the annotation names was never ours to take: a kubelet can write annotations of its node.
+    /// Whether Transom may remove a label: Transom wrote it with this value, and it is a label that Transom removes.
+    /// Other keys in the annotation are ignored, because a kubelet can write annotations of its node.
     pub fn may_take_label(&self, key: &str, value: &str) -> bool {
         KeptLabel::of(key).is_some_and(|row| row.is_taken_back)
             && self.labels.get(key).is_some_and(|ours| ours == value)
     }
 
-    /// Whether a taint may be taken away again.
+    /// Whether Transom may remove a taint.
     pub fn may_take_taint(&self, taint: &Taint) -> bool {
         !is_protected(taint) && self.taints.contains(taint)
     }
 }
 
-/// Whether a taint belongs to Kubernetes, a cloud or an autoscaler: Transom neither sets nor takes away any of those,
-/// whatever a policy or an annotation says.
+/// Whether a taint belongs to Kubernetes, a cloud or an autoscaler: Transom neither sets nor removes these,
+/// regardless of policies and annotations.
 pub fn is_protected(taint: &Taint) -> bool {
     const PREFIXES: [&str; 4] = [
         "node.kubernetes.io/",

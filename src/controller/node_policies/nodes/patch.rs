@@ -1,4 +1,4 @@
-//! What changes on one node, and the patch that carries it: our keys only, and the version that it was decided on.
+//! The changes of one node and their patch: only Transom's keys, and the resourceVersion that the plan is based on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,23 +10,23 @@ use super::ownership::NodeOwnership;
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, PROOF_LABEL};
 use crate::model::node::Taint;
 
-/// One thing that a plan changes on a node.
+/// One change of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeChange {
-    /// A label is written, or taken away (`to` is `None`).
+    /// A label is written, or removed (`to` is `None`).
     Label {
         /// Its key.
         key: &'static str,
-        /// What stood there.
+        /// The old value.
         from: Option<String>,
-        /// What will stand there.
+        /// The new value.
         to: Option<String>,
     },
     /// A taint is set.
     TaintSet(Taint),
-    /// A taint of ours is taken away.
+    /// A taint of Transom's is removed.
     TaintTaken(Taint),
-    /// The owner annotation could not be read or is not believed, and is written anew or removed.
+    /// The owner annotation cannot be read or has no valid proof, and is written again or removed.
     AnnotationLost(String),
 }
 
@@ -51,23 +51,23 @@ impl fmt::Display for NodeChange {
     }
 }
 
-/// What is to be written to a node, and what is to be said of it.
+/// What to write to a node, and what to report about it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct NodePlan {
-    /// What it changes; empty where nothing is written, or only the annotation.
+    /// The changes; empty if nothing is written, or only the annotation.
     pub changes: Vec<NodeChange>,
-    /// What is not as it is to be, and stays so.
+    /// Deviations that stay.
     pub remains: Vec<String>,
-    /// Taints that the node lacks, and that wait until it is known that they hurt no workload.
+    /// Taints that the node lacks, and that wait until the guard has found that they affect no workload.
     pub waiting: Vec<Taint>,
-    /// Taints that another writer has taken away too often.
+    /// Taints that another writer has removed too often.
     pub contested: Vec<Taint>,
     pub(super) labels: BTreeMap<&'static str, Option<String>>,
     pub(super) taints: Option<Vec<NodeTaint>>,
     pub(super) annotation: AnnotationChange,
 }
 
-/// What becomes of the owner annotation.
+/// What happens to the owner annotation.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) enum AnnotationChange {
     #[default]
@@ -82,8 +82,8 @@ impl NodePlan {
         self.labels.is_empty() && self.taints.is_none() && self.annotation == AnnotationChange::Stays
     }
 
-    /// The JSON merge patch: our keys only, the whole list of taints where one of them changes, and the version that
-    /// it was decided on. `None` where there is nothing to write.
+    /// The JSON merge patch: only Transom's keys, the whole list of taints if one of them changes, and the
+    /// resourceVersion that the plan is based on. `None` if there is nothing to write.
     pub fn patch(&self, node: &NodeView) -> Option<Value> {
         if self.is_empty() {
             return None;
@@ -114,7 +114,7 @@ impl NodePlan {
         Some(Value::Object(patch))
     }
 
-    /// Writes a label, or takes it away.
+    /// Writes or removes a label.
     pub(super) fn set_label(&mut self, node: &NodeView, key: &'static str, to: Option<String>) {
         self.changes.push(NodeChange::Label {
             key,
@@ -124,7 +124,7 @@ impl NodePlan {
         self.labels.insert(key, to);
     }
 
-    /// Compares what is to be owned with what the annotation says now, and with the label that proves it.
+    /// Compares the desired ownership with the annotation and with the label that proves it.
     pub(super) fn settle_annotation(
         &mut self,
         node: &NodeView,

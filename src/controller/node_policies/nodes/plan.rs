@@ -1,4 +1,4 @@
-//! What is to be written to one node, decided from the node and from what its policy wants. Pure: no clock, no client.
+//! What to write to one node, decided from the node and its policy. Pure: no clock, no client.
 
 use std::collections::BTreeSet;
 
@@ -11,32 +11,32 @@ use crate::api::{NodeLabels, TaintMode};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::model::node::{ARCH_LABEL, NodeSigns as _, OS_LABEL, ReportedOs, Taint};
 
-/// After how many times that another writer took a taint away Transom gives in.
+/// How many removals of a taint by another writer make Transom stop setting it.
 pub const MOST_REVERSALS: u32 = 3;
 
-/// What a policy wants of a node.
+/// The desired state of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DesiredNode {
     /// The policy's name.
     pub policy: String,
-    /// Its generation: reversals are counted anew for another one.
+    /// Its generation: a new generation resets the count of reversals.
     pub generation: i64,
-    /// Which labels are kept true.
+    /// Which labels are kept correct.
     pub labels: NodeLabels,
     /// Whether taints are set or only reported.
     pub mode: TaintMode,
-    /// The taints that the node is to carry.
+    /// The taints that the node should carry.
     pub taints: Vec<Taint>,
-    /// Which of them may be set on this node, if it lacks them: they hurt no workload, as far as that is known.
+    /// Which of them may be set on this node if it lacks them: the guard found that they affect no workload.
     pub cleared: BTreeSet<Taint>,
-    /// Whether the policy that set what is ours has let the node go: then that is taken back, even where this one only
-    /// reports.
+    /// Whether the policy that set Transom's taints no longer selects the node: then they are removed, even if this
+    /// policy only reports.
     pub inherits: bool,
 }
 
-/// Decides what is to be written to a node. `desired` is `None` where no policy selects it any more.
+/// Decides what to write to a node. `desired` is `None` if no policy selects it any longer.
 ///
-/// What is not Transom's by the owner annotation is never taken away; what stood there before is not Transom's.
+/// Only what the owner annotation records as Transom's is removed; what existed before Transom is not Transom's.
 pub fn plan(node: &NodeView, desired: Option<&DesiredNode>) -> NodePlan {
     if node.deleting {
         return NodePlan::default();
@@ -66,16 +66,16 @@ pub fn plan(node: &NodeView, desired: Option<&DesiredNode>) -> NodePlan {
     }
 }
 
-/// What stays on a node when everything else of ours is taken back.
+/// What stays on a node when everything else of Transom's is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct KeepOptions {
-    /// The labels that are taken back otherwise.
+    /// Keeps the labels that are otherwise removed.
     pub labels: bool,
-    /// The taints.
+    /// Keeps the taints.
     pub taints: bool,
 }
 
-/// Plans to take back everything that is ours on a node, but what is to be kept; that is Transom's no longer.
+/// Plans to remove everything of Transom's from a node except what `keep` names; that no longer belongs to Transom.
 pub fn plan_revert(node: &NodeView, keep: KeepOptions) -> NodePlan {
     let read = NodeOwnership::of(node);
     let before = read.clone().unwrap_or_else(|_| NodeOwnership::unmistakable(node));
@@ -106,7 +106,7 @@ fn revert(
     plan
 }
 
-/// The taints without some of them; `None` where all stay.
+/// The taints without those that match; `None` if all stay.
 fn without(
     taints: &[NodeTaint],
     gone: impl Fn(&Taint) -> bool,
@@ -143,7 +143,7 @@ fn in_force(
     plan
 }
 
-/// The labels of os and architecture are the kubelet's, which writes them again and again: they are reported only.
+/// The kubelet owns the labels of os and architecture and rewrites them, so Transom only reports them.
 fn report_kubelet_labels(node: &NodeView, plan: &mut NodePlan) {
     for (key, told) in [(OS_LABEL, "windows"), (ARCH_LABEL, node.architecture.as_str())] {
         let label = node.labels.get(key).map_or("", String::as_str);
@@ -175,7 +175,7 @@ fn labels(node: &NodeView, desired: &DesiredNode, owned: &mut NodeOwnership, pla
             Err(why) if !plan.remains.contains(&why) => plan.remains.push(why),
             _ => {}
         }
-        // What another writer has written since is not ours, though it may say the same.
+        // If another writer has written the label since, it is not Transom's, even if it has the same value.
         if owned.labels.get(row.key) != now {
             owned.labels.remove(row.key);
         }
@@ -224,7 +224,7 @@ impl TaintList {
         self.now.iter().any(|now| taint_of(now) == *taint)
     }
 
-    /// The taint that stands where this one would: key and effect are unique on a node.
+    /// The taint with the same key and effect, which are unique on a node.
     fn in_its_place(&self, taint: &Taint) -> Option<Taint> {
         let same = |now: &&NodeTaint| now.key == taint.key && now.effect == taint.effect;
         self.now.iter().find(same).map(taint_of)
@@ -246,7 +246,7 @@ impl TaintList {
     }
 }
 
-/// Takes away what is ours and wanted no more; forgets what is ours no more.
+/// Removes Transom's taints that are no longer desired; drops the record of taints that are no longer Transom's.
 fn release_undesired(
     desired: &DesiredNode,
     before: &NodeOwnership,
@@ -258,7 +258,7 @@ fn release_undesired(
         if desired.taints.contains(taint) {
             continue;
         }
-        // Replaced in one write by what the policy wants there now.
+        // The taint that the policy wants instead replaces it in the same write.
         let successor = desired
             .taints
             .iter()
@@ -299,7 +299,7 @@ fn one_taint(
         return;
     }
     let text = taint.to_string();
-    // It was ours, and another writer has taken it away.
+    // It was Transom's, and another writer has removed it.
     if before.taints.contains(taint) {
         owned.taints.retain(|ours| ours != taint);
         if desired.mode == TaintMode::Apply {

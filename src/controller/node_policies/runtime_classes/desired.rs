@@ -1,4 +1,4 @@
-//! Which RuntimeClasses there should be for the nodes of a policy, and what each of them looks like. Pure.
+//! Which RuntimeClasses should exist for the nodes of a policy, and their content. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::controller::node_policies::policies::NodePolicy;
 use crate::model::build::{self, Build, Compatibility, RELEASES, Release, compatibility, compatible_hosts};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
 
-/// One class as it is to be.
+/// The desired state of one class.
 pub(super) struct DesiredClass {
     pub(super) name: String,
     pub(super) owned: OwnedClass,
@@ -24,7 +24,7 @@ pub(super) struct DesiredClass {
 
 impl DesiredClass {
     pub(super) fn annotation(&self) -> String {
-        // Three strings always have a JSON form.
+        // Three strings always serialize as JSON.
         serde_json::to_string(&self.owned).unwrap_or_default()
     }
 
@@ -64,8 +64,9 @@ impl DesiredClass {
     }
 }
 
-/// The classes that a policy wants: those of the releases on its nodes, and those that it had before, so that a pool
-/// at zero nodes keeps its class. `absent`: the taints of pools that are at zero now, as far as they are remembered.
+/// The classes that a policy requests: those of the releases on its nodes, and those that it had before, so that a
+/// pool with zero nodes keeps its class. `absent`: the taints of pools that have no nodes now, as far as they are
+/// remembered.
 pub(super) fn desired(
     policy: &NodePolicy,
     nodes: &[&NodeView],
@@ -101,7 +102,7 @@ pub(super) fn desired(
             let mut handler = spec.handler(isolation);
             if let Some(problem) = handler_problem(&name, handler, release, isolation, nodes) {
                 state.problems.push(problem);
-                // One that exists keeps the handler that it has: it is not made anew with one that is no better.
+                // An existing class keeps its handler: it is not created again with one that is not better.
                 match existing.get(&name) {
                     Some(class) => handler = class.handler.as_str(),
                     None => continue,
@@ -123,8 +124,8 @@ pub(super) fn desired(
     all
 }
 
-/// The release whose images a node of this build runs best: its own, or the newest one for a host-only release and for
-/// builds that the table does not know.
+/// The release whose images suit a node of this build best: its own, or the newest one for a host-only release and
+/// for builds that the table does not contain.
 fn image_release(host: Build) -> Option<Build> {
     let newest = RELEASES.iter().rev().filter(|release| !release.tags.is_empty());
     let mut fitting = newest.filter(|release| {
@@ -140,7 +141,8 @@ pub(super) fn model(isolation: Isolation) -> build::ContainerIsolation {
     }
 }
 
-/// Windows, and the build where exactly one runs the release's images: a nodeSelector cannot say "one of these".
+/// Windows, and the build if exactly one build runs the release's images: a nodeSelector cannot express "one of
+/// these".
 fn node_selector(release: &Release, isolation: Isolation) -> BTreeMap<String, String> {
     let mut selector = BTreeMap::from([(OS_LABEL.to_owned(), "windows".to_owned())]);
     let mut hosts = compatible_hosts(release.build, model(isolation));
@@ -150,7 +152,7 @@ fn node_selector(release: &Release, isolation: Isolation) -> BTreeMap<String, St
     selector
 }
 
-/// Why a handler cannot be used: the nodes that report handlers, and would get the pods, do not report it.
+/// Why a handler cannot be used: the nodes that report handlers, and would get the pods, do not report this one.
 fn handler_problem(
     name: &str,
     handler: &str,

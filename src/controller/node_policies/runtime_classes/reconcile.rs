@@ -1,4 +1,5 @@
-//! One pass over the RuntimeClasses: what is due is written, and what has to stay is remembered for the policy's status.
+//! One reconcile pass of the RuntimeClasses: writes what is due, and keeps what could not be changed for the policy's
+//! status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,22 +15,22 @@ use crate::cluster::snapshot::Snapshot;
 use crate::controller::node_policies::policies::NodePolicies;
 use crate::controller::node_policies::writer::Writer;
 
-/// What is remembered of RuntimeClasses from pass to pass.
+/// State of the RuntimeClass controller between passes.
 pub struct ClassController {
     writer: Writer,
     every: Duration,
     back_off: WriteBackoff,
     surveyed: Option<Instant>,
-    /// How many surveys in a row found that a class is named still.
+    /// How many surveys in a row found a class still in use.
     in_vain: u32,
-    /// By class: the policy that is told, and why the class is not as it is to be.
+    /// By class: the policy that reports it, and why the class differs from its desired state.
     troubles: BTreeMap<String, (String, String)>,
     by_policy: BTreeMap<String, ClassesOfPolicy>,
 }
 
 impl ClassController {
-    /// One that remembers nothing yet. `every`: how long after a survey the next one is; `back_off`: how long a class is
-    /// left alone after a write.
+    /// Without any state. `every`: the interval between surveys; `back_off`: how long a class is skipped after a
+    /// write.
     pub fn new(writer: Writer, every: Duration, back_off: Duration) -> Self {
         ClassController {
             writer,
@@ -42,7 +43,7 @@ impl ClassController {
         }
     }
 
-    /// How the classes of a policy stand; `None` where it has none to do with.
+    /// The classes of a policy; `None` if it has none.
     pub fn of_policy(&self, policy: &str) -> Option<ClassesOfPolicy> {
         let troubles = self.troubles.values().filter(|(told, _)| told == policy);
         let troubles: Vec<String> = troubles.map(|(_, why)| why.clone()).collect();
@@ -55,7 +56,7 @@ impl ClassController {
         Some(state)
     }
 
-    /// One pass, after the nodes were written. Says when the next one is due, if nothing changes until then.
+    /// One pass, after the nodes were written. Returns when the next one is due if nothing changes until then.
     pub async fn pass(
         &mut self,
         snapshot: &Snapshot,
@@ -75,13 +76,13 @@ impl ClassController {
             .map(|change| change.name().to_owned())
             .collect();
         if !doomed.iter().all(|name| self.troubles.contains_key(name)) {
-            // One that was not asked about yet is asked about soon.
+            // A class that has not been surveyed yet is surveyed soon.
             self.in_vain = 0;
         }
         let mut alarms = Vec::new();
         let users = self.users(&doomed, &mut alarms).await;
         for change in &plan.changes {
-            // What is not known to be free stays.
+            // A class that is not known to be unused stays.
             if users.is_some() || !doomed.contains(change.name()) {
                 let users = users.as_ref().unwrap_or(const { &ClassUsers::new() });
                 alarms.extend(self.carry_out(change, users).await);
@@ -90,7 +91,7 @@ impl ClassController {
         alarms.into_iter().min()
     }
 
-    /// Carries out one change, unless its class is to be left alone for now; says when to try again.
+    /// Applies one change, unless its class is backing off; returns when to try again.
     async fn carry_out(&mut self, change: &ClassChange, users: &ClassUsers) -> Option<Instant> {
         let name = change.name().to_owned();
         if let Some(at) = self.back_off.until(&name, Instant::now()) {
@@ -126,7 +127,7 @@ impl ClassController {
         }
     }
 
-    /// Which objects name the classes that are to go; `None` where that is not known now.
+    /// Which objects name the classes to delete; `None` if that is unknown.
     async fn users(&mut self, doomed: &BTreeSet<String>, alarms: &mut Vec<Instant>) -> Option<ClassUsers> {
         if doomed.is_empty() {
             return None;

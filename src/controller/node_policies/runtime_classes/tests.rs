@@ -1,9 +1,9 @@
-//! Which RuntimeClasses are wanted, made, changed and taken away.
+//! Which RuntimeClasses are desired, created, changed and deleted.
 
 use super::*;
 use crate::api::WindowsNodePolicy;
 
-/// The plan where no pool is at zero.
+/// The plan if no pool has zero nodes.
 fn plan(
     existing: &Existing,
     policies: &NodePolicies,
@@ -38,7 +38,7 @@ fn node(name: &str, kernel: &str, handlers: &[&str]) -> Arc<NodeView> {
 
 type Existing = BTreeMap<String, Arc<RuntimeClass>>;
 
-/// The classes as the API server would have them after the plan; nothing uses any.
+/// The classes as the API server stores them after the plan; no object uses any of them.
 fn after(existing: &Existing, plan: &ClassPlan) -> Existing {
     let mut all = existing.clone();
     for change in &plan.changes {
@@ -91,7 +91,7 @@ fn there_is_one_for_each_release_and_isolation_and_the_build_only_where_one_runs
     assert_eq!(build("windows-ltsc2019-hyperv"), None);
     assert!(made.values().all(|class| selector(class)[OS_LABEL] == "windows"));
     assert_eq!(made["windows-ltsc2019-hyperv"].handler, "runhcs-wcow-hypervisor");
-    // What was made is as it is to be, and stays when the last node of a release is gone.
+    // What was created matches the desired state, and stays when the last node of a release is gone.
     let again = plan(&made, &both, &nodes[1..], true);
     assert_eq!(again.changes, []);
     assert_eq!(again.by_policy["windows"].names.len(), 4);
@@ -266,7 +266,7 @@ fn the_taint_of_a_pool_at_zero_stays_tolerated() {
     for class in made.values() {
         let tolerations = class.scheduling.clone().unwrap().tolerations.unwrap_or_default();
         let keys: Vec<_> = tolerations.iter().filter_map(|t| t.key.as_deref()).collect();
-        // That of a team is none of ours.
+        // The key of another owner is not Transom's.
         assert_eq!(keys, ["os"], "{class:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Carrying out what is planned for RuntimeClasses. One that something still names is not deleted.
+//! Applies the plan for RuntimeClasses. A class that an object still names is not deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,10 +36,10 @@ pub enum UsersError {
     },
 }
 
-/// Looks through every template and pod for those that name one of these classes.
+/// Reads every template and pod for those that name one of these classes.
 ///
 /// # Errors
-/// When not everything could be read: then nothing may be deleted.
+/// If not everything could be read: then nothing may be deleted.
 pub async fn users(client: &Client, classes: &BTreeSet<String>) -> Result<ClassUsers, UsersError> {
     let mut users = Ok(ClassUsers::new());
     for_each_of(client, &POD_CARRIERS, |kind, json| {
@@ -53,7 +53,7 @@ pub async fn users(client: &Client, classes: &BTreeSet<String>) -> Result<ClassU
     users
 }
 
-/// Notes an object, where it names one of the classes. One that cannot be read may name any of them.
+/// Records an object if it names one of the classes. An object that cannot be read may name any of them.
 fn note_user(
     users: &mut ClassUsers,
     classes: &BTreeSet<String>,
@@ -72,20 +72,20 @@ fn note_user(
     Ok(())
 }
 
-/// What became of a change.
+/// The result of a change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClassWriteResult {
-    /// It was carried out, or another writer did so.
+    /// This or another writer made the change.
     Yes,
-    /// Another writer was faster: it is planned anew with what comes.
+    /// Another writer was faster: the change is planned again with the next snapshot.
     Later,
-    /// The class is still named: by which objects.
+    /// These objects still name the class.
     InUse(String),
-    /// It failed: why.
+    /// It failed, and why.
     Failed(String),
 }
 
-/// Carries out one change. `users` tells which objects name the class of a deletion.
+/// Applies one change. `users`: which objects name the class, for a deletion.
 pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &ClassUsers) -> ClassWriteResult {
     let name = change.name();
     if let ClassChange::Delete { why, .. } = change

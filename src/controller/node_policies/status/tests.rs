@@ -1,4 +1,4 @@
-//! What the status of a node policy says.
+//! The status of a node policy.
 
 use super::*;
 use crate::model::build::Build;
@@ -91,11 +91,11 @@ fn builds_and_drift_are_counted_and_bounded() {
             .message
             .contains("10 nodes run 10.0.17763 (Windows Server 2019)")
     );
-    // It is not acted upon, so it keeps nothing from being ready.
+    // Transom does not act on it, so it does not affect `Ready`.
     assert_eq!(condition(&status, "Ready").status, "True");
 }
 
-/// A standing in which nodes wait for a taint, and what the guard said.
+/// Nodes that wait for a taint, and the guard's result.
 fn held_back(guarded: GuardResult) -> (NodePolicy, NodesOfPolicy, PolicyFacts) {
     let mut standing = NodesOfPolicy::default();
     let nodes = (0..30).map(|i| format!("w{i:02}")).collect();
@@ -170,7 +170,7 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     };
     assert_eq!(visit(&standing, &known), ["Warning WouldHurt short"]);
     assert_eq!(visit(&standing, &known), Vec::<String>::new());
-    // Others would be hurt: no other reason.
+    // Other workloads would be affected: the same reason.
     known.guarded = GuardResult::Refused {
         message: "longer".to_owned(),
         brief: "other".to_owned(),
@@ -199,7 +199,7 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     );
 }
 
-/// The types of our conditions; the last is there only where RuntimeClasses are.
+/// Transom's condition types; the last one exists only if there are RuntimeClasses.
 const OURS: [&str; 6] = [
     "Ready",
     "TaintsRefused",

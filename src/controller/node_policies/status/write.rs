@@ -1,4 +1,4 @@
-//! Writing the status of a node policy where it says something new, and the Events that go with it.
+//! Writes the status of a node policy if it changed, and the Events for the change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use crate::controller::node_policies::policies::NodePolicy;
 use crate::controller::node_policies::writer::{Writer, patching};
 use crate::process::metrics::Reconcile;
 
-/// Writes the statuses of node policies, each no more often than every so long.
+/// Writes the statuses of node policies, each at most once per interval.
 pub struct Statuses {
     writer: Writer,
     every: Duration,
     reconcile: Reconcile,
-    /// Policies as they are since their status was written last, and when that was.
+    /// Policies as of their last status write, and the time of that write.
     written: HashMap<String, (Instant, Option<Arc<WindowsNodePolicy>>)>,
 }
 
 impl Statuses {
-    /// A writer that remembers nothing yet.
+    /// A writer without any state.
     pub fn new(writer: Writer, every: Duration, reconcile: Reconcile) -> Self {
         Statuses {
             writer,
@@ -39,7 +39,7 @@ impl Statuses {
         }
     }
 
-    /// Writes the status of a policy, where it says something new; says when to try again.
+    /// Writes the status of a policy if it changed; returns when to try again.
     pub async fn write(
         &mut self,
         policy: &NodePolicy,
@@ -64,7 +64,7 @@ impl Statuses {
         let (ours, again) = match self.writer.write(request).await {
             Ok(written) => {
                 let mut about = written.object_ref(&());
-                // It says which version was meant, and would keep Events of the same thing apart.
+                // A resourceVersion would keep Events about the same change apart.
                 about.resource_version = None;
                 for event in news_of(policy, nodes, known, stored.status.as_ref()) {
                     self.writer.announce(&event, &about).await;
@@ -82,7 +82,7 @@ impl Statuses {
         again
     }
 
-    /// The policy as it is stored: as we wrote it last, where the watch does not show that yet.
+    /// The stored policy: as Transom last wrote it, if the watch does not show that version yet.
     fn as_stored(&self, policy: &NodePolicy) -> Arc<WindowsNodePolicy> {
         let ours = self.written.get(&policy.name).and_then(|(_, ours)| ours.as_ref());
         let newer = ours.filter(|ours| is_older(version(&policy.stored), version(ours)));

@@ -1,4 +1,4 @@
-//! What is planned for one node, case by case.
+//! The plan for one node, case by case.
 
 use super::super::patch::AnnotationChange;
 use super::*;
@@ -32,7 +32,7 @@ fn desired_node() -> DesiredNode {
     }
 }
 
-/// The node as the API server would have it after the plan.
+/// The node as the API server stores it after the plan.
 fn after(node: &NodeView, plan: &NodePlan) -> NodeView {
     let mut node = node.clone();
     for (key, value) in &plan.labels {
@@ -191,7 +191,7 @@ fn after_three_reversals_it_is_contested_until_the_policy_changes() {
     assert_eq!(given_in.contested, desired.taints);
     assert!(given_in.taints.is_none());
     now = after(&now, &given_in);
-    // Nothing more is written, whichever replica leads.
+    // No replica writes anything further.
     let quiet = plan(&now, Some(&desired));
     assert!(quiet.is_empty() && quiet.contested == desired.taints);
     desired.generation = 2;
@@ -216,7 +216,7 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
         taints: vec![Taint::no_schedule("os", "Windows")],
         ..desired_node()
     };
-    // What was known of the one says nothing of the other.
+    // A clearance for one taint does not apply to another.
     assert!(plan(&ours, Some(&other)).taints.is_none());
     let other = DesiredNode {
         cleared: other.taints.iter().cloned().collect(),
@@ -226,7 +226,7 @@ fn a_taint_that_the_policy_names_no_more_is_taken_back_and_another_value_replace
         texts(&after(&ours, &plan(&ours, Some(&other)))),
         ["os=Windows:NoSchedule"]
     );
-    // In Report nothing of the taints is written, in either direction.
+    // In Report mode taints are neither set nor removed.
     let report = DesiredNode {
         mode: TaintMode::Report,
         cleared: BTreeSet::new(),
@@ -320,7 +320,7 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     );
     let fixed = after(&node, &plan_of_want);
     assert_eq!((&fixed.taints, &fixed.labels), (&node.taints, &node.labels));
-    // No kubelet can write the mirror, and it says what Transom writes there: it is still Transom's.
+    // No kubelet can write the mirror label, and its value is the one Transom writes: it is still Transom's.
     let owned = NodeOwnership::of(&fixed).unwrap();
     assert_eq!((owned.labels.len(), owned.taints.len()), (1, 0), "{owned:?}");
     assert!(owned.labels.contains_key(RESTRICTED_BUILD_LABEL));
@@ -334,7 +334,7 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
         assert_eq!((left.owned, &left.taints), (None, &node.taints));
         assert_eq!(left.labels[BUILD_LABEL], "10.0.20348");
     }
-    // What another writer has put there instead is not.
+    // A value that another writer has put there instead is not Transom's.
     node.labels
         .insert(RESTRICTED_BUILD_LABEL.into(), "10.0.17763".into());
     let left = after(&node, &plan(&node, None));
@@ -356,7 +356,7 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
     let mut linux = node("6.1.0");
     linux.operating_system = "linux".into();
     linux.labels.insert(OS_LABEL.into(), "linux".into());
-    // The proof of what really is ours does not prove anything else.
+    // The proof of what Transom owns does not prove anything else.
     let ours = after(&windows, &plan(&windows, Some(&desired_node())));
     for mut node in [linux, windows, ours] {
         let others = texts(&node);
@@ -392,7 +392,7 @@ fn the_proof_is_written_with_the_taints_and_goes_with_them() {
     assert!(patch["metadata"]["labels"][PROOF_LABEL].is_string(), "{patch}");
     let ours = after(&first, &plan_of_first);
     assert!(!after(&ours, &plan(&ours, None)).labels.contains_key(PROOF_LABEL));
-    // A proof that proves nothing any more goes too, so that it cannot be used later.
+    // A proof that no longer matches is removed too, so that it cannot be reused later.
     let mut robbed = ours.clone();
     robbed.owned = None;
     for plan in [
