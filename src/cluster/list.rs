@@ -194,7 +194,11 @@ pub async fn for_each_as<T: DeserializeOwned>(
 ) -> Result<usize, ListError> {
     for_each(client, listing, |json| match serde_json::from_str(json) {
         Ok(object) => visit(object),
-        Err(error) => unreadable(at(json, &["metadata", "name"]).unwrap_or_default(), &error),
+        Err(error) => {
+            // As JSON, in quotes; a name of Kubernetes needs no escape.
+            let name = at(json, &["metadata", "name"]).unwrap_or_default();
+            unreadable(name.trim_matches('"'), &error);
+        }
     })
     .await
 }
