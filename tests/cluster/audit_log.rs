@@ -721,7 +721,7 @@ fn what_is_still_open_is_looked_up_in_its_cluster() {
     );
     let text = run(&["--namespace", "shop"]);
     assert!(
-        text.out.contains("now: 1 fixed, 1 unknown, 1 open"),
+        text.out.contains("now: 1 fixed, 1 open, 1 unknown"),
         "{}",
         text.out
     );
