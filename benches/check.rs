@@ -1,6 +1,6 @@
 //! `transom check` without its output: a dump of 10,000 objects, as JSON and as YAML.
 //!
-//! `cargo bench --bench check`; it measures parsing the text, learning the cluster and evaluating every object.
+//! `cargo bench --bench check`; measures parsing the text, collecting the facts and evaluating every object.
 
 #[path = "support/cluster.rs"]
 mod cluster;
@@ -24,7 +24,7 @@ fn main() {
         .configure_from_args();
     let policies = PolicySet::new(Vec::new(), Policy::standalone());
     let mut group = criterion.benchmark_group("check");
-    // A tenth of the objects shows whether time grows linearly with the dump.
+    // Comparing with a tenth of the objects shows whether time grows linearly with the dump.
     for objects in [1_000, 10_000] {
         let list = dump::list(objects);
         for (format, text) in [("json", format!("{list:#}")), ("yaml", dump::yaml(&list))] {
@@ -62,7 +62,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Learns and evaluates; returns the number of findings, so that the compiler cannot remove the work.
+/// Collects facts and evaluates; returns the number of findings, so that the compiler cannot remove the work.
 fn judge(manifests: &Manifests, policies: &PolicySet) -> usize {
     let mut facts: Facts = cluster::facts();
     manifests.learn(&mut facts, policies);

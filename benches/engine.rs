@@ -1,7 +1,8 @@
-//! The engine and the review codec: one pod, every real review, and pods as large as the API server takes.
+//! The engine and the review codec: one pod, every recorded review, and pods as large as the API server
+//! accepts.
 //!
-//! `cargo bench --bench engine`; throughput is in bytes of the review: a falling rate means that the time grows faster
-//! than the pod.
+//! `cargo bench --bench engine`; throughput is in bytes of the review: a falling rate means that the time
+//! grows faster than the size of the pod.
 
 #[path = "support/cluster.rs"]
 mod cluster;

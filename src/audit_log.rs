@@ -1,4 +1,4 @@
-//! The API server's audit logs, read: who was denied or changed by Transom, or would be. Nothing is printed here.
+//! Reads the API server's audit logs: which requests Transom denied or changed, or would have. No output.
 
 mod aggregate;
 mod counts;
@@ -26,36 +26,37 @@ use self::outcome::EventOutcome;
 pub use self::outcome::WebhookNames;
 pub use self::remediation::CurrentState;
 
-/// The longest line, and the longest object over several lines, in bytes. The largest object of a request has 1.5 MiB (3 MiB
-/// where etcd is told so); with the response and the escapes of a log store around it that is less than this.
+/// The maximum length of a line, and of an object over several lines, in bytes. The largest object of a
+/// request has 1.5 MiB (3 MiB if etcd is configured for that); with the response and the escapes of a log
+/// store it is still smaller than this.
 const LONGEST: usize = 16 << 20;
 
-/// What became of one input.
+/// The result of reading one input.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct InputResult {
-    /// Its name, as it was given.
+    /// Its name, as given.
     pub name: String,
-    /// The cluster that it is of.
+    /// Its cluster.
     pub cluster: String,
-    /// Lines with something in them.
+    /// Lines that are not empty.
     pub lines: u64,
-    /// Lines that are no audit event, or not whole.
+    /// Lines that are not a complete audit event.
     pub broken: u64,
-    /// The first of these, counted from one.
+    /// The number of the first of these, from 1.
     pub first_broken: u64,
     /// Lines that are too long to be read.
     pub too_long: u64,
-    /// Whether the last line has no end and is not whole: the API server was writing it.
+    /// Whether the last line is incomplete and has no line end: the API server was writing it.
     pub unfinished: bool,
-    /// Whether something in it looks like an audit event.
+    /// Whether any part of it looks like an audit event.
     pub has_events: bool,
-    /// From when to when it tells.
+    /// The time span of its events.
     pub span: TimeSpan,
-    /// What kept it from being read, or from being read to its end.
+    /// The error that prevented reading it, or reading it to its end.
     pub error: Option<String>,
 }
 
-/// Reads logs, and gathers what they tell of Transom.
+/// Reads logs, and aggregates their events about Transom.
 pub struct LogReader {
     names: WebhookNames,
     filter: Filter,
@@ -66,7 +67,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// A reader that has read nothing.
+    /// A reader without any input yet.
     pub fn new(names: WebhookNames, filter: Filter) -> Self {
         LogReader {
             names,
@@ -78,7 +79,8 @@ impl LogReader {
         }
     }
 
-    /// Reads one input to its end; gzip is known by its first bytes. `cluster` is empty where the log itself may tell.
+    /// Reads one input to its end; detects gzip by its first bytes. If `cluster` is empty, the log itself may
+    /// name it.
     pub fn read(&mut self, name: &str, cluster: &str, bytes: impl Read) {
         let mut input = InputResult {
             name: name.to_owned(),
@@ -91,7 +93,7 @@ impl LogReader {
         self.inputs.push(input);
     }
 
-    /// Notes an input that could not be opened.
+    /// Records an input that could not be opened.
     pub fn failed(&mut self, name: &str, why: String) {
         self.inputs.push(InputResult {
             name: name.to_owned(),
@@ -135,7 +137,8 @@ impl LogReader {
         Ok(())
     }
 
-    /// Reads one object; whether it could be read. Most of a log has nothing to do with Transom, and is not read at all.
+    /// Reads one object; returns whether it could be read. Most events are not about Transom, and are skipped
+    /// without parsing.
     fn piece(&mut self, input: &mut InputResult, text: &[u8]) -> bool {
         if let Some(time) = time_in(&self.time, text) {
             input.has_events = true;
@@ -174,16 +177,17 @@ impl LogReader {
         read.is_ok()
     }
 
-    /// What was gathered.
+    /// The aggregated report.
     pub fn finish(self) -> AuditReport {
         let forgets = self.seen.is_full();
         self.gathered.finish(self.inputs, forgets)
     }
 }
 
-/// When an event was received, without reading it: a log has more events than are of interest.
+/// When an event was received, without parsing it: most events of a log are not relevant.
 fn time_in(finder: &Finder<'_>, text: &[u8]) -> Option<Timestamp> {
-    /// What stands between the key and its value: the rest of the key, quotes, perhaps escaped.
+    /// The maximum number of bytes between the key and its value: the rest of the key, and quotes that may be
+    /// escaped.
     const BETWEEN: usize = 16;
     let after = text.get(finder.find(text)? + finder.needle().len()..)?;
     let start = after.iter().take(BETWEEN).position(u8::is_ascii_digit)?;

@@ -1,4 +1,4 @@
-//! Checking manifests: what stands in them becomes facts and subjects, and every subject is inspected. No output.
+//! Checks manifests: collects facts from all objects, then evaluates every object. No output.
 
 mod effective_policy;
 pub mod files;
@@ -31,7 +31,7 @@ use crate::model::requester::Origin;
 use crate::model::resources::MetaOnly;
 use crate::model::workload::Kind;
 
-/// One text to check, and what to call it.
+/// One text to check, and its name.
 #[derive(Clone, Debug)]
 pub struct CheckInput {
     /// The file's name, or `-` for standard input.
@@ -45,18 +45,18 @@ pub struct CheckInput {
 pub struct UnreadableInput {
     /// The input's name.
     pub source: String,
-    /// The line, from 1; 0 where the whole file could not be read.
+    /// The line, from 1; 0 if the whole file could not be read.
     pub line: usize,
-    /// What is wrong and what to do.
+    /// The message and the remedy.
     pub message: String,
 }
 
-/// One object that rules looked at.
+/// One evaluated object.
 #[derive(Debug)]
 pub struct Checked<'d> {
-    /// The input that it stood in.
+    /// The name of its input.
     pub source: &'d str,
-    /// The input's text, where it was kept.
+    /// The text of its input, if it was kept.
     pub text: Option<&'d SourceLines>,
     /// Its JSON and positions.
     pub document: &'d Document,
@@ -64,19 +64,20 @@ pub struct Checked<'d> {
     pub api_version: String,
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace; empty where neither it nor the [`Scope`] says one.
+    /// Its namespace; empty if neither the object nor the [`Scope`] names one.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The owner whose controller is assumed to have made it, as in `Deployment web`: a file names no requester.
+    /// The owner whose controller is assumed to have created it, as in `Deployment web`: a file has no
+    /// requester.
     pub owner: Option<String>,
-    /// The policy that counted.
+    /// The policy that applied.
     pub choice: PolicyChoice,
-    /// Why admission would never see it, where it would not.
+    /// Why admission would never review it; `None` if it would.
     pub not_admitted: Option<String>,
-    /// Why a finding does something else than its severity says, in the order of the findings.
+    /// Why the effect of a finding differs from what its severity implies, in the order of the findings.
     pub because: Vec<Option<String>>,
-    /// What was found.
+    /// The evaluation.
     pub evaluation: Evaluation,
 }
 
@@ -90,17 +91,17 @@ impl<'d> Checked<'d> {
             .collect()
     }
 
-    /// Tells where fields of the object stand.
+    /// Finds the positions of fields of the object.
     pub fn places(&self) -> FieldPositions<'d> {
         FieldPositions(self.document.locator())
     }
 }
 
-/// Where the fields of one object stand.
+/// Finds the positions of fields of one object.
 pub struct FieldPositions<'d>(Locator<'d>);
 
 impl FieldPositions<'_> {
-    /// Where a field stands, or the nearest of its parents.
+    /// The position of a field, or of its nearest existing parent.
     pub fn of(&mut self, path: &Path) -> Position {
         let steps: Vec<NodeStep<'_>> = (path.segments().iter())
             .map(|segment| match segment {
@@ -113,7 +114,7 @@ impl FieldPositions<'_> {
     }
 }
 
-/// Texts that were parsed into documents.
+/// Parsed manifests.
 pub struct Manifests {
     documents: Vec<(usize, Document)>,
     sources: Vec<DocumentSource>,
@@ -122,24 +123,25 @@ pub struct Manifests {
     scope: Scope,
 }
 
-/// Where documents come from.
+/// The source of documents.
 struct DocumentSource {
     name: String,
     text: Option<SourceLines>,
-    /// Whether it was found in a folder, where other files lie than manifests.
+    /// Whether the file was found in a folder, which can contain files that are not manifests.
     found: bool,
 }
 
-/// A text that parts of lines can be shown of.
+/// A text from which excerpts of lines are shown.
 #[derive(Debug)]
 pub struct SourceLines {
     bytes: Vec<u8>,
     lines: Vec<usize>,
-    /// Places inside long lines, so that no column costs the count of a whole line: JSON is often one line of megabytes.
+    /// Marks inside long lines, so that finding a column does not read the whole line: JSON is often one line
+    /// of megabytes.
     marks: Vec<LineMark>,
 }
 
-/// A byte of a line, and how many characters of the line are before it.
+/// A byte offset in a line, and the number of characters of the line before it.
 #[derive(Debug)]
 struct LineMark {
     offset: usize,
@@ -147,10 +149,10 @@ struct LineMark {
 }
 
 impl SourceLines {
-    /// The bytes between two marks.
+    /// The distance between two marks, in bytes.
     const STRIDE: usize = 4096;
 
-    /// A text of these bytes; what of them is not UTF-8 is shown as such.
+    /// A text of these bytes; invalid UTF-8 is replaced.
     pub fn new(bytes: Vec<u8>) -> Self {
         let (mut lines, mut marks) = (vec![0], Vec::new());
         let (mut column, mut until_mark) = (0, Self::STRIDE);
@@ -170,13 +172,13 @@ impl SourceLines {
         SourceLines { bytes, lines, marks }
     }
 
-    /// The characters of a line, from 1, after the first `skip` of it, and at most `most` of them.
+    /// The characters of a line (from 1) after the first `skip`, at most `most` of them.
     pub fn excerpt(&self, number: usize, skip: usize, most: usize) -> Option<Cow<'_, str>> {
         let start = *self.lines.get(number.checked_sub(1)?)?;
         let end = self.lines.get(number).map_or(self.bytes.len(), |next| next - 1);
         let line = self.bytes.get(start..end)?;
         let end = start + line.strip_suffix(b"\r").unwrap_or(line).len();
-        // The last mark of this line that is not behind the place.
+        // The last mark of this line at or before the position.
         let marks = self
             .marks
             .get(..self.marks.partition_point(|mark| mark.offset < end))?;
@@ -189,7 +191,7 @@ impl SourceLines {
         Some(String::from_utf8_lossy(self.bytes.get(from..to)?))
     }
 
-    /// The offset that is some characters after another one, at most `end`.
+    /// The offset a number of characters after another one, at most `end`.
     fn after(&self, offset: usize, end: usize, characters: usize) -> usize {
         let bytes = self.bytes.get(offset..end).unwrap_or_default();
         let starts = bytes
@@ -213,20 +215,20 @@ struct DocumentHeader<'a> {
     kind: Option<Str<'a>>,
 }
 
-/// What a document is.
+/// The role of a document.
 enum DocumentRole<'a> {
     Subject(Kind, Cow<'a, str>),
     Namespace,
     /// A WindowsPodPolicy.
     Policy,
-    /// A WindowsNodePolicy: its pools are facts.
+    /// A WindowsNodePolicy: its pools become facts.
     NodePolicy,
-    /// Of a kind that rules do not know, with the name of that kind.
+    /// A kind that is not evaluated, with its name.
     Other(String),
 }
 
 impl Manifests {
-    /// Nothing yet; `keep_text` keeps the texts, so that lines of them can be shown.
+    /// Without documents; `keep_text` keeps the texts for excerpts.
     pub fn new(keep_text: bool) -> Self {
         Manifests {
             documents: Vec::new(),
@@ -237,13 +239,13 @@ impl Manifests {
         }
     }
 
-    /// The same, with more that is assumed of every input.
+    /// With assumptions about every input.
     #[must_use]
     pub fn within(self, scope: Scope) -> Self {
         Manifests { scope, ..self }
     }
 
-    /// Parses texts; what cannot be read becomes an error, and the rest goes on.
+    /// Parses texts; unreadable parts become errors, and the rest is parsed.
     pub fn parse(inputs: Vec<CheckInput>) -> Self {
         let mut all = Manifests::new(false);
         for input in inputs {
@@ -252,12 +254,12 @@ impl Manifests {
         all
     }
 
-    /// Parses one more text.
+    /// Parses another text.
     pub fn add(&mut self, input: CheckInput) {
         self.add_source(input, false);
     }
 
-    /// Parses one more text, which lay in a folder: what is no Kubernetes object in it is passed over.
+    /// Parses a text that was found in a folder: documents that are not Kubernetes objects are skipped.
     pub fn add_found(&mut self, input: CheckInput) {
         self.add_source(input, true);
     }
@@ -281,12 +283,12 @@ impl Manifests {
         });
     }
 
-    /// Notes a text that could not even be opened.
+    /// Records a text that could not be opened.
     pub fn add_error(&mut self, error: UnreadableInput) {
         self.errors.push(error);
     }
 
-    /// What could not be parsed so far.
+    /// The parse errors so far.
     pub fn errors(&self) -> &[UnreadableInput] {
         &self.errors
     }
@@ -301,8 +303,8 @@ impl Manifests {
         self.documents.is_empty()
     }
 
-    /// Learns from every object what it tells of the cluster: namespaces, nodes, RuntimeClasses, claims, endpoints and
-    /// Windows workloads.
+    /// Collects facts of the cluster from every object: namespaces, nodes, RuntimeClasses, claims, endpoints
+    /// and Windows workloads.
     pub fn learn(&self, facts: &mut Facts, policies: &PolicySet) {
         let mut roles = Vec::with_capacity(self.documents.len());
         in_order(
@@ -345,7 +347,7 @@ impl Manifests {
         }
     }
 
-    /// Learns which of these objects are for Windows.
+    /// Records which of these objects are for Windows.
     fn learn_workloads(&self, objects: &[(&Document, Kind)], facts: &mut Facts, policies: &PolicySet) {
         let mut workloads = Vec::new();
         let known = &*facts;
@@ -359,8 +361,8 @@ impl Manifests {
         facts.workloads.extend(workloads);
     }
 
-    /// The objects that carry pods and are of kinds that rules do not know: how many, by kind. What their controllers
-    /// make of them is judged in admission.
+    /// The number of objects with pods per kind that is not evaluated. Admission evaluates what their
+    /// controllers create.
     pub fn skipped(&self) -> BTreeMap<String, usize> {
         let mut skipped = BTreeMap::new();
         for (_, document) in &self.documents {
@@ -374,7 +376,7 @@ impl Manifests {
         skipped
     }
 
-    /// The documents of folders that are no Kubernetes objects, as in `chart/values.yaml:1`.
+    /// The documents in folders that are not Kubernetes objects, as in `chart/values.yaml:1`.
     pub fn passed_over(&self) -> Vec<String> {
         let mut passed = Vec::new();
         for (source, document) in &self.documents {
@@ -388,7 +390,7 @@ impl Manifests {
         passed
     }
 
-    /// Inspects every object that rules look at, in the order of the input. `each` gets the objects one by one.
+    /// Evaluates every object in input order, and passes each to `each`.
     pub fn check<'d>(
         &'d self,
         facts: &Facts,
@@ -477,8 +479,8 @@ impl Manifests {
         }))
     }
 
-    /// Reads an object; one that says no namespace is where the scope says, as it will be when it is applied, and one that
-    /// names an owner was made by that owner's controller.
+    /// Reads an object. If it has no namespace, it gets that of the scope, as when it is applied. If it names
+    /// an owner, that owner's controller is assumed to have created it.
     fn subject_of<'d>(
         &self,
         document: &'d Document,
@@ -490,7 +492,8 @@ impl Manifests {
             subject.namespace = self.scope.default_namespace().to_owned().into();
         }
         subject.origin = Origin::assumed(subject.owner_kind());
-        // A file is its author's as a whole; and it is never a mirror pod, which no kubelet asks for here.
+        // The author is responsible for the whole file, including ephemeral containers. A file is never a
+        // mirror pod.
         subject.find_debugger(|_| true);
         Ok(subject)
     }
@@ -503,7 +506,7 @@ fn steps_of(error: &ObjectError) -> Vec<NodeStep<'_>> {
         .collect()
 }
 
-/// No user is known who asks; the object is in its own namespace.
+/// A query without a requester, for the object's own namespace.
 fn no_user<'q>(subject: &'q Object<'_>, facts: &'q Facts) -> PolicyQuery<'q> {
     let namespace = &*subject.namespace;
     let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
@@ -543,7 +546,7 @@ fn role(document: &Document) -> Result<DocumentRole<'_>, String> {
         None if kind == "Namespace" && api_version == "v1" => DocumentRole::Namespace,
         None if kind == POD_POLICY && same_group(&api_version, API_VERSION) => DocumentRole::Policy,
         None if kind == NODE_POLICY && same_group(&api_version, API_VERSION) => DocumentRole::NodePolicy,
-        // Knative has a Service too.
+        // Knative also has a kind Service.
         None if Kind::ALL.iter().any(|known| known.as_str() == kind) => {
             let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group);
             DocumentRole::Other(format!("{kind}.{group}"))
@@ -556,7 +559,7 @@ fn same_group(version: &str, other: &str) -> bool {
     version.split('/').next() == other.split('/').next()
 }
 
-/// Whether an object of any kind has containers with images somewhere in it.
+/// Whether an object of any kind contains containers with images.
 fn carries_pod(json: &str) -> bool {
     fn has_containers(value: &Value) -> bool {
         let has_image = |list: &Value| {

@@ -1,4 +1,4 @@
-//! The command line: arguments in, exit status out. Each subcommand has its file.
+//! The command line: parses arguments and returns the exit status. Each subcommand has its own file.
 
 mod audit_log;
 mod check;
@@ -59,7 +59,7 @@ impl From<Color> for anstream::ColorChoice {
     }
 }
 
-/// Whether progress and hints are to be left out; set once, before a command runs.
+/// Whether to omit progress and hints; set once, before a command runs.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 fn is_quiet() -> bool {
@@ -84,10 +84,10 @@ enum Command {
     Completion(completion::CompletionArgs),
 }
 
-/// Runs what the arguments ask for.
+/// Runs the command.
 ///
 /// # Errors
-/// Whatever kept it from being done, in words for a person; the exit status is then 2.
+/// Why it could not be completed, as a message for people; the exit status is then 2.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let Cli {
         command,
@@ -114,7 +114,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Runs a short command that asks the API server, on this thread.
+/// Runs a short command that calls the API server, on this thread.
 fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the thread of the client")?;

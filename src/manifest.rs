@@ -1,5 +1,5 @@
-//! Reads manifests (YAML or JSON text) into [`Document`]s: JSON text whose nodes can be traced back to a line; what
-//! the objects mean is not known here.
+//! Parses manifests (YAML or JSON text) into [`Document`]s: JSON text whose nodes map back to lines of the
+//! input. Does not interpret the objects.
 
 mod input;
 mod json;
@@ -16,12 +16,13 @@ use locate::{TextIndex, TextMark};
 
 use crate::model::json::{Members, string_at};
 
-/// A file with more errors than this is no manifest; reading stops.
+/// Parsing stops at this number of errors: the file is not a manifest.
 const MAX_ERRORS: usize = 1000;
-/// The largest text that is tried as YAML after it failed as JSON (the YAML scanner holds a whole `{ … }` in memory).
+/// The largest text that is tried as YAML after it failed as JSON (the YAML scanner keeps a whole `{ … }` in
+/// memory).
 const MAX_FLOW: usize = 4 << 20;
 
-/// A place in the input, for people and editors.
+/// A position in the input, for people and editors.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position {
     /// The line, from 1.
@@ -39,7 +40,7 @@ pub enum NodeStep<'a> {
     Index(usize),
 }
 
-/// A piece of the input that could not be read; the rest still is.
+/// A part of the input that could not be parsed; the rest is still parsed.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct ParseError {
@@ -47,22 +48,22 @@ pub struct ParseError {
     pub line: usize,
     /// The column, from 1, in characters.
     pub column: usize,
-    /// What is wrong and what to do, in lower case, without the position.
+    /// The message and remedy, in lower case, without the position.
     pub message: String,
 }
 
-/// Everything that was found in one input, in the order of the input.
+/// The result of parsing one input, in input order.
 #[derive(Debug, Default)]
 pub struct Parsed {
-    /// The objects; lists are unfolded into their items.
+    /// The objects; lists are expanded into their items.
     pub documents: Vec<Document>,
-    /// The pieces that could not be read, each with its position.
+    /// The parts that could not be parsed, with their positions.
     pub errors: Vec<ParseError>,
 }
 
-/// One Kubernetes object (or whatever the document is) and where it stood.
+/// One Kubernetes object (or any other document) with its positions in the input.
 ///
-/// Cloning is cheap: the text is shared with all documents of the same input.
+/// Cloning is cheap: all documents of an input share the text.
 #[derive(Clone)]
 pub struct Document {
     source: Arc<SourceText>,
@@ -70,23 +71,23 @@ pub struct Document {
     list: Option<Arc<ListOrigin>>,
 }
 
-/// The list an item came from.
+/// The list that an item came from.
 #[derive(Debug)]
 struct ListOrigin {
     kind: String,
     api_version: Option<String>,
 }
 
-/// JSON text, and how its offsets become positions in the input.
+/// JSON text, and the mapping of its offsets to positions in the input.
 struct SourceText {
     text: String,
     positions: Positions,
 }
 
 enum Positions {
-    /// The text is the input itself.
+    /// The text is the input.
     Own(OnceLock<TextIndex>),
-    /// The text was made from YAML; sorted by offset, one for each key, item and document.
+    /// The text was generated from YAML. Marks are sorted by offset, one per key, item and document.
     Marks(Vec<TextMark>),
 }
 
@@ -103,13 +104,13 @@ impl Document {
 
     /// The position of the node at `path`, or of its nearest existing parent.
     ///
-    /// An entry of a mapping stands at its key, which is what a person looks for; an item of a sequence at itself.
-    /// What a YAML alias or merge key brought in stands where its anchor is.
+    /// The position of a mapping entry is its key, which people search for; that of a sequence item is the
+    /// item. Nodes from a YAML alias or merge key have the position of the anchored node.
     pub fn locate(&self, path: &[NodeStep<'_>]) -> Position {
         self.locator().locate(path)
     }
 
-    /// Finds many places of this object in little more time than one.
+    /// Finds many positions in this object almost as fast as one.
     pub fn locator(&self) -> Locator<'_> {
         Locator {
             source: &self.source,
@@ -117,20 +118,20 @@ impl Document {
         }
     }
 
-    /// The `kind` of the list this object was an item of, such as `PodList` or `ListOrigin`.
+    /// The `kind` of the list that contained this object, such as `PodList` or `List`.
     ///
-    /// The items of a typed list may lack `kind` and `apiVersion`; this tells what they are.
+    /// Items of a typed list may lack `kind` and `apiVersion`; this identifies them.
     pub fn list_kind(&self) -> Option<&str> {
         self.list.as_ref().map(|list| list.kind.as_str())
     }
 
-    /// The `apiVersion` of the list this object was an item of, if the list had one.
+    /// The `apiVersion` of the list that contained this object, if the list had one.
     pub fn list_api_version(&self) -> Option<&str> {
         self.list.as_ref().and_then(|list| list.api_version.as_deref())
     }
 }
 
-/// Finds places of one object; remembers the way, so that the next one costs less.
+/// Finds positions in one object; caches what it has read for the next lookup.
 pub struct Locator<'d> {
     source: &'d SourceText,
     walker: locate::Walker<'d>,
@@ -145,7 +146,7 @@ impl Locator<'_> {
 
 impl fmt::Debug for Document {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the shared text: it may be megabytes.
+        // Without the shared text: it may be megabytes.
         f.debug_struct("Document")
             .field("json", &self.json())
             .field("start", &self.start())
@@ -172,11 +173,12 @@ enum TextOrigin {
     Transcribed,
 }
 
-/// Reads YAML or JSON text: one document or many, `kubectl get -o yaml` dumps included.
+/// Parses YAML or JSON text: one document or many, including output of `kubectl get -o yaml`.
 ///
-/// Scalars mean what they mean to `kubectl` (YAML 1.1 as go-yaml v2 and sigs.k8s.io/yaml read it). Lists (`ListOrigin`,
-/// `PodList`, …) are unfolded. A document that cannot be read becomes an error and leaves the others alone; a file
-/// that is an unrendered template gives one error for that, however many of its documents are broken. Never panics.
+/// Scalars have the same meaning as for `kubectl` (YAML 1.1 as read by go-yaml v2 and sigs.k8s.io/yaml).
+/// Lists (`List`, `PodList`, …) are expanded. An invalid document becomes an error and does not affect the
+/// others; a file that is an unrendered template gives one error, regardless of the number of invalid
+/// documents. Never panics.
 pub fn parse(bytes: Vec<u8>) -> Parsed {
     let text = match input::decode(bytes) {
         Ok(text) => text,
@@ -246,7 +248,7 @@ impl DocumentReader {
             MAX_ERRORS,
         );
         if let Some(first) = outcome.errors.first() {
-            // kubectl, too, reads as YAML what begins like JSON and is not.
+            // Like kubectl, reads text as YAML if it begins like JSON and is not.
             if text.len() <= MAX_FLOW {
                 match self.yaml.document(text, chunk.line) {
                     Ok(ranges) => {
@@ -319,7 +321,8 @@ impl DocumentReader {
     }
 }
 
-/// Adds the object at `range`, or, if it is a list, its items. The depth of the text is bounded, so is the recursion.
+/// Adds the object at `range`, or its items if it is a list. The parser bounds the depth of the text, and
+/// therefore the recursion.
 fn unfold(
     source: &Arc<SourceText>,
     range: Range<usize>,
@@ -434,7 +437,7 @@ mod tests {
             (&second, (9, 7)),
             (&[second[0], second[1], second[2], Key("args"), Index(1)], (12, 9)),
             (&[second[0], second[1], second[2], Key("args"), Index(2)], (14, 9)),
-            // What is not there stands at its nearest parent.
+            // A missing node has the position of its nearest parent.
             (&[Key("spec"), Key("containers"), Index(0), Key("image")], (7, 5)),
             (&[Key("spec"), Key("containers"), Index(7), Key("image")], (6, 3)),
             (&[Key("spec"), Key("os"), Key("name")], (4, 1)),
@@ -547,7 +550,7 @@ mod tests {
     fn documents_may_mix_yaml_and_json() {
         let text = "%YAML 1.1\n--- # first\n{\"a\": 1}\n---\nb: 2\n...\n--- {c: 3}\n---  \n# x\n[4]\n\u{FEFF}---\nd: 5\n";
         let expected = ["{\"a\":1}", "{\"b\":2}", "{\"c\":3}", "[4]", "{\"d\":5}"];
-        // The first has a directive, so it is read as YAML and loses its blank.
+        // The first document has a directive, so it is parsed as YAML and loses its space.
         assert_eq!(json(text), expected);
         let lines: Vec<_> = good(text).iter().map(|document| document.start().line).collect();
         assert_eq!(lines, [3, 5, 7, 10, 12]);
@@ -644,7 +647,7 @@ mod tests {
             r#"{"a":"{{ .x }}","b":"{{ .y }}","c":"{{ .z }}\n","d":"{{ f }}"}"#
         );
         assert_eq!(only("{\"a\": \"{{ .x }}\"}").json(), "{\"a\": \"{{ .x }}\"}");
-        // An error elsewhere is not blamed on them.
+        // An error elsewhere is not attributed to them.
         let found = errors(&format!("{text}e: [\n"));
         assert!(found.len() == 1 && !found[0].contains("template"), "{found:?}");
         let found = errors("a: @\nb: {{ x }}\n");

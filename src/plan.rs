@@ -1,5 +1,5 @@
-//! Upgrade planning: what another Windows build on the nodes would mean for each workload, for the order in which pools can
-//! be drained, and for room. Pure: objects are looked at one after the other, and a plan comes out.
+//! Upgrade planning: what another Windows build on the nodes means for each workload, for the order in which
+//! pools can be drained, and for capacity. Pure: visits objects one at a time, and returns a plan.
 
 mod constraints;
 mod drain_order;
@@ -43,28 +43,28 @@ use crate::rules::{Cx, Image};
 /// The schema of a plan.
 pub const SCHEMA: &str = "transom.dev/plan/v1";
 
-/// What is asked of the planner.
+/// The options of a plan.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
     /// The build to upgrade to.
     pub to: Build,
-    /// The pools that go, by name or by build; empty: every pool of an older build.
+    /// The pools to remove, by name or by build; empty selects every pool of an older build.
     pub from: Vec<String>,
-    /// Whether the new nodes may read the passwords of group-managed service accounts.
+    /// Whether the new nodes may retrieve the passwords of group-managed service accounts.
     pub gmsa_ready: bool,
 }
 
-/// What became of an object that was looked at.
+/// The result of visiting an object.
 enum PlannedObject {
     /// A workload, by index.
     Workload(usize),
-    /// Nothing for Windows, or at its end.
+    /// Not for Windows, or finished.
     Other,
-    /// Its owner was looked at before.
+    /// Its owner was visited before.
     OwnedBy(WorkloadKey),
 }
 
-/// Looks at objects and plans.
+/// Visits objects and plans.
 pub struct Planner<'f> {
     facts: &'f Facts,
     policies: &'f PolicySet,
@@ -73,18 +73,18 @@ pub struct Planner<'f> {
     workloads: Vec<PlannedWorkload>,
     entries: HashMap<WorkloadKey, PlannedObject>,
     overheads: BTreeMap<String, ResourceList>,
-    /// Names of images, each kept once.
+    /// Image names, interned.
     names: BTreeSet<Arc<str>>,
-    /// Accounts with which a pod is ready on a node of the new build, and that node.
+    /// Accounts with which a pod is ready on a node of the new build, and the name of that node.
     proven: BTreeMap<String, String>,
     answers: BTreeMap<String, RegistryAnswer>,
     has_pods: bool,
-    /// The policy of each namespace with a Windows workload: its name, and its `placement`.
+    /// The policy of each namespace with a Windows workload: its name and its `placement`.
     placements: BTreeMap<String, (String, PlacementMode)>,
 }
 
 impl<'f> Planner<'f> {
-    /// A planner that has looked at nothing yet. The facts hold RuntimeClasses, namespaces, and pools at zero nodes.
+    /// A planner without any objects yet. The facts hold RuntimeClasses, namespaces, and pools at zero nodes.
     pub fn new(facts: &'f Facts, policies: &'f PolicySet, plan_options: PlanOptions) -> Self {
         Planner {
             facts,
@@ -102,8 +102,8 @@ impl<'f> Planner<'f> {
         }
     }
 
-    /// In which of its passes objects of a kind must be looked at: nodes and RuntimeClasses first, owners before what they
-    /// own, pods last. `None` for kinds that say nothing.
+    /// The pass in which objects of a kind must be visited: nodes and RuntimeClasses first, owners before
+    /// their children, pods last. `None` for kinds that do not affect the plan.
     pub fn pass(kind: Kind) -> Option<u8> {
         match kind {
             Kind::Node | Kind::RuntimeClass => Some(0),
@@ -119,13 +119,13 @@ impl<'f> Planner<'f> {
         }
     }
 
-    /// How many passes there are.
+    /// The number of passes.
     pub const PASSES: u8 = 4;
 
-    /// Looks at one object, in the order of [`Planner::pass`].
+    /// Visits one object, in the order of [`Planner::pass`].
     ///
     /// # Errors
-    /// When it is not what its kind says.
+    /// If the object does not match its kind.
     pub fn visit(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         match kind {
             Kind::Node => {
@@ -148,7 +148,7 @@ impl<'f> Planner<'f> {
         }
     }
 
-    /// Learns what a registry has said of an image.
+    /// Records the answer of a registry about an image.
     pub fn learn(&mut self, image: String, answer: RegistryAnswer) {
         self.answers.insert(image, answer);
     }
@@ -172,7 +172,7 @@ impl<'f> Planner<'f> {
                 self.entries.insert(key, PlannedObject::OwnedBy(owner));
                 return Ok(());
             }
-            // What a rollout has left behind.
+            // An old revision that a rollout has kept.
             if replicas == Some(0) {
                 self.entries.insert(key, PlannedObject::Other);
                 return Ok(());
@@ -235,10 +235,11 @@ impl<'f> Planner<'f> {
         };
         let index = match self.workload_of(key) {
             Ok(index) => Some(index),
-            // A Linux agent that tolerates everything is on Windows nodes too.
+            // A Linux agent that tolerates all taints also runs on Windows nodes.
             Err((_, true)) if is_daemon || on.is_none() => None,
             Err((key, _)) => {
-                // An image for Linux that a Windows node never started makes no workload for Windows.
+                // A Linux image that a Windows node never started does not make the workload a Windows
+                // workload.
                 let is_at_home =
                     |spec: &resource_list::PodRequests<'_>| pod.is_ready() || !spec.has_linux_image();
                 let runs_there = on.is_some() && !is_daemon && pod.spec.as_ref().is_some_and(is_at_home);
@@ -264,9 +265,9 @@ impl<'f> Planner<'f> {
         Ok(())
     }
 
-    /// The workload that an owner belongs to; else the key that it has, and whether it was looked at.
+    /// The workload that an owner belongs to; otherwise its key, and whether it was visited.
     fn workload_of(&self, mut key: WorkloadKey) -> Result<usize, (WorkloadKey, bool)> {
-        // An owner of an owner of an owner is more than Kubernetes' own controllers make.
+        // The controllers of Kubernetes create at most three levels of owners.
         for _ in 0..4 {
             match self.entries.get(&key) {
                 Some(PlannedObject::Workload(index)) => return Ok(*index),
@@ -278,7 +279,7 @@ impl<'f> Planner<'f> {
         Err((key, false))
     }
 
-    /// Judges a workload by one of its pods: its own object was not among what was looked at.
+    /// Evaluates a workload from one of its pods, because its own object was not visited.
     fn plan_pod(
         &mut self,
         json: &str,
@@ -308,7 +309,7 @@ impl<'f> Planner<'f> {
         self.plan_as(subject, key, false, with);
     }
 
-    /// Keeps what a subject says, where it is for Windows: by its evidence, or because it runs on Windows.
+    /// Records a workload that is for Windows: by its evidence, or because it runs on Windows.
     fn plan_as(
         &mut self,
         subject: &Object<'_>,
@@ -406,8 +407,7 @@ impl<'f> Planner<'f> {
         }
     }
 
-    /// The images of which a registry would tell more than their names do: those whose builds are not known, and those that
-    /// are proposed.
+    /// The images to ask a registry about: those with unknown builds, and those that are proposed.
     pub fn open_images(&self) -> BTreeSet<String> {
         let knowledge = self.knowledge();
         let mut open = BTreeSet::new();
@@ -426,7 +426,7 @@ impl<'f> Planner<'f> {
         open
     }
 
-    /// What is to be said of one workload by itself.
+    /// The findings of one workload that do not depend on other workloads.
     fn state(&self, workload: &PlannedWorkload) -> Vec<PlanFinding> {
         let knowledge = self.knowledge();
         let images = workload.images.iter().map(|used| {

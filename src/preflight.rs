@@ -1,4 +1,5 @@
-//! Preflight: what Transom would do in a cluster that is without it, and the values to install it with. Reads nothing by itself.
+//! Preflight: what Transom would do in a cluster that does not have it, and the Helm values to install it
+//! with. Does no I/O.
 
 mod autoscaler;
 mod daemon_sets;
@@ -35,22 +36,22 @@ pub use self::workloads::{DeniedWorkload, WorkloadFindings, excluded};
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/preflight/v1";
 
-/// How many names stand in one line of evidence.
+/// The maximum number of names in a line of evidence.
 const MOST: usize = 5;
 
 /// The oldest minor release of Kubernetes that Transom runs on.
 const OLDEST: u32 = 30;
 
-/// What was read of a cluster, as one value.
+/// What was read of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterInput<'s> {
-    /// Nodes, RuntimeClasses and namespaces, with the facts that they make.
+    /// Nodes, RuntimeClasses and namespaces, and the facts derived from them.
     pub snapshot: &'s Snapshot,
-    /// What stands around Transom.
+    /// The rest of the cluster: platform, API groups, other engines.
     pub around: &'s ClusterEnvironment,
-    /// Which platform it is.
+    /// The platform.
     pub platform: &'s Platform,
-    /// The resources that could not be listed, as in `nodes`; not the workloads.
+    /// The resources that could not be listed, as in `nodes`; without the workloads.
     pub unread: &'s BTreeSet<String>,
 }
 
@@ -61,29 +62,29 @@ impl ClusterInput<'_> {
     }
 }
 
-/// The whole report.
+/// The complete report.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Preflight {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// When it was made.
+    /// When the report was created.
     pub at: Timestamp,
-    /// The release of Kubernetes, as the API server says it.
+    /// The Kubernetes release, as the API server reports it.
     pub kubernetes: String,
-    /// The name of the platform, as its file of values is called.
+    /// The name of the platform, which is also the name of its values file.
     pub platform: &'static str,
-    /// What it all adds up to.
+    /// The totals.
     pub summary: PreflightSummary,
-    /// What was seen, by subject.
+    /// The findings, by subject.
     pub sections: Vec<PreflightSection>,
     /// The workloads that would be denied, by namespace, kind and name.
     pub denied: Vec<DeniedWorkload>,
     /// The values to install with.
     pub values: HelmValues,
-    /// What could not be read or judged.
+    /// What could not be read or evaluated.
     pub gaps: Vec<ScanGap>,
-    /// Whether everything was read that decides what would be denied.
+    /// Whether everything that decides what would be denied could be read.
     #[serde(skip)]
     pub is_known: bool,
 }
@@ -96,59 +97,60 @@ pub struct PreflightSummary {
     pub objects: usize,
     /// Top owners for Windows.
     pub windows: usize,
-    /// Those of any kind that would be refused at their next create.
+    /// Top owners of any operating system that would be denied if they were created again.
     pub denied: usize,
-    /// Those of the refused that would only be warned of with `validation.ignoredFields: Warn`.
+    /// Denied top owners that would only get a warning with `validation.ignoredFields: Warn`.
     pub softened: usize,
-    /// Those whose pods would be changed.
+    /// Top owners whose pods would be changed.
     pub changed: usize,
     /// Windows nodes.
     pub windows_nodes: usize,
     /// Objects that could not be read.
     pub unreadable: usize,
-    /// Kinds of workloads that could not be listed, as in `deployments`: what would be denied of them is not known.
+    /// Workload kinds that could not be listed, as in `deployments`: whether their objects would be denied is
+    /// unknown.
     pub not_listed: Vec<String>,
 }
 
-/// What was seen of one subject.
+/// The findings for one subject.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreflightSection {
     /// Its title.
     pub title: &'static str,
-    /// What there is to say.
+    /// The findings.
     pub statements: Vec<PreflightFinding>,
 }
 
 string_enum! {
-    /// What is to be done about a statement.
+    /// Whether a finding needs an action.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum FindingStatus {
-        /// Nothing.
+        /// None.
         Fine = "fine",
-        /// Something, by who installs Transom.
+        /// An action of the person who installs Transom.
         Act = "act",
     }
 }
 
-/// One thing that was seen, with what says so and what ends it.
+/// One finding, with its evidence and remedy.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreflightFinding {
-    /// Whether something is to be done.
+    /// Whether an action is needed.
     pub weight: FindingStatus,
-    /// What was seen: lower case, no full stop.
+    /// The message: lower case, no full stop.
     pub text: String,
-    /// The objects that say so.
+    /// The objects that are the evidence.
     pub evidence: Vec<String>,
-    /// What ends it.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
 }
 
 impl PreflightFinding {
-    /// Something that is as it should be.
+    /// A finding that needs no action.
     fn fine(text: impl Into<String>) -> Self {
         PreflightFinding {
             weight: FindingStatus::Fine,
@@ -158,7 +160,7 @@ impl PreflightFinding {
         }
     }
 
-    /// Something that is to be ended, and how.
+    /// A finding that needs an action, with its remedy.
     fn act(text: impl Into<String>, cure: impl Into<String>) -> Self {
         PreflightFinding {
             weight: FindingStatus::Act,
@@ -167,7 +169,7 @@ impl PreflightFinding {
         }
     }
 
-    /// The same with what says so.
+    /// Adds the evidence.
     fn by<N: AsRef<str>>(mut self, evidence: impl IntoIterator<Item = N>) -> Self {
         let evidence: Vec<String> = evidence
             .into_iter()
@@ -183,8 +185,8 @@ impl PreflightFinding {
 }
 
 impl Preflight {
-    /// The report of a cluster in which these workloads were judged. `gaps`: what could not be read.
-    /// `plan`: what a move to the [newest build](newest) takes, where that was planned.
+    /// The report of a cluster after its workloads were evaluated. `gaps` is what could not be read. `plan`
+    /// is the upgrade plan for the [newest build](newest), if one was created.
     pub fn new(
         input: ClusterInput<'_>,
         workloads: WorkloadFindings<'_>,
@@ -253,14 +255,14 @@ impl Preflight {
 }
 
 impl Preflight {
-    /// Whether the values let reviews deny.
+    /// Whether the values let admission deny.
     fn enforces(&self) -> bool {
         let mut entries = self.values.entries.iter();
         entries.any(|entry| entry.path == ["policy", "spec", "mode"] && entry.value == "Enforce")
     }
 }
 
-/// A number of things, as in `1 node` and `2 nodes`.
+/// A count with its noun, as in `1 node` and `2 nodes`.
 fn count(number: usize, one: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{number} {one}{s}")
@@ -323,7 +325,7 @@ fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
     all
 }
 
-/// The newest build that the cluster's Kubernetes supports, where it has Windows nodes of older ones.
+/// The newest build that the cluster's Kubernetes supports, if the cluster has Windows nodes of older builds.
 pub fn newest(snapshot: &Snapshot) -> Option<&'static Release> {
     let support = supported_on(snapshot.facts.kubernetes)?;
     let newest = *support.builds.last()?;
@@ -331,7 +333,7 @@ pub fn newest(snapshot: &Snapshot) -> Option<&'static Release> {
     newest.release().filter(|_| has_older)
 }
 
-/// The command that says what a move to the newest build takes, and what it would say in short.
+/// The command that plans a move to the newest build, and a summary of that plan.
 fn plan_hint(input: ClusterInput<'_>, plan: Option<&UpgradePlan>) -> Option<PreflightFinding> {
     let facts = &input.snapshot.facts;
     let target = newest(input.snapshot)?;

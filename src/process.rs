@@ -1,4 +1,5 @@
-//! What every long-running process needs: tasks that are watched, readiness, metrics, logs, traces, bounded files. Nothing of Kubernetes.
+//! The infrastructure of a long-running process: supervised tasks, readiness, metrics, logs, traces, bounded
+//! file reads. Independent of Kubernetes.
 
 pub mod arg_parsers;
 pub mod files;
@@ -23,12 +24,12 @@ pub fn today() -> Date {
     day_of(Timestamp::now())
 }
 
-/// The day of a time, in UTC.
+/// The date of a time, in UTC.
 pub fn day_of(time: Timestamp) -> Date {
     time.to_zoned(jiff::tz::TimeZone::UTC).date()
 }
 
-/// An error with what caused it; the outermost says too little.
+/// An error with its chain of causes; the outermost error alone is too general.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

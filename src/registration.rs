@@ -1,6 +1,6 @@
-//! The registration: the webhook configurations by which the API server calls Transom, and nothing that applies them.
+//! Builds the webhook configurations with which the API server calls Transom; does not apply them.
 //!
-//! The chart, `transom generate webhooks` and the tests register what is made here.
+//! The chart, `transom generate webhooks` and the tests all use them.
 
 pub mod configurations;
 mod match_conditions;
@@ -22,10 +22,10 @@ use crate::engine::namespace_labels::IGNORE_LABEL;
 use crate::model::node::PoolLabel;
 use crate::model::string_enum::string_enum;
 
-/// Namespaces that are never looked at, besides Transom's own: a cluster does not start without them.
+/// Namespaces that are always excluded, in addition to Transom's own: a cluster cannot start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
 
-/// Namespaces that are left out unless the operator says otherwise: networks and policy engines that nodes wait for.
+/// Namespaces that are excluded by default: network plugins and policy engines that nodes depend on.
 pub const BY_DEFAULT: [&str; 3] = ["calico-system", "tigera-operator", "gatekeeper-system"];
 
 /// The label of namespaces that AKS manages.
@@ -39,20 +39,22 @@ const LEFT_OUT: [(&str, &str); 2] = [
     (IGNORE_LABEL, "true"),
 ];
 
-/// The longest that the API server may wait for Transom. Its own clients give up after a few seconds.
+/// The maximum time that the API server may wait for Transom. Clients of the API server give up after a few
+/// seconds.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Mutating configurations are called in the order of their names, and Transom wants to see what the others made.
+/// The API server calls mutating configurations in the order of their names, and Transom should run after the
+/// others.
 const LATE: &str = "zz-";
 
-/// Where the API server finds Transom.
+/// How the API server reaches Transom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WebhookEndpoint {
     /// A Service, at port 443.
     Service {
         /// Its name.
         name: String,
-        /// Its namespace, which is Transom's own and is not looked at.
+        /// Its namespace, which is Transom's own and is excluded.
         namespace: String,
     },
     /// `https://host:port`, for a server outside the cluster.
@@ -60,37 +62,38 @@ pub enum WebhookEndpoint {
 }
 
 string_enum! {
-    /// What happens to a request when Transom cannot be asked.
+    /// What happens to a request if Transom cannot be reached.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum FailurePolicy {
-        /// It passes.
+        /// It is allowed.
         #[default]
         Ignore = "Ignore",
-        /// It is refused.
+        /// It is denied.
         Fail = "Fail",
     }
 }
 
-/// What may differ from one registration to the next.
+/// The options of a registration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RegistrationOptions {
-    /// The name of the installation; both configurations are named `zz-` and this.
+    /// The name of the installation; both configurations have this name with the prefix `zz-`.
     pub name: String,
-    /// Where Transom is.
+    /// The address of Transom.
     pub endpoint: WebhookEndpoint,
-    /// The CAs that its certificate may come from, in PEM; `None` where the controller writes them.
+    /// The CAs of its certificate, in PEM; `None` if the controller writes them.
     pub ca_bundle: Option<Vec<u8>>,
-    /// What happens without Transom to pods that are surely for Windows, in `/validate`. All else passes.
+    /// The failure policy in `/validate` for pods that are certainly for Windows. Everything else fails open.
     pub validate_failure_policy: FailurePolicy,
-    /// How long the API server waits: whole seconds, held between one and [`LONGEST_TIMEOUT`].
+    /// The timeout of the API server, rounded to whole seconds, between one and [`LONGEST_TIMEOUT`].
     pub timeout: Duration,
-    /// Namespaces that are left out, besides [`NEVER`] and Transom's own.
+    /// Namespaces to exclude, in addition to [`NEVER`] and Transom's own.
     pub excluded_namespaces: Vec<String>,
-    /// Labels of node pools that say Windows, as in `poolLabels` of node policies, well-known ones included.
+    /// Node pool labels that mean Windows, as in `poolLabels` of node policies, including well-known ones.
     pub pool_labels: Vec<PoolLabel>,
-    /// The namespaces in which Linux pods are kept off Windows nodes. Their pods that nothing keeps off are looked at too.
+    /// The namespaces whose Linux pods are kept off Windows nodes. The API server also sends their pods that
+    /// could run there.
     pub linux_pods: Option<LabelSelector>,
-    /// The namespaces with a default operating system. Their pods that say none are looked at too.
+    /// The namespaces with a default operating system. The API server also sends their pods without evidence.
     pub default_os: Option<LabelSelector>,
 }
 
@@ -118,29 +121,29 @@ pub fn configuration_name(installation: &str) -> String {
     format!("{LATE}{installation}")
 }
 
-/// Whether the webhooks are not called for a namespace: by its name, by being one of `excluded` (Transom's own among them),
-/// or by a label. It says what the `namespaceSelector` of every entry says, which may be narrowed further.
+/// Whether the webhooks skip a namespace: by its name, by an entry of `excluded` (which contains Transom's
+/// own), or by a label. Equals the `namespaceSelector` of every entry, which options may narrow further.
 pub fn is_left_out(namespace: &str, labels: &BTreeMap<String, String>, excluded: &[String]) -> bool {
     is_left_out_by_name(namespace, excluded) || left_out_by(labels).next().is_some()
 }
 
-/// Whether the webhooks are not called for a namespace whatever its labels say.
+/// Whether the webhooks skip a namespace regardless of its labels.
 pub fn is_left_out_by_name(namespace: &str, excluded: &[String]) -> bool {
     NEVER.contains(&namespace) || excluded.iter().any(|other| other == namespace)
 }
 
-/// The labels among these that take their namespace out.
+/// Those of these labels that exclude their namespace.
 pub fn left_out_by(labels: &BTreeMap<String, String>) -> impl Iterator<Item = &'static str> {
     let stands = |(label, value): &(&str, &str)| labels.get(*label).is_some_and(|stands| stands == value);
     LEFT_OUT.into_iter().filter(stands).map(|(label, _)| label)
 }
 
-/// Every label that can take a namespace out.
+/// Every label that can exclude a namespace.
 pub fn leaving_out() -> impl Iterator<Item = &'static str> {
     LEFT_OUT.into_iter().map(|(label, _)| label)
 }
 
-/// The configuration of `/mutate`. Its entries all fail open.
+/// The configuration of `/mutate`. All its entries fail open.
 pub fn mutating(options: &RegistrationOptions) -> MutatingWebhookConfiguration {
     let entries = options
         .entries(WebhookPhase::Mutate)
@@ -165,7 +168,7 @@ pub fn mutating(options: &RegistrationOptions) -> MutatingWebhookConfiguration {
     }
 }
 
-/// The configuration of `/validate`. Only `certain` may fail closed.
+/// The configuration of `/validate`. Only `certain` can fail closed.
 pub fn validating(options: &RegistrationOptions) -> ValidatingWebhookConfiguration {
     let entries = options.entries(WebhookPhase::Validate).into_iter().map(|entry| {
         let failure_policy = match entry.match_scope {
@@ -180,7 +183,7 @@ pub fn validating(options: &RegistrationOptions) -> ValidatingWebhookConfigurati
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
-            // A label that its author may choose must not take an object past the webhooks.
+            // Authors choose the labels of objects, so a label must not bypass the webhooks.
             object_selector: None,
             rules: Some(entry.rules),
             side_effects: "None".to_owned(),
@@ -199,8 +202,8 @@ enum WebhookPhase {
     Validate,
 }
 
-/// Where an entry calls Transom. Entries that select objects without a sign of Windows have a path of their own: a review
-/// that is too large to be read passes there, and is denied elsewhere.
+/// The URL path of an entry. Entries that select objects without evidence of Windows have their own path: a
+/// review that is too large to be read is allowed there, and denied elsewhere.
 fn path(phase: WebhookPhase, match_scope: MatchScope) -> &'static str {
     match (phase, match_scope) {
         (WebhookPhase::Mutate, MatchScope::Unsaid | MatchScope::LinuxPods) => "/mutate/no-sign",
@@ -214,13 +217,13 @@ struct WebhookEntry<'o> {
     name: &'static str,
     match_scope: MatchScope,
     rules: Vec<RuleWithOperations>,
-    /// Further than the exclusions.
+    /// Narrows the entry in addition to the exclusions.
     only_in: Option<&'o LabelSelector>,
 }
 
 impl RegistrationOptions {
-    /// One entry for all that has a sign of Windows, as long as all of it fails the same way: the API server turns an
-    /// object into what CEL reads once for each entry.
+    /// One entry for all evidence of Windows, if all of it has the same failure policy: the API server
+    /// converts an object for CEL once per entry.
     fn entries(&self, phase: WebhookPhase) -> Vec<WebhookEntry<'_>> {
         let [sign, default_os, linux_pods] = match phase {
             WebhookPhase::Mutate => [names::MUTATE, names::DEFAULT_OS_MUTATE, names::LINUX_PODS_MUTATE],
@@ -260,7 +263,7 @@ impl RegistrationOptions {
         ObjectMeta {
             name: Some(configuration_name(&self.name)),
             labels: map("app.kubernetes.io/name", "transom"),
-            // Without it AKS rewrites the selectors again and again.
+            // Without it, AKS rewrites the selectors repeatedly.
             annotations: map("admissions.enforcer/disabled", "true"),
             ..ObjectMeta::default()
         }
@@ -292,7 +295,8 @@ impl RegistrationOptions {
         i32::try_from(self.timeout.as_secs().clamp(1, longest)).unwrap_or(1)
     }
 
-    /// The namespaces of an entry: none that a cluster needs to start, none whose owner has opted out.
+    /// The namespace selector of an entry: excludes namespaces that a cluster needs to start, and those that
+    /// have opted out.
     fn namespaces(&self, only_in: Option<&LabelSelector>) -> LabelSelector {
         let mut left_out: Vec<&str> = NEVER.into();
         if let WebhookEndpoint::Service { namespace, .. } = &self.endpoint {
@@ -312,12 +316,12 @@ impl RegistrationOptions {
     }
 }
 
-/// What is matched: pods, what carries a template of one, and two subresources. Never nodes, leases or bindings, status
-/// or scale, and no deletion.
+/// What the entries match: pods, objects with a pod template, and two subresources. Never nodes, leases,
+/// bindings, status, scale or deletions.
 fn rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
     const WRITTEN: &[&str] = &["CREATE", "UPDATE"];
     let pods = match phase {
-        // Nothing that placement sets may be changed of a pod that is there.
+        // Nothing that placement sets can be changed on an existing pod.
         WebhookPhase::Mutate => [
             rule("", &["pods"], &["CREATE"]),
             rule("", &["pods/ephemeralcontainers"], &["UPDATE"]),
@@ -339,7 +343,8 @@ fn rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
     pods.into_iter().chain(workloads).collect()
 }
 
-/// What `linux-pods` asks about: pods are kept off Windows nodes; those of a DaemonSet only its template can keep off.
+/// What `linux-pods` matches: pods, which placement keeps off Windows nodes, and DaemonSets, whose pods only
+/// the template can keep off.
 fn linux_pods_rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
     let pods = rule("", &["pods"], &["CREATE"]);
     match phase {

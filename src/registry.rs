@@ -1,5 +1,5 @@
-//! Asks the registries of images, anonymously, for which Windows builds there is one: a bounded number of requests, each
-//! bounded in time and size. No credentials are read, and what registries answer is only ever read as data.
+//! Queries image registries anonymously for the Windows builds of images: a bounded number of requests, each
+//! bounded in time and size. Reads no credentials, and treats all responses as untrusted data.
 
 mod auth;
 mod client;
@@ -18,30 +18,30 @@ use self::client::RegistryClient;
 use self::endpoint::RegistryEndpoint;
 use crate::model::build::Build;
 
-/// So many images are asked for at once, each with one request at a time.
+/// The number of images that are queried concurrently, each with one request at a time.
 const AT_ONCE: usize = 4;
-/// So many images are asked for in all.
+/// The maximum number of images in total.
 const IMAGES: usize = 200;
-/// How long all requests together may take.
+/// The maximum time of all requests together.
 const WHOLE: Duration = Duration::from_secs(120);
 
-/// What a registry says of an image.
+/// A registry's answer about an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryImage {
-    /// It is there for these Windows builds; none, where it is there and not for Windows.
+    /// The image exists for these Windows builds; empty if it exists but not for Windows.
     Builds(Vec<Build>),
-    /// There is nothing by that name.
+    /// The image does not exist.
     Missing,
-    /// It is not known: what was in the way.
+    /// Unknown: the reason.
     Unknown(String),
 }
 
-/// What is in the way of an answer.
+/// Why there is no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum RegistryError {
-    /// It is in the way of every image of that registry.
+    /// It affects every image of that registry.
     Registry(String),
-    /// It is in the way of this image.
+    /// It affects this image.
     Image(String),
 }
 
@@ -51,25 +51,25 @@ impl RegistryError {
     }
 }
 
-/// The registries of images, and what has become of asking them.
+/// The registries of images, and the state of querying them.
 pub struct Registries {
     client: RegistryClient,
-    /// How long all requests may take, and until when that is.
+    /// The maximum time of all requests, and the resulting deadline.
     whole: Duration,
     until: Option<Instant>,
     asked: BTreeSet<String>,
     left_out: BTreeSet<String>,
-    /// Why registries are not asked again.
+    /// Registries that are not queried again, with the reason.
     down: Mutex<BTreeMap<String, String>>,
-    /// By registry: what was in the way, and of how many images.
+    /// By registry: the errors, with the number of affected images.
     troubles: BTreeMap<String, BTreeMap<String, usize>>,
 }
 
 impl Registries {
-    /// Reads the CA certificates of this machine; asks nothing yet.
+    /// Reads the CA certificates of this machine; sends no request.
     ///
     /// # Errors
-    /// When there are none.
+    /// If there are none.
     pub fn new() -> Result<Self, NoClient> {
         Ok(Registries::by(RegistryClient::new()?))
     }
@@ -86,7 +86,7 @@ impl Registries {
         }
     }
 
-    /// Asks for images that were not asked for before, as long as there are not too many in all.
+    /// Queries images that were not queried before, up to the maximum in total.
     pub async fn ask(&mut self, images: BTreeSet<String>) -> Vec<(String, RegistryImage)> {
         let mut now = Vec::new();
         for image in images {
@@ -113,7 +113,7 @@ impl Registries {
         answers
     }
 
-    /// What is to be said of the asking: one line for each registry with images of which it is not known.
+    /// The summary of the errors: one line for each registry with images that remain unknown.
     pub fn notes(&self) -> Vec<String> {
         let of_registry = |(registry, whys): (&String, &BTreeMap<String, usize>)| {
             let each: Vec<String> = whys

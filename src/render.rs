@@ -1,4 +1,4 @@
-//! Rendering: what was found, for people and for machines. Writes; judges nothing.
+//! Renders results for people and machines. Writes output only; evaluates nothing.
 
 pub mod audit_log;
 mod check;
@@ -30,29 +30,29 @@ use crate::engine::Decision;
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 
-/// What all objects together add up to.
+/// The totals of all objects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckSummary {
-    /// Objects that rules looked at.
+    /// Objects that were evaluated.
     pub subjects: usize,
-    /// Those of them that are Windows pods or carry one.
+    /// Windows objects among them.
     pub windows: usize,
-    /// Those that admission would refuse.
+    /// Objects that admission would deny.
     pub denied: usize,
-    /// Those that admission would never see.
+    /// Objects that admission would never review.
     pub not_admitted: usize,
     /// Findings, resolved ones included.
     pub findings: usize,
-    /// Findings that an exemption lifts; not among those above.
+    /// Findings that an exemption covers; not included in `findings`.
     pub exempted: usize,
-    /// Findings that nothing resolves, by severity.
+    /// Unresolved findings, by severity.
     #[serde(skip)]
     pub open: [usize; Severity::ALL.len()],
 }
 
 impl CheckSummary {
-    /// Counts one object.
+    /// Adds one object to the counts.
     pub fn count(&mut self, checked: &Checked<'_>) {
         let evaluation = &checked.evaluation;
         self.subjects += 1;
@@ -71,17 +71,17 @@ impl CheckSummary {
     }
 }
 
-/// What was left out of the judgement.
+/// What was not evaluated.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NotEvaluated {
-    /// Objects of kinds that rules do not know and that carry pods: how many, by kind.
+    /// The number of objects with pods per kind that is not evaluated.
     pub skipped: BTreeMap<String, usize>,
-    /// Documents of folders that are no Kubernetes objects, by their places.
+    /// Documents in folders that are not Kubernetes objects, by position.
     pub passed_over: Vec<String>,
 }
 
 impl NotEvaluated {
-    /// What manifests leave out.
+    /// What was not evaluated of these manifests.
     pub fn of(manifests: &Manifests) -> Self {
         NotEvaluated {
             skipped: manifests.skipped(),

@@ -1,4 +1,4 @@
-//! Scanning: what is stored already, judged as admission would judge it if it were created again. Reads nothing by itself.
+//! Scanning: evaluates stored objects as admission would if they were created again. Does no I/O.
 
 mod context;
 mod dedup;

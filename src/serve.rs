@@ -1,4 +1,4 @@
-//! A running server: what is assembled, what judges reviews, and the line that each review leaves in the log.
+//! A running server: assembles its parts, evaluates reviews, and logs an audit line for each review.
 
 mod audit_line;
 mod certificates;
@@ -18,40 +18,41 @@ use crate::model::facts::Facts;
 use crate::process::traces;
 use crate::webhook::WebhookConfig;
 
-/// How long the last spans may take to reach their collector, after the last review.
+/// How long exporting the last spans may take after the last review.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// How long threads may take to end that wait for the system, such as for a name server.
+/// How long to wait for blocking threads, such as for a DNS lookup.
 const LAST_THREADS: Duration = Duration::from_secs(1);
 
-/// What a server is made of.
+/// The parts of a server.
 pub struct ServeSettings {
-    /// Where policies and facts come from.
+    /// The source of policies and facts.
     pub source: PolicySource,
-    /// Where spans go; none are made without.
+    /// The trace exporter settings; without them, no spans are created.
     pub tracing: Option<traces::TracingSettings>,
-    /// The webhook; its tracer is made here.
+    /// The webhook settings, without the tracer, which is created here.
     pub webhook: WebhookConfig,
 }
 
-/// Where policies and facts come from.
+/// The source of policies and facts.
 pub enum PolicySource {
-    /// From files, without a cluster.
+    /// Files, without a cluster.
     Files(StandaloneFiles),
-    /// From the watches of a cluster, and from what the arguments say of it.
+    /// The watches of a cluster, and the facts from the arguments.
     Cluster(Box<InClusterArgs>, Facts),
 }
 
-/// Serves until the process is asked to end, and through the draining after that.
+/// Serves until the process is asked to stop, then drains.
 ///
 /// # Errors
-/// What kept the server from starting, or ended it before its time; in words for a person.
+/// Why the server did not start or stopped early, as a message for people.
 pub fn run(settings: ServeSettings) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the threads of the server")?;
-    // Watches, snapshots and controllers: what they compute holds up no review.
+    // A separate runtime for watches, snapshots and controllers, so that their computations do not delay
+    // reviews.
     let behind = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("behind")
@@ -88,7 +89,7 @@ async fn serve(settings: ServeSettings, behind: Handle) -> anyhow::Result<()> {
     ended
 }
 
-/// Comes to pass when the process is asked to end, by SIGTERM or SIGINT.
+/// Resolves when the process receives SIGTERM or SIGINT.
 #[cfg(unix)]
 fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -99,7 +100,7 @@ fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Comes to pass when the process is asked to end, by Ctrl-C.
+/// Resolves when the process receives Ctrl-C.
 #[cfg(windows)]
 fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     let mut interrupt = tokio::signal::windows::ctrl_c().context("cannot listen for Ctrl-C")?;

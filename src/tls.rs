@@ -1,4 +1,4 @@
-//! TLS: identities and where they come from, the certificate that is served, issuing. No cluster, no HTTP.
+//! TLS: identities and their sources, the serving certificate, issuing. Independent of Kubernetes and HTTP.
 
 pub mod args;
 pub mod cert_resolver;

@@ -1,11 +1,12 @@
-//! The webhook's server: HTTPS for reviews, plain HTTP for health and metrics; what a review says is not its business.
+//! The webhook server: HTTPS for reviews, plain HTTP for health and metrics. It does not interpret reviews.
 //!
 //! ```text
-//! TCP ─ accept ─ TLS, HTTP/1.1 or HTTP/2 (connection) ─ router ─ taken in by its limits (read_request, body) ─ review_service ─ ReviewHandler
+//! TCP ─ accept ─ TLS, HTTP/1.1 or HTTP/2 (connection) ─ router ─ limits (read_request, body) ─
+//! review_service ─ ReviewHandler
 //! ```
 //!
-//! A review waits for room for half of the time that the API server waits for its answer, and is refused after that: the
-//! API server does not read an answer that comes later.
+//! A review waits for capacity for at most half of the API server's timeout, and is then rejected: the API
+//! server does not read a later answer.
 
 mod accept;
 mod args;
@@ -43,70 +44,70 @@ pub use self::args::{LimitArgs, ListenArgs};
 pub use self::limits::Limits;
 pub use self::server::{Listening, Server, WebhookConfig};
 
-/// What judges a review: bytes in, bytes out; synchronous, CPU-only, microseconds.
+/// Evaluates reviews: bytes in, bytes out; synchronous, CPU-bound, microseconds.
 pub trait ReviewHandler: Send + Sync + 'static {
-    /// Judges one AdmissionReview as the API server sent it, by what is known now.
+    /// Evaluates one AdmissionReview as the API server sent it, against the current state.
     fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse;
 
-    /// The same, where all that the review needs is known; it is looked for before anything is judged.
+    /// Evaluates the review if everything that it needs is known; checks that before it evaluates anything.
     ///
     /// # Errors
-    /// The news to wait for, a moment at most; then [`review`](Self::review) is asked.
+    /// A future to wait for, briefly; the caller then calls [`review`](Self::review).
     fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
         Ok(self.review(phase, sent))
     }
 }
 
-/// A body, as far as it was read.
+/// A request body, or the part of it that was read.
 #[derive(Clone, Copy, Debug)]
 pub enum ReviewBody<'b> {
-    /// All of it.
+    /// The complete body.
     Whole(&'b [u8]),
-    /// The first bytes of one that is too large.
+    /// The first bytes of a body that is too large.
     Head {
-        /// They end anywhere.
+        /// Cut off at an arbitrary byte.
         head: &'b [u8],
-        /// How large the body is.
+        /// The size of the body.
         oversize: Oversize,
     },
 }
 
-/// Ends when something is known.
+/// Resolves when the namespace is known.
 pub type NamespaceKnown = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The answer to one review, and what metrics and traces say of it.
+/// The answer to one review, and its record for metrics and traces.
 #[derive(Clone, Debug)]
 pub struct ReviewResponse {
-    /// 200 for every review that was understood, allowed or not; 400 for a body that is no review.
+    /// 200 for every valid review, allowed or denied; 400 for a body that is not a review.
     pub status: StatusCode,
-    /// An AdmissionReview in JSON; with a status other than 200, JSON or plain text.
+    /// An AdmissionReview in JSON; if the status is not 200, JSON or plain text.
     pub body: Vec<u8>,
-    /// What there is to count and trace of the review; nothing is counted without.
+    /// The record for metrics and traces; without it, nothing is counted.
     pub record: Option<AuditRecord>,
 }
 
-/// Why the webhook's server did not start, or did not go on.
+/// Why the webhook server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// An address cannot be listened on.
     #[error("cannot listen on {address} ({flag}): {}", reason(source, flag))]
     Listen {
-        /// The address that was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The flag that asks for it.
+        /// The flag that sets it.
         flag: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// There is no certificate to serve with.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    /// A part of the server that should live as long as the process has ended.
+    /// A task of the server that must live as long as the process has ended.
     #[error(transparent)]
     TaskEnded(#[from] TaskEnded),
 }
 
-/// What the operating system said about an address, and what to do about it.
+/// The operating system's error for an address, and how to fix it.
 fn reason(source: &std::io::Error, flag: &str) -> String {
     match source.kind() {
         std::io::ErrorKind::AddrInUse => {

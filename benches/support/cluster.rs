@@ -1,4 +1,4 @@
-//! The facts of the benchmarks: `facts.yaml`, learned as `check` and `serve --facts` do.
+//! The facts of the benchmarks: `facts.yaml`, read as `check` and `serve --facts` do.
 
 use jiff::civil::date;
 use transom::check::{CheckInput, Manifests};

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-/// A List of this many objects. Of ten, six are pods, one a ReplicaSet, one a Deployment, one a Service or its EndpointSlice
-/// in turn, one a ConfigMap; half of the workloads are for Windows.
+/// A List of this many objects. Of every ten, six are pods, one is a ReplicaSet, one a Deployment, one
+/// alternates between a Service and its EndpointSlice, and one is a ConfigMap. Half of the workloads are for
+/// Windows.
 pub fn list(objects: usize) -> Value {
     let items: Vec<Value> = (0..objects).map(object).collect();
     json!({"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}})
@@ -196,7 +197,8 @@ fn config_map(team: usize) -> Value {
     })
 }
 
-/// A value as kubectl prints it in YAML: keys sorted, lists at their key's depth, text that ends in a line as a block.
+/// A value as kubectl prints it in YAML: sorted keys, lists indented like their key, and literal blocks for
+/// text that ends with a line end.
 pub fn yaml(value: &Value) -> String {
     let mut out = String::new();
     match value {

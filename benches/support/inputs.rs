@@ -59,7 +59,7 @@ pub fn sample(name: &str) -> Value {
     serde_json::from_str(&read(&reviews().join(name).with_extension("json"))).expect("a real review is JSON")
 }
 
-/// A recorded pod that `/validate` denies for seven findings, with two others that it only warns of.
+/// A recorded pod that `/validate` denies for seven findings, with two others that only warn.
 pub fn denied() -> String {
     let mut review = sample("pod-create-linux-fields");
     let spec = &mut review["request"]["object"]["spec"];

@@ -1,4 +1,4 @@
-//! What the events add up to: by cluster, namespace, workload, user and rule, in bounded memory.
+//! Aggregates the events by cluster, namespace, workload, user and rule, in bounded memory.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,31 +12,31 @@ use super::remediation::CurrentState;
 use crate::model::text::{cut, one_line};
 use crate::model::workload::Kind;
 
-/// How many rows are kept. With the longest names, they and their rules take less than 400 MiB. What comes then is in the
-/// totals only.
+/// The maximum number of rows. With the longest names, they and their rules take less than 400 MiB. Further
+/// events are only in the totals.
 const MOST_ROWS: usize = 100_000;
-/// How many rules a row keeps. There are fewer.
+/// The maximum number of rules per row. The catalogue has fewer.
 const MOST_RULES: usize = 500;
-/// How many rules all rows keep together.
+/// The maximum number of rules in all rows together.
 const MOST_RULES_OF_ALL: usize = 500_000;
-/// How many clusters are told apart.
+/// The maximum number of clusters.
 const MOST_CLUSTERS: usize = 1000;
-/// The longest name of anything, in bytes.
+/// The maximum length of any name, in bytes.
 const LONGEST: usize = 256;
 
-/// Which events count.
+/// Selects events.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
-    /// The first moment.
+    /// The start time, inclusive.
     pub since: Option<Timestamp>,
-    /// The moment after the last one.
+    /// The end time, exclusive.
     pub until: Option<Timestamp>,
-    /// The namespaces; empty: every one.
+    /// The namespaces; empty selects all.
     pub namespaces: Vec<String>,
 }
 
 impl Filter {
-    /// Whether an event of this time and namespace counts.
+    /// Whether an event with this time and namespace is selected.
     pub fn lets_pass(&self, time: Timestamp, namespace: &str) -> bool {
         self.since.is_none_or(|since| time >= since)
             && self.until.is_none_or(|until| time < until)
@@ -44,15 +44,15 @@ impl Filter {
     }
 }
 
-/// From when to when.
+/// A time span.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TimeSpan {
-    /// The first and the last moment; none where there was no event.
+    /// The first and last time; `None` without events.
     pub ends: Option<(Timestamp, Timestamp)>,
 }
 
 impl TimeSpan {
-    /// Takes a moment in.
+    /// Extends the span to a time.
     pub fn add(&mut self, time: Timestamp) {
         self.ends = Some(match self.ends {
             None => (time, time),
@@ -60,7 +60,7 @@ impl TimeSpan {
         });
     }
 
-    /// Takes another span in.
+    /// Extends the span to another one.
     pub fn join(&mut self, other: &TimeSpan) {
         for time in other.ends.iter().flat_map(|(first, last)| [*first, *last]) {
             self.add(time);
@@ -68,19 +68,19 @@ impl TimeSpan {
     }
 }
 
-/// How often one rule refused, or would have.
+/// How often one rule denied, or would have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RuleCount {
-    /// Requests that it refused.
+    /// Requests that it denied.
     pub denied: u64,
-    /// Requests that it would have refused.
+    /// Requests that it would have denied.
     pub would_deny: u64,
-    /// From when to when.
+    /// The time span of these requests.
     pub span: TimeSpan,
 }
 
 impl RuleCount {
-    /// Adds another one's.
+    /// Adds another count.
     pub fn add(&mut self, other: &RuleCount) {
         self.denied += other.denied;
         self.would_deny += other.would_deny;
@@ -91,7 +91,7 @@ impl RuleCount {
 /// The requests of one user for one workload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WorkloadRow {
-    /// Its cluster, as its inputs or a log store name it; empty where neither does.
+    /// Its cluster, as the inputs or a log store name it; empty if neither does.
     pub cluster: String,
     /// Its namespace.
     pub namespace: String,
@@ -99,41 +99,41 @@ pub struct WorkloadRow {
     pub workload: String,
     /// The user.
     pub user: String,
-    /// What came of the requests.
+    /// The outcomes of the requests.
     pub counts: OutcomeCounts,
-    /// From when to when.
+    /// The time span of the requests.
     pub span: TimeSpan,
     /// The rules, by name.
     pub rules: BTreeMap<String, RuleCount>,
-    /// How the workload is now, where that was asked.
+    /// The current state of the workload, if it was requested.
     pub now: Option<CurrentState>,
 }
 
-/// All that a cluster's logs tell.
+/// The totals of a cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClusterRecord {
-    /// Its name; empty where neither the inputs nor a log store name it.
+    /// Its name; empty if neither the inputs nor a log store name it.
     pub name: String,
-    /// What came of the requests that were more than tries.
+    /// The outcomes of requests that were not dry runs.
     pub counts: OutcomeCounts,
-    /// What came of requests that were to store nothing (`dryRun=All`). They are in no row.
+    /// The outcomes of requests with `dryRun=All`. They are in no row.
     pub dry_runs: OutcomeCounts,
-    /// What is in `counts` and in no row, because there were too many rows.
+    /// The part of `counts` that is in no row, because there were too many rows.
     pub beyond: OutcomeCounts,
-    /// From when to when.
+    /// The time span of its events.
     pub span: TimeSpan,
 }
 
-/// What was gathered of all inputs.
+/// The aggregated report of all inputs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AuditReport {
     /// The inputs.
     pub inputs: Vec<InputResult>,
-    /// The clusters that something was told of, by name.
+    /// The clusters with events, by name.
     pub clusters: Vec<ClusterRecord>,
-    /// One for each user of each workload: most denials first.
+    /// One row per user and workload: most denials first.
     pub rows: Vec<WorkloadRow>,
-    /// Whether there were more events than are remembered: one that stands in two inputs may be counted twice.
+    /// Whether the deduplication was full: an event in two inputs may be counted twice.
     pub forgets: bool,
 }
 
@@ -152,17 +152,17 @@ struct RowValue {
     rules: BTreeMap<String, RuleCount>,
 }
 
-/// What is gathered while reading.
+/// The state of the aggregation.
 #[derive(Default)]
 pub struct Aggregate {
     clusters: Vec<ClusterRecord>,
     rows: HashMap<RowKey, RowValue>,
-    /// How many rules the rows have.
+    /// The number of rules in all rows.
     rules: usize,
 }
 
 impl Aggregate {
-    /// Takes an event in.
+    /// Adds an event.
     pub fn add(&mut self, cluster: &str, time: Timestamp, event: &AuditEvent<'_>, told: &EventOutcome<'_>) {
         let index = self.cluster(cluster);
         let Some(cluster) = self.clusters.get_mut(index) else {
@@ -247,7 +247,7 @@ impl Aggregate {
 }
 
 impl RowValue {
-    /// Says whether the rule is new here.
+    /// Counts a rule; returns whether it is new in this row.
     fn count(&mut self, name: &str, is_denied: bool, time: Timestamp, has_room: bool) -> bool {
         let name = bounded(name);
         let is_new = !self.rules.contains_key(&*name);
@@ -266,7 +266,7 @@ impl RowValue {
 }
 
 impl AuditReport {
-    /// What came of all requests that were more than tries.
+    /// The outcomes of all requests that were not dry runs.
     pub fn counts(&self) -> OutcomeCounts {
         let mut all = OutcomeCounts::default();
         for cluster in &self.clusters {
@@ -275,7 +275,7 @@ impl AuditReport {
         all
     }
 
-    /// What came of requests that were to store nothing.
+    /// The outcomes of dry runs.
     pub fn dry_runs(&self) -> OutcomeCounts {
         let mut all = OutcomeCounts::default();
         for cluster in &self.clusters {
@@ -284,7 +284,7 @@ impl AuditReport {
         all
     }
 
-    /// From when to when the inputs tell.
+    /// The time span of all inputs.
     pub fn span(&self) -> TimeSpan {
         let mut span = TimeSpan::default();
         for input in &self.inputs {
@@ -293,7 +293,7 @@ impl AuditReport {
         span
     }
 
-    /// How many requests had an outcome.
+    /// How many requests had this outcome.
     pub fn of(&self, outcome: RequestOutcome) -> u64 {
         self.counts().of(outcome)
     }
@@ -303,7 +303,7 @@ fn bounded(text: &str) -> String {
     cut(&one_line(&cut(text, LONGEST)), LONGEST).into_owned()
 }
 
-/// The workload of an object: its owner's name, else its own.
+/// The workload of an object: the name of its owner, otherwise its own.
 fn workload(object: &ObjectRef<'_>, owner: Option<&str>) -> String {
     let ObjectRef {
         resource,

@@ -1,42 +1,42 @@
-//! What is counted of requests.
+//! The outcomes of requests, and their counts.
 
 use crate::model::string_enum::string_enum;
 
 string_enum! {
-    /// What came of a request, or would have. A request may have several.
+    /// The outcome of a request, or the outcome it would have had. A request may have several.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum RequestOutcome {
-        /// Transom refused it.
+        /// Transom denied it.
         Denied = "denied",
-        /// Transom would have refused it if `validation` were Deny.
+        /// Transom would have denied it if `validation` were Deny.
         WouldDeny = "wouldDeny",
         /// Transom changed the object.
         Patched = "patched",
-        /// Transom would have changed it if nothing were in dry run.
+        /// Transom would have changed it if dry run were off.
         WouldPatch = "wouldPatch",
-        /// Fields that Windows ignores were taken out.
+        /// Fields that Windows ignores were removed.
         Removed = "removed",
         /// `spec.os.name` was not set.
         Withheld = "withheld",
-        /// An exemption lifted something.
+        /// An exemption applied.
         Exempted = "exempted",
-        /// The owner was not believed, and a finding would else have been left to it.
+        /// The owner was not trusted, and a finding would otherwise have been left to it.
         OwnerNotTrusted = "ownerNotTrusted",
         /// Transom could not read the object, or its review was too large.
         NotEvaluated = "notEvaluated",
-        /// Transom did not answer, and the request went on without it.
+        /// Transom did not answer, and the API server allowed the request.
         FailedOpen = "failedOpen",
-        /// Transom did not answer, and the API server refused the request for that.
+        /// Transom did not answer, and the API server denied the request for that reason.
         FailedClosed = "failedClosed",
-        /// The request failed for what is none of Transom's.
+        /// The request failed for a reason unrelated to Transom.
         RefusedOtherwise = "refusedOtherwise",
     }
 }
 
-/// How many requests had which outcome.
+/// The number of requests by outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OutcomeCounts {
-    /// Requests that Transom told of, or was to be asked about.
+    /// Requests that Transom reviewed or should have reviewed.
     pub requests: u64,
     outcomes: [u64; RequestOutcome::ALL.len()],
 }
@@ -47,22 +47,22 @@ impl OutcomeCounts {
         self.outcomes.get(outcome as usize).copied().unwrap_or_default()
     }
 
-    /// Whether there is something to tell.
+    /// Whether there is anything to report.
     pub fn is_relevant(&self) -> bool {
         self.outcomes.iter().any(|count| *count > 0)
     }
 
-    /// Whether something was denied, or would be.
+    /// How many were denied, or would have been.
     pub fn denials(&self) -> u64 {
         self.of(RequestOutcome::Denied) + self.of(RequestOutcome::WouldDeny)
     }
 
-    /// Whether something was changed, or would be.
+    /// How many were changed, or would have been.
     pub fn changes(&self) -> u64 {
         self.of(RequestOutcome::Patched) + self.of(RequestOutcome::WouldPatch)
     }
 
-    /// Whether Transom did not answer.
+    /// How many Transom did not answer.
     pub fn unanswered(&self) -> u64 {
         self.of(RequestOutcome::FailedOpen) + self.of(RequestOutcome::FailedClosed)
     }

@@ -1,13 +1,14 @@
-//! Which events were counted: a rotated set may hold one twice, and copies of a log overlap.
+//! Detects events that were already counted: a rotated set of logs may contain an event twice, and copies of
+//! a log overlap.
 
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hash};
 
-/// How many are remembered: about 80 MiB of them.
+/// The maximum number of remembered events: about 80 MiB.
 const MOST: usize = 4 << 20;
 
-/// The events that were counted. Only those that tell something of Transom come here.
+/// The counted events. Only events about Transom are added.
 pub struct EventDedup {
     events: HashSet<u64>,
     hasher: RandomState,
@@ -27,7 +28,7 @@ impl Default for EventDedup {
 }
 
 impl EventDedup {
-    /// Whether an event comes for the first time. A client may choose its audit ID itself, so that alone says nothing.
+    /// Whether an event is new. A client can choose its audit ID, so the ID alone is not enough.
     pub fn is_new(&mut self, event: impl Hash) -> bool {
         let event = self.hasher.hash_one(event);
         if self.events.len() < self.most {
@@ -37,7 +38,7 @@ impl EventDedup {
         !self.events.contains(&event)
     }
 
-    /// Whether there were more than are remembered: an event that comes twice later is counted twice.
+    /// Whether the maximum is exceeded: later duplicates are counted twice.
     pub fn is_full(&self) -> bool {
         self.is_full
     }

@@ -1,4 +1,4 @@
-//! One audit event, as the API server writes it and as log stores wrap it.
+//! One audit event, in the formats of the API server and of log stores that wrap it.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 
 use crate::model::json_types::{Map, Str};
 
-/// How deep wrappers may stand in one another.
+/// The maximum nesting of wrappers.
 const DEEPEST: usize = 4;
 
-/// An event, or what a log store puts around one; the two have no member in common that means something else.
+/// An event, or the wrapper that a log store adds. No member name has a different meaning in the two.
 #[derive(Deserialize, Default, Debug)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuditEvent<'a> {
@@ -25,7 +25,7 @@ pub struct AuditEvent<'a> {
     request_uri: Str<'a>,
     #[serde(alias = "User")]
     user: Option<&'a RawValue>,
-    /// Whom the user spoke for: the webhooks are told of no other.
+    /// The impersonated user, which is the only one that webhooks receive.
     impersonated_user: Option<&'a RawValue>,
     #[serde(alias = "ObjectRef")]
     object_ref: Option<&'a RawValue>,
@@ -62,7 +62,7 @@ pub struct AuditEvent<'a> {
     labels: Option<&'a RawValue>,
     timestamp: Option<&'a RawValue>,
     resource: Option<&'a RawValue>,
-    /// Which cluster it is of: Azure's and Amazon's word.
+    /// The cluster, in the formats of Azure and Amazon.
     #[serde(alias = "_ResourceId")]
     resource_id: Option<&'a RawValue>,
     log_group: Option<&'a RawValue>,
@@ -71,7 +71,7 @@ pub struct AuditEvent<'a> {
     parts: AuditEventParts<'a>,
 }
 
-/// The members that are objects themselves, read.
+/// The members that are objects, parsed.
 #[derive(Default, Debug)]
 struct AuditEventParts<'a> {
     user: AuditUser<'a>,
@@ -90,7 +90,7 @@ struct AuditUser<'a> {
     username: Str<'a>,
 }
 
-/// What a request was about.
+/// The object of a request.
 #[derive(Deserialize, Default, Debug)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectRef<'a> {
@@ -99,9 +99,9 @@ pub struct ObjectRef<'a> {
     pub resource: Str<'a>,
     /// As in `ephemeralcontainers`.
     pub subresource: Str<'a>,
-    /// Where it is.
+    /// Its namespace.
     pub namespace: Str<'a>,
-    /// Its name; empty where the API server was to make one.
+    /// Its name; empty if the API server had to generate one.
     pub name: Str<'a>,
     /// The API group; empty for the core group.
     pub api_group: Str<'a>,
@@ -140,21 +140,21 @@ struct Resource<'a> {
     labels: Map<'a>,
 }
 
-/// What is no audit event, and holds none.
+/// The text is not an audit event and contains none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoEvent;
 
-/// Whether a text may be an audit event, without reading it.
+/// Whether a text may be an audit event, without parsing it.
 pub fn looks_like_one(text: &[u8]) -> bool {
     ["auditID", "AuditId", "google.cloud.audit.AuditLog"]
         .iter()
         .any(|word| memmem::find(text, word.as_bytes()).is_some())
 }
 
-/// Gives each event of a text: the text itself, several one after another, and those in wrappers.
+/// Calls `give` with each event of a text: the text itself, several consecutive ones, and those in wrappers.
 ///
 /// # Errors
-/// The text, or a part of it, is no JSON, or holds no event.
+/// If the text, or a part of it, is not JSON or contains no event.
 pub fn each(text: &str, give: &mut dyn FnMut(&AuditEvent<'_>)) -> Result<(), NoEvent> {
     each_below(text, "", DEEPEST, give)
 }
@@ -196,7 +196,7 @@ fn below(
     each_below(text.trim(), cluster, depth, give)
 }
 
-/// A member that is an object, or the text of one; nothing where it is neither.
+/// Parses a member that is an object, or a string that contains one; the default if it is neither.
 fn part<'a, T: Deserialize<'a> + Default>(member: Option<&'a RawValue>) -> T {
     member
         .and_then(|member| serde_json::from_str(member.get()).ok())
@@ -276,7 +276,7 @@ impl<'a> AuditEvent<'a> {
         let payload: ProtoPayload<'a> = part(self.proto_payload);
         self.parts.user.username = payload.authentication_info.principal_email;
         self.parts.object = google_object(&payload.method_name, &payload.resource_name);
-        // The code is one of gRPC: nought where it went well, and no HTTP status else.
+        // The code is a gRPC code: 0 for success, and otherwise not an HTTP status.
         self.parts.status = payload.status;
         if self.parts.status.code > 0 {
             self.parts.status.code += 400;
@@ -286,7 +286,7 @@ impl<'a> AuditEvent<'a> {
         self.parts.ended = format!("{} {}", payload.method_name, payload.resource_name);
     }
 
-    /// The cluster's name, where a log store says it.
+    /// The name of the cluster, if a log store gives it.
     fn cluster_of_wrapper(&self) -> String {
         let azure = text(self.resource_id);
         let mut parts = azure
@@ -306,53 +306,53 @@ impl<'a> AuditEvent<'a> {
             .map_or(String::new(), ToString::to_string)
     }
 
-    /// Its audit ID. A client may choose it.
+    /// Its audit ID. A client can choose it.
     pub fn id(&self) -> &str {
         &self.audit_id
     }
 
-    /// When the request came.
+    /// When the request was received.
     pub fn time(&self) -> Option<Timestamp> {
         self.parts.time
     }
 
-    /// When it was answered, as text: it tells two events of one ID apart.
+    /// When it was answered, as text: it distinguishes two events with the same ID.
     pub fn ended(&self) -> &str {
         &self.parts.ended
     }
 
-    /// Whether the event is the last one of its request; an answer is known then.
+    /// Whether the event is the last one of its request; the answer is known then.
     pub fn is_final(&self) -> bool {
         self.proto_payload.is_some() || matches!(&*self.stage, "ResponseComplete" | "Panic")
     }
 
-    /// The address that was asked for; empty in Google's logs.
+    /// The requested URI; empty in Google's logs.
     pub fn request_uri(&self) -> &str {
         &self.request_uri
     }
 
-    /// Whether nothing was to be stored. Google's logs do not say it.
+    /// Whether the request was a dry run. Google's logs do not contain this.
     pub fn is_dry_run(&self) -> bool {
         let query = self.request_uri.split_once('?').map_or("", |(_, query)| query);
         query.split('&').any(|pair| pair.starts_with("dryRun="))
     }
 
-    /// Who asked.
+    /// The user who sent the request.
     pub fn user(&self) -> &str {
         &self.parts.user.username
     }
 
-    /// What the request was about.
+    /// The object of the request.
     pub fn object(&self) -> &ObjectRef<'a> {
         &self.parts.object
     }
 
-    /// Where the object is.
+    /// The namespace of the object.
     pub fn namespace(&self) -> &str {
         &self.parts.object.namespace
     }
 
-    /// The cluster, where a log store says it; else empty.
+    /// The cluster, if a log store gives it; otherwise empty.
     pub fn cluster(&self) -> &str {
         &self.parts.cluster
     }
@@ -362,7 +362,7 @@ impl<'a> AuditEvent<'a> {
         self.parts.status.code >= 400
     }
 
-    /// What the client was told of a failure.
+    /// The error message that the client received.
     pub fn failure(&self) -> &str {
         if self.has_failed() {
             &self.parts.status.message
@@ -371,7 +371,7 @@ impl<'a> AuditEvent<'a> {
         }
     }
 
-    /// The annotations: of every webhook, and the API server's own.
+    /// The annotations of every webhook and of the API server.
     pub fn annotations(&self) -> impl Iterator<Item = (&str, &str)> {
         self.parts
             .annotations
@@ -380,7 +380,7 @@ impl<'a> AuditEvent<'a> {
     }
 }
 
-/// `io.k8s.core.v1.pods.create` of `core/v1/namespaces/shop/pods/web`.
+/// Parses `io.k8s.core.v1.pods.create` and `core/v1/namespaces/shop/pods/web`.
 fn google_object<'a>(method: &str, resource: &str) -> ObjectRef<'a> {
     let mut parts = resource.split('/');
     let group = parts.next().unwrap_or_default();

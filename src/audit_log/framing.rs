@@ -1,27 +1,28 @@
-//! The objects among lines: one a line as the API server writes them, or laid out over many as other tools print them.
+//! Splits lines into objects: one per line as the API server writes them, or formatted over several lines as
+//! other tools print them.
 
 use memchr::memmem;
 
-/// How many lists and objects may stand around an object. Log stores write two.
+/// The maximum nesting of lists and objects around an object. Log stores use two.
 const DEEPEST: usize = 64;
 
-/// What comes of a line.
+/// The result of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FramedPiece<'p> {
-    /// The text of an object, from its first brace to its last.
+    /// The text of an object, from its first to its last brace.
     Whole(&'p [u8]),
-    /// A line that belongs to no object, or an object without its end.
+    /// A line that belongs to no object, or an object without an end.
     Broken,
-    /// An object over many lines that is too long.
+    /// An object over several lines that is too long.
     TooLong,
 }
 
-/// Puts objects together.
+/// Assembles objects.
 #[derive(Default)]
 pub struct ObjectFramer {
-    /// The lines so far of an object over many lines.
+    /// The lines so far of an object over several lines.
     open: Option<OpenObject>,
-    /// What ends the lists, and the objects that hold them, around the next object.
+    /// The closing brackets of the lists and objects around the next object.
     around: Vec<u8>,
 }
 
@@ -38,11 +39,12 @@ impl ObjectFramer {
         self.open.is_some()
     }
 
-    /// Takes a line in.
+    /// Adds a line.
     pub fn take(&mut self, line: &[u8], longest: usize, mut give: impl FnMut(FramedPiece<'_>)) {
         let text = line.trim_ascii();
         if let Some(mut open) = self.open.take() {
-            // No tool that lays objects out begins a line so: the log goes on after an object that was never ended.
+            // No tool that formats objects begins a line like this: the previous object was never finished,
+            // and the log continues.
             let is_next = line.first() == Some(&b'{') && is_event(text);
             if !is_next {
                 open.add(text);
@@ -83,7 +85,7 @@ impl ObjectFramer {
         }
     }
 
-    /// Notes what ends the lists that begin here, unless they stand too deep.
+    /// Records the closing brackets of the lists that begin here, unless they are nested too deep.
     fn go_into(&mut self, ends: &[u8]) -> bool {
         let is_bounded = self.around.len() + ends.len() <= DEEPEST;
         if is_bounded {
@@ -92,7 +94,7 @@ impl ObjectFramer {
         is_bounded
     }
 
-    /// A line between objects.
+    /// Handles a line between objects.
     fn between(&mut self, text: &[u8], mut give: impl FnMut(FramedPiece<'_>)) {
         match (self.around.last(), text) {
             (Some(end), [first, ..]) if end == first => {
@@ -100,7 +102,7 @@ impl ObjectFramer {
             }
             // Other members of the object that holds the list.
             (Some(b'}'), _) => {}
-            // A log store's own words stand before the object.
+            // A log store has written a prefix before the object.
             (_, [.., b'}']) => {
                 let start = memmem::find(text, b" {").or_else(|| memmem::find(text, b"\t{"));
                 give(match start.and_then(|start| text.get(start + 1..)) {
@@ -128,7 +130,7 @@ impl OpenObject {
                 _ => {}
             }
         }
-        // No string of JSON goes over the end of a line.
+        // A JSON string cannot contain a line end.
         self.in_string = false;
     }
 }

@@ -1,4 +1,4 @@
-//! Inputs: the files of arguments and folders, the cluster that each is of, and plain bytes out of what may be compressed.
+//! Inputs: finds the files of arguments and folders, assigns each to a cluster, and decompresses them.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
@@ -8,26 +8,27 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::process::files::{self, Accept};
 
-/// How much is read at once.
+/// The size of a read, in bytes.
 const BUFFER: usize = 256 << 10;
 
 /// One file to read, or standard input (`-`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// The cluster that it is of, where the user says so; else empty.
+    /// Its cluster, if the user names it; otherwise empty.
     pub cluster: String,
-    /// Whether the user named it, and not a folder around it.
+    /// Whether the user named the file itself, and not a folder that contains it.
     pub is_named: bool,
-    /// Its size, for a bar; nought where that is not known.
+    /// Its size, for the progress bar; 0 if unknown.
     pub size: u64,
 }
 
-/// The files of an argument: a file, a folder or standard input, with `NAME=` before it where the user names the cluster.
+/// The files of an argument: a file, a folder or standard input, with the prefix `NAME=` if the user names
+/// the cluster.
 ///
 /// # Errors
-/// There is no such file, or the folder cannot be read or holds none.
+/// If the file does not exist, or the folder cannot be read or is empty.
 pub fn files(argument: &str) -> Result<Vec<LogFile>, String> {
     let (cluster, path) = match argument.split_once('=') {
         Some((cluster, path)) if !Path::new(argument).exists() && !cluster.contains(['/', '\\']) => {
@@ -58,7 +59,7 @@ pub fn files(argument: &str) -> Result<Vec<LogFile>, String> {
 }
 
 fn folder(path: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<()> {
-    /// A link that leads back up would otherwise never end.
+    /// Bounds the recursion, which a symbolic link to a parent would make endless.
     const DEEPEST: usize = 64;
     let mut entries = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -76,10 +77,10 @@ fn folder(path: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<()>
     Ok(())
 }
 
-/// Opens a file; each read tells `read` how many bytes of it there were.
+/// Opens a file; `read` is called with the number of bytes of each read.
 ///
 /// # Errors
-/// It cannot be opened, or it is not a file or a pipe.
+/// If it cannot be opened, or is neither a file nor a pipe.
 pub fn open<'r>(file: &LogFile, read: impl Fn(u64) + 'r) -> io::Result<Box<dyn Read + 'r>> {
     let source: Box<dyn Read> = if file.path.as_os_str() == "-" {
         Box::new(io::stdin().lock())
@@ -102,10 +103,10 @@ impl<R: Read, F: Fn(u64)> Read for ReadProgress<R, F> {
     }
 }
 
-/// The plain bytes of what may be gzip, of one member or several.
+/// The decompressed bytes of an input that may be gzip, with one member or several.
 ///
 /// # Errors
-/// It cannot be read, or is compressed or encoded as is not read here.
+/// If it cannot be read, or its compression or encoding is not supported.
 pub fn plain<'r>(bytes: impl Read + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
     let mut bytes = BufReader::with_capacity(BUFFER, bytes);
     let start = bytes.fill_buf()?;
@@ -139,7 +140,7 @@ pub fn plain<'r>(bytes: impl Read + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
     Ok(Box::new(bytes))
 }
 
-/// An error of reading, in words for a person.
+/// A read error as text for people.
 pub fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof => {

@@ -1,24 +1,24 @@
-//! Lines of a stream, each as long as memory allows: what is longer is passed over.
+//! Splits a stream into lines of bounded length: longer lines are skipped.
 
 use std::io::{self, BufRead, ErrorKind};
 
 use memchr::memchr;
 
-/// One line, without its end.
+/// One line, without its line end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamLine<'l> {
-    /// A whole line.
+    /// A complete line.
     Ended(&'l [u8]),
-    /// What stands after the last end of a line.
+    /// The text after the last line end.
     Last(&'l [u8]),
-    /// A line that is longer than may be.
+    /// A line above the maximum length.
     TooLong,
 }
 
-/// Gives each line of a stream.
+/// Calls `give` with each line of a stream.
 ///
 /// # Errors
-/// What the stream says, after the lines before it.
+/// The error of the stream, after the lines before it.
 pub fn each_line(
     input: &mut impl BufRead,
     longest: usize,

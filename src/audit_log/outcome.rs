@@ -1,4 +1,4 @@
-//! What one event tells of Transom.
+//! The information about Transom in one event.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use super::counts::RequestOutcome;
 use super::event::AuditEvent;
 use crate::model::webhook_probe::is_rejection;
 
-/// What the names of Transom's webhooks end with.
+/// The suffix of the names of Transom's webhooks.
 const OURS: &str = "transom.dev";
 
-/// The API server's keys for webhooks that did not answer and were passed by; the values are their names.
+/// The API server's annotation keys for webhooks that failed open; the values are the webhook names.
 const FAILED_OPEN: [&str; 2] = [
     "failed-open.validating.webhook.admission.k8s.io/",
     "failed-open.mutation.webhook.admission.k8s.io/",
 ];
 
-/// The names of webhooks that are Transom's: those that are frozen end with one domain; others may be added.
+/// The names of Transom's webhooks: the frozen names share one domain; the user can add others.
 pub struct WebhookNames(Vec<(String, Finder<'static>)>);
 
 impl WebhookNames {
-    /// Transom's own, and others, each whole or its last labels.
+    /// Transom's own names, and others, each complete or only its last labels.
     pub fn new(more: &[String]) -> Self {
         let names = [OURS.to_owned()].into_iter().chain(more.iter().cloned());
         let with_finder = |name: String| {
@@ -31,7 +31,7 @@ impl WebhookNames {
         WebhookNames(names.map(with_finder).collect())
     }
 
-    /// Whether a text may name one, without reading it.
+    /// Whether a text may contain one of the names, without parsing it.
     pub fn may_be_in(&self, text: &[u8]) -> bool {
         self.0.iter().any(|(_, finder)| finder.find(text).is_some())
     }
@@ -44,22 +44,22 @@ impl WebhookNames {
     }
 }
 
-/// What an event tells of Transom.
+/// The information about Transom in an event.
 #[derive(Debug, Default)]
 pub struct EventOutcome<'e> {
     outcomes: [bool; RequestOutcome::ALL.len()],
-    /// Whether a webhook of Transom's had its say, or was to.
+    /// Whether a Transom webhook answered, or should have.
     was_asked: bool,
-    /// The workload that the object belongs to, as in `Deployment web`.
+    /// The workload of the object, as in `Deployment web`.
     pub owner: Option<&'e str>,
-    /// The rules that refused the request.
+    /// The rules that denied the request.
     pub denied_by: BTreeSet<&'e str>,
-    /// The rules that would have.
+    /// The rules that would have denied it.
     pub would_deny: BTreeSet<&'e str>,
 }
 
 impl<'e> EventOutcome<'e> {
-    /// What an event tells.
+    /// Reads an event.
     pub fn of(event: &'e AuditEvent<'_>, names: &WebhookNames) -> Self {
         let mut told = EventOutcome::default();
         let (mut rules, mut is_patched) = ("", false);
@@ -92,7 +92,7 @@ impl<'e> EventOutcome<'e> {
             }
         }
         told.read_failure(event, names);
-        // A request that is denied would not be denied as well.
+        // A denied request is not also counted as one that would be denied.
         let is_denied = told.had(RequestOutcome::Denied);
         if is_denied {
             told.would_deny.clear();
@@ -108,13 +108,13 @@ impl<'e> EventOutcome<'e> {
         );
         told.note(RequestOutcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
-            // Of what was not stored nothing was removed either.
+            // If the object was not stored, nothing was removed from it.
             told.retract(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
         }
         told
     }
 
-    /// What the client was told, where the webhook's own words did not come through.
+    /// Reads the error message that the client received, if the webhook's annotations are missing.
     fn read_failure(&mut self, event: &AuditEvent<'_>, names: &WebhookNames) {
         let failure = event.failure();
         if event.is_dry_run() && is_rejection(failure) {
@@ -160,13 +160,13 @@ impl<'e> EventOutcome<'e> {
             .filter(|outcome| self.had(*outcome))
     }
 
-    /// Whether it tells nothing.
+    /// Whether there is no information about Transom.
     pub fn is_silent(&self) -> bool {
         !self.was_asked
     }
 }
 
-/// Adds the names of a list, each once: a line of a log can have hundreds of thousands.
+/// Adds the names of a list without duplicates: a line of a log can contain hundreds of thousands.
 fn add<'e>(names: &mut BTreeSet<&'e str>, list: &'e str) {
     names.extend(list.split(',').map(str::trim).filter(|name| !name.is_empty()));
 }
@@ -184,7 +184,7 @@ mod tests {
         let (mut names, start) = (BTreeSet::new(), Instant::now());
         add(&mut names, &list);
         assert_eq!(names.len(), 200_000);
-        // Comparing each with each takes minutes here.
+        // Comparing all pairs would take minutes.
         assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     }
 }

@@ -1,20 +1,21 @@
-//! What became of a workload that was denied, or would have been.
+//! The current state of a workload that was denied, or would have been.
 
-/// How a workload is now.
+/// The current state of a workload.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CurrentState {
-    /// It is there, and its next create would be refused, or would be if `validation` were Deny: for these rules.
+    /// It exists, and would be denied if it were created again, or if `validation` were Deny: for these
+    /// rules.
     Open(Vec<String>),
-    /// That is not known: why.
+    /// The state is unknown: the reason.
     Unknown(String),
-    /// It is there, and nothing in it would be refused.
+    /// It exists, and nothing in it would be denied.
     Fixed,
-    /// It is not there any more, or has ended.
+    /// It does not exist any more, or has finished.
     Gone,
 }
 
 impl CurrentState {
-    /// In one word.
+    /// The state as one word.
     pub fn as_str(&self) -> &'static str {
         match self {
             CurrentState::Open(_) => "open",
@@ -24,7 +25,7 @@ impl CurrentState {
         }
     }
 
-    /// Whether it may have to be fixed.
+    /// Whether it may still have to be fixed.
     pub fn is_open(&self) -> bool {
         matches!(self, CurrentState::Open(_) | CurrentState::Unknown(_))
     }

@@ -1,23 +1,23 @@
-//! Which policy counted for an object, and why: so that a report cannot be taken for that of another policy.
+//! Which policy applied to an object, and why, so that readers cannot attribute a report to another policy.
 
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::policy::{Action, PlacementMode, Policy};
 
-/// The policy that counted.
+/// The policy that applied.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PolicyChoice {
     /// Its name, or `built-in`.
     pub policy: String,
-    /// What findings do at most.
+    /// The strongest action of findings.
     pub validation: Action,
-    /// What placement does.
+    /// The placement setting.
     pub placement: PlacementMode,
-    /// Why it is this one.
+    /// Why this policy applies.
     pub why: String,
 }
 
 impl PolicyChoice {
-    /// How the policies came to `effective` for an object.
+    /// How the policies resolved to `effective` for an object.
     pub fn of(policies: &PolicySet, query: &PolicyQuery<'_>, effective: &Policy) -> Self {
         let none = std::collections::BTreeMap::new();
         let labels = query.labels.unwrap_or(&none);

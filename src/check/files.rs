@@ -1,4 +1,4 @@
-//! Files, folders and standard input, as manifests and as policies.
+//! Reads files, folders and standard input, as manifests and as policies.
 
 use std::fs;
 use std::io;
@@ -21,15 +21,15 @@ pub enum PolicyLoadError {
     Read {
         /// The file.
         name: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         why: io::Error,
     },
-    /// What stands in it is no policy; one line for each problem.
+    /// Its content is not a valid policy; one line per problem.
     #[error("the policy file cannot be used:\n{}", .0.join("\n"))]
     Useless(Vec<String>),
 }
 
-/// The policies that count, and what node policies beside them declare.
+/// The policies to apply, and the declarations of node policies in the same file.
 pub struct LoadedPolicies {
     /// The policies for pods.
     pub set: PolicySet,
@@ -37,7 +37,7 @@ pub struct LoadedPolicies {
 }
 
 impl LoadedPolicies {
-    /// Adds the pools and pool labels of the file's node policies to what is known of the cluster.
+    /// Adds the pools and pool labels of the file's node policies to the facts.
     pub fn declare(&self, facts: &mut Facts) {
         for declared in &self.declared {
             declared.add_to(facts);
@@ -45,10 +45,10 @@ impl LoadedPolicies {
     }
 }
 
-/// The policies of a file, or what counts without one.
+/// The policies of a file, or the fallback without a file.
 ///
 /// # Errors
-/// Everything that is wrong with the file, one line each.
+/// Every problem of the file, one line each.
 pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<LoadedPolicies, PolicyLoadError> {
     let Some(file) = file else {
         return Ok(LoadedPolicies {
@@ -84,8 +84,9 @@ pub fn read(path: &Path, manifests: &mut Manifests) {
     read_except(path, &[], manifests);
 }
 
-/// The same, but for the files and folders that one of these patterns names (`*` stands for anything, a `/` too): by the
-/// whole path, by the part below `path`, or by the name. Returns how many texts there were.
+/// Like [`read`], without the files and folders that match one of these patterns (`*` matches any text,
+/// including `/`): on the whole path, on the path relative to `path`, or on the name. Returns the number of
+/// texts.
 pub fn read_except(path: &Path, except: &[String], manifests: &mut Manifests) -> usize {
     if path.as_os_str() == "-" {
         match files::read_all(io::stdin().lock(), files::MANIFEST_BYTES) {
@@ -129,7 +130,7 @@ fn unreadable(path: &Path, message: String) -> UnreadableInput {
     }
 }
 
-/// The way through one folder.
+/// A recursive walk of a folder.
 struct FolderWalk<'w> {
     root: &'w Path,
     except: &'w [String],
@@ -147,9 +148,9 @@ impl FolderWalk<'_> {
         except.any(|pattern| names.iter().any(|name| matches(pattern, name)))
     }
 
-    /// Reads every manifest below a folder; returns how many there were.
+    /// Reads every manifest in a folder and its subfolders; returns how many there were.
     fn folder(&self, folder: &Path, manifests: &mut Manifests, depth: usize) -> usize {
-        /// A link that leads back up would otherwise never end.
+        /// Bounds the recursion, which a symbolic link to a parent would make endless.
         const DEEPEST: usize = 64;
         let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
         let mut entries = match entries {

@@ -1,11 +1,11 @@
-//! The objects among the inputs, as JSON: for those who look at them for something else than rules.
+//! Access to the input objects as JSON, for commands that do not evaluate rules.
 
 use super::{DocumentRole, Manifests, UnreadableInput, role};
 use crate::model::workload::Kind;
 
 impl Manifests {
-    /// Hands every object of a kind that is known to `each`, in the order of the input. What `each` has against an object
-    /// becomes an error of the input, beside those that are there.
+    /// Calls `each` with every object of a known kind, in input order. Errors of `each` are returned together
+    /// with the existing input errors.
     pub fn visit(&self, mut each: impl FnMut(Kind, &str) -> Result<(), String>) -> Vec<UnreadableInput> {
         let mut errors = Vec::new();
         for (source, document) in &self.documents {

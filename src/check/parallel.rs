@@ -1,15 +1,15 @@
-//! The same work on many items, on as many threads as there are cores, with the results in the order of the items.
+//! Processes items on all cores, and returns the results in the order of the items.
 
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// So many items are worked on before their results are handed on: what waits to be handed on is memory.
+/// The number of items per batch; their results are held in memory until the batch is complete.
 const BATCH: usize = 512;
-/// Fewer items than this are not worth a thread.
+/// Fewer items than this are processed on one thread.
 const FEW: usize = 32;
 
-/// Hands what `work` makes of each item to `each`, in the order of the items.
+/// Passes the result of `work` for each item to `each`, in the order of the items.
 pub fn in_order<'i, T: Sync, R: Send>(
     items: &'i [T],
     work: impl Fn(&'i T) -> R + Sync,

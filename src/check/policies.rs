@@ -1,4 +1,4 @@
-//! The policies among the inputs: those of a repository that holds manifests and policies side by side.
+//! The policies among the inputs, for repositories that contain both manifests and policies.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use crate::api::{read_node_policy, read_policy};
 use crate::engine::policy_set::StoredPolicy;
 
 impl Manifests {
-    /// Reads every policy among the inputs; one that cannot be used is an error of the input. Two of a name
-    /// cannot be in one cluster: where they are to `count`, that is an error too.
+    /// Reads every policy among the inputs; an invalid one is an error of the input. With `count`, two
+    /// policies with the same name are also an error, because a cluster cannot have both.
     pub fn policies(&mut self, count: bool) -> Vec<StoredPolicy> {
         let mut found: Vec<StoredPolicy> = Vec::new();
         let mut places: BTreeMap<String, String> = BTreeMap::new();

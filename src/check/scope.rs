@@ -1,24 +1,25 @@
-//! What files do not say of their cluster: the namespace of objects without one, and the namespaces that admission never sees.
+//! What manifests do not contain: the namespace of objects without one, and the namespaces that admission
+//! excludes.
 
 use crate::model::facts::Facts;
 use crate::registration::{NEVER, is_left_out};
 
-/// What is assumed of every input.
+/// Assumptions about every input.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scope {
-    /// The namespace of objects that say none, as `helm template -n` and `kubectl apply -n` mean it.
+    /// The namespace of objects without one, as with `helm template -n` and `kubectl apply -n`.
     pub namespace: Option<String>,
-    /// Namespaces that the webhooks leave out besides those that are never looked at.
+    /// Namespaces that the webhooks exclude, in addition to those that they always exclude.
     pub excluded: Vec<String>,
 }
 
 impl Scope {
-    /// The namespace that an object without one will be in.
+    /// The namespace that an object without one will get.
     pub fn default_namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
     }
 
-    /// Why the API server asks nothing about objects of a namespace; `None` where it asks.
+    /// Why the API server does not send objects of a namespace for review; `None` if it does.
     pub fn not_admitted(&self, namespace: &str, facts: &Facts) -> Option<String> {
         let labels = facts.namespaces.get(namespace);
         let labels = labels.map(|known| known.labels.clone()).unwrap_or_default();

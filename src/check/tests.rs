@@ -1,4 +1,4 @@
-//! What is assumed of owners, and what is skipped.
+//! Tests of assumed owners and skipped objects.
 
 use jiff::civil::date;
 

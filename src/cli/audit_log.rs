@@ -1,4 +1,5 @@
-//! `transom audit-log`: reads the API server's audit logs, and says who was denied or changed, or would be.
+//! `transom audit-log`: reads the API server's audit logs, and reports which requests were denied or changed,
+//! or would have been.
 
 mod live;
 
@@ -103,7 +104,7 @@ fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
         FailOn::Deny => |counts| counts.of(RequestOutcome::Denied),
         _ => OutcomeCounts::denials,
     };
-    // What is in no row was not checked.
+    // Workloads without a row were not checked.
     let is_beyond = report.clusters.iter().any(|cluster| number(&cluster.beyond) > 0);
     let denies = if was_checked {
         let mut rows = report.rows.iter();
@@ -192,8 +193,8 @@ fn read(arguments: &[String], mut reader: LogReader) -> AuditReport {
     report
 }
 
-/// An input without an audit event was taken for another one. A file of a rotated set may be empty; what else stands in a
-/// folder was not asked for.
+/// An input without audit events is probably the wrong file. A file of a rotated set may be empty, and other
+/// files in a folder were not named by the user.
 fn blame_those_without_events(report: &mut AuditReport, files: &[LogFile]) {
     let has_any = report.inputs.iter().any(|input| input.has_events);
     for input in &mut report.inputs {
@@ -213,7 +214,7 @@ fn blame_those_without_events(report: &mut AuditReport, files: &[LogFile]) {
     }
 }
 
-/// A bar on standard error, for logs that are long enough to wonder about, on a terminal only.
+/// A progress bar on standard error, for long logs, and only on a terminal.
 fn progress(files: &[LogFile]) -> ProgressBar {
     const LARGE: u64 = 64 << 20;
     let size: u64 = files.iter().map(|file| file.size).sum();
@@ -238,7 +239,7 @@ fn progress(files: &[LogFile]) -> ProgressBar {
     bar
 }
 
-/// Reads `2026-11-21T10:00:00Z`, or `7d`: so long ago.
+/// Parses `2026-11-21T10:00:00Z`, or `7d`: a time relative to now.
 fn moment(text: &str) -> Result<Timestamp, String> {
     let unit = text.chars().last().map_or(0, |unit| match unit {
         'm' => 60,

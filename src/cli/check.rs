@@ -1,4 +1,4 @@
-//! `transom check`: reads files, folders and standard input, and says what admission would say.
+//! `transom check`: reads files, folders and standard input, and reports what admission would do.
 
 use std::io::{self, IsTerminal as _, Write};
 use std::process::ExitCode;
@@ -114,7 +114,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 
     let shows_text = targets.iter().any(|target| target.format == CheckFormat::Text);
     let mut manifests = Manifests::new(shows_text).within(Scope {
-        // As in kubectl apply -n: objects that name no namespace go into it.
+        // As in kubectl apply -n: the namespace of objects that name none.
         namespace: args.namespaces.namespace.first().cloned(),
         excluded: named_namespaces(args.excluded.exclude_namespace.clone()).collect(),
     });
@@ -228,7 +228,7 @@ impl CheckPass<'_> {
     }
 }
 
-/// A bar on standard error, for runs that are long enough to wonder about, on a terminal only.
+/// A progress bar on standard error, for long runs, and only on a terminal.
 fn progress(objects: usize, target: &OutputTarget<CheckFormat>) -> ProgressBar {
     const LONG: usize = 2000;
     let shown_elsewhere =

@@ -1,4 +1,4 @@
-//! What is said of the cluster on the command line: release, container runtime, feature gates.
+//! The flags that describe the cluster: release, container runtime, feature gates.
 
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
@@ -39,7 +39,7 @@ enum RuntimeArg {
 }
 
 impl ClusterArgs {
-    /// Facts that hold this and a day, and nothing else.
+    /// Facts with only these values and a date.
     pub fn facts(&self, today: Date) -> Facts {
         let mut facts = Facts::new(self.kubernetes_version, today);
         facts.runtime = match self.runtime {
@@ -51,7 +51,7 @@ impl ClusterArgs {
     }
 }
 
-/// Reads `1.36` or `v1.36.2` as 36.
+/// Parses `1.36` or `v1.36.2` as 36.
 fn release(text: &str) -> Result<u32, String> {
     match major_minor(text) {
         Some((1, minor)) => Ok(minor),

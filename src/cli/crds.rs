@@ -1,4 +1,4 @@
-//! `transom crds apply`: brings the CustomResourceDefinitions in a cluster to those that this program knows.
+//! `transom crds apply`: updates the CustomResourceDefinitions in a cluster to the versions of this program.
 
 use std::process::ExitCode;
 
@@ -41,8 +41,8 @@ pub struct ApplyArgs {
     connect: KubeconfigArgs,
 }
 
-/// Helm 4 applies the chart's crds/ under this name at an installation. Under another one its next installation over
-/// definitions that were kept would end in a conflict.
+/// Helm 4 applies the chart's crds/ with this field manager. With another one, a later `helm install` over
+/// definitions that were kept would fail with a conflict.
 const FIELD_MANAGER: &str = "helm";
 
 /// Applies both definitions.

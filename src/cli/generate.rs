@@ -1,4 +1,4 @@
-//! `transom generate`: files of this repository that come out of the code.
+//! `transom generate`: generates files of this repository from the code.
 
 mod install;
 mod webhooks;

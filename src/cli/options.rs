@@ -1,5 +1,5 @@
-//! Arguments that several commands share. Each is declared once, so that its spelling and its meaning are the same
-//! everywhere. What a cluster is reached by is declared next to the client.
+//! Arguments that several commands share. Each is declared once, so that its spelling and meaning are the
+//! same everywhere. The connection flags are declared next to the client.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,17 +34,17 @@ pub struct OutputArgs<F: FormatList> {
 /// One output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OutputTarget<F> {
-    /// How it looks.
+    /// Its format.
     pub format: F,
-    /// Where it goes; standard output if unset.
+    /// Its file; standard output if unset.
     pub file: Option<PathBuf>,
 }
 
 impl<F: FormatList> OutputArgs<F> {
-    /// The outputs, in the order in which they were named.
+    /// The outputs, in the order of the arguments.
     ///
     /// # Errors
-    /// Two of them go to the same place.
+    /// If two of them have the same destination.
     pub fn targets(&self) -> anyhow::Result<Vec<OutputTarget<F>>> {
         if self.output.is_empty() {
             let format = F::value_variants()
@@ -72,10 +72,10 @@ impl<F: FormatList> OutputArgs<F> {
         Ok(self.output.clone())
     }
 
-    /// Writes every output. A reader of standard output that stops reading is not an error.
+    /// Writes every output. A closed standard output is not an error.
     ///
     /// # Errors
-    /// A file cannot be written; it is named.
+    /// If a file cannot be written; the error names it.
     pub fn write(&self, mut print: impl FnMut(F, &mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
         for target in self.targets()? {
             target.write(|out| print(target.format, out))?;
@@ -88,7 +88,7 @@ impl<F: FormatList> OutputTarget<F> {
     /// Writes this output.
     ///
     /// # Errors
-    /// The file cannot be written; it is named.
+    /// If the file cannot be written; the error names it.
     pub fn write(&self, print: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
         let written = if let Some(file) = &self.file {
             File::create(file).and_then(|file| {
@@ -110,7 +110,7 @@ impl<F: FormatList> OutputTarget<F> {
     }
 }
 
-/// Reads `FORMAT[=FILE]`.
+/// Parses `FORMAT[=FILE]`.
 #[derive(Clone)]
 struct TargetParser<F>(PhantomData<F>);
 
@@ -154,7 +154,7 @@ fn names<F: ValueEnum>() -> Vec<String> {
     values.map(|value| value.get_name().to_owned()).collect()
 }
 
-/// The error of clap for a value that is none of those it knows, with the nearest of them.
+/// The clap error for an unknown value, with the most similar known value.
 fn unknown_value(
     command: &Command,
     arg: Option<&Arg>,
@@ -177,7 +177,7 @@ fn unknown_value(
     error
 }
 
-/// The known word that this one was probably meant to be.
+/// The known word that is most similar to this one.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let word = word.to_lowercase();
     let distance = |known: &str| strsim::damerau_levenshtein(&word, &known.to_lowercase());
@@ -185,7 +185,8 @@ pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
     (distance(best) <= word.chars().count().max(3) / 3).then_some(best)
 }
 
-/// What ends a command with status 1: the one vocabulary of `--fail-on`. A command takes those that it can find.
+/// When a command exits with status 1: all values of `--fail-on`. Each command accepts those that apply to
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum FailOn {
     /// Nothing.
@@ -196,15 +197,15 @@ pub enum FailOn {
     WouldDeny,
     /// There is an open finding of severity error.
     Error,
-    /// Of severity warning or above.
+    /// There is an open finding of severity warning or above.
     Warning,
-    /// Of any severity.
+    /// There is an open finding of any severity.
     Advice,
-    /// Something is changed, or would be, or one of the above.
+    /// Something is changed, or would be, or a condition above is met.
     Patch,
-    /// Transom did not answer, or one of the above.
+    /// Transom did not answer a request, or a condition above is met.
     Unanswered,
-    /// A workload cannot move as it is, or it is not known.
+    /// A workload cannot move unchanged, or that is unknown.
     Blocked,
 }
 
@@ -221,7 +222,7 @@ impl FailOn {
         (FailOn::Blocked, "blocked"),
     ];
 
-    /// Reads one of these words and no other.
+    /// Parses one of these words.
     pub fn among<const N: usize>(words: [&'static str; N]) -> impl TypedValueParser<Value = FailOn> {
         PossibleValuesParser::new(words).map(|word| {
             let known = FailOn::ALL.into_iter().find(|(_, name)| *name == word);
@@ -247,7 +248,7 @@ impl PathArgs {
         self.paths.iter().chain(&self.filename)
     }
 
-    /// Whether none is named.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.all().next().is_none()
     }
@@ -255,7 +256,7 @@ impl PathArgs {
     /// All of them.
     ///
     /// # Errors
-    /// There is none.
+    /// If there are none.
     pub fn required(&self) -> anyhow::Result<Vec<&PathBuf>> {
         if self.is_empty() {
             bail!("nothing to read: name files or folders, or - for standard input (see --help)");
@@ -276,7 +277,7 @@ pub struct NamespaceArgs {
 }
 
 impl NamespaceArgs {
-    /// Whether objects of this namespace are meant; those of none always are.
+    /// Whether objects of this namespace are selected; objects without a namespace always are.
     pub fn selects(&self, namespace: &str) -> bool {
         let NamespaceArgs {
             namespace: names,
@@ -295,14 +296,14 @@ pub struct SelectorArgs {
 }
 
 impl SelectorArgs {
-    /// Whether an object with these labels is meant.
+    /// Whether an object with these labels is selected.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.selector
             .as_ref()
             .is_none_or(|selector| selector.selects(labels))
     }
 
-    /// Whether every object is meant.
+    /// Whether every object is selected.
     pub fn is_everything(&self) -> bool {
         self.selector.is_none()
     }
@@ -340,16 +341,16 @@ pub struct ListLimitArgs {
 }
 
 impl ListLimitArgs {
-    /// How many rows.
+    /// The number of rows.
     pub fn rows(self) -> usize {
         if self.limit == 0 { usize::MAX } else { self.limit }
     }
 }
 
-/// A date as in `2026-12-31`.
+/// Parses a date as in `2026-12-31`.
 ///
 /// # Errors
-/// A sentence with the nearest date that there is.
+/// A message with the nearest valid date.
 pub fn date(text: &str) -> Result<Date, String> {
     if let Ok(date) = text.parse() {
         return Ok(date);
@@ -377,10 +378,10 @@ fn nearest_date(year: u32, month: u32, day: u32) -> Option<Date> {
     Date::new(year, month, day).ok()
 }
 
-/// The name of a namespace.
+/// Parses the name of a namespace.
 ///
 /// # Errors
-/// A sentence with the nearest name that Kubernetes accepts.
+/// A message with the nearest name that Kubernetes accepts.
 pub fn namespace(text: &str) -> Result<String, String> {
     if is_label(text) && text.len() <= 63 && !text.contains(|c: char| c.is_ascii_uppercase()) {
         return Ok(text.to_owned());
@@ -398,10 +399,10 @@ pub fn namespace(text: &str) -> Result<String, String> {
     })
 }
 
-/// Reads `key=value`, `key!=value`, `key` and `!key`, separated by commas, as kubectl does.
+/// Parses `key=value`, `key!=value`, `key` and `!key`, separated by commas, as kubectl does.
 ///
 /// # Errors
-/// How to write one.
+/// The accepted format.
 pub fn selector(text: &str) -> Result<LabelSelector, String> {
     let expression = |part: &str| {
         let (key, operator, value) = if let Some((key, value)) = part.split_once("!=") {

@@ -1,4 +1,4 @@
-//! `transom probe`: whether the API server calls Transom. The test of the chart runs it.
+//! `transom probe`: checks whether the API server calls Transom. The chart's test runs it.
 
 use std::process::ExitCode;
 
@@ -51,7 +51,8 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A namespace that the webhooks exclude looks like webhooks that are not called: only the leader knows what is registered.
+/// The message if no call arrived. A namespace that the webhooks exclude looks the same as webhooks that are
+/// not called: only the leader knows the registration.
 fn lost(arrival: &ProbeResult, namespace: &str) -> String {
     let trouble = arrival.trouble().unwrap_or_default();
     format!(

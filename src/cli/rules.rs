@@ -1,4 +1,4 @@
-//! `transom rules` and `transom explain`: the catalogue on the command line.
+//! `transom rules` and `transom explain`: prints the rule catalogue.
 
 use std::io::Write as _;
 use std::process::ExitCode;

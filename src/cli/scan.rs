@@ -1,4 +1,4 @@
-//! `transom scan`: reads a cluster, and says what admission would do with what is stored there.
+//! `transom scan`: reads a cluster, and reports what admission would do with the stored objects.
 
 mod assume;
 mod reading;

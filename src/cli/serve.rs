@@ -1,4 +1,4 @@
-//! `transom serve`: the webhook, in a cluster, beside one, or without any.
+//! `transom serve`: the webhook, in a cluster, outside one, or without any.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -74,7 +74,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         tracing,
     } = args;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), option_env!("TRANSOM_REVISION"));
-    // Dropped last: what the end of the process says is written too.
+    // Dropped last, so that the final log lines are written too.
     let _logs = logs.start(&metrics)?;
     let base = cluster.facts(today());
     serve::run(ServeSettings {

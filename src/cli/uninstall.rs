@@ -1,4 +1,4 @@
-//! `transom uninstall`: removes Transom from a cluster, after it has shown what that is.
+//! `transom uninstall`: removes Transom from a cluster, after showing what will be removed.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ use crate::model::text::one_line;
   transom uninstall --dry-run
   transom uninstall --context production
   transom uninstall --yes --crds")]
-#[allow(clippy::struct_excessive_bools)] // flags that have nothing to do with one another
+#[allow(clippy::struct_excessive_bools)] // independent flags
 pub struct UninstallArgs {
     #[command(flatten)]
     connect: ConnectArgs,
@@ -137,7 +137,7 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Shows where, and what will be removed.
+/// Shows the cluster, and what will be removed.
 fn show(
     connected: &Connected,
     options: &CleanupOptions,

@@ -1,4 +1,4 @@
-//! `transom version`: what this program is.
+//! `transom version`: the version of this program.
 
 use std::process::ExitCode;
 
@@ -31,13 +31,13 @@ enum VersionFormat {
 #[serde(rename_all = "camelCase")]
 struct About {
     version: &'static str,
-    /// The commit; none in a build that was not told.
+    /// The commit; `None` if the build does not set it.
     revision: Option<&'static str>,
-    /// The newest Kubernetes version that this program knows.
+    /// The newest Kubernetes version that this program supports.
     kubernetes: String,
     /// The version of the custom resources.
     api_version: &'static str,
-    /// How many rules there are.
+    /// The number of rules.
     rules: usize,
     platform: String,
 }

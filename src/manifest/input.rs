@@ -1,13 +1,13 @@
-//! Makes text of the bytes of an input and cuts it into documents; what is in a document is read elsewhere.
+//! Decodes the bytes of an input and splits the text into documents; does not parse them.
 
 use std::ops::Range;
 
 use super::ParseError;
 use super::locate::lines;
 
-/// The most bytes one input may have: offsets are kept in 32 bits, and YAML may grow when it becomes JSON.
+/// The maximum size of an input, in bytes: offsets have 32 bits, and YAML may grow when converted to JSON.
 const MAX_INPUT: usize = 1 << 30;
-/// Makes text of the bytes, or says which encoding they seem to have.
+/// Decodes the bytes, or reports which encoding they seem to have.
 pub(super) fn decode(mut bytes: Vec<u8>) -> Result<String, ParseError> {
     let fail = |line, message: String| {
         Err(ParseError {
@@ -52,7 +52,7 @@ pub(super) fn decode(mut bytes: Vec<u8>) -> Result<String, ParseError> {
     })
 }
 
-/// What stands between two document markers; `---` belongs to the document that it opens.
+/// The text between two document markers; `---` belongs to the document that it starts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) range: Range<usize>,
@@ -60,11 +60,11 @@ pub(super) struct Chunk {
     pub(super) line: usize,
 }
 
-/// Cuts at `---` and `...` at the start of a line, where YAML and JSON alike can have nothing else.
+/// Splits at `---` and `...` at the start of a line, where neither YAML nor JSON can have other content.
 pub(super) fn split(text: &str) -> Vec<Chunk> {
     let mut chunks = Vec::new();
     let mut current = Chunk { range: 0..0, line: 1 };
-    // Directives (`%YAML 1.1`) and comments stay with the document that follows them.
+    // Directives (`%YAML 1.1`) and comments belong to the document after them.
     let mut has_content = false;
     let mut offset = 0;
     for (number, line) in lines(text).enumerate() {

@@ -1,4 +1,4 @@
-//! Checks JSON text and finds the values in it; nothing is copied or turned into a tree.
+//! Validates JSON text and finds the values in it, without copying or building a tree.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -10,25 +10,25 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// What was found: the ranges of the good values and the errors, both in the order of the text.
+/// The ranges of the valid values and the errors, both in text order.
 #[derive(Debug, Default)]
 pub(super) struct JsonScan {
     pub(super) values: Vec<Range<usize>>,
     pub(super) errors: Vec<JsonSyntaxError>,
 }
 
-/// Something that is wrong at an offset of the text.
+/// An error at an offset of the text.
 #[derive(Debug)]
 pub(super) struct JsonSyntaxError {
     pub(super) offset: usize,
-    /// Of a key that is given twice: where it was given first.
+    /// For a duplicate key: the offset of its first occurrence.
     pub(super) first: Option<usize>,
     pub(super) message: String,
-    /// Keys without quotes: the author had YAML in mind.
+    /// The keys have no quotes: the author probably meant YAML.
     pub(super) looks_like_yaml: bool,
 }
 
-/// If the first thing after blanks, comments and a `---` is a bracket: its offset.
+/// The offset of the first character after blanks, comments and a `---`, if it is a bracket.
 pub(super) fn begins(chunk: &str) -> Option<usize> {
     let mut rest = chunk;
     let mut marker = false;
@@ -46,9 +46,10 @@ pub(super) fn begins(chunk: &str) -> Option<usize> {
     }
 }
 
-/// Reads the values that stand one after another in `range` of `text`.
+/// Reads the consecutive values in `range` of `text`.
 ///
-/// After a syntax error it goes on at the next line that begins with a bracket, where a next value likely begins.
+/// After a syntax error it continues at the next line that begins with a bracket, where another value
+/// probably begins.
 pub(super) fn read(text: &str, range: Range<usize>, max_errors: usize) -> JsonScan {
     let mut outcome = JsonScan::default();
     let mut base = range.start;
@@ -86,7 +87,7 @@ pub(super) fn read(text: &str, range: Range<usize>, max_errors: usize) -> JsonSc
             first: None,
             ..explain(&error)
         });
-        // At least one byte further than this attempt began, so that it ends.
+        // At least one byte after the start of this attempt, so that the loop terminates.
         let Some(next) = next_start(rest, at.max(done + 1)) else {
             break;
         };
@@ -150,7 +151,7 @@ fn explain(error: &serde_json::Error) -> JsonSyntaxError {
     }
 }
 
-/// Checks what the syntax alone does not say: depth, numbers, escapes, keys given twice.
+/// Checks what the syntax does not cover: depth, numbers, escapes, duplicate keys.
 fn check(text: &str) -> Result<(), JsonSyntaxError> {
     let duplicate = Cell::new(None);
     let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -182,7 +183,8 @@ fn check(text: &str) -> Result<(), JsonSyntaxError> {
     })
 }
 
-/// Where a key was given first and where again; `None` for a key with escapes, which serde_json copies.
+/// The offsets of the first and the second occurrence of a key; `None` for a key with escapes, which
+/// serde_json copies.
 type Duplicate = (Option<usize>, Option<usize>);
 
 #[derive(Clone, Copy)]
@@ -203,7 +205,7 @@ impl JsonChecker<'_> {
     }
 }
 
-/// A key, borrowed when it has no escapes.
+/// A key, borrowed if it has no escapes.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct JsonKey<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -253,7 +255,7 @@ impl<'de> Visitor<'de> for JsonChecker<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        // Most objects are small: comparing beats hashing.
+        // Most objects are small: for these, comparing is faster than hashing.
         const SMALL: usize = 24;
         let mut keys: Vec<(Cow<'de, str>, Option<usize>)> = Vec::new();
         let mut large: HashMap<Cow<'de, str>, Option<usize>> = HashMap::new();
@@ -322,7 +324,7 @@ mod tests {
                 .errors
                 .is_empty()
         );
-        // Escapes do not hide it, but its first place is not known then.
+        // A duplicate with escapes is detected, but the position of its first occurrence is unknown.
         let error = &all(r#"{"\u0061":1,"a":2}"#).errors[0];
         assert_eq!((error.offset, error.first), (12, None));
     }

@@ -1,4 +1,5 @@
-//! Where the node at a path stands: paths through JSON text, and byte offsets as lines and columns.
+//! Finds the position of the node at a path: follows paths in JSON text, and converts byte offsets to lines
+//! and columns.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -6,7 +7,7 @@ use std::ops::Range;
 use super::{NodeStep, Position};
 use crate::model::json::{Members, string_at};
 
-/// Where the node at a byte offset of transcribed JSON text stood in the input.
+/// The input position of the node at a byte offset of generated JSON text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TextMark {
     pub(super) offset: u32,
@@ -26,7 +27,7 @@ pub(super) fn marked(marks: &[TextMark], offset: usize) -> Position {
         })
 }
 
-/// The lines of a text with their ends; `\n`, `\r\n` and `\r` end a line, as in YAML.
+/// The lines of a text including their ends; `\n`, `\r\n` and `\r` end a line, as in YAML.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -44,8 +45,8 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Known places of a text, so that a position costs a search and a short count: every line start, and a checkpoint
-/// every few thousand bytes of a long line (JSON is often one line of megabytes).
+/// Known positions of a text, so that finding one costs a search and a short count: every line start, and a
+/// checkpoint every few thousand bytes of a long line (JSON is often one line of megabytes).
 #[derive(Debug)]
 pub(super) struct TextIndex(Vec<TextMark>);
 
@@ -93,7 +94,7 @@ impl TextIndex {
     }
 }
 
-/// Offsets, lines and columns fit 32 bits: the input is at most 1 GiB, and `yaml` bounds what it writes.
+/// Offsets, lines and columns fit into 32 bits: the input is at most 1 GiB, and `yaml` bounds its output.
 pub(super) fn narrow(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
@@ -107,11 +108,11 @@ fn floor_boundary(text: &str, at: usize) -> usize {
     at
 }
 
-/// Walks paths through one document and remembers what it has passed, so that many paths cost little more than one.
+/// Follows paths in one document and caches what it has read, so that many paths cost little more than one.
 pub(super) struct Walker<'t> {
     text: &'t str,
     start: usize,
-    /// The members of the objects and lists passed so far, by the offset at which these begin: key and value.
+    /// The keys and values of the objects and lists read so far, by the offset of the object or list.
     passed: HashMap<usize, Vec<(Range<usize>, usize)>>,
 }
 
@@ -124,7 +125,7 @@ impl<'t> Walker<'t> {
         }
     }
 
-    /// The offset at which the node at `path` is known (a key, an item), or its nearest existing parent.
+    /// The offset of the node at `path` (of its key or item), or of its nearest existing parent.
     pub(super) fn walk(&mut self, path: &[NodeStep<'_>]) -> usize {
         let text = self.text;
         let (mut known, mut value) = (self.start, self.start);

@@ -1,9 +1,9 @@
-//! Decides what a YAML scalar is, exactly as go-yaml v2 (that is, `kubectl`) does; positions and structure are not
-//! its business.
+//! Resolves YAML scalars exactly as go-yaml v2 (and so `kubectl`) does; does not handle positions or
+//! structure.
 
 use std::borrow::Cow;
 
-/// What a scalar becomes in JSON.
+/// The JSON type of a scalar.
 #[derive(Debug, PartialEq)]
 pub(super) enum Scalar<'a> {
     Null,
@@ -16,7 +16,7 @@ pub(super) enum Scalar<'a> {
 /// Resolves a plain scalar.
 ///
 /// # Errors
-/// `.inf` and `.nan`, which JSON cannot say; the message is for people.
+/// For `.inf` and `.nan`, which JSON cannot represent; the message is for people.
 pub(super) fn plain(text: &str) -> Result<Scalar<'_>, String> {
     let Some(first) = text.bytes().next() else {
         return Ok(Scalar::Null);
@@ -39,7 +39,7 @@ pub(super) fn plain(text: &str) -> Result<Scalar<'_>, String> {
                     "`{text}` is a number that JSON cannot say: quote it if it is text"
                 ));
             }
-            // Dates such as 2024-01-02 are no numbers and stay text, as for kubectl.
+            // Dates such as 2024-01-02 are not numbers and remain text, as for kubectl.
             if let Some(number) = number(text, first == b'.') {
                 return Ok(Scalar::Number(number));
             }
@@ -49,10 +49,10 @@ pub(super) fn plain(text: &str) -> Result<Scalar<'_>, String> {
     Ok(Scalar::Text(Cow::Borrowed(text)))
 }
 
-/// Resolves a scalar with an explicit core tag (`!!str`: `str`); quoted or not makes no difference then.
+/// Resolves a scalar with an explicit core tag (`!!str`: `str`); quotes make no difference then.
 ///
 /// # Errors
-/// A text that is not what the tag says, or a tag that has no meaning for a scalar; the message is for people.
+/// If the text does not match the tag, or if the tag does not apply to scalars; the message is for people.
 pub(super) fn tagged<'a>(tag: &str, text: &'a str) -> Result<Scalar<'a>, String> {
     let resolved = match tag {
         "str" | "timestamp" => return Ok(Scalar::Text(Cow::Borrowed(text))),
@@ -80,7 +80,7 @@ pub(super) fn tagged<'a>(tag: &str, text: &'a str) -> Result<Scalar<'a>, String>
     }
 }
 
-/// The message for a tag that Kubernetes has no meaning for.
+/// The message for a tag that Kubernetes does not support.
 pub(super) fn unknown_tag(tag: &str) -> String {
     format!(
         "the tag `{tag}` means nothing to Kubernetes: remove it, or render the file with the tool it is for"
@@ -90,7 +90,7 @@ pub(super) fn unknown_tag(tag: &str) -> String {
 /// The JSON form of a YAML 1.1 number: Go's `ParseInt(text, 0, 64)` and go-yaml's float pattern.
 fn number(text: &str, only_float: bool) -> Option<Cow<'_, str>> {
     if !only_float {
-        // The common case needs no work: plain decimal digits.
+        // Fast path: plain decimal digits.
         if text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0')) {
             return Some(Cow::Borrowed(text));
         }
@@ -127,7 +127,7 @@ fn integer(text: &str) -> Option<String> {
     let value = match radix {
         _ if trimmed.is_empty() => return Some("0".to_owned()),
         10 => trimmed.to_owned(),
-        // Beyond 128 bits it stays text: no field of Kubernetes holds such a number.
+        // Larger numbers than 128 bits remain text: no field of Kubernetes holds such a number.
         _ => u128::from_str_radix(trimmed, radix).ok()?.to_string(),
     };
     Some(if negative { format!("-{value}") } else { value })
@@ -165,7 +165,7 @@ fn float(text: &str) -> Option<String> {
     })
 }
 
-/// Standard base64 with blanks and padding.
+/// Standard base64 with whitespace and padding.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (mut bits, mut count) = (0_u32, 0_u32);

@@ -1,5 +1,5 @@
-//! Writes YAML documents as compact JSON text and remembers where each key and item stood; what a scalar means is
-//! decided in `scalar`.
+//! Converts YAML documents to compact JSON text and records the position of each key and item; `scalar`
+//! resolves scalars.
 
 mod diagnostics;
 mod keys;
@@ -20,18 +20,18 @@ use diagnostics::DocumentLines;
 use keys::MappingKey;
 use merge::Fragment;
 
-/// One level less than serde_json accepts, so that what is written here can be read there.
+/// One level less than serde_json accepts, so that it can parse the output.
 const MAX_DEPTH: u32 = 127;
-/// Why a document could not be read.
+/// Why a document could not be parsed.
 #[derive(Debug)]
 pub(super) struct YamlError {
     pub(super) position: Position,
     pub(super) message: String,
-    /// The document is a template that was not rendered.
+    /// Whether the document is a template that was not rendered.
     pub(super) template: bool,
 }
 
-/// A failure before it is known whether a template is behind it.
+/// A failure before checking whether a template caused it.
 struct ScanFailure {
     line: usize,
     column: usize,
@@ -41,7 +41,7 @@ struct ScanFailure {
 
 type Result<T = ()> = std::result::Result<T, ScanFailure>;
 
-/// The JSON text of all documents read so far.
+/// The JSON text of all documents parsed so far.
 #[derive(Debug, Default)]
 pub(super) struct Transcriber {
     out: String,
@@ -50,8 +50,8 @@ pub(super) struct Transcriber {
 }
 
 impl Transcriber {
-    /// Adds the documents of `chunk` (nearly always one), whose first line is line `first_line` of the input, and
-    /// returns where they stand in the text. A failure adds nothing.
+    /// Adds the documents of `chunk` (nearly always one), whose first line is line `first_line` of the input,
+    /// and returns their ranges in the text. After an error nothing is added.
     pub(super) fn document(
         &mut self,
         chunk: &str,
@@ -67,7 +67,7 @@ impl Transcriber {
             anchors: HashMap::new(),
             literal: Vec::new(),
         };
-        // A bug of the scanner must cost one document, never the run.
+        // A panic of the scanner must lose one document, never the whole run.
         let outcome = catch_unwind(AssertUnwindSafe(|| reader.read())).unwrap_or_else(|_| {
             Err(ScanFailure {
                 line: 1,
@@ -87,18 +87,18 @@ impl Transcriber {
         Err(failure)
     }
 
-    /// The text, and a mark for each key, item and document, sorted by offset.
+    /// The text, and the marks of its keys, items and documents, sorted by offset.
     pub(super) fn into_parts(self) -> (String, Vec<TextMark>) {
         (self.out, self.marks)
     }
 }
 
-/// What a mapping waits for.
+/// What a mapping expects next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expect {
     Key,
     Value,
-    /// The value of `<<`, which is taken out of the text again.
+    /// The value of `<<`, which is removed from the text again.
     Merge {
         start: usize,
         marks: usize,
@@ -110,15 +110,15 @@ struct YamlFrame {
     /// `None` for a sequence.
     expect: Option<Expect>,
     start: usize,
-    /// The marks before those of its content.
+    /// The number of marks before its content.
     marks: usize,
     anchor: usize,
     empty: bool,
-    /// How many levels it holds so far, itself included.
+    /// Its current height in levels, including itself.
     height: u32,
-    /// Where its keys begin in `EventReader::keys`.
+    /// The index of its first key in `EventReader::keys`.
     keys: usize,
-    /// The first lines of its keys, once there are many.
+    /// The lines of its keys, once there are many.
     index: HashMap<Box<str>, u32>,
     merges: Vec<Rc<Fragment>>,
     /// The first `<<`, for messages.
@@ -130,10 +130,10 @@ struct EventReader<'t, 'o> {
     first_line: usize,
     to: &'o mut Transcriber,
     frames: Vec<YamlFrame>,
-    /// The keys of all open mappings, one mapping after another.
+    /// The keys of all open mappings, mapping by mapping.
     keys: Vec<MappingKey>,
     anchors: HashMap<usize, Rc<Fragment>>,
-    /// The lines of quoted and block scalars that hold `{{`, which is theirs to hold.
+    /// The lines of quoted and block scalars that contain `{{`, which is valid there.
     literal: Vec<(usize, usize)>,
 }
 
@@ -216,7 +216,7 @@ impl EventReader<'_, '_> {
         let resolved = match tag {
             None if is_plain => scalar::plain(text),
             None => Ok(Scalar::Text(text.into())),
-            // `! text`: not specific, but text.
+            // `! text`: a non-specific tag, which means text.
             Some(tag) if tag.suffix.is_empty() || (tag.handle.is_empty() && tag.suffix == "!") => {
                 Ok(Scalar::Text(text.into()))
             }
@@ -251,7 +251,8 @@ impl EventReader<'_, '_> {
         self.end(start, marks, anchor, 0, at)
     }
 
-    /// The place of a block scalar's `|`, which the scanner does not tell: it is on the last line above that has text.
+    /// The position of a block scalar's `|`, which the scanner does not report: the last line above with
+    /// text.
     fn header(&self, text: &str, at: Marker) -> YamlPosition {
         let here = self.lines.get(at.line()).chars().nth(at.col());
         let in_sequence = self.frames.last().is_some_and(|frame| frame.expect.is_none());
@@ -351,7 +352,7 @@ impl EventReader<'_, '_> {
         self.end(frame.start, frame.marks, frame.anchor, frame.height, place(at))
     }
 
-    /// Before a value: the comma and mark of an item. Returns where the value begins.
+    /// Starts a value: writes the comma and mark of an item. Returns the offset of the value.
     fn begin(&mut self, at: YamlPosition) -> (usize, usize) {
         let mut mark = true;
         if let Some(frame) = self.frames.last_mut() {
@@ -366,7 +367,7 @@ impl EventReader<'_, '_> {
         (self.to.out.len(), self.to.marks.len())
     }
 
-    /// After a value: keeps it if it has an anchor, and goes on in the frame around it.
+    /// Ends a value: stores it if it has an anchor, and continues with the parent frame.
     fn end(&mut self, start: usize, marks: usize, anchor: usize, height: u32, at: YamlPosition) -> Result {
         if anchor > 0 {
             let fragment = self.copy(start, marks, height);
@@ -410,7 +411,7 @@ impl EventReader<'_, '_> {
     }
 }
 
-/// A place in the document: line and column from 1.
+/// A position in the document: line and column from 1.
 #[derive(Clone, Copy)]
 struct YamlPosition {
     line: usize,

@@ -1,5 +1,5 @@
-//! Whether a node of the new build can be what a pod template requires and carries no taint that keeps its pods off; if none
-//! is so, why.
+//! Whether a node of the new build can satisfy the requirements of a pod template without a taint that its
+//! pods do not tolerate; and if not, why.
 
 use super::nodes::NodeInventory;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
@@ -32,11 +32,11 @@ pub(super) struct TargetNodes<'w> {
     pub target: Build,
     /// The nodes of the new build, and the pools of that build that may be at zero nodes.
     known: Vec<&'w Host>,
-    /// What is known of a node of the new build before there is one.
+    /// What is known of a new node of that build before it exists.
     to_come: Host,
 }
 
-/// One node of the new build, as a workload sees it.
+/// One node of the new build with its relation to a workload.
 struct CandidateNode<'w> {
     host: &'w Host,
     selected: Match,
@@ -65,8 +65,8 @@ impl<'w> TargetNodes<'w> {
         }
     }
 
-    /// Whether a node satisfies a requirement. What is not known of the labels of a node to come is `Unknown`, but for pools:
-    /// a new pool has a name of its own.
+    /// Whether a node satisfies a requirement. Unknown labels of a future node give `Unknown`, except labels
+    /// of pools: a new pool has its own name.
     fn matches(&self, requirement: &Requirement<'_>, host: &Host) -> Match {
         match requirement.matches(host) {
             Match::Unknown if requirement.allows_absence() => Match::Yes,
@@ -75,8 +75,8 @@ impl<'w> TargetNodes<'w> {
         }
     }
 
-    /// What keeps the pods of a template off every node of the new build. If labels that such nodes can be given are all that
-    /// they need, those are notes.
+    /// The constraints that keep the pods of a template off every node of the new build. If missing labels
+    /// that such nodes can be given are the only obstacle, they become notes.
     pub(super) fn obstacles(&self, cx: &PodCx<'_>, requirements: &Requirements<'_>) -> Vec<PlanFinding> {
         let only_to_come = [&self.to_come];
         let hosts: &[&Host] = if self.known.is_empty() {
@@ -126,7 +126,7 @@ impl<'w> TargetNodes<'w> {
         });
         let terms = requirements.matches_terms(&|requirement| self.matches(requirement, host));
         let subject = cx.subject;
-        // The controller of a DaemonSet reads its template, before placement.
+        // The DaemonSet controller reads the template, before placement changes the pods.
         let admission = if subject.kind == Kind::DaemonSet || subject.is_daemonset_pod() {
             AdmissionStage::AsWritten
         } else {
@@ -140,7 +140,7 @@ impl<'w> TargetNodes<'w> {
         }
     }
 
-    /// The requirements that no node of the new build satisfies; of the affinity, the first of each term.
+    /// The requirements that no node of the new build satisfies; for the affinity, the first of each term.
     fn pins(&self, requirements: &Requirements<'_>, hosts: &[&Host]) -> Vec<PlanFinding> {
         let is_met = |requirement: &Requirement<'_>| {
             hosts
@@ -169,8 +169,8 @@ impl<'w> TargetNodes<'w> {
         said
     }
 
-    /// The labels that a node of the new build needs, so that the pods can be scheduled on it: those of the first term that
-    /// needs no more.
+    /// The labels that a node of the new build needs so that the pods can be scheduled on it. Of the terms,
+    /// uses the first one that needs only such labels.
     fn notes(&self, requirements: &Requirements<'_>, host: &Host) -> Vec<PlanFinding> {
         let open = |requirement: &&Requirement<'_>| self.matches(requirement, host) == Match::Unknown;
         let mut said: Vec<PlanFinding> = Vec::new();
@@ -193,7 +193,7 @@ impl<'w> TargetNodes<'w> {
         said
     }
 
-    /// A taint on each of these nodes that the pods do not tolerate. `of`: how many nodes there are in all.
+    /// A taint on each of these nodes that the pods do not tolerate. `of` is the total number of nodes.
     fn tainted(&self, cx: &PodCx<'_>, candidates: &[&CandidateNode<'_>], of: usize) -> Option<PlanFinding> {
         if candidates.iter().any(|candidate| candidate.taint.is_none()) {
             return None;
@@ -230,7 +230,7 @@ impl<'w> TargetNodes<'w> {
         POOL_LABELS.contains(&requirement.key) || requirement.values().iter().any(of_policy)
     }
 
-    /// A requirement that no node of the new build satisfies, and why.
+    /// A requirement that no node of the new build satisfies, with the reason.
     fn unmet(&self, requirement: &Requirement<'_>) -> PlanFinding {
         let key = requirement.key;
         let target = named(self.target);
@@ -355,7 +355,7 @@ impl<'w> TargetNodes<'w> {
     }
 }
 
-/// A required affinity that matches no node at all.
+/// A required affinity that matches no node.
 fn no_term(requirements: &Requirements<'_>) -> PlanFinding {
     PlanFinding::new(
         UpgradeClass::Pinned,

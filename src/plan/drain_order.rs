@@ -1,4 +1,5 @@
-//! The plan: workloads with their classes, the order in which pools can be drained, and room on each build before and after.
+//! The plan: workloads with their classes, the order in which pools can be drained, and the capacity of each
+//! build before and after.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,7 @@ use super::workload::PlannedWorkload;
 use super::{Planner, SCHEMA};
 use crate::model::build::Build;
 
-/// A pool that `from` names and that is not there.
+/// A pool that `from` names does not exist.
 #[derive(thiserror::Error, Debug, PartialEq, Eq)]
 #[error("there is no pool of Windows nodes {name:?}, nor one of that build; there are: {known}")]
 pub struct NoPool {
@@ -22,7 +23,7 @@ pub struct NoPool {
     known: String,
 }
 
-/// What an upgrade takes.
+/// The plan of an upgrade.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpgradePlan {
@@ -30,35 +31,35 @@ pub struct UpgradePlan {
     pub schema: &'static str,
     /// The build to upgrade to.
     pub to: TargetBuild,
-    /// The pools that go.
+    /// The pools to remove.
     pub from: Vec<String>,
-    /// The placement that is assumed of the next pods.
+    /// The placement that the plan assumes for new pods.
     pub placement: AssumedPlacement,
     /// How many workloads there are of each class.
     pub summary: PlanSummary,
-    /// Every workload for Windows, the mildest class first.
+    /// Every Windows workload, the mildest class first.
     pub workloads: Vec<WorkloadPlan>,
-    /// The pools that go, in the order in which they can be drained.
+    /// The pools to remove, in the order in which they can be drained.
     pub order: Vec<DrainStep>,
-    /// Room by build, ascending.
+    /// Capacity by build, ascending.
     pub capacity: Vec<BuildCapacity>,
-    /// What has to be there for what moves.
+    /// The capacity that the moving pods need.
     pub needed: NodesNeeded,
-    /// What is not known that would count.
+    /// Missing information that could change the plan.
     pub notes: Vec<String>,
 }
 
-/// How many workloads there are.
+/// Counts of workloads.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSummary {
-    /// All of them.
+    /// All workloads.
     pub workloads: usize,
-    /// Those with pods on the pools that go, or that may have.
+    /// Workloads with pods on the pools to remove, or that may have some there.
     pub affected: usize,
-    /// Those of them that can be moved as they are.
+    /// Affected workloads that can move unchanged.
     pub can_move: usize,
-    /// All, by class.
+    /// All workloads, by class.
     pub by_class: BTreeMap<&'static str, usize>,
 }
 
@@ -72,34 +73,34 @@ pub struct WorkloadPlan {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The pod that it was read from, where its own object was not there to be read.
+    /// The pod that it was read from, if its own object could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_from: Option<String>,
-    /// The worst of its statements.
+    /// The worst class of its findings.
     pub class: UpgradeClass,
-    /// Whether it can be moved as it is.
+    /// Whether it can move unchanged.
     pub can_move: bool,
-    /// Whether it has pods on the pools that go, or may have.
+    /// Whether it has pods on the pools to remove, or may have some there.
     pub affected: bool,
-    /// How many pods it wants, where that is its own to say.
+    /// The desired number of pods, if its kind specifies one.
     pub replicas: Option<u64>,
     /// How many pods it has.
     pub pods: u64,
-    /// How many of them are on no node yet.
+    /// How many of its pods have no node yet.
     pub pending: u64,
-    /// The pools that its pods are on; if none is on a node, those that its template may run in.
+    /// The pools that its pods are on; if none has a node, those that its template may run in.
     pub pools: Vec<String>,
-    /// What each of its pods asks for.
+    /// The requests of each of its pods.
     pub requests: ResourceList,
-    /// What is to be said of it.
+    /// Its findings.
     pub statements: Vec<PlanFinding>,
 }
 
-/// One pool that goes.
+/// One pool to remove.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainStep {
-    /// Its place in the order, from 1.
+    /// Its position in the order, from 1.
     pub step: usize,
     /// The pool.
     pub pool: String,
@@ -107,73 +108,73 @@ pub struct DrainStep {
     pub build: Option<TargetBuild>,
     /// How many nodes it has.
     pub nodes: u64,
-    /// Whether every workload on it can be moved.
+    /// Whether every workload on it can move.
     pub ready: bool,
-    /// What its pods ask for, those of DaemonSets left out.
+    /// The requests of its pods, without those of DaemonSets.
     pub moving: ResourceList,
-    /// The workloads that hold it.
+    /// The workloads that block it.
     pub held_by: Vec<Blocker>,
-    /// How many new nodes there have to be before it is drained, where that can be said.
+    /// How many new nodes must exist before it is drained, if known.
     pub new_nodes_by_then: Option<u64>,
 }
 
-/// A workload that holds a pool.
+/// A workload that blocks a pool.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Blocker {
-    /// It, as in `Deployment shop/web`.
+    /// The workload, as in `Deployment shop/web`.
     pub workload: String,
     /// Its class.
     pub class: UpgradeClass,
-    /// By what, where a statement says.
+    /// The cause, if a finding names one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<BlockedBy>,
 }
 
-/// Nodes, and what they have.
+/// Nodes and their capacity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct NodeCapacity {
     /// How many nodes.
     pub nodes: u64,
-    /// What they offer.
+    /// Their allocatable resources.
     pub allocatable: ResourceList,
-    /// What pods ask for.
+    /// The requests of the pods.
     pub requested: ResourceList,
 }
 
-/// The room of one build.
+/// The capacity of one build.
 #[derive(Clone, Debug, Serialize)]
 pub struct BuildCapacity {
-    /// The build; none for nodes that do not say theirs.
+    /// The build; `None` for nodes that do not report one.
     pub build: Option<TargetBuild>,
-    /// As it is.
+    /// The current capacity.
     pub before: NodeCapacity,
-    /// When the pools are gone, and what was on them runs on the new build.
+    /// The capacity after the pools are removed and their pods run on the new build.
     pub after: NodeCapacity,
 }
 
-/// What has to be there for what moves.
+/// The capacity that the moving pods need.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodesNeeded {
-    /// What the pods ask for that move.
+    /// The requests of the pods that move.
     pub moving: ResourceList,
-    /// Whether that is counted by pods that are there; else by the replicas of templates.
+    /// Whether `moving` is the sum of existing pods; otherwise of the replicas of templates.
     pub by_pods: bool,
-    /// What the nodes of the new build have free now.
+    /// The free resources of the nodes of the new build.
     pub free: ResourceList,
-    /// What DaemonSets ask for on each new node.
+    /// The requests of DaemonSets on each new node.
     pub daemon_sets: ResourceList,
-    /// The node that new ones are taken to be like; none where no node says what it offers.
+    /// The node that new ones are assumed to equal; `None` if no node reports its resources.
     pub like: Option<String>,
-    /// What that node offers.
+    /// The allocatable resources of that node.
     pub like_allocatable: ResourceList,
-    /// How many more such nodes it takes at least, all pods taken for divisible; none where one pod asks for more than a
-    /// node has, or nothing is known.
+    /// The minimum number of additional nodes of this size, as if pods were divisible; `None` if one pod
+    /// requests more than a node has, or if nothing is known.
     pub nodes: Option<u64>,
 }
 
 impl NodePool {
-    /// The pool by a name that no other has.
+    /// The pool with a name that is unique among all pools.
     fn shown(&self, all: &[NodePool]) -> String {
         let build = self
             .build
@@ -191,10 +192,10 @@ impl NodePool {
 }
 
 impl Planner<'_> {
-    /// What is to be said of everything that was looked at.
+    /// The plan for all visited objects.
     ///
     /// # Errors
-    /// When a pool is to go that is not there.
+    /// If a pool to remove does not exist.
     pub fn plan(&self) -> Result<UpgradePlan, NoPool> {
         let from = self.pools_that_go()?;
         let names: Vec<String> = self
@@ -274,7 +275,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The pools that go: those named, else every one of an older build.
+    /// The pools to remove: the named ones, otherwise every pool of an older build.
     fn pools_that_go(&self) -> Result<BTreeSet<usize>, NoPool> {
         let pools = || self.nodes.pools.iter().enumerate();
         if self.plan_options.from.is_empty() {
@@ -319,8 +320,8 @@ impl Planner<'_> {
         Ok(found)
     }
 
-    /// A DaemonSet that the new nodes cannot have must exist for both builds while pools are drained. Another one with the
-    /// same main image that is for the new build counts as the second.
+    /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained.
+    /// Another DaemonSet with the same main image for the new build is accepted as the second one.
     fn daemon_sets(&self, said: &mut [Vec<PlanFinding>]) {
         let holds = |statements: &[PlanFinding]| {
             statements
@@ -459,7 +460,8 @@ impl Planner<'_> {
         needed
     }
 
-    /// The node that new ones are taken to be like: one of the new build, else one of the largest pool that goes.
+    /// The node that new ones are assumed to equal: one of the new build, otherwise one of the largest pool
+    /// to remove.
     fn like(&self, from: &BTreeSet<usize>) -> Option<&PlannedNode> {
         let offers = |node: &&PlannedNode| node.allocatable.is_whole();
         let size = |node: &&PlannedNode| self.nodes.pools.get(node.pool).map_or(0, |pool| pool.nodes);
@@ -470,7 +472,7 @@ impl Planner<'_> {
                 .not_of(self.plan_options.to)
                 .filter(|node| from.contains(&node.pool))
                 .filter(offers);
-            // Of equals the first by name.
+            // Among nodes of the same size, the first by name.
             old.max_by(|a, b| size(a).cmp(&size(b)).then_with(|| b.host.name.cmp(&a.host.name)))
         })
     }
@@ -552,7 +554,7 @@ impl WorkloadPlan {
 }
 
 impl NodesNeeded {
-    /// How many more nodes it takes to hold this beside the DaemonSets.
+    /// How many additional nodes can hold these requests together with the DaemonSets.
     fn to_hold(&self, moving: ResourceList) -> Option<u64> {
         self.like.as_ref()?;
         self.like_allocatable

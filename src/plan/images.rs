@@ -1,4 +1,4 @@
-//! What the new build means for the images of a workload, by the tables of compatibility.
+//! What the new build means for the images of a workload, according to the compatibility tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,40 +17,40 @@ const PAUSE: &str = "https://github.com/kubernetes/kubernetes/blob/master/build/
 const TAGS: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/manage-containers/container-base-images";
 
-/// A container's image, and where it stands.
+/// A container's image and its field path.
 #[derive(Clone, Debug)]
 pub(super) struct ImageUse {
     pub path: String,
     pub image: Arc<str>,
 }
 
-/// What separates the containers of a workload from its node.
+/// How the containers of a workload are isolated from the node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum WorkloadIsolation {
     Known(ContainerIsolation),
-    /// It names a RuntimeClass that is not known: process or Hyper-V isolation.
+    /// It names an unknown RuntimeClass: process or Hyper-V isolation.
     InDoubt,
 }
 
-/// What a registry says of an image.
+/// A registry's answer about an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryAnswer {
-    /// It is there for these Windows builds; none, where it is there and not for Windows.
+    /// The image exists for these Windows builds; empty if it exists but not for Windows.
     Builds(Vec<Build>),
-    /// There is nothing by that name.
+    /// The image does not exist.
     Missing,
 }
 
-/// What is known of images besides their names.
+/// What is known of images in addition to their names.
 pub(super) struct ImageKnowledge<'k> {
     pub facts: &'k Facts,
     pub target: Build,
     pub answers: &'k BTreeMap<String, RegistryAnswer>,
-    /// A RuntimeClass of the cluster that isolates with Hyper-V.
+    /// A RuntimeClass of the cluster with Hyper-V isolation.
     pub hyper_v_class: Option<&'k str>,
 }
 
-/// Which builds an image is for, and how that is known.
+/// The builds of an image, and their source.
 struct KnownBuilds {
     known: Vec<Build>,
     how: &'static str,
@@ -58,7 +58,7 @@ struct KnownBuilds {
 }
 
 impl ImageKnowledge<'_> {
-    /// What is to be said of one image.
+    /// The finding for one image.
     pub(super) fn state(&self, used: &ImageUse, kernel: WorkloadIsolation) -> PlanFinding {
         let text = &*used.image;
         if kernel == WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
@@ -129,7 +129,7 @@ impl ImageKnowledge<'_> {
                 .known
                 .iter()
                 .map(|build| (compatibility(*build, self.target, isolation), *build));
-            // The newest that runs: a pull takes it.
+            // The newest compatible build: a pull selects it.
             let rank = |(how, build): &(Compatibility, Build)| {
                 let order = match how {
                     Compatibility::Runs => 3,
@@ -232,7 +232,8 @@ impl ImageKnowledge<'_> {
         statement.remedy(format!("use an image for {}", named(self.target)))
     }
 
-    /// No image for the new build is known: what is left is a virtual machine around the one that is there.
+    /// No image for the new build is known: the remaining option is to run the existing one in a Hyper-V
+    /// virtual machine.
     fn hyper_v_only(&self, statement: PlanFinding) -> PlanFinding {
         let class = self.hyper_v_class.map_or_else(
             || "a RuntimeClass with the handler runhcs-wcow-hypervisor".to_owned(),
@@ -261,7 +262,7 @@ impl ImageKnowledge<'_> {
         statement.remedy(format!("{remedy}, or {or}"))
     }
 
-    /// Adds the image of the target's release by the pattern of this one's tag.
+    /// Adds the image of the target's release, following the pattern of this image's tag.
     fn propose(&self, statement: PlanFinding, image: &ImageRef<'_>) -> PlanFinding {
         let Some(release) = base_release(self.target) else {
             return statement;
@@ -305,7 +306,7 @@ impl ImageKnowledge<'_> {
         }
     }
 
-    /// What the name alone says of an image whose build it does not say.
+    /// The finding for an image whose name does not contain its build.
     fn of_name(&self, used: &ImageUse, image: &ImageRef<'_>) -> PlanFinding {
         let text = shown_image(&used.image);
         match os_hint(image) {
@@ -345,7 +346,7 @@ impl ImageKnowledge<'_> {
     }
 }
 
-/// The newest release with a base image that a host runs with process isolation.
+/// The newest release with a base image that runs on a host with process isolation.
 fn base_release(target: Build) -> Option<&'static Release> {
     let runs = |release: &&Release| {
         !release.tags.is_empty()
@@ -354,7 +355,7 @@ fn base_release(target: Build) -> Option<&'static Release> {
     RELEASES.iter().rev().find(runs)
 }
 
-/// The tag of a .NET image for Windows, by the one that has no Windows variant.
+/// The Windows tag of a .NET image, derived from the tag without a Windows variant.
 fn dotnet(image: &ImageRef<'_>, release: &Release) -> Option<String> {
     let of_dotnet = os_hint(image) == OsHint::DotnetLinuxOnly;
     let tag = image.tag.filter(|tag| of_dotnet && *tag != "latest")?;
@@ -365,7 +366,7 @@ fn dotnet(image: &ImageRef<'_>, release: &Release) -> Option<String> {
     ))
 }
 
-/// The builds of Kubernetes' pause image, which one tag holds for several.
+/// The builds of Kubernetes' pause image, of which one tag contains several.
 fn pause(image: &ImageRef<'_>) -> Option<Vec<Build>> {
     let is_pause = matches!(
         (image.registry, image.repository),
@@ -382,7 +383,7 @@ fn pause(image: &ImageRef<'_>) -> Option<Vec<Build>> {
     };
     Some(builds.iter().copied().map(Build::new).collect())
 }
-/// An image reference as a message quotes it: of a long one the middle is cut, because the tag at its end decides.
+/// An image reference for messages. The middle of a long one is cut, because the tag at its end matters.
 fn shown_image(text: &str) -> String {
     const LONGEST: usize = 120;
     one_line(&cut_middle(text, LONGEST, 80)).into_owned()

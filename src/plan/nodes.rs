@@ -1,4 +1,4 @@
-//! The Windows nodes as the planner keeps them, and the pools that they are in.
+//! The Windows nodes as the planner stores them, and their pools.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,23 @@ pub(super) struct PlannedNode {
     pub allocatable: ResourceList,
 }
 
-/// Nodes of one build that a platform made together; those without a label of a pool are one for each build.
+/// Nodes of one build in one pool of the platform; nodes without a pool label form one pool per build.
 pub(super) struct NodePool {
     /// Its name on its platform.
     pub name: String,
-    /// The label that says so; empty for nodes without one.
+    /// The label that names the pool; empty for nodes without one.
     pub label: &'static str,
     pub build: Option<Build>,
     pub nodes: u64,
     pub allocatable: ResourceList,
-    /// What all pods on its nodes ask for.
+    /// The requests of all pods on its nodes.
     pub requested: ResourceList,
-    /// What of it will be made anew elsewhere: not the pods of DaemonSets, and not those of the nodes themselves.
+    /// The requests of the pods that will be created again on other nodes: excludes DaemonSet pods and mirror
+    /// pods.
     pub moving: ResourceList,
 }
 
-/// Every Windows node that was looked at.
+/// Every Windows node that was visited.
 #[derive(Default)]
 pub(super) struct NodeInventory {
     by_name: BTreeMap<String, PlannedNode>,
@@ -39,7 +40,7 @@ pub(super) struct NodeInventory {
 }
 
 impl NodeInventory {
-    /// Takes a node in; nothing where it is no Windows node.
+    /// Adds a node; ignores nodes that are not Windows nodes.
     pub(super) fn add(&mut self, node: &resources::Node<'_>) {
         let Some(host) = Host::of_node(node, None) else {
             return;

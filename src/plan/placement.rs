@@ -1,4 +1,4 @@
-//! The placement that a plan assumes: whether the next pods are given tolerations decides which of them can move.
+//! The placement that a plan assumes: whether new pods get tolerations decides which of them can move.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,18 +8,18 @@ use serde::Serialize;
 use crate::model::policy::{PlacementMode, Policy};
 use crate::model::text::list;
 
-/// What the policies say of placement in the namespaces that have Windows workloads.
+/// The placement settings of the namespaces with Windows workloads.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AssumedPlacement {
     /// In how many of these namespaces placement is `Off`, `DryRun` or `Apply`.
     pub namespaces: BTreeMap<&'static str, usize>,
-    /// The policies that say so; `built-in` if no WindowsPodPolicy selects the namespace.
+    /// The policies with these settings; `built-in` if no WindowsPodPolicy selects the namespace.
     pub policies: BTreeSet<String>,
 }
 
 impl AssumedPlacement {
-    /// By the policy of each namespace: its name, and its `placement`.
+    /// From the policy of each namespace: its name and its `placement`.
     pub(super) fn of<'p>(policies: impl IntoIterator<Item = &'p (String, PlacementMode)>) -> Self {
         let mut assumed = AssumedPlacement::default();
         for (policy, placement) in policies {
@@ -30,7 +30,7 @@ impl AssumedPlacement {
     }
 }
 
-/// In one line, as in `Apply in 2 namespaces, by the policy default`.
+/// As one line, as in `Apply in 2 namespaces, by the policy default`.
 impl fmt::Display for AssumedPlacement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.namespaces.is_empty() {

@@ -1,4 +1,4 @@
-//! What is said of a workload: statements, each with the rule or the row of a table that it rests on.
+//! The findings of a plan for a workload, each with the rule or table row that is its source.
 
 use serde::Serialize;
 
@@ -6,68 +6,68 @@ use crate::model::string_enum::string_enum;
 use crate::rules;
 
 string_enum! {
-    /// What an upgrade means for a workload, the mildest first.
+    /// What an upgrade means for a workload, mildest first.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]
     pub enum UpgradeClass {
-        /// It runs on the new build as it is, with the isolation that it has.
+        /// It runs on the new build unchanged, with its current isolation.
         Unchanged = "unchanged",
-        /// Its images run on the new build by Hyper-V isolation only.
+        /// Its images run on the new build only with Hyper-V isolation.
         HyperVOnly = "hyperVOnly",
-        /// What its images are for is not known from their names.
+        /// The builds of its images are unknown from their names.
         Unknown = "unknown",
         /// It needs images for the new build.
         NewImage = "newImage",
-        /// It requires nodes that the new ones will not be.
+        /// It requires nodes that the new nodes do not match.
         Pinned = "pinned",
-        /// Something else is in the way, which its pods cannot say.
+        /// Something outside its pods blocks it.
         Blocked = "blocked",
     }
 }
 
 string_enum! {
-    /// What holds a workload to the old build, or keeps it off the new one.
+    /// What keeps a workload on the old build, or off the new one.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]
     pub enum BlockedBy {
-        /// A nodeSelector of the build.
+        /// A nodeSelector on the build.
         NodeSelector = "nodeSelector",
-        /// A required node affinity of the build, or one that matches no node.
+        /// A required node affinity on the build, or one that matches no node.
         NodeAffinity = "nodeAffinity",
-        /// A label of the build that kubelets cannot write.
+        /// A build label that kubelets cannot set.
         RestrictedBuildLabel = "restrictedBuildLabel",
-        /// A label of a pool of nodes.
+        /// A label of a node pool.
         PoolLabel = "poolLabel",
         /// Another label that the nodes of the new build do not have.
         NodeLabel = "nodeLabel",
-        /// What its RuntimeClass selects.
+        /// The node selector of its RuntimeClass.
         RuntimeClass = "runtimeClass",
-        /// A node by its name.
+        /// A node name.
         NodeName = "nodeName",
-        /// A taint of the nodes of the new build.
+        /// A taint on the nodes of the new build.
         Taint = "taint",
-        /// A group-managed service account, whose password each node must be allowed to read.
+        /// A group-managed service account, whose password each node must be allowed to retrieve.
         Gmsa = "gmsa",
         /// HostProcess containers.
         HostProcess = "hostProcess",
-        /// A DaemonSet that must be there for both builds.
+        /// A DaemonSet that must exist for both builds.
         DaemonSet = "daemonSet",
-        /// No controller, which would make the pod anew.
+        /// No controller that would create the pod again.
         NoController = "noController",
     }
 }
 
-/// What a statement rests on.
+/// The source of a finding.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FindingSource {
-    /// A rule, `TSM601 image-build-mismatch`, or the row of a table.
+    /// A rule, such as `TSM601 image-build-mismatch`, or a table row.
     pub name: String,
-    /// Where it can be read.
+    /// Where it is documented.
     pub source: String,
 }
 
 impl FindingSource {
-    /// The row of a table.
+    /// A table row.
     pub(super) fn row(name: impl Into<String>, source: &str) -> Self {
         FindingSource {
             name: name.into(),
@@ -75,7 +75,7 @@ impl FindingSource {
         }
     }
 
-    /// A rule of the catalogue, by its name.
+    /// A rule of the catalogue, by name.
     pub(super) fn rule(name: &str) -> Self {
         let rule = rules::find(name);
         FindingSource {
@@ -90,55 +90,55 @@ impl FindingSource {
 }
 
 string_enum! {
-    /// What a registry has said of a proposed image.
+    /// A registry's answer about a proposed image.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
     #[serde(rename_all = "camelCase")]
     pub enum RegistryCheck {
         /// No registry was asked, or none answered.
         NotVerified = "notVerified",
-        /// The registry has it.
+        /// The image exists.
         Exists = "exists",
-        /// The registry has nothing by that name.
+        /// The image does not exist.
         Missing = "missing",
     }
 }
 
-/// An image that would do, by the pattern of the one that is there.
+/// A replacement image, following the pattern of the current one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Proposal {
     /// The reference.
     pub image: String,
-    /// Whether there is such an image.
+    /// Whether the image exists.
     pub verified: RegistryCheck,
 }
 
-/// One thing that is to be said of a workload.
+/// One finding about a workload.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanFinding {
-    /// What it makes of the workload.
+    /// The class that it gives the workload.
     pub class: UpgradeClass,
-    /// By what, for what is pinned or blocked.
+    /// The cause, for pinned or blocked workloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<BlockedBy>,
-    /// Whether the workload cannot be moved before this is fixed, or found out.
+    /// Whether the workload cannot move until this is fixed or verified.
     pub holds: bool,
-    /// The field that it is about.
+    /// The field path.
     pub path: String,
-    /// What is so: lower case, no full stop.
+    /// The message: lower case, no full stop.
     pub message: String,
-    /// What to do: lower case, no full stop.
+    /// The remedy: lower case, no full stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// What it rests on.
+    /// The source of the finding.
     pub because: FindingSource,
-    /// An image that would do.
+    /// A replacement image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proposed: Option<Proposal>,
 }
 
 impl PlanFinding {
-    /// A statement that holds the workload, unless it says that it runs unchanged.
+    /// A finding that blocks the workload, unless its class is `Unchanged`.
     pub(super) fn new(
         class: UpgradeClass,
         path: impl Into<String>,
@@ -168,7 +168,7 @@ impl PlanFinding {
         }
     }
 
-    /// The same, as something to know that holds nothing up.
+    /// The same finding as a note that does not block.
     pub(super) fn note(self) -> Self {
         PlanFinding { holds: false, ..self }
     }

@@ -1,4 +1,5 @@
-//! What the planner reads of an object besides its pod template: how many pods there are to be, and how they are.
+//! What the planner reads of an object in addition to its pod template: the desired number of pods, and their
+//! status.
 
 use serde::Deserialize;
 
@@ -13,7 +14,7 @@ use crate::model::workload::Kind;
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct WorkloadReplicas<'a> {
     spec: Option<ReplicasSpec<'a>>,
-    /// Of a PodTemplate, which has no spec.
+    /// For a PodTemplate, which has no spec.
     template: Option<ReplicasTemplate<'a>>,
     status: Option<ReplicasStatus<'a>>,
 }
@@ -68,8 +69,8 @@ impl ReplicasStatus<'_> {
 }
 
 impl<'a> WorkloadReplicas<'a> {
-    /// How many pods it wants at a time; `None` where that is not its to say: DaemonSets go by nodes, CronJobs by the clock,
-    /// and nothing of Kubernetes makes pods of a PodTemplate.
+    /// The desired number of pods; `None` if the object does not specify it: a DaemonSet depends on nodes, a
+    /// CronJob on its schedule, and no controller creates pods from a PodTemplate.
     pub(super) fn replicas(&self, kind: Kind) -> Option<u64> {
         let spec = self.spec.as_ref();
         match kind {
@@ -79,13 +80,13 @@ impl<'a> WorkloadReplicas<'a> {
         }
     }
 
-    /// Whether it is a Job that has ended.
+    /// Whether it is a Job that has finished.
     pub(super) fn has_ended(&self, kind: Kind) -> bool {
         let status = self.status.as_ref();
         kind == Kind::Job && status.is_some_and(|status| status.is("Complete") || status.is("Failed"))
     }
 
-    /// What its pods ask for.
+    /// The requests of its pods.
     pub(super) fn asking(&self) -> Option<&PodRequests<'a>> {
         let of_spec = self.spec.as_ref().and_then(|spec| {
             let of_job = || spec.job_template.as_ref()?.spec.as_ref()?.template.as_ref();
@@ -114,7 +115,7 @@ impl PlacedPod<'_> {
         self.status.as_ref().is_some_and(|status| status.is("Ready"))
     }
 
-    /// Whether the kubelet made it of a file on its node; `uid_of` is the uid of a node that is known.
+    /// Whether the kubelet created it from a file on its node; `uid_of` returns the uid of a known node.
     pub(super) fn is_mirror<'w>(&self, uid_of: &'w dyn Fn(&str) -> Option<&'w str>) -> bool {
         is_mirror(
             Kind::Pod,
@@ -130,7 +131,7 @@ impl PlacedPod<'_> {
     }
 }
 
-/// A RuntimeClass, by what it adds to its pods.
+/// A RuntimeClass, reduced to the overhead that it adds to pods.
 #[derive(Deserialize, Default)]
 #[serde(default, bound(deserialize = "'de: 'a"))]
 pub(super) struct ClassOverhead<'a> {

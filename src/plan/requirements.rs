@@ -1,4 +1,4 @@
-//! What a pod template requires of its node: nodeSelector, RuntimeClass, required node affinity, the name of a node.
+//! What a pod template requires of its node: nodeSelector, RuntimeClass, required node affinity, node name.
 
 use crate::model::node_affinity::{self, KnownNodeLabels, Match};
 use crate::model::os_selectors::is_build_label;
@@ -19,18 +19,18 @@ pub(super) enum RequirementField {
 enum Comparison<'c> {
     /// A label with one value.
     Label(&'c str),
-    /// `nodeName` with the name of the node.
+    /// `nodeName`.
     NodeName(&'c str),
-    /// A label, by an expression.
+    /// An expression on a label.
     Expression(&'c Expression<'c>),
-    /// A field of the node, by an expression.
+    /// An expression on a field of the node.
     Field(&'c Expression<'c>),
 }
 
 /// One requirement.
 pub(super) struct Requirement<'c> {
     pub place: RequirementField,
-    /// The label, or the field of nodes.
+    /// The label key, or the name of the node field.
     pub key: &'c str,
     comparison: Comparison<'c>,
     pub path: String,
@@ -64,7 +64,7 @@ impl Requirement<'_> {
         }
     }
 
-    /// Whether it compares a field of nodes (`metadata.name`) and not a label.
+    /// Whether it compares a node field (`metadata.name`) and not a label.
     pub(super) fn is_field(&self) -> bool {
         matches!(self.comparison, Comparison::NodeName(_) | Comparison::Field(_))
     }
@@ -79,7 +79,7 @@ impl Requirement<'_> {
         self.operator() == "Exists"
     }
 
-    /// It for people: `agentpool=win22`, `agentpool In [win22, win25]`.
+    /// The requirement as text: `agentpool=win22`, `agentpool In [win22, win25]`.
     pub(super) fn shown(&self) -> String {
         match (self.operator(), self.values().as_slice()) {
             ("In", [only]) => format!("{}={only}", self.key),
@@ -91,28 +91,29 @@ impl Requirement<'_> {
 
 /// A term of the required node affinity.
 pub(super) struct Term<'c> {
-    /// What must hold, without what the scheduler and controllers add.
+    /// The requirements, without those that the scheduler and controllers add.
     pub requirements: Vec<Requirement<'c>>,
-    /// Whether the author wrote nothing into it: such a term matches no node.
+    /// Whether the author left it empty: such a term matches no node.
     pub is_empty: bool,
 }
 
-/// Everything that a template requires.
+/// All requirements of a template.
 pub(super) struct Requirements<'c> {
-    /// What must hold.
+    /// Requirements that must all match.
     pub always: Vec<Requirement<'c>>,
-    /// Terms, of which one must hold; `None` if there is no required affinity.
+    /// Terms of which one must match; `None` without a required affinity.
     pub terms: Option<Vec<Term<'c>>>,
-    /// The path of the terms.
+    /// The field path of the terms.
     pub terms_path: String,
 }
 
-/// How many terms and expressions are read at most; no author writes more.
+/// The maximum number of terms and expressions that are read; real manifests have fewer.
 const MOST: usize = 64;
 
 impl<'c> Requirements<'c> {
-    /// Those of a pod or a template. Of a pod that is bound already, `as_placed`, nothing is read that placement and the
-    /// scheduler write; of a pod of a DaemonSet nothing that its controller writes.
+    /// The requirements of a pod or template. If the pod is already bound (`as_placed`), skips everything
+    /// that placement and the scheduler write. For a DaemonSet pod, skips everything that its controller
+    /// writes.
     pub(super) fn of(cx: &PodCx<'c>, as_placed: bool) -> Self {
         let keeps = |key: &str| !(as_placed && is_build_label(key));
         let is_daemon = cx.subject.is_daemonset_pod();
@@ -151,7 +152,7 @@ impl<'c> Requirements<'c> {
         }));
         let terms = || cx.spec.required_terms().iter().enumerate().take(MOST);
         let term = |(at, term): (usize, &'c NodeSelectorTerm<'c>)| Term {
-            // The controller of a DaemonSet writes the name of the node into every term.
+            // The DaemonSet controller writes the node name into every term.
             requirements: of_term(cx, at, term)
                 .filter(|it| keeps(it.key) && !(is_daemon && it.is_field()))
                 .collect(),
@@ -167,13 +168,13 @@ impl<'c> Requirements<'c> {
         }
     }
 
-    /// Whether a node satisfies all of it.
+    /// Whether a node satisfies all requirements.
     pub(super) fn matches(&self, node: &impl KnownNodeLabels) -> Match {
         let always = least(&self.always, |requirement| requirement.matches(node));
         always.min(self.matches_terms(&|requirement| requirement.matches(node)))
     }
 
-    /// The same for the terms, by what is known of each requirement.
+    /// Evaluates the terms with the given result for each requirement.
     pub(super) fn matches_terms(&self, of: &dyn Fn(&Requirement<'c>) -> Match) -> Match {
         let Some(terms) = &self.terms else {
             return Match::Yes;
@@ -188,7 +189,7 @@ impl<'c> Requirements<'c> {
     }
 }
 
-/// What holds of all requirements together.
+/// The conjunction of the results of all requirements.
 pub(super) fn least<'c>(requirements: &[Requirement<'c>], of: impl Fn(&Requirement<'c>) -> Match) -> Match {
     requirements.iter().map(of).min().unwrap_or(Match::Yes)
 }

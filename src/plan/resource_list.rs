@@ -1,4 +1,4 @@
-//! How much room pods ask for and nodes offer.
+//! The resources that pods request and nodes provide.
 
 use std::ops::AddAssign;
 
@@ -15,12 +15,12 @@ pub struct ResourceList {
     pub cpu_millis: u64,
     /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Pods.
+    /// Number of pods.
     pub pods: u64,
 }
 
 impl ResourceList {
-    /// What a map of resources says; what it does not name, or not readably, is nothing.
+    /// Reads a map of resources; missing or invalid entries are zero.
     pub(super) fn of(resources: &Map<'_, Quantity<'_>>) -> Self {
         let millis = |name| resources.get(name).and_then(Quantity::millis).unwrap_or_default();
         let whole = |name| clamp(millis(name).div_ceil(1000));
@@ -31,25 +31,25 @@ impl ResourceList {
         }
     }
 
-    /// So many times this.
+    /// Multiplies every resource.
     #[must_use]
     pub(super) fn times(self, count: u64) -> Self {
         self.each(ResourceList::all(count), u64::saturating_mul)
     }
 
-    /// This without that, and nothing where that is more.
+    /// Subtracts; results below zero become zero.
     #[must_use]
     pub(super) fn without(self, other: ResourceList) -> Self {
         self.each(other, u64::saturating_sub)
     }
 
-    /// Of each the larger.
+    /// The maximum of each resource.
     #[must_use]
     fn max(self, other: ResourceList) -> Self {
         self.each(other, u64::max)
     }
 
-    /// How many of these it takes to hold that; `None` where none of these would do.
+    /// How many of these are needed to hold `other`; `None` if no number is enough.
     pub(super) fn to_hold(self, other: ResourceList) -> Option<u64> {
         let count = |room: u64, needed: u64| match (room, needed) {
             (_, 0) => Some(0),
@@ -61,7 +61,7 @@ impl ResourceList {
         Some(cpu.max(memory).max(count(self.pods, other.pods)?))
     }
 
-    /// Whether it says something of each.
+    /// Whether every resource is greater than zero.
     pub(super) fn is_whole(self) -> bool {
         self.cpu_millis > 0 && self.memory_bytes > 0 && self.pods > 0
     }
@@ -93,7 +93,7 @@ fn clamp(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// What of a pod spec says how much room it takes.
+/// The fields of a pod spec that determine its requests.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default, bound(deserialize = "'de: 'a"))]
 pub(super) struct PodRequests<'a> {
@@ -120,7 +120,7 @@ struct RequestedResources<'a> {
 }
 
 impl PodRequests<'_> {
-    /// Whether one of its images is for Linux by its name.
+    /// Whether the name of one of its images says Linux.
     pub(super) fn has_linux_image(&self) -> bool {
         let mut containers = self.init_containers.iter().chain(self.containers.iter());
         containers.any(|container| {
@@ -134,9 +134,9 @@ impl PodRequests<'_> {
         })
     }
 
-    /// What the scheduler counts for the pod: the larger of what its containers ask for together and what its init
-    /// containers ask for one after the other, sidecars beside both, and the overhead of its RuntimeClass. A limit is the
-    /// request where none is written.
+    /// The requests that the scheduler computes for the pod: the larger of the sum of its containers and the
+    /// largest init container, each including running sidecars, plus the overhead of its RuntimeClass. If a
+    /// container sets a limit without a request, the limit is the request.
     ///
     /// Source: `k8s.io/component-helpers/resource`, `PodRequests`.
     pub(super) fn requests(&self, overhead_of: impl Fn(&str) -> Option<ResourceList>) -> ResourceList {

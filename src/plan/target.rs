@@ -1,4 +1,4 @@
-//! The build that nodes are to be upgraded to, as people write it.
+//! Parses the target build of an upgrade from the forms that people write.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::model::build::{Build, RELEASES, Release};
 
-/// A text that names no build of Windows that runs containers.
+/// A text that does not name a Windows build with container support.
 #[derive(thiserror::Error, Debug, PartialEq, Eq)]
 #[error("{text:?} is no Windows release; write one of {known}, or a build as in 10.0.26100", known = known())]
 pub struct NoRelease {
@@ -23,10 +23,10 @@ fn known() -> String {
 pub struct TargetBuild(pub Build);
 
 impl TargetBuild {
-    /// Reads `ltsc2025`, `20H2`, `10.0.26100`, `26100`.
+    /// Parses `ltsc2025`, `20H2`, `10.0.26100`, `26100`.
     ///
     /// # Errors
-    /// When it names no release, and no build since the first that ran containers.
+    /// If the text names neither a release nor a build since the first with container support.
     pub fn parse(text: &str) -> Result<Self, NoRelease> {
         let named = |release: &&Release| {
             release.name.eq_ignore_ascii_case(text)
@@ -69,7 +69,7 @@ impl Serialize for TargetBuild {
     }
 }
 
-/// A build for people: `Windows Server 2022 (10.0.20348)`.
+/// A build for display: `Windows Server 2022 (10.0.20348)`.
 pub(super) fn named(build: Build) -> String {
     build.release().map_or_else(
         || build.to_string(),

@@ -1,4 +1,4 @@
-//! Each class, each pin, each order, by plain facts and objects as they are written.
+//! Tests of each class, each cause and the order, with plain facts and objects in YAML.
 
 use jiff::civil::date;
 
@@ -34,7 +34,7 @@ fn plan_options() -> PlanOptions {
     }
 }
 
-/// Plans for objects in YAML, as the command does it.
+/// Plans for objects in YAML, as the command does.
 fn planned(
     yaml: &str,
     plan_options: PlanOptions,
@@ -96,7 +96,7 @@ fn pod(name: &str, owner: &str, node: &str, rest: &str) -> String {
     )
 }
 
-/// Class, whether it can move, and by what; the last statement that holds, or the last one.
+/// Class, whether it can move, and the cause: of the last blocking finding, or else of the last one.
 fn said(plan: &UpgradePlan, name: &str) -> (UpgradeClass, bool, Option<BlockedBy>) {
     let workload = plan
         .workloads
@@ -296,7 +296,7 @@ fn every_way_to_name_the_old_nodes_pins() {
             .collect();
         let plan = plan(&[nodes, yaml].concat());
         for (name, _, by) in &cases {
-            // The new node that is there has no label of AKS.
+            // The existing new node has no AKS label.
             let by = if *name == "sku-new" && has_new {
                 Some(BlockedBy::PoolLabel)
             } else {
@@ -514,7 +514,7 @@ fn pods_count_for_their_workloads_and_pools_are_drained_when_nothing_holds_them(
         (of("web").pods, of("web").pools.join(" ")),
         (3, "win22 win25".to_owned())
     );
-    // Placement wrote the build into the pod, and its own object is not known: that is no pin.
+    // Placement wrote the build into the pod, and its own object is unknown: that is not a pin.
     assert_eq!(of("rolled").read_from.as_deref(), Some("rolled-a"));
     assert_eq!(
         (of("rolled").class, &*of("rolled").kind),
@@ -612,7 +612,7 @@ fn a_linux_image_that_a_windows_node_never_started_is_no_workload_for_windows() 
     );
 }
 
-/// A second pool of the new build, with the label `gpu=yes` and a taint of its own.
+/// A second pool of the new build, with the label `gpu=yes` and a taint.
 const GPU_NODE: &str = "
 ---
 {apiVersion: v1, kind: Node, metadata: {name: g-1, labels: {kubernetes.io/os: windows, kubernetes.io/arch: amd64, kubernetes.io/hostname: g-1, node.kubernetes.io/windows-build: 10.0.26100, agentpool: gpu25, gpu: 'yes', disk: ssd}}, spec: {taints: [{key: sku, value: gpu, effect: NoSchedule}]}, status: {allocatable: {cpu: 8, memory: 32Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1, containerRuntimeVersion: 'containerd://1.7.1'}}}";

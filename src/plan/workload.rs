@@ -1,4 +1,5 @@
-//! A workload as the planner keeps it: what its template says that counts for another build, and where its pods are.
+//! A workload as the planner stores it: the parts of its template that matter for another build, and where
+//! its pods are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +25,12 @@ const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-conta
 /// The annotation that names the main container of a pod.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// So many containers of one pod are looked at; no author writes more.
+/// The maximum number of containers that are read per pod; real manifests have fewer.
 const MOST_CONTAINERS: usize = 128;
-/// So many statements of one kind are kept of a workload.
+/// The maximum number of findings of one kind that are kept per workload.
 const MOST: usize = 32;
 
-/// The name of a workload: namespace, kind, name.
+/// The key of a workload: namespace, kind, name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct WorkloadKey {
     pub namespace: String,
@@ -40,42 +41,42 @@ pub(super) struct WorkloadKey {
 /// A group-managed service account that a workload uses.
 pub(super) struct ServiceAccountUse {
     pub path: String,
-    /// The name of its credential spec; empty for one that stands in the pod alone.
+    /// The name of its credential spec; empty if the credential spec is inline in the pod.
     pub name: String,
-    /// Whether the credential spec says how a node without a domain asks for the password.
+    /// Whether the credential spec configures how a node outside the domain retrieves the password.
     pub asks_by_plug_in: bool,
 }
 
 /// A workload for Windows.
 pub(super) struct PlannedWorkload {
     pub key: WorkloadKey,
-    /// The pod that it was read from, where its own object was not among what was looked at.
+    /// The pod that it was read from, if its own object was not visited.
     pub read_from: Option<String>,
     pub is_daemon_set: bool,
     pub replicas: Option<u64>,
     pub requests: ResourceList,
     pub images: Vec<ImageUse>,
     pub kernel: WorkloadIsolation,
-    /// Everything but images, accounts and what other workloads tell.
+    /// Its findings, except those about images, accounts and other workloads.
     pub statements: Vec<PlanFinding>,
     pub accounts: Vec<ServiceAccountUse>,
     /// The repository of its main container's image; `None` if that is not an image reference.
     pub main_image: Option<String>,
-    /// The repositories of all its containers but init and ephemeral ones.
+    /// The repositories of all its containers except init and ephemeral ones.
     pub repositories: BTreeSet<String>,
-    /// The pools that its template may run in as it is.
+    /// The pools that its template may run in unchanged.
     pub fits: Vec<usize>,
     /// Its pods, by pool.
     pub pods: BTreeMap<usize, u64>,
     /// Its pods without a node.
     pub pending: u64,
-    /// A node of the new build on which a pod of it is ready.
+    /// A node of the new build on which one of its pods is ready.
     pub ready_on: Option<String>,
 }
 
 impl PlannedWorkload {
-    /// Whether both run the same program, by their images: the main ones agree, and one pod has all that the other has. A
-    /// sidecar that both have says nothing.
+    /// Whether both run the same program, judging by their images: the main images are equal, and one pod has
+    /// all images of the other. A shared sidecar is not enough.
     pub(super) fn runs_same_program(&self, other: &PlannedWorkload) -> bool {
         let one_has_all = self.repositories.is_subset(&other.repositories)
             || other.repositories.is_subset(&self.repositories);
@@ -83,12 +84,12 @@ impl PlannedWorkload {
     }
 }
 
-/// What is looked at as what.
+/// The input for reading a workload.
 #[derive(Clone, Copy)]
 pub(super) struct WorkloadContext<'r, 'c> {
     pub cx: PodCx<'c>,
     pub target_nodes: &'r TargetNodes<'r>,
-    /// Whether it is a pod that placement and the scheduler have written into.
+    /// Whether it is a pod that placement and the scheduler have modified.
     pub as_placed: bool,
 }
 
@@ -109,7 +110,7 @@ impl WorkloadContext<'_, '_> {
         }
     }
 
-    /// The path and the image of each container; of those that are the same, the first.
+    /// The field path and image of each container; of equal images, the first.
     pub(super) fn images(&self) -> Vec<(String, String)> {
         let mut found: Vec<(String, String)> = Vec::new();
         for container in self.cx.containers().take(MOST_CONTAINERS) {
@@ -121,7 +122,7 @@ impl WorkloadContext<'_, '_> {
         found
     }
 
-    /// The repository of the main container's image: of the one that `kubectl logs` shows without `-c`.
+    /// The repository of the main container's image: the container that `kubectl logs` shows without `-c`.
     pub(super) fn main_image(&self) -> Option<String> {
         let containers = self.cx.spec.list(ContainerList::App);
         let named = self.cx.meta.annotations.get(DEFAULT_CONTAINER);
@@ -135,7 +136,7 @@ impl WorkloadContext<'_, '_> {
         containers.take(MOST_CONTAINERS).filter_map(repository).collect()
     }
 
-    /// The pools that the template may run in as it is.
+    /// The pools that the template may run in unchanged.
     pub(super) fn fits(&self, nodes: &NodeInventory) -> Vec<usize> {
         let requirements = Requirements::of(&self.cx, self.as_placed);
         let mut pools: Vec<usize> = nodes
@@ -148,7 +149,7 @@ impl WorkloadContext<'_, '_> {
         pools
     }
 
-    /// Whether no table says that one of its images fails there.
+    /// Whether the tables do not exclude any of its images on this build.
     fn may_run_on(&self, build: Option<Build>) -> bool {
         let (Some(host), WorkloadIsolation::Known(isolation)) = (build, self.kernel()) else {
             return true;
@@ -160,7 +161,7 @@ impl WorkloadContext<'_, '_> {
         images.all(|image| compatibility(image, host, isolation) != Compatibility::Fails)
     }
 
-    /// Everything that its template says but images and accounts.
+    /// The findings of its template, except those about images and accounts.
     pub(super) fn statements(&self) -> Vec<PlanFinding> {
         let mut said = self
             .target_nodes
@@ -232,7 +233,8 @@ impl WorkloadContext<'_, '_> {
         );
     }
 
-    /// The accounts of its containers: of a container that sets either field its own pair, else that of the pod.
+    /// The accounts of its containers: a container that sets either field uses its own pair, otherwise the
+    /// pair of the pod.
     pub(super) fn accounts(&self) -> Vec<ServiceAccountUse> {
         let of_pod = self
             .cx
@@ -291,7 +293,8 @@ fn no_controller() -> PlanFinding {
 }
 
 impl ServiceAccountUse {
-    /// What is to be said of it: Kubernetes names the requirement on nodes, and cannot tell whether new ones meet it.
+    /// The finding for this account: Kubernetes documents the requirement on nodes, but nothing shows whether
+    /// new nodes meet it.
     pub(super) fn state(&self, target: &str, proven: Option<&str>) -> PlanFinding {
         let name = if self.name.is_empty() {
             "of its credential spec".to_owned()

@@ -1,5 +1,5 @@
-//! What autoscalers say of nodes that are not there: the ConfigMap `kube-system/cluster-autoscaler-status`, and what makes
-//! nodes.
+//! Node groups without nodes: the ConfigMap `kube-system/cluster-autoscaler-status`, and resources that
+//! create nodes.
 
 use serde::Deserialize;
 
@@ -10,28 +10,28 @@ use crate::manifest;
 /// One node group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct AutoscalerGroup {
-    /// Its name, as the cloud knows it.
+    /// Its name in the cloud.
     pub name: String,
     /// How many of its nodes are ready.
     pub ready: u64,
-    /// The least number of nodes.
+    /// The minimum number of nodes.
     pub min: u64,
-    /// The greatest.
+    /// The maximum number of nodes.
     pub max: u64,
 }
 
 impl AutoscalerGroup {
-    /// Whether the name says that it is for Windows: the status itself does not.
+    /// Whether its name indicates Windows; the status has no field for that.
     pub fn sounds_like_windows(&self) -> bool {
         let name = self.name.to_ascii_lowercase();
         let word = |part: &str| part.starts_with("win") && !part.starts_with("wing");
-        // AKS calls the machines of Windows pools aks and the pool's name in one word.
+        // AKS names the VM scale sets of Windows pools `aks` plus the pool name, without a separator.
         name.split(|c: char| !c.is_ascii_alphanumeric())
             .any(|part| word(part) || part.strip_prefix("aks").is_some_and(word))
     }
 }
 
-/// The status as releases since 1.30 write it.
+/// The format of the status since release 1.30.
 #[derive(Deserialize, Default)]
 #[serde(default, rename_all = "camelCase")]
 struct AutoscalerStatus {
@@ -65,9 +65,9 @@ struct RegisteredCounts {
     ready: u64,
 }
 
-/// Its node groups; `None` where the text is in neither form that the autoscaler writes.
+/// Its node groups; `None` if the text has neither format of the autoscaler.
 ///
-/// Source: `cluster-autoscaler/clusterstate/api/types.go`; before 1.30 it was a text for people.
+/// Source: `cluster-autoscaler/clusterstate/api/types.go`; before 1.30 the status was free text.
 pub fn groups(text: &str) -> Option<Vec<AutoscalerGroup>> {
     if text.trim_start().starts_with("Cluster-autoscaler status") {
         return Some(of_text(text));
@@ -86,7 +86,7 @@ pub fn groups(text: &str) -> Option<Vec<AutoscalerGroup>> {
     Some(status.node_groups.into_iter().map(group).collect())
 }
 
-/// `Name: x`, and under it `Health: Healthy (ready=0 … cloudProviderTarget=0 (minSize=0, maxSize=5))`.
+/// Parses `Name: x`, followed by `Health: Healthy (ready=0 … cloudProviderTarget=0 (minSize=0, maxSize=5))`.
 fn of_text(text: &str) -> Vec<AutoscalerGroup> {
     let mut groups: Vec<AutoscalerGroup> = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -109,7 +109,7 @@ fn of_text(text: &str) -> Vec<AutoscalerGroup> {
     groups
 }
 
-/// What makes Windows nodes, and whether it has none now.
+/// The resources that create Windows nodes, and whether each has zero nodes now.
 pub fn scaled(input: ClusterInput<'_>) -> impl Iterator<Item = (&NodeGroupResource, bool)> {
     let has_node = move |pool: &NodeGroupResource| {
         let mut nodes = input.around.nodes.iter();

@@ -1,4 +1,5 @@
-//! The DaemonSets that make pods for nodes that cannot run them, and those for Windows that Windows nodes keep off.
+//! DaemonSets that create pods on nodes that cannot run them, and Windows DaemonSets that the taints of
+//! Windows nodes exclude.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +16,10 @@ use crate::model::text::{list, shown};
 use crate::scan::OwnerResult;
 use crate::scan::pods::image_for_windows;
 
-/// How many DaemonSets are told of one by one.
+/// How many DaemonSets are listed individually.
 const MOST_TOLD: usize = 30;
 
-/// What is said of DaemonSets, as they come by.
+/// The findings about DaemonSets, collected one object at a time.
 #[derive(Debug)]
 pub struct DaemonSets<'w> {
     facts: &'w Facts,
@@ -29,7 +30,7 @@ pub struct DaemonSets<'w> {
 }
 
 impl<'w> DaemonSets<'w> {
-    /// None has come by yet.
+    /// No DaemonSet visited yet.
     pub fn new(input: ClusterInput<'w>) -> Self {
         let nodes = |windows: bool| {
             let nodes = input.around.nodes.iter();
@@ -44,12 +45,12 @@ impl<'w> DaemonSets<'w> {
         }
     }
 
-    /// Looks at one of them.
+    /// Visits one DaemonSet.
     pub fn visit(&mut self, judged: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
         let name = format!("{}/{}", judged.namespace, judged.name);
         let title = format!("DaemonSet {name}");
         let evidence = [&title];
-        // The controller reads the template: no RuntimeClass, and nothing of placement.
+        // The controller reads the template: without the RuntimeClass and without placement.
         let Some(constraints) = constraints(subject, self.facts, AdmissionStage::AsWritten) else {
             return;
         };
@@ -124,8 +125,7 @@ impl<'w> DaemonSets<'w> {
         }
     }
 
-    /// What is said of DaemonSets.
-    /// `is_whole`: whether all of them, and all nodes, could be listed.
+    /// The findings. `is_whole` says whether all DaemonSets and all nodes could be listed.
     pub fn statements(&self, is_whole: bool) -> Vec<PreflightFinding> {
         let mut all = self.statements.clone();
         if self.more > 0 {
@@ -147,7 +147,7 @@ impl<'w> DaemonSets<'w> {
     }
 }
 
-/// The taints that last and that the pods do not tolerate.
+/// The lasting taints that the pods do not tolerate.
 fn lacking<'t>(constraints: &Constraints<'_>, taints: &'t [Taint]) -> impl Iterator<Item = &'t Taint> {
     constraints.untolerated(taints).filter(|taint| taint.lasts())
 }

@@ -1,4 +1,4 @@
-//! The values to install with: each with what was seen that asks for it, and the file that they make.
+//! The Helm values to install with: each with the reason for it, and as a file.
 
 use std::fmt::Write as _;
 
@@ -8,30 +8,30 @@ use serde_json::{Map, Value, json};
 use crate::model::text::one_line;
 use crate::render::yaml;
 
-/// One value, and why.
+/// One value and its reason.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuesEntry {
-    /// Where it stands in the values.
+    /// Its path in the values.
     pub path: Vec<&'static str>,
-    /// What it is.
+    /// The value.
     pub value: Value,
-    /// What was seen.
+    /// The reason.
     pub why: String,
 }
 
-/// The values to install with, for a file after that of the platform.
+/// The values to install with, for a file that follows the platform's values file.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmValues {
-    /// The file of the platform, which comes before.
+    /// The platform's values file, which precedes this one.
     pub platform: String,
-    /// The values, in the order in which they are written.
+    /// The values, in output order.
     pub entries: Vec<ValuesEntry>,
 }
 
 impl HelmValues {
-    /// Adds one.
+    /// Adds a value.
     pub fn add(&mut self, path: &[&'static str], value: Value, why: impl Into<String>) {
         self.entries.push(ValuesEntry {
             path: path.to_vec(),
@@ -40,7 +40,7 @@ impl HelmValues {
         });
     }
 
-    /// All of them as one value, as Helm reads the file.
+    /// All values as one JSON value, as Helm reads the file.
     pub fn json(&self) -> Value {
         let mut all = Value::Object(Map::new());
         for entry in &self.entries {
@@ -66,7 +66,8 @@ impl HelmValues {
     }
 }
 
-/// Writes entries that share the first `depth` parts of their paths, in the order in which their keys came first.
+/// Writes entries that share the first `depth` parts of their paths, in the order in which their keys were
+/// added.
 fn write(out: &mut String, entries: &[&ValuesEntry], depth: usize) {
     let indent = "  ".repeat(depth);
     let mut done: Vec<&str> = Vec::new();

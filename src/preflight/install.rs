@@ -1,4 +1,4 @@
-//! From everything that was seen to the values to install with.
+//! Derives the Helm values from the findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::model::node::Taint;
 use crate::model::text::list;
 use crate::registration::{BY_DEFAULT, NEVER};
 
-/// The values that all of this asks for.
+/// The values for this cluster.
 pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> HelmValues {
     let mut values = HelmValues {
         platform: format!("charts/transom/platforms/{}.yaml", input.platform.name),
@@ -40,7 +40,7 @@ pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Helm
     values
 }
 
-/// Enforce where nothing that is stored would be denied or changed, and where that is known; else Audit.
+/// Enforce, if it is known that no stored object would be denied or changed; otherwise Audit.
 fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
     let (denied, softened) = (workloads.denied_count(), workloads.softened());
     let changed = workloads.all_changed();
@@ -81,13 +81,13 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
     }
 }
 
-/// The taints that Windows nodes carry and that may be required of all of them. A node policy requires one value of a key
-/// and effect: where nodes differ, nothing is set.
+/// The taints of Windows nodes that can be required of all of them. A node policy requires one value per key
+/// and effect: if nodes differ, nothing is set.
 fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
     let mut required: Vec<Taint> = Vec::new();
     let mut differing = Vec::new();
     for taint in recommendations::observed_taints(input) {
-        // It would evict what runs.
+        // Requiring it would evict running pods.
         if taint.effect == "NoExecute" {
             continue;
         }

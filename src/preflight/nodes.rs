@@ -1,5 +1,5 @@
-//! What is said of nodes: the Windows nodes by build, their taints, labels and runtimes, where Transom's own pods would go,
-//! and the RuntimeClasses.
+//! Findings about nodes: the Windows nodes by build, their taints, labels and runtimes, where Transom's own
+//! pods can run, and the RuntimeClasses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
     nodes.filter(|node| node.is_windows())
 }
 
-/// What is said of nodes. What Transom's own pods must tolerate is added to the values.
+/// The findings about nodes. Adds to the values the tolerations that Transom's own pods need.
 pub fn statements(
     input: ClusterInput<'_>,
     plan: Option<&UpgradePlan>,
@@ -103,7 +103,7 @@ fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     all
 }
 
-/// The taints that last, with the nodes that carry each.
+/// The lasting taints, with the nodes that have each.
 pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
     let mut all: BTreeMap<Taint, Vec<&str>> = BTreeMap::new();
     for node in windows(snapshot) {
@@ -114,7 +114,7 @@ pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
     all
 }
 
-/// Whether a taint is there to keep Linux pods off Windows nodes, in the words of the field or in the operator's own.
+/// Whether a taint keeps Linux pods off Windows nodes: by its usual key and value, or by the operator's own.
 pub fn is_for_windows(taint: &Taint, input: ClusterInput<'_>) -> bool {
     let says = |text: &str| text.to_ascii_lowercase().contains("windows");
     let on_linux = || {
@@ -186,7 +186,7 @@ fn labels(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     all
 }
 
-/// Where Transom's own two pods would go: Linux nodes, with the tolerations of the chart's default, which are none.
+/// Where Transom's two pods can run: Linux nodes, with the chart's default tolerations, which are none.
 fn own_pods(input: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFinding {
     let nodes = input.around.nodes.iter();
     let linux: Vec<_> = nodes
@@ -199,7 +199,7 @@ fn own_pods(input: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFindin
         lasting.cloned().collect()
     };
     let mut open = Vec::new();
-    // By preference: nodes that are no control plane, fewer taints.
+    // Prefers nodes outside the control plane, then nodes with fewer taints.
     let mut least: Option<(bool, BTreeSet<Taint>, &str)> = None;
     for node in &linux {
         let taints = keeping(&node.taints);
@@ -258,7 +258,7 @@ fn toleration(taint: &Taint) -> Value {
     }
 }
 
-/// Whether a RuntimeClass is for Windows: by its handler, or by the nodes that it selects.
+/// Whether a RuntimeClass is for Windows, by its handler or its node selector.
 pub fn is_windows_class(name: &str, class: &RuntimeClassFacts) -> bool {
     let selects = class
         .node_selector
@@ -267,7 +267,7 @@ pub fn is_windows_class(name: &str, class: &RuntimeClassFacts) -> bool {
     selects || class.node_selector.contains_key(BUILD_LABEL) || class.is_for_windows_by_handler(name)
 }
 
-/// What is said of RuntimeClasses.
+/// The findings about RuntimeClasses.
 pub fn classes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let facts = &input.snapshot.facts;
     let handlers: BTreeSet<&str> = windows(input.snapshot)

@@ -1,4 +1,5 @@
-//! Which platform a cluster runs on, by what its nodes and API groups say, and what the chart's file for it sets.
+//! The platform of a cluster, detected from its nodes and API groups, and what the chart's values file for it
+//! sets.
 
 use std::collections::BTreeMap;
 
@@ -6,25 +7,26 @@ use serde_json::{Value, json};
 
 use crate::cluster::around::{AnyNode, ClusterEnvironment};
 
-/// A platform, and how it was told.
+/// A platform and the evidence for it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Platform {
-    /// The name of its file of values, without `.yaml`.
+    /// The name of its values file, without `.yaml`.
     pub name: &'static str,
-    /// Its name for people.
+    /// Its display name.
     pub title: &'static str,
-    /// What says so.
+    /// The evidence.
     pub told_by: Vec<String>,
 }
 
-/// A platform with its signs: the most telling first, since Rancher's nodes stand in clouds too.
+/// A platform and its signs. The most specific platform comes first, because Rancher's nodes also run in
+/// clouds.
 struct PlatformSigns {
     name: &'static str,
     title: &'static str,
     groups: &'static [&'static str],
-    /// The beginnings of labels of nodes.
+    /// Prefixes of node labels.
     labels: &'static [&'static str],
-    /// The beginnings of `spec.providerID`.
+    /// Prefixes of `spec.providerID`.
     providers: &'static [&'static str],
 }
 
@@ -67,7 +69,7 @@ static PLATFORMS: [PlatformSigns; 5] = [
 ];
 
 impl Platform {
-    /// Tells it. Where nothing speaks for one it is bare metal: the operator's own nodes.
+    /// Detects the platform. Without evidence for another one it is bare metal: the operator's own nodes.
     pub fn of(around: &ClusterEnvironment) -> Self {
         for signs in &PLATFORMS {
             let told_by = signs.evidence(around);
@@ -86,8 +88,9 @@ impl Platform {
         }
     }
 
-    /// What the chart's file for the platform says in a field that is a list: `toleratedTaints` of the pod policy, `pools`
-    /// and `poolLabels` of the node policy. Helm replaces lists, so that a file after it must say the whole list again.
+    /// A list field in the chart's values file for the platform: `toleratedTaints` of the pod policy, `pools`
+    /// and `poolLabels` of the node policy. Helm replaces lists, so a later file must repeat the complete
+    /// list.
     pub fn list(&self, field: &str) -> Vec<Value> {
         let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
         let all: Value = match self.name {
@@ -112,7 +115,7 @@ impl Platform {
             "rancher" => {
                 json!({"toleratedTaints": [taint("cattle.io/os", "windows"), taint("os", "windows")]})
             }
-            // The policy's own default.
+            // The default of the policy.
             _ => json!({"toleratedTaints": [taint("os", "windows")]}),
         };
         let list = all.get(field).and_then(Value::as_array);
@@ -182,7 +185,7 @@ mod tests {
             (&["config.openshift.io"], "a", "aws:///x", "openshift"),
             (&[], "a", "rke2://n1", "rancher"),
             (&["helm.cattle.io"], "a", "", "rancher"),
-            // Nodes of a cloud under the operator's own control plane.
+            // Nodes of a cloud with the operator's own control plane.
             (&[], "a", "aws:///eu-1/i-1", "bare-metal"),
             (&[], "kubernetes.io/os", "", "bare-metal"),
         ] {

@@ -1,4 +1,4 @@
-//! Pools at zero nodes: what an autoscaler would bring, and nothing shows yet.
+//! Pools at zero nodes: nodes that an autoscaler could create, of which the cluster has no example.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::autoscaler::{self, AutoscalerGroup, scaled};
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, PreflightFinding};
 
-/// The autoscaler's groups without a ready node, and why they cannot be told where they cannot.
+/// The autoscaler's groups without a ready node; an error if they cannot be determined.
 fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str> {
     let Some(text) = &input.around.autoscaler else {
         return Ok(Vec::new());
@@ -17,7 +17,7 @@ fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str>
     Ok(groups)
 }
 
-/// What is said of them.
+/// The findings about these pools.
 pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     for (pool, is_at_zero) in scaled(input) {

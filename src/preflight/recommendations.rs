@@ -1,4 +1,4 @@
-//! What nodes, RuntimeClasses and autoscalers ask of the policies, before any workload was looked at.
+//! The policy values that nodes, RuntimeClasses and autoscalers require, before any workload is evaluated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,18 +17,19 @@ use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, PoolLabel, Ta
 use crate::model::policy::{Mode, Policy};
 use crate::model::text::list;
 
-/// The most entries of these lists that the policies accept.
+/// The maximum number of entries that the policies accept in these lists.
 const MOST_TAINTS: usize = 64;
 const MOST_POOLS: usize = 128;
-/// The most values of pool labels. The API server has time for 64, those of the platform among them.
+/// The maximum number of pool label values. The API server's cost limit allows 64, including those of the
+/// platform.
 pub const MOST_LABELS: usize = 48;
 
-/// Where the values for placement are.
+/// The path of the values for placement.
 const PLACEMENT: [&str; 3] = ["policy", "spec", "placement"];
-/// Where the values that describe nodes are.
+/// The path of the values that describe nodes.
 const NODE_POLICY_SPEC: [&str; 2] = ["nodePolicy", "spec"];
 
-/// What nodes, RuntimeClasses and autoscalers ask of the policies.
+/// The values that nodes, RuntimeClasses and autoscalers require.
 pub fn of_cluster(input: ClusterInput<'_>) -> Vec<ValuesEntry> {
     let mut all = Vec::new();
     let mut add = |above: &[&'static str], field: &'static str, value: Value, why: String| {
@@ -78,13 +79,13 @@ pub fn of_cluster(input: ClusterInput<'_>) -> Vec<ValuesEntry> {
     all
 }
 
-/// The taints of Windows nodes that a Windows pod may well tolerate.
+/// The taints of Windows nodes that a Windows pod can safely tolerate.
 pub fn observed_taints(input: ClusterInput<'_>) -> Vec<Taint> {
     let taints = lasting_taints(input.snapshot).into_keys();
     taints.filter(|taint| is_for_windows(taint, input)).collect()
 }
 
-/// A taint as policies write it.
+/// A taint in the format of the policies.
 pub fn taint_value(taint: &Taint) -> Value {
     json!({"key": taint.key, "value": taint.value, "effect": taint.effect})
 }
@@ -103,11 +104,11 @@ fn pool(name: &str, labels: &BTreeMap<String, String>, build: Option<Build>, tai
     pool
 }
 
-/// The Windows pools that may be at zero nodes, and what says so.
+/// The Windows pools that may be at zero nodes, and the evidence for them.
 fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
     let (mut all, mut by) = (Vec::new(), Vec::new());
     for (found, is_at_zero) in scaled(input) {
-        // Karpenter takes every pool to zero; a MachineSet says a number.
+        // Karpenter can scale every pool to zero; a MachineSet specifies a number.
         if is_at_zero || found.replicas.is_none() {
             let mut labels = found.labels.clone();
             labels.retain(|key, _| key != BUILD_LABEL);
@@ -115,7 +116,7 @@ fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
             by.push(found.source.clone());
         }
     }
-    // Pools with nodes, whose group the autoscaler may take to zero.
+    // Pools with nodes, whose group the autoscaler may scale to zero.
     let status = input.around.autoscaler.as_deref().and_then(groups);
     let to_zero: Vec<_> = status
         .into_iter()
@@ -142,7 +143,8 @@ fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
     (all, by)
 }
 
-/// RuntimeClasses by release: those that select its nodes, isolate by process and bring no overhead, where there is one only.
+/// RuntimeClasses by release: those that select its nodes, use process isolation and add no overhead, if
+/// there is exactly one.
 fn runtime_classes(input: ClusterInput<'_>) -> BTreeMap<&'static str, String> {
     let mut found: BTreeMap<&'static str, Vec<&String>> = BTreeMap::new();
     for (name, class) in &input.snapshot.facts.runtime_classes {
@@ -161,7 +163,7 @@ fn runtime_classes(input: ClusterInput<'_>) -> BTreeMap<&'static str, String> {
     found.into_iter().filter_map(only).collect()
 }
 
-/// The labels of pools that only Windows nodes have, and that are no evidence by themselves.
+/// The pool labels that only Windows nodes have, and that are not evidence by default.
 pub fn candidates(input: ClusterInput<'_>) -> BTreeSet<(String, String)> {
     let mut known = PoolLabel::well_known();
     known.extend(declared(&[], &input.platform.list("poolLabels")).labels);
@@ -183,7 +185,8 @@ pub fn candidates(input: ClusterInput<'_>) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// The pool labels of the platform's file with these added. A key has one entry, with values or with a prefix.
+/// The pool labels of the platform's values file plus these. A key has one entry, with either values or a
+/// prefix.
 pub fn pool_labels<'l>(
     input: ClusterInput<'_>,
     more: impl IntoIterator<Item = &'l (String, String)>,
@@ -212,7 +215,7 @@ pub fn pool_labels<'l>(
     all.iter().map(|label| json!(label)).collect()
 }
 
-/// The values of a label of Windows nodes that begin so.
+/// The values of a label on Windows nodes that start with the prefix.
 fn values_on_windows_nodes(input: ClusterInput<'_>, key: &str, prefix: &str) -> Vec<String> {
     let nodes = input.around.nodes.iter().filter(|node| node.is_windows());
     let values: BTreeSet<&String> = nodes
@@ -224,12 +227,13 @@ fn values_on_windows_nodes(input: ClusterInput<'_>, key: &str, prefix: &str) -> 
 
 /// What a node policy with these pools and pool labels declares.
 fn declared(pools: &[Value], labels: &[Value]) -> DeclaredPools {
-    // What nodes carry was accepted by the API server, so it is valid in a policy too; if it is not, nothing is declared.
+    // The API server accepted these values on nodes, so they are valid in a policy too; if not, nothing is
+    // declared.
     let spec = serde_json::from_value::<WindowsNodePolicySpec>(json!({"pools": pools, "poolLabels": labels}));
     spec.map(|spec| DeclaredPools::of(&spec)).unwrap_or_default()
 }
 
-/// What is known of the cluster, with what the node policy of these values declares.
+/// The facts of the cluster, plus what the node policy of these values declares.
 pub fn facts(input: ClusterInput<'_>) -> Facts {
     let mut pools = input.platform.list("pools");
     for entry in of_cluster(input) {
@@ -243,7 +247,7 @@ pub fn facts(input: ClusterInput<'_>) -> Facts {
     facts
 }
 
-/// The policy that these values make, as it denies and places: what is stored is evaluated by it.
+/// The policy of these values with denying and placement enabled: stored objects are evaluated against it.
 pub fn policy(input: ClusterInput<'_>) -> Policy {
     let mut spec = json!({"mode": Mode::Enforce.as_str()});
     spec["placement"]["toleratedTaints"] = Value::from(input.platform.list("toleratedTaints"));
@@ -255,7 +259,8 @@ pub fn policy(input: ClusterInput<'_>) -> Policy {
     let object =
         json!({"apiVersion": API_VERSION, "kind": POD_POLICY, "metadata": {"name": "default"}, "spec": spec});
     let file = read_policies(object.to_string().into_bytes()).ok();
-    // What nodes carry was accepted by the API server, so it is valid in a policy too; if it is not, the defaults count.
+    // The API server accepted these values on nodes, so they are valid in a policy too; if not, the defaults
+    // apply.
     let stored = file.and_then(|file| file.pod_policies.into_iter().next());
     stored.map_or_else(Policy::standalone, |stored| stored.policy)
 }

@@ -1,4 +1,4 @@
-//! Each section, and the values, by plain data.
+//! Tests of each section and of the values, with plain data.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::model::facts::Facts;
 use crate::model::node::Taint;
 use crate::model::workload::Kind;
 
-/// A cluster of these nodes, as `(name, system, kernel, taints)`.
+/// A cluster with these nodes, as `(name, system, kernel, taints)`.
 struct PreflightCluster {
     view: ClusterCache,
     around: ClusterEnvironment,
@@ -63,7 +63,7 @@ impl PreflightCluster {
         self.report_without(&[], &[], objects)
     }
 
-    /// The report where these resources, and these workloads, could not be listed.
+    /// The report if these resources, and these workloads, could not be listed.
     fn report_without(self, unread: &[&str], not_listed: &[&str], objects: &[(Kind, Value)]) -> Preflight {
         let owned =
             |names: &[&str]| -> BTreeSet<String> { names.iter().map(|it| (*it).to_owned()).collect() };
@@ -247,7 +247,7 @@ fn what_would_be_denied_or_changed_begins_with_audit() {
             .evidence
             .contains(&"tolerations in 1".to_owned())
     );
-    // The chart's own pods have nowhere to go.
+    // No node accepts the chart's own pods.
     assert_eq!(
         finding(&report, "there is no Linux node").weight,
         FindingStatus::Act
@@ -476,7 +476,7 @@ fn daemon_sets_are_judged_as_they_are_written() {
             json!({"os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}]}),
             Some("makes them for Linux nodes too: l1"),
         ),
-        // What the tag of an image says is not certain, and reason enough not to send its pods to Linux nodes.
+        // The tag of an image is not certain evidence, but reason enough not to send its pods to Linux nodes.
         (
             json!({"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "fluent/fluent-bit:windows-2022"}]}),
             Some("makes them for Linux nodes too: l1"),

@@ -1,33 +1,33 @@
-//! The report as text: what it adds up to first, the values last.
+//! The report as text: the totals first, the values last.
 
 use std::io::{self, Write};
 
 use super::{FindingStatus, Preflight, PreflightFinding, count};
 use crate::model::text::{list, one_line};
 
-/// How many workloads that would be denied are named.
+/// How many workloads that would be denied are listed.
 const MOST_DENIED: usize = 30;
 
-/// How many gaps are named.
+/// How many gaps are listed.
 const MOST_GAPS: usize = 30;
 
-/// What the statement says after which they stand.
+/// The list of denied workloads follows the statement with this text.
 const DENIED: &str = "would be denied at the next create";
 
-/// How long a line may be.
+/// The maximum length of a line.
 const WIDTH: usize = 110;
 
 /// Writes the report.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     for line in first(report) {
         wrapped(out, "", &line)?;
     }
     for section in &report.sections {
         writeln!(out, "\n{}", section.title)?;
-        // What is to be done first.
+        // Findings that need an action come first.
         let mut statements: Vec<&PreflightFinding> = section.statements.iter().collect();
         statements.sort_by_key(|statement| statement.weight == FindingStatus::Fine);
         for statement in statements {
@@ -162,7 +162,7 @@ fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// One text in lines of [`WIDTH`], the later ones as far in as the first one's text.
+/// A text wrapped to [`WIDTH`], with a hanging indent.
 fn wrapped(out: &mut dyn Write, mark: &str, text: &str) -> io::Result<()> {
     let text = one_line(text);
     let inner = " ".repeat(mark.len().min(6));

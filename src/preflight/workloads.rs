@@ -1,4 +1,4 @@
-//! The stored workloads, one after the other: what would be denied and changed.
+//! Evaluates the stored workloads one at a time: what would be denied and changed.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,13 +24,13 @@ use crate::scan::{
     EvalContext, Evaluated, KnownDuplicates, MOST_OWNERS, OwnerOutcome, OwnerResult, evaluate_stored,
 };
 
-/// How many objects are named that could not be read.
+/// How many unreadable objects are listed by name.
 const MOST_GAPS: usize = 50;
 
-/// How many labels are kept that no node has.
+/// How many labels that no node has are kept.
 const MOST_MISSING: usize = 200;
 
-/// How many names are kept of what selects one label.
+/// How many names of objects that select a label are kept.
 const MOST_SELECTING: usize = 20;
 
 /// A workload that would be denied.
@@ -43,52 +43,52 @@ pub struct DeniedWorkload {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// The rules that refuse it.
+    /// The rules that deny it.
     pub rules: Vec<&'static str>,
-    /// Whether `validation.ignoredFields: Warn` would let it pass with a warning.
+    /// Whether `validation.ignoredFields: Warn` would allow it with a warning.
     pub softened: bool,
 }
 
-/// What is said of workloads, as they come by.
+/// The findings about workloads, collected one object at a time.
 #[derive(Debug)]
 pub struct WorkloadFindings<'w> {
     input: ClusterInput<'w>,
-    /// What is said of DaemonSets.
+    /// The findings about DaemonSets.
     pub daemon_sets: DaemonSets<'w>,
     deny: EvalContext<'w>,
     warn: EvalContext<'w>,
-    /// Labels of pools that only Windows nodes have, and that are no evidence by themselves.
+    /// Pool labels that only Windows nodes have, and that are not evidence by default.
     candidates: BTreeSet<(String, String)>,
-    /// How many objects came by.
+    /// How many objects were visited.
     pub objects: usize,
     /// How many top owners are for Windows.
     pub windows: usize,
-    /// The same by namespace.
+    /// Windows top owners by namespace.
     pub in_namespaces: BTreeMap<String, usize>,
-    /// Those that would be denied; beyond the most that are kept they are only counted.
+    /// The workloads that would be denied, up to a maximum; the rest are only counted.
     pub denied: Vec<DeniedWorkload>,
     more_denied: usize,
     softened: usize,
     softened_changed: usize,
     foreign: KnownDuplicates,
-    /// The kinds of workloads that could not be listed, as in `deployments`.
+    /// The workload kinds that could not be listed, as in `deployments`.
     pub not_listed: BTreeSet<String>,
-    /// How many would have their pods changed.
+    /// How many workloads would have their pods changed.
     pub changed: usize,
-    /// Fields of pods that would be changed, with how many owners.
+    /// Pod fields that would be changed, with the number of owners.
     fields: BTreeMap<String, usize>,
-    /// Labels that pods for Windows select and no node has, with who selects them.
+    /// Labels that Windows pods select and no node has, with the objects that select them.
     pub missing: BTreeMap<(String, String), Vec<String>>,
-    /// Those of the candidates that are selected, with who selects them.
+    /// The candidates that are selected, with the objects that select them.
     pub marking: BTreeMap<(String, String), Vec<String>>,
-    /// The DaemonSets of pod networks, as `namespace/name`.
+    /// The DaemonSets of network plugins, as `namespace/name`.
     pub networks: BTreeSet<String>,
     /// What could not be read.
     pub unreadable: Vec<ScanGap>,
     more_unreadable: usize,
 }
 
-/// DaemonSets that make the network of pods.
+/// DaemonSets of network plugins.
 const NETWORKS: [&str; 6] = [
     "aws-node",
     "calico-node",
@@ -99,8 +99,8 @@ const NETWORKS: [&str; 6] = [
 ];
 
 impl<'w> WorkloadFindings<'w> {
-    /// Nothing has come by yet. `facts`: [`super::facts`]. `excluded`: the namespaces that the webhooks would leave out by
-    /// name.
+    /// No object visited yet. `facts` is [`super::facts`]. `excluded` are the namespaces that the webhooks
+    /// would exclude by name.
     pub fn new(input: ClusterInput<'w>, facts: &'w Facts, excluded: &'w [String]) -> Self {
         let candidates = recommendations::candidates(input);
         let policy = recommendations::policy(input);
@@ -141,10 +141,10 @@ impl<'w> WorkloadFindings<'w> {
         }
     }
 
-    /// Looks at one object.
+    /// Visits one object.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
-        // What does not parse is told by the look.
+        // An object that does not parse is reported by the scan.
         let subject = Object::parse(kind, json, ReviewStage::Stored);
         if subject.is_ok_and(|subject| self.foreign.is_seen(&subject, json)) {
             return;
@@ -156,7 +156,7 @@ impl<'w> WorkloadFindings<'w> {
         }
     }
 
-    /// What is not named of what could not be read, in one line; at the end.
+    /// Adds a line for the unreadable objects that are not listed. Call it last.
     pub fn finish(&mut self) {
         if self.more_unreadable > 0 {
             self.unreadable.push(ScanGap {
@@ -167,17 +167,17 @@ impl<'w> WorkloadFindings<'w> {
         }
     }
 
-    /// How many of the denied would only be warned of.
+    /// How many denied workloads would only get a warning.
     pub fn softened(&self) -> usize {
         self.softened
     }
 
-    /// How many of those that would pass, at least with a warning, would have their pods changed.
+    /// How many workloads that would be allowed would have their pods changed.
     pub fn all_changed(&self) -> usize {
         self.changed + self.softened_changed
     }
 
-    /// How many would be denied.
+    /// How many workloads would be denied.
     pub fn denied_count(&self) -> usize {
         self.denied.len() + self.more_denied
     }
@@ -187,7 +187,7 @@ impl<'w> WorkloadFindings<'w> {
         self.unreadable.len().min(MOST_GAPS) + self.more_unreadable
     }
 
-    /// Why it is not known whether anything would be denied beside what is named; `None` where it is.
+    /// Why further objects might be denied in addition to the listed ones; `None` if everything is known.
     pub fn not_known(&self, input: ClusterInput<'_>) -> Option<String> {
         let judged_by = ["nodes", "runtimeclasses", "namespaces"];
         let judged_by = judged_by
@@ -207,7 +207,7 @@ impl<'w> WorkloadFindings<'w> {
         }
     }
 
-    /// What is said of DaemonSets.
+    /// The findings about DaemonSets.
     pub fn daemon_set_statements(&self) -> Vec<PreflightFinding> {
         let is_whole = !self.not_listed.contains("daemonsets") && self.input.could_list(&["nodes"]);
         self.daemon_sets.statements(is_whole)
@@ -276,7 +276,7 @@ impl<'w> WorkloadFindings<'w> {
         }
     }
 
-    /// Notes the labels of nodes that it selects.
+    /// Records the node labels that it selects.
     fn selected(&mut self, judged: &OwnerResult, pod: &PodSpec<'_>) {
         for (key, value) in &pod.node_selector {
             let label = (key.to_string(), value.to_string());
@@ -297,7 +297,7 @@ impl<'w> WorkloadFindings<'w> {
         }
     }
 
-    /// What is said of all of them.
+    /// The findings about all workloads.
     pub fn statements(&self) -> Vec<PreflightFinding> {
         let mut all = Vec::new();
         if !self.not_listed.is_empty() {
@@ -387,7 +387,7 @@ impl DeniedWorkload {
     }
 }
 
-/// How often each comes up, the most frequent first, as in `host-pid 3`.
+/// The number of occurrences of each name, the most frequent first, as in `host-pid 3`.
 fn most<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for name in names {
@@ -407,8 +407,8 @@ fn note(labels: &mut BTreeMap<(String, String), Vec<String>>, label: (String, St
     }
 }
 
-/// What admission would change in a workload's pods. The workload itself is never changed: one of its pods is made up, and
-/// evaluated.
+/// What admission would change in the pods of a workload. The workload itself is never changed, so one of its
+/// pods is synthesized and evaluated.
 fn changes_of_pods(world: &EvalContext<'_>, kind: Kind, json: &str, judged: &OwnerResult) -> Vec<String> {
     match kind {
         Kind::Pod => judged.changes.clone(),
@@ -421,14 +421,14 @@ fn changes_of_pods(world: &EvalContext<'_>, kind: Kind, json: &str, judged: &Own
     }
 }
 
-/// The field of a pod's spec that a path is in.
+/// The field of the pod spec that contains a path.
 fn field(path: &str) -> Option<String> {
     let below = path.strip_prefix("spec.")?;
     let end = below.find(['.', '[']).unwrap_or(below.len());
     below.get(..end).map(str::to_owned)
 }
 
-/// A pod as a workload's controller would make it.
+/// A pod as the workload's controller would create it.
 fn pod_of(kind: Kind, json: &str, judged: &OwnerResult) -> Option<String> {
     let pointer = format!("/{}", kind.template()?.join("/"));
     let object: Value = serde_json::from_str(json).ok()?;
@@ -441,7 +441,7 @@ fn pod_of(kind: Kind, json: &str, judged: &OwnerResult) -> Option<String> {
     Some(pod.to_string())
 }
 
-/// The namespaces that the chart leaves out by name, and Transom's own.
+/// The namespaces that the chart excludes by name, and Transom's own.
 pub fn excluded(own: &str) -> Vec<String> {
     BY_DEFAULT
         .iter()

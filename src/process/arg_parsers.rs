@@ -1,21 +1,21 @@
-//! Durations, sizes and numbers as people write them on the command line.
+//! Parses durations, sizes and numbers of the command line.
 
 use std::time::Duration;
 
-/// A duration as people write it: `5s`, `500ms`, `1m 30s`.
+/// Parses a duration: `5s`, `500ms`, `1m 30s`.
 ///
 /// # Errors
-/// What to write instead.
+/// The accepted format.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let help = "write a number and its unit, such as 500ms, 5s or 2m";
     let signed: jiff::SignedDuration = text.trim().parse().map_err(|_| help.to_owned())?;
     Duration::try_from(signed).map_err(|_| "a duration cannot be negative".to_owned())
 }
 
-/// A duration that is not zero.
+/// Parses a duration that is not zero.
 ///
 /// # Errors
-/// What to write instead, and for zero.
+/// The accepted format, or that the value is zero.
 pub fn positive(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         Duration::ZERO => Err("must be longer than zero".to_owned()),
@@ -23,10 +23,10 @@ pub fn positive(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A number that is not zero, and small enough for a semaphore.
+/// Parses a number that is not zero, and small enough for a semaphore.
 ///
 /// # Errors
-/// What to write instead, and for zero.
+/// The accepted format, or that the value is zero.
 pub fn count(text: &str) -> Result<usize, String> {
     match text.trim().parse::<u32>() {
         Ok(0) => Err("must be at least 1".to_owned()),
@@ -35,10 +35,10 @@ pub fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A size as people write it: `24MiB`, `24Mi`, `24MB`, `1048576`.
+/// Parses a size: `24MiB`, `24Mi`, `24MB`, `1048576`.
 ///
 /// # Errors
-/// What to write instead, and for what no machine can address.
+/// The accepted format, or that the value is not addressable.
 pub fn bytes(text: &str) -> Result<usize, String> {
     let help = || "write a number and its unit, such as 24MiB, 512KiB or 25MB".to_owned();
     let text = text.trim();

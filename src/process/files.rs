@@ -1,31 +1,33 @@
-//! Reading files that users name: only what has an end, and no more of it than a bound.
+//! Reads files that users name: only file types with an end, and only up to a size limit.
 
 use std::fs::{self, File, FileType};
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-/// The most bytes of one manifest, and of standard input. All pods of a cluster with 50,000 of them are smaller.
+/// The maximum size of one manifest, and of standard input. All pods of a cluster with 50,000 of them are
+/// smaller.
 pub const MANIFEST_BYTES: u64 = 512 << 20;
-/// The most bytes of a policy file. One object of the API server has at most 1.5 MiB.
+/// The maximum size of a policy file. One object of the API server has at most 1.5 MiB.
 pub const POLICY_BYTES: u64 = 16 << 20;
-/// The most bytes of a file of certificates or keys.
+/// The maximum size of a file of certificates or keys.
 pub const CERTIFICATE_BYTES: u64 = 4 << 20;
 
-/// Which files are read.
+/// Which file types are accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accept {
-    /// Regular files, directly or by symbolic links: a server reads its files again and again, and a pipe would block it.
+    /// Regular files, directly or by symbolic links: a server reads its files repeatedly, and a pipe would
+    /// block it.
     Regular,
-    /// Pipes too, as a shell passes them for `<(command)`: for commands that read a file once.
+    /// Also pipes, as a shell passes them for `<(command)`: for commands that read a file once.
     RegularOrPipe,
 }
 
 /// Opens a file of an accepted type.
 ///
 /// # Errors
-/// It cannot be opened, or it is a folder, a device, a socket, or a pipe that is not accepted.
+/// If it cannot be opened, or is a folder, a device, a socket, or a pipe that is not accepted.
 pub fn open(path: &Path, accept: Accept) -> io::Result<File> {
-    // Asked first, because opening a pipe waits for the process that writes it.
+    // Before opening, because opening a pipe waits for the process that writes it.
     check_type(path, accept)?;
     File::open(path)
 }
@@ -47,15 +49,15 @@ pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::InvalidInput, text))
 }
 
-/// The content of a file of an accepted type.
+/// Reads a file of an accepted type.
 ///
 /// # Errors
-/// As [`open`], or it has more than `most` bytes.
+/// As [`open`], or if it has more than `most` bytes.
 pub fn read(path: &Path, accept: Accept, most: u64) -> io::Result<Vec<u8>> {
     read_all(open(path, accept)?, most)
 }
 
-/// The content of a regular file, for asynchronous callers.
+/// Reads a regular file, for asynchronous callers.
 ///
 /// # Errors
 /// As [`read`].
@@ -65,10 +67,10 @@ pub async fn read_async(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read.await.map_err(io::Error::other)?
 }
 
-/// All bytes of a stream.
+/// Reads a stream to its end.
 ///
 /// # Errors
-/// It cannot be read, or it has more than `most` bytes.
+/// If it cannot be read, or has more than `most` bytes.
 pub fn read_all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut stream = stream.take(most.saturating_add(1));
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(read(&file, Accept::Regular, 16).unwrap().len(), 16);
         let error = read(&file, Accept::Regular, 15).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge, "{error}");
-        // A stream without an end is read to the bound only.
+        // An endless stream is read only up to the limit.
         let error = read_all(io::repeat(0), 1 << 20).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -1,4 +1,4 @@
-//! Events as lines of JSON. What `tracing` cannot say is a list: where one is meant, a text with commas stands for it.
+//! Events as lines of JSON. `tracing` has no lists, so some fields with commas represent lists.
 
 use std::fmt::{self, Debug};
 
@@ -10,10 +10,10 @@ use tracing_subscriber::fmt::format::{Format, Json, Writer, format};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The fields that are lists, of target audit.
+/// The fields of target `audit` that are lists.
 const LISTS: [&str; 1] = ["rules"];
 
-/// The JSON form of logs: as `tracing_subscriber` writes it, but that lists of target audit are lists.
+/// The JSON format of logs: that of `tracing_subscriber`, with the lists of target `audit` as JSON arrays.
 pub(super) struct JsonLines(Format<Json>);
 
 impl JsonLines {
@@ -55,7 +55,7 @@ struct JsonFields<'m, M>(&'m mut M);
 
 impl<M: SerializeMap> JsonFields<'_, M> {
     fn add(&mut self, name: &str, value: &(impl serde::Serialize + ?Sized)) {
-        // In memory it cannot fail.
+        // Cannot fail in memory.
         let _ = self.0.serialize_entry(name, value);
     }
 }

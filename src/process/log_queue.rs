@@ -1,5 +1,5 @@
-//! The queue of log lines before standard error: bounded in bytes, written by a thread of its own, so that no part of
-//! Transom waits for the reader of its log.
+//! The queue of log lines for standard error: bounded in bytes, and written by a separate thread, so that no
+//! part of Transom waits for the reader of its log.
 
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -11,19 +11,22 @@ use prometheus_client::metrics::counter::Counter;
 use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt::MakeWriter;
 
-/// What may wait, in bytes.
+/// The capacity, in bytes.
 const ROOM: usize = 4 << 20;
-/// What a line takes of the room at least: its place in the queue, which is counted in lines.
+/// The minimum cost of a line, in bytes: it bounds the number of lines, which is the queue's own limit.
 const LEAST: usize = 512;
 
-/// What is written in one piece, in bytes.
+/// The size of one write, in bytes.
 const PIECE: usize = 64 << 10;
-/// How long lines gather after everything was written: to wake the thread for each of them costs more than to make it.
+/// How long lines are collected after everything was written: waking the thread for each line costs more than
+/// creating it.
 const GATHER: Duration = Duration::from_millis(2);
-/// The longest line. Texts from outside are cut where they are logged, so that only a defect makes one that is longer.
+/// The longest line, in bytes. External texts are truncated before they are logged, so only a bug creates a
+/// longer line.
 const LONGEST: usize = 64 << 10;
 
-/// Takes lines and never waits: a line that finds no room, or that cannot be written, is counted and dropped.
+/// Accepts lines without ever waiting: a line that does not fit, or that cannot be written, is counted and
+/// dropped.
 #[derive(Clone, Debug)]
 pub(super) struct LogQueue {
     queue: NonBlocking,
@@ -33,14 +36,14 @@ pub(super) struct LogQueue {
 #[derive(Default, Debug)]
 struct QueueCapacity {
     taken: AtomicUsize,
-    /// Lines that were dropped since the log last said so.
+    /// Lines dropped since the log last reported drops.
     unsaid: AtomicU64,
     dropped: Counter,
 }
 
 impl LogQueue {
-    /// A queue before `to`, which counts in `dropped` what it drops. What waits is written, or a second has gone by, when
-    /// the guard is dropped.
+    /// A queue in front of `to`, which counts dropped lines in `dropped`. Dropping the guard writes the
+    /// waiting lines, for at most a second.
     pub(super) fn start(to: impl Write + Send + 'static, dropped: Counter) -> (Self, WorkerGuard) {
         let room = Arc::new(QueueCapacity {
             dropped,
@@ -51,7 +54,7 @@ impl LogQueue {
             room: Arc::clone(&room),
             fails: false,
         };
-        // With room for the word that it is over.
+        // With room for the message that ends the queue.
         let (queue, guard) = NonBlockingBuilder::default()
             .lossy(true)
             .buffered_lines_limit(ROOM / LEAST + 1)
@@ -69,7 +72,7 @@ impl<'a> MakeWriter<'a> for LogQueue {
     }
 }
 
-/// A line comes in one piece.
+/// Each line arrives in one write.
 impl Write for LogQueue {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let whole = line.len();
@@ -94,7 +97,7 @@ fn size(line: &[u8]) -> usize {
     line.len().max(LEAST)
 }
 
-/// The start of a line that is too long.
+/// The truncated form of a line that is too long.
 fn shortened(line: &[u8]) -> Option<Vec<u8>> {
     const END: &str = "…\n";
     if line.len() <= LONGEST {
@@ -105,7 +108,7 @@ fn shortened(line: &[u8]) -> Option<Vec<u8>> {
     Some([start, END].concat().into_bytes())
 }
 
-/// Writes lines, and gives their room back.
+/// Writes lines, and releases their capacity.
 struct Sink<W: Write> {
     to: BufWriter<W>,
     room: Arc<QueueCapacity>,
@@ -119,21 +122,21 @@ impl<W: Write> Write for Sink<W> {
     }
 
     fn write_all(&mut self, line: &[u8]) -> io::Result<()> {
-        // Whether it was written or not, it waits no longer.
+        // Whether the write succeeded or not, the line no longer waits.
         let written = self.to.write_all(line);
         self.room.taken.fetch_sub(size(line), Relaxed);
         if written.is_err() {
-            // Its file is on a disk that is full, or its reader has gone. The buffer keeps what it took before.
+            // The disk is full, or the reader is gone. The buffer keeps what it accepted before.
             self.room.unsaid.fetch_add(1, Relaxed);
             self.room.dropped.inc();
         }
         written
     }
 
-    /// Comes when nothing waits any more.
+    /// Called when no line waits.
     fn flush(&mut self) -> io::Result<()> {
-        // Before the flush, which may wait for a reader until there is no room for the line. And not while nothing can be
-        // written: that line would be the next to be dropped, and so on.
+        // Before the flush, which may block on the reader until the queue is full. Not while writes fail:
+        // this line would be dropped and reported in turn.
         if !self.fails {
             let lines = self.room.unsaid.swap(0, Relaxed);
             if lines > 0 {
@@ -155,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A file on a disk that can be full.
+    /// A file on a disk that can become full.
     #[derive(Clone, Default)]
     struct Disk {
         is_full: Arc<AtomicBool>,
@@ -194,7 +197,7 @@ mod tests {
         send(100);
         disk.is_full.store(true, Relaxed);
         send(1_000);
-        // What the buffer has taken is still to be written, and the rest was counted.
+        // Buffered lines are still to be written; the rest were counted.
         let counted = dropped.get();
         assert!((1_000 - 65..1_000).contains(&counted), "{counted}");
         disk.is_full.store(false, Relaxed);

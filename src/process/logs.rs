@@ -1,4 +1,4 @@
-//! Logs: where they go and how they look.
+//! Logging: destination and format.
 
 use std::io::IsTerminal as _;
 
@@ -34,17 +34,17 @@ enum LogFormat {
     Json,
 }
 
-/// The log of a process; what waits to be written is written when this is dropped, for at most about a second.
+/// The log of a process. Dropping it writes the waiting lines, for at most about a second.
 #[derive(Debug)]
 #[must_use = "what waits is lost when it is gone"]
 pub struct Logs(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
 
 impl LogArgs {
-    /// Starts logging for the whole process. No part of it waits for the reader of the log from then on, and `metrics`
-    /// tell what that reader missed.
+    /// Starts logging for the whole process. From then on, no part of it waits for the reader of the log, and
+    /// `metrics` count the lines that the reader missed.
     ///
     /// # Errors
-    /// A filter that makes no sense.
+    /// If the filter is invalid.
     pub fn start(&self, metrics: &Metrics) -> anyhow::Result<Logs> {
         let filter = EnvFilter::try_new(&self.log).with_context(|| {
             format!(

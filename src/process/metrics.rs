@@ -1,5 +1,5 @@
-//! The registry of every metric of the process, and its exposition as OpenMetrics text; label values come from closed
-//! sets only.
+//! The registry of all metrics of the process, and its exposition as OpenMetrics text; all label values come
+//! from closed sets.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,23 +24,23 @@ struct ControllerLabels {
     controller: &'static str,
 }
 
-/// Every metric of the process; clones count into the same ones. Each part of Transom registers its own.
+/// Every metric of the process; clones share them. Each part of Transom registers its own.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     certificate_expiry: Gauge,
     certificate_reloads: Results,
     policy_reloads: Results,
     registry: Arc<Mutex<Registry>>,
-    /// Those of every process, whose names have no prefix.
+    /// Metrics that every process has, whose names have no prefix.
     process: Arc<Registry>,
 }
 
-/// From a pass that finds nothing to do to one that writes every node of a large cluster.
+/// From a reconciliation without changes to one that writes every node of a large cluster.
 const RECONCILE_BUCKETS: [f64; 12] = [
     0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0,
 ];
 
-/// How long the reconciliations of each controller take, and how many of their writes fail; clones count into the same ones.
+/// The duration of reconciliations and the failed writes, by controller; clones share them.
 #[derive(Clone, Debug)]
 pub struct Reconciles {
     durations: Family<ControllerLabels, Histogram, fn() -> Histogram>,
@@ -48,7 +48,7 @@ pub struct Reconciles {
 }
 
 impl Reconciles {
-    /// No controller yet.
+    /// Without any controller.
     pub fn new(metrics: &Metrics) -> Self {
         let reconciles = Reconciles {
             durations: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
@@ -69,7 +69,7 @@ impl Reconciles {
         reconciles
     }
 
-    /// Those of one controller, at zero.
+    /// The metrics of one controller, at zero.
     pub fn of(&self, controller: &'static str) -> Reconcile {
         let labels = ControllerLabels { controller };
         Reconcile {
@@ -79,7 +79,7 @@ impl Reconciles {
     }
 }
 
-/// The reconciliations of one controller; clones count into the same ones.
+/// The reconciliations of one controller; clones share them.
 #[derive(Clone, Debug)]
 pub struct Reconcile {
     duration: Histogram,
@@ -87,12 +87,12 @@ pub struct Reconcile {
 }
 
 impl Reconcile {
-    /// A reconciliation has ended.
+    /// Records a finished reconciliation.
     pub fn took(&self, time: Duration) {
         self.duration.observe(time.as_secs_f64());
     }
 
-    /// A request failed.
+    /// Records a failed request.
     pub fn failed(&self) {
         self.errors.inc();
     }
@@ -121,7 +121,8 @@ impl Results {
 }
 
 impl Metrics {
-    /// All metrics at zero. `version` and `revision`, the commit where it is known, go to `transom_build_info`.
+    /// All metrics at zero. `version` and `revision` (the commit, if known) are exposed in
+    /// `transom_build_info`.
     pub fn new(version: &str, revision: Option<&str>) -> Self {
         let mut registry = Registry::with_prefix("transom");
         let mut build = vec![("version", version.to_owned())];
@@ -150,22 +151,22 @@ impl Metrics {
         }
     }
 
-    /// Adds metrics of another part of Transom; names get the prefix `transom_`.
+    /// Adds the metrics of another part of Transom; names get the prefix `transom_`.
     pub fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
         add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts a policy that was loaded, or could not be.
+    /// Counts a policy that was loaded or failed to load.
     pub fn policy_reloaded(&self, ok: bool) {
         self.policy_reloads.count(ok);
     }
 
-    /// Counts a serving certificate that was replaced, or could not be.
+    /// Counts a serving certificate that was replaced or failed to be replaced.
     pub fn certificate_reloaded(&self, ok: bool) {
         self.certificate_reloads.count(ok);
     }
 
-    /// Shows when the serving certificate ends.
+    /// Sets the expiry of the serving certificate.
     pub fn certificate_expires(&self, at: SystemTime) {
         let seconds = at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         self.certificate_expiry
@@ -176,7 +177,7 @@ impl Metrics {
     pub fn expose(&self) -> String {
         let mut out = String::with_capacity(8 << 10);
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        // Writing to a String cannot fail; an encoder that does says so in the text.
+        // Writing to a String cannot fail; if an encoder does, the text contains the error.
         let encoded = text::encode_registry(&mut out, &self.process)
             .and_then(|()| text::encode_registry(&mut out, &registry))
             .and_then(|()| text::encode_eof(&mut out));

@@ -1,5 +1,5 @@
-//! What a process says to standard error beside its log, when it panics or ends: at once, and without waiting for ever for
-//! a reader that does not read.
+//! Writes messages to standard error outside the log, when a process panics or ends: immediately, and without
+//! waiting forever for a reader that does not read.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write as _;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// How long the reader may take.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How many words wait at most.
+/// The maximum number of waiting messages.
 const MOST: usize = 16;
 
-/// The thread that writes, where there is one: a write cannot be called off, but a thread that does it can be left behind.
+/// The writer thread, if started: a write cannot be cancelled, but the thread that does it can be abandoned.
 static SPEAKER: OnceLock<SyncSender<PanicWriter>> = OnceLock::new();
-/// Whether the reader took longer than it may.
+/// Whether the reader has exceeded its time.
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 struct PanicWriter {
@@ -25,10 +25,10 @@ struct PanicWriter {
     said: Sender<()>,
 }
 
-/// From now on panics and [`write_line`] wait for nothing.
+/// From now on, panics and [`write_line`] wait only briefly for the reader.
 ///
 /// # Errors
-/// There is no thread to be had.
+/// If no thread can be started.
 pub(super) fn start() -> std::io::Result<()> {
     let (speaker, words) = sync_channel(MOST);
     thread::Builder::new()
@@ -40,7 +40,7 @@ pub(super) fn start() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Says something: a log that waits to be written does not stand before it.
+/// Writes a message, ahead of waiting log lines.
 pub fn write_line(text: String) {
     let Some(speaker) = SPEAKER.get() else {
         return anstream::eprint!("{text}");
@@ -54,7 +54,7 @@ pub fn write_line(text: String) {
 
 fn speak(words: &Receiver<PanicWriter>) {
     while let Ok(PanicWriter { text, said }) = words.recv() {
-        // Neither the thread that asked nor the reader has to be there still.
+        // The sender and the reader may both be gone.
         let _ = std::io::stderr().write_all(text.as_bytes());
         IS_STUCK.store(false, Relaxed);
         let _ = said.send(());

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Whether Transom is ready: it is, unless a part holds it back. Clones share the reasons.
+/// The readiness of Transom: ready unless a part holds it. Clones share the reasons.
 ///
-/// A part that must be ready first holds at start and releases later: `hold("facts", "not listed yet")`.
+/// A part that must be ready first calls `hold("facts", "not listed yet")` at startup and releases later.
 #[derive(Clone, Default, Debug)]
 pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, String>>>);
 
 impl Readiness {
-    /// Not ready because of `name`; `why` is for people, in one line. Holding again replaces the reason.
+    /// Makes Transom not ready because of `name`; `why` is one line for people. Holding again replaces the
+    /// reason.
     pub fn hold(&self, name: &'static str, why: impl Into<String>) {
         self.0
             .lock()
@@ -18,17 +19,17 @@ impl Readiness {
             .insert(name, why.into());
     }
 
-    /// `name` is no longer a reason.
+    /// Removes the reason `name`.
     pub fn release(&self, name: &'static str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Whether no part holds.
+    /// Whether there is no reason.
     pub fn is_ready(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Why Transom is not ready, one `name: why` each, sorted by name; empty when it is.
+    /// Why Transom is not ready, one `name: why` each, sorted by name; empty if it is ready.
     pub fn reasons(&self) -> Vec<String> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.iter().map(|(name, why)| format!("{name}: {why}")).collect()

@@ -1,23 +1,24 @@
-//! What the machine leaves to the process: how many descriptors, and how much memory.
+//! The resource limits of the process: file descriptors and memory.
 
 use std::fs;
 use std::path::Path;
 
-/// More descriptors than this are not asked for: some systems refuse a number that they call allowed.
+/// The maximum number of descriptors to request: some systems reject a number that they report as allowed.
 #[cfg(unix)]
 const MOST_DESCRIPTORS: u64 = 65_536;
 
-/// What the process may use; none where there is no limit, or none that could be read.
+/// The limits of the process; `None` if there is no limit, or if it could not be read.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct ResourceLimits {
-    /// Open files and sockets at once.
+    /// Files and sockets open at the same time.
     pub descriptors: Option<u64>,
     /// Bytes of memory, from the limit of the container.
     pub memory: Option<u64>,
 }
 
 impl ResourceLimits {
-    /// Raises the soft limit of descriptors to the hard one, as far as that is of use, and reads both limits.
+    /// Raises the soft limit of descriptors towards the hard one, up to a useful maximum, and reads both
+    /// limits.
     pub fn take() -> Self {
         let group = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         Self {
@@ -27,7 +28,7 @@ impl ResourceLimits {
     }
 }
 
-/// The limit of descriptors, once it is raised.
+/// The limit of descriptors, after raising it.
 #[cfg(unix)]
 fn descriptors() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -43,15 +44,16 @@ fn descriptors() -> Option<u64> {
     }
 }
 
-/// Handles and sockets have no such limit.
+/// Windows handles and sockets have no such limit.
 #[cfg(not(unix))]
 fn descriptors() -> Option<u64> {
     None
 }
 
-/// The memory limit under the control groups that `group` names: the least of those from the process's own to the root.
+/// The memory limit of the control groups that `group` names: the minimum from the process's own group up to
+/// the root.
 fn memory(root: &Path, group: &str) -> Option<u64> {
-    // Version 2 has one hierarchy, `0::/path`. In a container that sees itself as the root, the path is `/`.
+    // Version 2 has one hierarchy, `0::/path`. In a container with its own cgroup namespace, the path is `/`.
     let path = group
         .lines()
         .find_map(|line| line.strip_prefix("0::/"))
@@ -64,7 +66,7 @@ fn memory(root: &Path, group: &str) -> Option<u64> {
         .or_else(|| number(&root.join("memory/memory.limit_in_bytes")))
 }
 
-/// A limit in a file; none where it is `max`, or as large as version 1 writes where there is none.
+/// A limit in a file; `None` if it is `max`, or the large number that version 1 uses for no limit.
 fn number(file: &Path) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.trim().parse().ok().filter(|bytes| *bytes < 1 << 60)

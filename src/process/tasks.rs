@@ -1,4 +1,5 @@
-//! Tasks that should live as long as the process, by name: one that ends is told, whether it returned or panicked.
+//! Named tasks that must live as long as the process: the end of any one is reported, whether it returned or
+//! panicked.
 
 use std::collections::HashMap;
 
@@ -9,23 +10,23 @@ use tokio::task::{Id, JoinSet};
 #[derive(Debug, thiserror::Error)]
 #[error("the task {task:?} ended unexpectedly{}", why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
 pub struct TaskEnded {
-    /// Which one.
+    /// The name of the task.
     pub task: &'static str,
-    /// What it said, or that it panicked; `None` where it just returned.
+    /// Its error, or that it panicked; `None` if it returned without one.
     pub why: Option<String>,
 }
 
-/// Running tasks with their names; all of them end when this is dropped.
+/// Running tasks with their names; dropping this aborts them.
 #[derive(Default, Debug)]
 pub struct Tasks {
     running: JoinSet<Option<String>>,
     names: HashMap<Id, &'static str>,
-    /// The threads that they run on, where these are others than those of the task that starts them.
+    /// The runtime that they run on, if it differs from that of the caller.
     on: Option<Handle>,
 }
 
 impl Tasks {
-    /// No tasks yet; they will run on these threads.
+    /// No tasks yet; they will run on this runtime.
     pub fn on(threads: Handle) -> Self {
         Tasks {
             on: Some(threads),
@@ -33,7 +34,7 @@ impl Tasks {
         }
     }
 
-    /// Starts a task that has nothing to say when it ends.
+    /// Starts a task that returns nothing.
     pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.add(name, async {
             task.await;
@@ -41,7 +42,7 @@ impl Tasks {
         });
     }
 
-    /// Starts a task that says why it ended.
+    /// Starts a task that returns the reason why it ended.
     pub fn spawn_reporting<W: ToString>(
         &mut self,
         name: &'static str,
@@ -58,7 +59,7 @@ impl Tasks {
         self.names.insert(started.id(), name);
     }
 
-    /// Waits for a task to end, which none should; for ever where there is none.
+    /// Waits for any task to end, which none should; waits forever if there are no tasks.
     pub async fn ended(&mut self) -> TaskEnded {
         let Some(ended) = self.running.join_next_with_id().await else {
             return std::future::pending().await;
@@ -74,7 +75,7 @@ impl Tasks {
         }
     }
 
-    /// Ends all tasks, and waits until they have.
+    /// Aborts all tasks, and waits until they have ended.
     pub async fn shutdown(mut self) {
         self.running.shutdown().await;
     }

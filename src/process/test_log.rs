@@ -1,9 +1,9 @@
-//! What a test reads of the log: every event of its thread, from info on.
+//! Captures the log in tests: every event of the thread, from level info.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is logged while it listens.
+/// The captured lines.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -18,7 +18,7 @@ impl Write for Log {
 }
 
 impl Log {
-    /// Listens to this thread, until what is returned is dropped.
+    /// Captures the log of this thread until the guard is dropped.
     pub(crate) fn listen(&self) -> tracing::subscriber::DefaultGuard {
         let writer = self.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -29,13 +29,13 @@ impl Log {
         tracing::subscriber::set_default(subscriber)
     }
 
-    /// What was logged, a line each.
+    /// The captured text, one event per line.
     pub(crate) fn text(&self) -> String {
         let text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// What was logged, and forgets it.
+    /// The captured text; clears it.
     pub(crate) fn take(&self) -> String {
         let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         String::from_utf8_lossy(&text).into_owned()

@@ -1,11 +1,13 @@
-//! Traces: OpenTelemetry's spans, whose child they are, and their export in the background; what a review is stands elsewhere.
+//! Tracing: OpenTelemetry spans with their parents, and their export in the background. Independent of
+//! reviews.
 //!
 //! ```text
 //! headers ─ propagation ─ the SDK: ids, sampling ─ span ─ bounded queue ─ exporter ─ collector, by OTLP/HTTP
 //! ```
 //!
-//! A review never waits for its span: a span that finds no room in the queue is counted and dropped. The SDK's own batch
-//! processor is not used, because it has a thread of its own, on which no client of tokio runs, and counts no drops.
+//! A review never waits for its span: a span that does not fit into the queue is counted and dropped. The
+//! SDK's batch processor is not used, because its separate thread cannot run a tokio client, and it does not
+//! count drops.
 
 mod args;
 mod collector;
@@ -27,14 +29,14 @@ pub use self::settings::{TracingError, TracingSettings};
 
 use self::exporter::SpanQueue;
 
-/// Makes spans and hands them on; clones share one queue.
+/// Creates spans and queues them; clones share one queue.
 #[derive(Clone, Debug)]
 pub struct Tracer(SdkTracer);
 
-/// Begins to export in the background; its metrics go to `registry`. To be called in a runtime.
+/// Starts to export in the background, with metrics in `registry`. Must be called in a tokio runtime.
 ///
 /// # Errors
-/// When the collector's CA cannot be read.
+/// If the collector's CA cannot be read.
 pub fn start(settings: TracingSettings, registry: &mut Registry) -> Result<(Tracer, Exporter), TracingError> {
     let ratio = settings.ratio;
     let (queue, exporter) = exporter::start(settings, registry)?;
@@ -43,8 +45,8 @@ pub fn start(settings: TracingSettings, registry: &mut Registry) -> Result<(Trac
 
 impl Tracer {
     fn new(queue: SpanQueue, ratio: f64) -> Self {
-        // Resource and limits stand here too, because the SDK would read them from variables that Transom does not have.
-        // The resource of an export is the exporter's.
+        // Sets the resource and limits explicitly, because the SDK would read them from environment variables
+        // that Transom does not support. The exporter sets the resource of an export.
         let provider = SdkTracerProvider::builder()
             .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio))))
             .with_span_limits(SpanLimits::default())
@@ -56,8 +58,8 @@ impl Tracer {
         Self(provider.tracer_with_scope(scope.build()))
     }
 
-    /// Begins a span for a request with these headers, where it is sampled: as its parent is, by the ratio without one.
-    /// The span ends, and goes to the queue, when it is dropped.
+    /// Starts a span for a request with these headers, if it is sampled: as its parent is, or without a
+    /// parent by the ratio. Dropping the span ends and queues it.
     pub fn begin(&self, name: &'static str, headers: &HeaderMap) -> Option<Span> {
         let mut context = Context::new();
         if let Some(parent) = propagation::of(headers) {
@@ -69,7 +71,7 @@ impl Tracer {
     }
 }
 
-/// A tracer that samples what has no parent by `ratio`, and what it recorded.
+/// A tracer that samples root spans by `ratio`, and the spans that it recorded.
 #[cfg(test)]
 pub(crate) fn watched(ratio: f64) -> (Tracer, impl FnMut() -> Option<opentelemetry_sdk::trace::SpanData>) {
     let (queue, mut spans) = SpanQueue::watched();
@@ -158,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_fit_into_the_queue_is_counted_and_no_review_waits() {
-        // The kernel accepts connections for it, and no answer ever comes.
+        // The kernel accepts connections for it, but no answer ever arrives.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut registry = Registry::default();
         let (tracer, exporter) = start(settings(silent.local_addr().unwrap()), &mut registry).unwrap();
@@ -172,7 +174,7 @@ mod tests {
         let start = Instant::now();
         exporter.finish(Duration::from_millis(50)).await;
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-        // A tracer that outlives the exporter does no harm.
+        // A tracer may outlive the exporter.
         drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
         assert_dropped(&registry, "queue", more + 1);
     }
@@ -190,7 +192,7 @@ mod tests {
         }
         let start = Instant::now();
         exporter.finish(Duration::from_secs(20)).await;
-        // Each of the four batches would wait for a second and more.
+        // Each of the four batches would wait for more than a second.
         assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
         assert_dropped(&registry, "export", all);
     }

@@ -1,4 +1,4 @@
-//! The metrics that every process has, by the names that Prometheus' client libraries give them; read when they are asked for.
+//! The standard process metrics, with the names of Prometheus' client libraries; read on each scrape.
 
 use std::fmt::Error;
 use std::sync::{Mutex, PoisonError};
@@ -9,17 +9,17 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// How long a reading is shown: many scrapes at once must not cost a walk through `/proc` each.
+/// How long a sample is reused: simultaneous scrapes must not each read `/proc`.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What this process uses.
+/// The resource usage of this process.
 #[derive(Debug)]
 pub struct Usage {
     started: f64,
     read: Mutex<Option<(Instant, UsageSample)>>,
 }
 
-/// What was read at one time; what cannot be read on a system is missing.
+/// One sample; a value that cannot be read on a system is missing.
 #[derive(Clone, Copy, Debug)]
 struct UsageSample {
     cpu_seconds: Option<f64>,
@@ -30,7 +30,8 @@ struct UsageSample {
 }
 
 impl Usage {
-    /// `started`: when the process began. The clock of the kernel starts at boot, and would have to be read twice for it.
+    /// `started` is when the process began. The kernel's clock starts at boot, and converting it would need a
+    /// second reading.
     pub fn new(started: SystemTime) -> Self {
         let started = started.duration_since(UNIX_EPOCH).unwrap_or_default();
         Usage {
@@ -138,7 +139,7 @@ fn most_descriptors() -> Option<i64> {
     None
 }
 
-/// A line of `/proc/self/status` in bytes; nothing where there is no such file.
+/// A line of `/proc/self/status` in bytes; `None` if the file does not exist.
 fn status(key: &str) -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;

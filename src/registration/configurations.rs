@@ -1,5 +1,5 @@
-//! What stands in the webhook configurations of a cluster, and what of a policy's wishes the API server therefore never
-//! asks about; the controller reads them.
+//! The stored webhook configurations, and the policy settings that have no effect because the API server does
+//! not send the objects. The controller reads the configurations.
 
 mod drift;
 
@@ -17,33 +17,33 @@ use crate::model::node::{PoolLabel, PoolLabelValue};
 use crate::model::policy::{Action, IgnoredFields, LinuxPods, PlacementMode, Policy};
 use crate::model::text::list;
 
-/// Every namespace has this label, so that it selects them all.
+/// Every namespace has this label, so a requirement that it exists selects all of them.
 const EVERY_NAMESPACE: &str = "kubernetes.io/metadata.name";
 
-/// How many namespaces are named in a message.
+/// How many namespaces a message lists.
 const NAMED: usize = 10;
 
-/// Both configurations as they stand in the cluster.
+/// Both configurations as stored in the cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Configurations {
-    /// That of `/mutate`.
+    /// The configuration of `/mutate`.
     pub mutating: Configuration,
-    /// That of `/validate`.
+    /// The configuration of `/validate`.
     pub validating: Configuration,
-    /// What is said of another writer that overwrites the `caBundle` again and again, where one does.
+    /// A message if another writer repeatedly overwrites the `caBundle`.
     pub contested: Option<String>,
 }
 
 /// One configuration.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Configuration {
-    /// Its kind and name, for people.
+    /// Its kind and name, for display.
     pub title: String,
-    /// Its entries; none where there is no such object.
+    /// Its entries; empty if the object does not exist.
     pub entries: Vec<RegisteredEntry>,
 }
 
-/// One entry: who is asked about, and how.
+/// One entry: what it matches, and how it is called.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RegisteredEntry {
     name: String,
@@ -70,7 +70,7 @@ struct MatchCondition {
 }
 
 impl RegisteredEntry {
-    /// Reads one of `webhooks`; `None` where it is none.
+    /// Reads one item of `webhooks`; `None` if it is invalid.
     pub fn read(webhook: &Value) -> Option<Self> {
         let webhook = StoredWebhook::deserialize(webhook).ok()?;
         Some(RegisteredEntry {
@@ -81,14 +81,14 @@ impl RegisteredEntry {
         })
     }
 
-    /// Without conditions it is asked about everything.
+    /// An entry without conditions matches everything.
     fn matches_pool_label(&self, label: &PoolLabel) -> bool {
         let mut conditions = self.conditions.iter();
         self.conditions.is_empty()
             || conditions.any(|condition| matches_pool_label(&condition.expression, label))
     }
 
-    /// Whether it leaves a part of the Windows pods to `certain`.
+    /// Whether it leaves some of the Windows pods to `certain`.
     fn excludes_certain(&self) -> bool {
         (self.conditions.iter()).any(|condition| condition.name == REST)
     }
@@ -99,23 +99,23 @@ impl Configuration {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Whether every Windows pod is asked about: by the entry of this name, or by it and `certain`.
+    /// Whether every Windows pod is sent: by the entry of this name, alone or together with `certain`.
     fn is_complete(&self, sign: &str) -> bool {
         let sign = self.entry(sign);
         sign.is_some_and(|sign| !sign.excludes_certain() || self.entry(names::CERTAIN_VALIDATE).is_some())
     }
 }
 
-/// Something that a policy wishes and that has no effect, because the API server never asks.
+/// A policy setting that has no effect, because the API server does not send the objects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CoverageGap {
-    /// In one word.
+    /// The reason, as one word.
     pub reason: &'static str,
-    /// What is missing, and what fixes it.
+    /// What is missing, and how to fix it.
     pub message: String,
 }
 
-/// An entry that is there only for those who ask for it, in both phases.
+/// An entry that is registered only on request, in both phases.
 struct OptionalEntry {
     names: [&'static str; 2],
     wish: String,
@@ -130,13 +130,14 @@ impl Configurations {
         sign.is_some_and(|entry| entry.namespaces.selects(labels))
     }
 
-    /// Whether one of both endpoints is called for Windows pods in a namespace with these labels.
+    /// Whether either endpoint is called for Windows pods in a namespace with these labels.
     pub fn calls_in(&self, labels: &BTreeMap<String, String>) -> bool {
         let sign = self.validating.entry(names::VALIDATE);
         self.mutates_in(labels) || sign.is_some_and(|entry| entry.namespaces.selects(labels))
     }
 
-    /// What of a policy has no effect. `counts_in` are the namespaces in which it is the effective one, with their labels.
+    /// The settings of a policy that have no effect. `counts_in` are the namespaces in which it applies, with
+    /// their labels.
     pub fn gaps<'n>(
         &self,
         stored: &StoredPolicy,
@@ -171,7 +172,7 @@ impl Configurations {
         gaps
     }
 
-    /// What is wrong with the registration, whatever a policy wishes.
+    /// The problems of the registration that do not depend on a policy.
     pub fn problems(&self) -> Vec<CoverageGap> {
         let contested = self.contested.iter().map(|said| CoverageGap {
             reason: "CaBundleOverwritten",
@@ -189,7 +190,7 @@ impl Configurations {
         contested.chain(differs).collect()
     }
 
-    /// Both, each with the name of its entry for any sign of Windows.
+    /// Both configurations, each with the name of its entry for any evidence of Windows.
     fn phases(&self) -> [(&Configuration, &'static str); 2] {
         [
             (&self.mutating, names::MUTATE),
@@ -232,7 +233,7 @@ impl Configurations {
                 ),
             });
         }
-        // Namespaces that the entry for any sign leaves out are left out on purpose.
+        // Namespaces that the entry for any evidence excludes are excluded on purpose.
         let is_asked = |labels| {
             entries.iter().all(|(entry, sign)| {
                 let selects = |entry: Option<&RegisteredEntry>| {
@@ -255,7 +256,7 @@ impl Configurations {
         })
     }
 
-    /// The labels of pools that no condition hears.
+    /// The pool labels that no condition matches.
     fn unmatched_pool_labels(&self, pool_labels: &[PoolLabel]) -> Option<CoverageGap> {
         let heard = |label: &PoolLabel| {
             self.phases().iter().all(|(configuration, sign)| {
@@ -321,7 +322,7 @@ fn every_namespace() -> LabelExpression {
     }
 }
 
-/// A selector for the chart's values. An empty one means something else there.
+/// A selector for the chart's values, in which an empty selector has another meaning.
 fn selector_value(selector: &LabelSelector) -> Value {
     let mut value = serde_json::Map::new();
     if !selector.match_labels.is_empty() {
@@ -348,7 +349,8 @@ fn expression_value(expression: &LabelExpression) -> Value {
     value
 }
 
-/// The same for a flag, which knows no `In` with several values: then every namespace, of which the policy does the rest.
+/// A selector for a flag, whose syntax has no `In` with several values: it then selects every namespace, and
+/// the policy narrows it.
 fn selector_flag(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter();
     let mut parts: Vec<String> = labels.map(|(key, value)| format!("{key}={value}")).collect();

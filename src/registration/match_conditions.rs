@@ -1,14 +1,16 @@
-//! The match conditions: CEL by which the API server decides, from what stands in an object, whether Transom is asked.
+//! The match conditions: CEL expressions with which the API server decides, from the fields of an object,
+//! whether to call Transom.
 //!
-//! Each pod of a cluster pays for them, so they are cheap before they are exact: [`PoolSelectors::sign`] reads fields with `has`
-//! and `in`, walks each list once and compares words, never patterns. It is complete: it holds for whatever
-//! [`crate::engine::evaluate`] would deny, warn of or change by what stands in the object and its RuntimeClass, and it
-//! meets no `null` that is an error, because an entry that fails open would then not be called. A pod that it lets
-//! through for nothing costs one call.
+//! Every pod of a cluster pays for them, so they are cheap first and exact second. [`PoolSelectors::sign`]
+//! reads fields with `has` and `in`, iterates each list once, and compares strings without patterns. It is
+//! complete: it is true for everything that [`crate::engine::evaluate`] would deny, warn about or change
+//! because of the object and its RuntimeClass. It also never fails on a `null`, because the API server does
+//! not call an entry that fails open after an error. A false positive costs one call.
 //!
-//! Only where `Fail` is asked for something exact stands behind the sign, [`PoolSelectors::surely`]: a Linux pod must not be
-//! refused. A pod of a size that no cluster runs ([`CONTAINERS`], [`IMAGE`], [`EXPRESSIONS`], [`FEW`], [`VALUE`]) is not looked into, and
-//! goes to an entry that fails open. So the worst legal object stays within the cost that the API server allows.
+//! If `Fail` is requested, an exact condition is added, [`PoolSelectors::surely`], because a Linux pod must
+//! not be denied. A pod larger than any real one ([`CONTAINERS`], [`IMAGE`], [`EXPRESSIONS`], [`FEW`],
+//! [`VALUE`]) is not inspected, and goes to an entry that fails open. The worst legal object therefore stays
+//! within the API server's CEL cost limit.
 
 use std::collections::BTreeMap;
 
@@ -20,25 +22,26 @@ use crate::model::node::{
 };
 use crate::model::os_selectors::{is_build_label, is_os_label};
 
-/// The most containers, of all three lists together, that are looked into.
+/// The maximum number of containers, of all three lists together, that are inspected.
 const CONTAINERS: usize = 300;
-/// The most characters of an image that are looked into.
+/// The maximum length of an image, in characters, that is inspected.
 const IMAGE: usize = 512;
-/// The most expressions of a term of the required node affinity that are looked into for a sign.
+/// The maximum number of expressions per term of the required node affinity that are inspected for evidence.
 const EXPRESSIONS: usize = 16;
-/// The most expressions of a term that are looked into for a selector that speaks of the operating system.
+/// The maximum number of expressions per term that are inspected for a selector on the operating system.
 const UNGUARDED_EXPRESSIONS: usize = 32;
-/// The most terms that are looked into, and the most expressions of one, and values of one of these, that are looked into
-/// to be sure. On a label of the build any number of values may stand: none is read.
+/// For `certain`: the maximum number of terms, of expressions per term, and of values per expression that are
+/// inspected. The values of expressions on a build label are not read, so their number does not matter.
 const FEW: usize = 8;
-/// The most characters of a value that are compared with those of pools; no label has more.
+/// The maximum length of a value, in characters, that is compared with those of pools; longer label values
+/// are invalid.
 const VALUE: usize = 63;
-/// The most labels of pools beside the well-known ones.
+/// The maximum number of pool labels in addition to the well-known ones.
 pub const MOST_POOL_LABELS: usize = 64;
-/// The most characters of a label's value, with a `*` at its end.
+/// The maximum length of a label value, in characters, including a final `*`.
 pub const LONGEST_POOL_LABEL: usize = 64;
 
-/// The name of the condition of an entry that leaves a part of the Windows pods to `certain`.
+/// The name of the condition of an entry that leaves some of the Windows pods to `certain`.
 pub const REST: &str = "may-be-for-windows";
 
 /// The names of the conditions.
@@ -48,23 +51,24 @@ const CERTAIN: &str = "is-for-windows";
 const UNSAID: &str = "says-no-operating-system";
 const UNGUARDED: &str = "may-land-on-windows";
 
-/// Which pods an entry is for. No pod is for two entries of a phase.
+/// The pods that an entry matches. No pod matches two entries of a phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MatchScope {
-    /// Any sign of Windows.
+    /// Any evidence of Windows.
     Sign,
-    /// Of those: what surely says Windows by evidence 1 to 4 (`spec.os.name`, nodeSelector, pool and build labels,
-    /// required node affinity), but for the pods that a cluster cannot do without.
+    /// Of those, pods that are certainly for Windows by evidence 1 to 4 (`spec.os.name`, nodeSelector, pool
+    /// and build labels, required node affinity), except pods that a cluster cannot run without.
     Certain,
     /// The rest of them.
     Rest,
-    /// No sign, and nothing that speaks of an operating system, for a namespace's default.
+    /// No evidence of any operating system, for the default of a namespace.
     Unsaid,
-    /// No sign, and no selector that keeps the pod off Windows nodes.
+    /// No evidence of Windows, and no selector that keeps the pod off Windows nodes.
     LinuxPods,
 }
 
-/// The conditions of an entry. It is one: the API server would work out each of several, whatever the first says.
+/// The conditions of an entry. There is only one, because the API server evaluates every condition, even if
+/// the first is false.
 pub fn conditions(match_scope: MatchScope, pool_labels: &[PoolLabel]) -> Vec<MatchCondition> {
     let pools = PoolSelectors::of(pool_labels);
     let (sign, surely) = (pools.sign(), pools.surely());
@@ -77,14 +81,15 @@ pub fn conditions(match_scope: MatchScope, pool_labels: &[PoolLabel]) -> Vec<Mat
     };
     let condition = MatchCondition {
         name: name.to_owned(),
-        // CEL has no `let` here: a list of one and `exists` is one, so that nothing is worked out twice.
+        // CEL has no `let` here: `exists` on a list with one item binds a name, so that nothing is evaluated
+        // twice.
         expression: format!("[\n  {SPEC}\n].exists(s,\n  {body}\n) && {CHANGED}"),
     };
     vec![condition]
 }
 
-/// Whether a condition that was written by [`conditions`] hears a label of pools. Wherever it was changed by hand, the answer
-/// is no sooner than yes.
+/// Whether a condition written by [`conditions`] matches a pool label. If the condition was edited, the
+/// answer is true in case of doubt.
 pub fn matches_pool_label(expression: &str, label: &PoolLabel) -> bool {
     if is_os_label(&label.key) || is_build_label(&label.key) {
         return true;
@@ -108,8 +113,8 @@ pub fn matches_pool_label(expression: &str, label: &PoolLabel) -> bool {
     })
 }
 
-/// An update that leaves the pod or its template as it was (scaling, labels, status, finalizers) can bring in nothing,
-/// and an object on its way out is not held up.
+/// An update that does not change the pod or its template (scaling, labels, status, finalizers) cannot add a
+/// finding, and an object that is being deleted must not be blocked.
 const CHANGED: &str = "\
 (request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp) && (
   request.resource.resource == 'pods'
@@ -121,7 +126,7 @@ const CHANGED: &str = "\
     : object.?spec.?template.orValue({}) != oldObject.?spec.?template.orValue({})
 ))";
 
-/// The pod spec, whatever kind it stands in. Pods come first: there are most of them.
+/// The pod spec of any kind. Pods come first, because they are the most frequent.
 const SPEC: &str = "\
 request.resource.resource == 'pods'
     ? (has(object.spec) ? object.spec : {})
@@ -131,7 +136,7 @@ request.resource.resource == 'pods'
     ? object.?template.?spec.orValue({})
     : object.?spec.?template.?spec.orValue({})";
 
-/// The metadata of the pod, or of the template.
+/// The metadata of the pod or of its template.
 const META: &str = "\
 request.resource.resource == 'pods'
     ? object.metadata
@@ -141,7 +146,7 @@ request.resource.resource == 'pods'
     ? object.?template.?metadata.orValue({})
     : object.?spec.?template.?metadata.orValue({})";
 
-/// A label of the pod's own that the kubelet of a Linux node rejects it for.
+/// A label of the pod for which the kubelet of a Linux node rejects it.
 fn labelled() -> String {
     let os = quoted(OS_LABEL);
     format!("[\n    {META}\n    ].exists(m, has(m.labels) && {os} in m.labels && m.labels[{os}] != 'linux')")
@@ -150,13 +155,13 @@ fn labelled() -> String {
 const CRITICAL: &str = "\
 has(s.priorityClassName) && s.priorityClassName in ['system-node-critical', 'system-cluster-critical']";
 
-/// Such a pod is pinned to its node already.
+/// Such a pod is already assigned to its node.
 const OF_A_DAEMONSET: &str = "\
 has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(o,
     o.kind == 'DaemonSet' && has(o.controller) && o.controller)";
 
-/// What a RuntimeClass selects has been merged into a pod's nodeSelector before webhooks are called, and does not show in
-/// a template; what its handler says shows in neither. Classes that are for Linux by their names cost their pods no call.
+/// The API server merges the node selector of a RuntimeClass into a pod before it calls webhooks, but not
+/// into a template, and the handler appears in neither. RuntimeClasses whose names say Linux cause no call.
 fn runtime_class() -> String {
     format!(
         "has(s.runtimeClassName) && (request.resource.resource != 'pods' || !(s.runtimeClassName in {}))",
@@ -164,7 +169,7 @@ fn runtime_class() -> String {
     )
 }
 
-/// A list of the pod. One without entries is `null` where Kubernetes' type does not leave it out.
+/// A list of the pod. An empty list is `null` if its Kubernetes type does not omit it.
 fn list(field: &str) -> String {
     format!("(has({field}) && {field} != null ? {field} : [])")
 }
@@ -176,7 +181,7 @@ fn containers() -> String {
         .join("\n    + ")
 }
 
-/// A test of `ts`, the terms of the required node affinity, where there is one.
+/// A test on `ts`, the terms of the required node affinity, if it is set.
 fn terms(test: &str) -> String {
     const REQUIRED: &str = "s.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution";
     let terms = list(&format!("{REQUIRED}.nodeSelectorTerms"));
@@ -185,10 +190,10 @@ fn terms(test: &str) -> String {
     )
 }
 
-/// What any image that says Windows has, unless one of the other two lists has it. The cost of `contains` grows with both
-/// lengths: short words, and few of them for one image.
+/// Substrings of Windows images that the other two lists do not match. The cost of `contains` grows with both
+/// lengths: short substrings, and few of them per image.
 const OF_IMAGES: [&str; 4] = ["ltsc", "nanoserver", "servercore", "hostprocess"];
-/// What an image may have that has `microsoft` in it: repositories, and any token that begins with `win`.
+/// Substrings of Windows images that contain `microsoft`: repositories, and any token that begins with `win`.
 const OF_MICROSOFT: [&str; 13] = [
     ".com/windows",
     ":443/windows",
@@ -204,7 +209,8 @@ const OF_MICROSOFT: [&str; 13] = [
     "/windows-host-process",
     "-windows-gpu",
 ];
-/// What another image may have that has `win` in it: releases after a word for Windows, and known repositories.
+/// Substrings of other Windows images that contain `win`: releases after a word for Windows, and known
+/// repositories.
 const OF_OTHERS: [&str; 15] = [
     ":windows-",
     "-windows-",
@@ -223,9 +229,9 @@ const OF_OTHERS: [&str; 15] = [
     "/sig-windows/",
 ];
 
-/// The windowsOptions of any container, and the words of every image that `model::image::os_hint` calls Windows. Of the two
-/// longer lists an image is compared with one, and most with none. Options become a word too, so that the containers are
-/// walked once.
+/// True if any container has windowsOptions, or an image that `model::image::os_hint` classifies as Windows.
+/// Each image is compared with at most one of the two longer lists, and most with none. Options are added to
+/// the text as a word, so that the containers are iterated once.
 fn says_windows_in_a_container() -> String {
     let texts = format!(
         "cs.map(c,\n      (has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{}'\n      \
@@ -247,7 +253,7 @@ fn says_windows_in_a_container() -> String {
     )
 }
 
-/// Enough for the engine to hear of Linux, so that a namespace's default is not asked for.
+/// Enough evidence of Linux for the engine, so that the default of the namespace is not used.
 fn says_linux() -> String {
     let one = format!(
         "ts.size() == 1 && has(ts[0].matchExpressions) && ts[0].matchExpressions.exists(e,\n      \
@@ -263,11 +269,11 @@ fn says_linux() -> String {
     )
 }
 
-/// No node is chosen yet, and no selector speaks of the operating system.
+/// No node is assigned yet, and no selector restricts the operating system.
 fn may_run_on_windows() -> String {
     let keys = [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL];
     let selected = keys.map(|key| format!("{} in s.nodeSelector", quoted(key)));
-    // A longer term speaks of too much to be read.
+    // A longer term has too many expressions to inspect.
     let in_terms = format!(
         "ts.exists(t, has(t.matchExpressions) && t.matchExpressions.size() <= {UNGUARDED_EXPRESSIONS}\n      \
          && t.matchExpressions.exists(e, e.key in {}))",
@@ -280,14 +286,14 @@ fn may_run_on_windows() -> String {
     )
 }
 
-/// The labels by which a node selector says Windows, besides those of Kubernetes itself: key and values.
+/// The labels with which a node selector means Windows, without those of Kubernetes itself: keys and values.
 struct PoolSelectors(BTreeMap<String, Vec<PoolLabelValue>>);
 
 impl PoolSelectors {
     fn of(labels: &[PoolLabel]) -> Self {
         let mut pools = BTreeMap::<String, Vec<PoolLabelValue>>::new();
         for PoolLabel { key, value } in labels {
-            // Of Kubernetes' own labels the engine knows by itself what they say.
+            // The engine knows the labels of Kubernetes itself.
             if !is_os_label(key) && !is_build_label(key) {
                 pools.entry(key.clone()).or_default().push(value.clone());
             }
@@ -295,16 +301,17 @@ impl PoolSelectors {
         PoolSelectors(pools)
     }
 
-    /// Anything that the engine could call Windows or Conflicting, or refuse for any pod. What costs most stands last.
+    /// True for everything that the engine could classify as Windows or Conflicting, or deny for any pod. The
+    /// most expensive tests come last.
     fn sign(&self) -> String {
-        // `In` without linux among its values, or `NotIn` with it.
+        // `In` without `linux` among its values, or `NotIn` with `linux`.
         let system = format!(
             "has(e.values) && (e.values.size() > {FEW} || (e.operator == 'In') != ('linux' in e.values))"
         );
         let first_of_values = |tests: &str| {
             format!("e.values.size() > 0 && [e.values[0]].exists(v, v.size() > {VALUE} || {tests})")
         };
-        // Any term counts, because terms are ORed: one that no node matches must not hide the others.
+        // Any term is enough, because terms are ORed: a term that matches no node must not hide the others.
         let any_term = format!(
             "ts.size() > {FEW} || ts.exists(t, has(t.matchExpressions)\n      \
              && (t.matchExpressions.size() > {EXPRESSIONS} || t.matchExpressions.exists(e,\n      {})))",
@@ -322,7 +329,7 @@ impl PoolSelectors {
         .join("\n  || ")
     }
 
-    /// Evidence 1 to 4 for Windows, on a pod that a cluster can do without for a while.
+    /// Evidence 1 to 4 for Windows, on a pod that a cluster can run without for a while.
     fn surely(&self) -> String {
         let leaves = |os: &str, other: &str| {
             format!(
@@ -334,7 +341,8 @@ impl PoolSelectors {
         let all_values = |tests: &str| {
             format!("e.values.size() <= {FEW} && e.values.all(v, v.size() <= {VALUE} && ({tests}))")
         };
-        // The engine hears the first expression that speaks; of a term that speaks of both nothing is sure.
+        // The engine uses the first expression that names an operating system; a term with expressions for
+        // both is never certain.
         let each_term = format!(
             "ts.size() <= {FEW} && ts.exists(t, has(t.matchExpressions) || has(t.matchFields)) && ts.all(t,\n      \
              has(t.matchExpressions)\n      \
@@ -365,8 +373,8 @@ impl PoolSelectors {
         )
     }
 
-    /// The labels of the nodeSelector, of which those of the operating system stand this test. Each label of a pool has a
-    /// line of its own, which the chart repeats and [`matches_pool_label`] finds.
+    /// The labels of the nodeSelector; those of the operating system are tested with `system`. Each pool
+    /// label has its own line, which the chart repeats and [`matches_pool_label`] finds.
     fn selected(&self, system: &str) -> String {
         let [os, beta, build, trusted] =
             [OS_LABEL, BETA_OS_LABEL, BUILD_LABEL, RESTRICTED_BUILD_LABEL].map(quoted);
@@ -384,7 +392,7 @@ impl PoolSelectors {
         )
     }
 
-    /// Whether an expression `e` says Windows: `model::os_selectors::os_of_expression`.
+    /// Whether an expression `e` means Windows: equals `model::os_selectors::os_of_expression`.
     fn expression(&self, system: &str, values: impl Fn(&str) -> String) -> String {
         let pools = self.0.iter().map(|(key, tests)| {
             format!(
@@ -426,7 +434,7 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\'' | '\\' => literal.extend(['\\', c]),
-            // No label has any, and it must not end the literal.
+            // No valid label contains one, and it must not end the literal.
             c if c.is_control() => {}
             c => literal.push(c),
         }
@@ -452,7 +460,7 @@ mod tests {
         only.expression
     }
 
-    /// The condition of a container's image, evaluated without an API server.
+    /// Evaluates the condition on a container's image without an API server.
     fn asks_about(image: &str) -> bool {
         let image = image.to_ascii_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| image.contains(word));
@@ -559,7 +567,7 @@ mod tests {
                 condition(match_scope, &[(OS_LABEL, "linux"), (BUILD_LABEL, "*")]),
                 plain
             );
-            // The costliest of CEL's functions on texts.
+            // The most expensive CEL function on strings.
             assert!(!plain.contains("matches("), "{plain}");
         }
     }

@@ -1,19 +1,19 @@
-//! The names of the entries. They are frozen: an entry is known by its name to every field manager that owns a part of it,
-//! and the API server puts it before each audit annotation.
+//! The names of the webhook entries. They are frozen: field managers identify an entry by its name, and the
+//! API server prefixes each audit annotation with it.
 
-/// `/mutate`: any sign of Windows.
+/// `/mutate`: any evidence of Windows.
 pub const MUTATE: &str = "mutate.transom.dev";
 /// `/mutate`: namespaces with a default operating system.
 pub const DEFAULT_OS_MUTATE: &str = "default-os.mutate.transom.dev";
-/// `/mutate`: Linux pods that could land on Windows nodes.
+/// `/mutate`: Linux pods that could be scheduled on Windows nodes.
 pub const LINUX_PODS_MUTATE: &str = "linux-pods.mutate.transom.dev";
-/// `/validate`: what is certainly for Windows, by evidence 1 to 4; registered only if it fails closed.
+/// `/validate`: pods that are certainly for Windows, by evidence 1 to 4; registered only if it fails closed.
 pub const CERTAIN_VALIDATE: &str = "certain.validate.transom.dev";
-/// `/validate`: any sign of Windows, except what goes to [`CERTAIN_VALIDATE`] where that is registered.
+/// `/validate`: any evidence of Windows, except what goes to [`CERTAIN_VALIDATE`] if that is registered.
 pub const VALIDATE: &str = "validate.transom.dev";
 /// `/validate`: namespaces with a default operating system.
 pub const DEFAULT_OS_VALIDATE: &str = "default-os.validate.transom.dev";
-/// `/validate`: Linux pods that could land on Windows nodes.
+/// `/validate`: Linux pods that could be scheduled on Windows nodes.
 pub const LINUX_PODS_VALIDATE: &str = "linux-pods.validate.transom.dev";
 
 /// Every name, those of `/mutate` first.
@@ -27,8 +27,8 @@ pub const ALL: [&str; 7] = [
     LINUX_PODS_VALIDATE,
 ];
 
-/// The namespaces of a list that was split at its commas: what is empty names none, so that an empty variable means
-/// "none" where a missing one means the default.
+/// The namespaces of a comma-separated list without empty items: an empty variable means "none", and a
+/// missing one means the default.
 pub fn named_namespaces(list: Vec<String>) -> impl Iterator<Item = String> {
     list.into_iter()
         .map(|name| name.trim().to_owned())

@@ -1,9 +1,9 @@
-//! What is registered is frozen, fails open, and matches nothing that a cluster lives by.
+//! The configurations are frozen, fail open, and match nothing that a cluster depends on.
 
 use super::*;
 use serde_json::{Value, json};
 
-/// Both configurations with everything that can be opted into.
+/// Both configurations with every option.
 fn everything() -> [Value; 2] {
     let options = RegistrationOptions {
         validate_failure_policy: FailurePolicy::Fail,
@@ -88,7 +88,7 @@ fn one_entry_in_each_phase_is_for_all_windows_pods_unless_some_of_them_fail_clos
     );
 }
 
-/// A review that is too large is denied where every object has a sign of Windows, and only there.
+/// A review that is too large is denied only on the path on which every object has evidence of Windows.
 #[test]
 fn entries_that_select_objects_without_a_sign_have_a_path_of_their_own() {
     for entry in everything().iter().flat_map(webhooks) {
@@ -173,7 +173,7 @@ fn what_is_left_out_is_what_the_selector_does_not_select() {
         ("transom-system", None, true),
         ("calico-system", None, true),
         ("a", None, false),
-        // kubebuilder scaffolds put it on ordinary namespaces.
+        // kubebuilder scaffolds add this label to ordinary namespaces.
         ("a", Some(("control-plane", "x")), false),
         ("a", Some(("kubernetes.azure.com/managedby", "aks")), true),
         ("a", Some(("kubernetes.azure.com/managedby", "me")), false),

@@ -1,10 +1,10 @@
-//! What a registry demands of who asks, `WWW-Authenticate: Bearer realm="…",service="…",scope="…"`, and the address of the
-//! anonymous token that meets it.
+//! Parses the authentication challenge of a registry, `WWW-Authenticate: Bearer
+//! realm="…",service="…",scope="…"`, and builds the URL of the anonymous token for it.
 
 use hyper::Uri;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Where a token is to be had.
+/// Where to request a token.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct AuthChallenge {
     realm: String,
@@ -13,7 +13,7 @@ pub(super) struct AuthChallenge {
 }
 
 impl AuthChallenge {
-    /// Reads a header; `None` where it demands something other than a token.
+    /// Parses a header; `None` if it requires something other than a token.
     pub fn parse(header: &str) -> Option<AuthChallenge> {
         let (scheme, mut rest) = header.trim_start().split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("bearer") {
@@ -35,7 +35,7 @@ impl AuthChallenge {
         (!challenge.realm.is_empty()).then_some(challenge)
     }
 
-    /// The address of the token by which this repository may be read.
+    /// The URL of a token with read access to this repository.
     pub fn uri(&self, repository: &str) -> Option<Uri> {
         let pull = || format!("repository:{repository}:pull");
         let scope = self.scope.clone().unwrap_or_else(pull);
@@ -48,7 +48,7 @@ impl AuthChallenge {
     }
 }
 
-/// A value, quoted or not, and what comes after it.
+/// A value, quoted or not, and the text after it.
 fn value(text: &str) -> (String, &str) {
     let text = text.trim_start();
     let Some(quoted) = text.strip_prefix('"') else {

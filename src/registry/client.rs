@@ -1,4 +1,5 @@
-//! Speaks to one registry: requests over HTTP/1.1 and TLS with ring, an anonymous token where one is demanded, redirects.
+//! The client of one registry: requests over HTTP/1.1 and TLS with ring, an anonymous token if one is
+//! required, redirects.
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,34 +28,34 @@ use super::manifest::{self, ManifestContent};
 use super::{RegistryError, RegistryImage};
 use crate::process::with_causes;
 
-/// How long a request may take, its answer with it.
+/// The timeout of a request, including its response.
 const WHOLE: Duration = Duration::from_secs(10);
-/// How long an answer may be.
+/// The maximum size of a response, in bytes.
 const ANSWER: usize = 4 << 20;
-/// How many redirects are followed.
+/// The maximum number of redirects.
 const REDIRECTS: usize = 3;
 
-/// Why no registry can be asked.
+/// Why no registry can be queried.
 #[derive(thiserror::Error, Debug)]
 pub enum NoClient {
-    /// TLS itself.
+    /// TLS cannot be set up.
     #[error("cannot set up TLS for registries: {0}")]
     Tls(#[from] rustls::Error),
-    /// None of the machine's.
+    /// This machine has no CA certificates.
     #[error("cannot read the CA certificates of this machine, by which registries are known: {0}")]
     NoCa(#[source] io::Error),
 }
 
-/// What requests are sent by.
+/// The HTTP client.
 pub(super) struct RegistryClient {
     http: legacy::Client<HttpsConnector<HttpConnector<PublicResolver>>, Full<Bytes>>,
 }
 
-/// How the addresses of a host name are found.
+/// Resolves a host name to its addresses.
 type Lookup = fn(Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 
-/// Finds the addresses of a host name, and passes on those that a registry may have. What is connected to is what was
-/// checked: a name that has another address a moment later gains nothing.
+/// Resolves a host name, and returns only addresses that a registry may have. The connection uses the checked
+/// addresses, so a name cannot resolve to another one between check and connect.
 #[derive(Clone)]
 pub(super) struct PublicResolver(Lookup);
 
@@ -79,7 +80,7 @@ impl Service<Name> for PublicResolver {
 
 fn system_lookup(name: Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
     Box::pin(async move {
-        // The connector puts the port in.
+        // The connector sets the port.
         let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
         Ok(found.collect())
     })
@@ -89,7 +90,7 @@ struct RegistryResponse {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
-    /// Whether the registry itself gave it, and no other host to which it pointed.
+    /// Whether the registry itself sent the response, and not another host after a redirect.
     is_own: bool,
 }
 
@@ -119,7 +120,7 @@ impl RegistryClient {
         Ok(RegistryClient { http })
     }
 
-    /// Which builds there are of the image at a place.
+    /// The builds of the image at an endpoint.
     pub async fn look_up(&self, place: &RegistryEndpoint) -> Result<RegistryImage, RegistryError> {
         let mut token = None;
         let manifest = self.get(place, "manifests", &place.reference, &mut token).await?;
@@ -135,7 +136,7 @@ impl RegistryClient {
         }
     }
 
-    /// Gets something of a repository, with an anonymous token where the registry demands one.
+    /// Gets a resource of a repository, with an anonymous token if the registry requires one.
     async fn get(
         &self,
         place: &RegistryEndpoint,
@@ -157,7 +158,7 @@ impl RegistryClient {
         self.follow(place, uri, token.as_ref()).await
     }
 
-    /// A token that is given to all who ask.
+    /// Requests an anonymous token.
     async fn token(
         &self,
         place: &RegistryEndpoint,
@@ -182,7 +183,7 @@ impl RegistryClient {
         Ok(header)
     }
 
-    /// Sends a request, and follows where it is pointed to. Only the registry itself sees the token.
+    /// Sends a request, and follows redirects. Only the registry itself receives the token.
     async fn follow(
         &self,
         place: &RegistryEndpoint,
@@ -246,7 +247,7 @@ impl RegistryClient {
     }
 }
 
-/// The body of an answer that says yes.
+/// The body of a successful response.
 fn taken(answer: RegistryResponse) -> Result<Bytes, RegistryError> {
     match answer.status {
         StatusCode::OK => Ok(answer.body),
@@ -261,7 +262,7 @@ fn taken(answer: RegistryResponse) -> Result<Bytes, RegistryError> {
     }
 }
 
-/// Where a `Location` points to from an address.
+/// The target of a `Location`, resolved against a URL.
 fn resolved(from: &Uri, to: &str) -> Option<Uri> {
     if !to.starts_with('/') || to.starts_with("//") {
         return to.parse().ok();

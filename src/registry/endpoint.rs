@@ -1,5 +1,5 @@
-//! Where an image is asked for, and which addresses are asked at all: image references come from a cluster, and redirects
-//! from a registry.
+//! Which URL an image is queried at, and which URLs are allowed at all: image references come from a cluster,
+//! and redirects from a registry.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,21 +7,21 @@ use hyper::Uri;
 
 use crate::model::image::ImageRef;
 
-/// The place of an image in its registry.
+/// The location of an image in its registry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RegistryEndpoint {
-    /// The registry as the reference names it: for people.
+    /// The registry as in the image reference, for messages.
     pub registry: String,
-    /// The host, and the port where there is one, that is asked.
+    /// The host, and the port if there is one, to connect to.
     pub authority: String,
-    /// The path of the repository there.
+    /// The path of the repository in the registry.
     pub repository: String,
     /// The digest, or the tag.
     pub reference: String,
 }
 
 impl RegistryEndpoint {
-    /// Where an image is; `latest` where it names neither tag nor digest.
+    /// The endpoint of an image; the reference is `latest` if it names neither tag nor digest.
     pub fn of(image: &str) -> Result<RegistryEndpoint, String> {
         let image = ImageRef::parse(image).map_err(|error| error.to_string())?;
         let is_docker_hub = image.registry == "docker.io";
@@ -43,7 +43,7 @@ impl RegistryEndpoint {
         })
     }
 
-    /// The address of something in the repository. Without TLS on this machine only.
+    /// The URL of a resource in the repository. Without TLS only on this machine.
     pub fn uri(&self, kind: &str, reference: &str) -> Result<Uri, String> {
         let host = self.host();
         let scheme = if is_plain(host) { "http" } else { "https" };
@@ -66,8 +66,9 @@ impl RegistryEndpoint {
         end.map_or(&*self.authority, |at| &self.authority[..at])
     }
 
-    /// Whether an address may be asked on behalf of this registry: over TLS, or on this machine; nothing on this machine
-    /// where the registry is not; no address by which machines of a cloud ask for their own credentials.
+    /// Whether a URL may be requested on behalf of this registry: only over TLS or on this machine; this
+    /// machine only if the registry is on it; and never an address at which cloud machines obtain
+    /// credentials.
     pub fn allow(&self, uri: &Uri) -> Result<(), String> {
         let Some(authority) = uri.authority().filter(|it| !it.as_str().contains('@')) else {
             return Err("it names an address without a host".to_owned());
@@ -88,7 +89,7 @@ impl RegistryEndpoint {
     }
 }
 
-/// The hosts that are asked without TLS.
+/// The hosts that are queried without TLS.
 fn is_plain(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host == "127.0.0.1" || host == "[::1]"
 }
@@ -98,11 +99,11 @@ fn is_here(host: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost") || ip(host).is_some_and(is_here_ip)
 }
 
-/// Of the addresses that a host name has, those that may be connected to. None at which clouds give out credentials; none of
-/// this machine, unless the name is `localhost`.
+/// Of the resolved addresses of a host name, those that may be connected to: none at which clouds provide
+/// credentials, and none of this machine unless the name is `localhost`.
 ///
 /// # Errors
-/// When that leaves none.
+/// If none remains.
 pub(super) fn connectable(name: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, String> {
     let here = is_here(name);
     let may = |address: &SocketAddr| {
@@ -121,8 +122,8 @@ fn is_metadata(host: &str) -> bool {
     ip(host).is_some_and(is_metadata_ip)
 }
 
-/// Link-local addresses, where clouds have their metadata, and others where they give out credentials: Azure's wire server,
-/// Alibaba, Oracle, EC2 and Google over IPv6.
+/// Link-local addresses, which clouds use for metadata, and other addresses at which they provide
+/// credentials: Azure's wire server, Alibaba, Oracle, and EC2 and Google over IPv6.
 fn is_metadata_ip(ip: IpAddr) -> bool {
     const OTHERS: [IpAddr; 5] = [
         IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -142,7 +143,7 @@ fn is_here_ip(ip: IpAddr) -> bool {
     ip.is_loopback() || ip.is_unspecified()
 }
 
-/// The IPv4 address that an IPv6 address contains: mapped, or by NAT64 (RFC 6052).
+/// The IPv4 address in an IPv6 address: mapped, or by NAT64 (RFC 6052).
 fn canonical(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(ip) if ip.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
@@ -205,7 +206,7 @@ mod tests {
             "168.63.129.16/app:1",
             "100.100.100.200/app:1",
         ] {
-            // What is no reference at all is not asked for either.
+            // An invalid reference is not queried either.
             let Ok(place) = RegistryEndpoint::of(image) else {
                 continue;
             };
@@ -238,7 +239,7 @@ mod tests {
                 refused, "registry.example has an address that is never asked",
                 "{address}"
             );
-            // Of several addresses the others are asked.
+            // The other addresses of the name are used.
             let left = connectable("registry.example", addresses(&[address, "192.0.2.1"]));
             assert_eq!(left, Ok(addresses(&["192.0.2.1"])), "{address}");
         }

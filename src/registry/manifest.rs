@@ -1,5 +1,5 @@
-//! What a registry has by a name: an index of images for several platforms, or the manifest of one; and the configuration of
-//! one, which alone says what it is for.
+//! Parses registry responses: an index of images for several platforms, the manifest of one image, and its
+//! configuration, which alone contains the platform.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::RegistryError;
 use crate::model::build::Build;
 use crate::model::image::ImageRef;
 
-/// What is asked for: Docker's and OCI's forms of both.
+/// The accepted media types: Docker's and OCI's, for indexes and manifests.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, \
      application/vnd.oci.image.manifest.v1+json, \
@@ -31,7 +31,7 @@ struct IndexEntry {
     platform: Option<ImagePlatform>,
 }
 
-/// In an index, and in a configuration.
+/// The platform, in an index and in a configuration.
 #[derive(Deserialize)]
 struct ImagePlatform {
     os: Option<String>,
@@ -40,7 +40,7 @@ struct ImagePlatform {
 }
 
 impl ImagePlatform {
-    /// The build, where it is for Windows.
+    /// The build, if it is for Windows.
     fn build(&self) -> Result<Option<Build>, RegistryError> {
         if self.os.as_deref() != Some("windows") {
             return Ok(None);
@@ -52,16 +52,16 @@ impl ImagePlatform {
     }
 }
 
-/// What a manifest says.
+/// The result of parsing a manifest.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum ManifestContent {
     /// The builds.
     Builds(Vec<Build>),
-    /// The configuration by this digest says it.
+    /// The configuration with this digest contains the build.
     Config(String),
 }
 
-/// Reads an index or a manifest.
+/// Parses an index or a manifest.
 pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
     let manifest: Manifest =
         serde_json::from_slice(json).map_err(|_| RegistryError::image("an answer that is no manifest"))?;
@@ -80,7 +80,7 @@ pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
         .ok_or_else(|| RegistryError::image("a manifest without a configuration"))
 }
 
-/// The builds of an image by its configuration: one, or none.
+/// The builds in the configuration of an image: one, or none.
 pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, RegistryError> {
     let platform: ImagePlatform =
         serde_json::from_slice(json).map_err(|_| RegistryError::image("a configuration that is none"))?;
@@ -92,7 +92,7 @@ pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, RegistryError> {
     Ok(platform.build()?.into_iter().collect())
 }
 
-/// Whether a body is what a registry says of an error, rather than another server.
+/// Whether a body is an error of a registry, and not of another server.
 pub(super) fn is_error(json: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Errors {
@@ -110,7 +110,7 @@ pub(super) fn is_error(json: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// As `mcr.microsoft.com/dotnet/runtime:6.0` has it, shortened, with an attestation of BuildKit.
+    /// Shortened from `mcr.microsoft.com/dotnet/runtime:6.0`, with a BuildKit attestation.
     const INDEX: &str = r#"{"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.list.v2+json", "manifests": [
         {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:1111", "platform": {"architecture": "amd64", "os": "linux"}},
         {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:2222", "platform": {"architecture": "arm", "os": "linux", "variant": "v7"}},

@@ -1,4 +1,4 @@
-//! Registries that behave in ways that a real one in a test does not: tokens, redirects, answers without end.
+//! Registries that behave as a real one in a test does not: tokens, redirects, endless responses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use super::*;
 
 const INDEX: &str = r#"{"manifests": [{"platform": {"os": "windows", "os.version": "10.0.26100.1"}}]}"#;
 
-/// A server on this machine, which answers the head of each request; gives its port, and the heads.
+/// A local server that answers the head of each request; returns its port, and the heads.
 async fn server(answer: impl Fn(&str, u16) -> String + Send + 'static) -> (u16, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -26,7 +26,7 @@ async fn server(answer: impl Fn(&str, u16) -> String + Send + 'static) -> (u16, 
             }
             let answer = answer(&head, port);
             seen.lock().unwrap().push(head);
-            // A client that has read enough hangs up.
+            // A client that has read enough closes the connection.
             let _ = connection.write_all(answer.as_bytes()).await;
         }
     });
@@ -66,7 +66,7 @@ async fn an_anonymous_token_is_had_where_it_is_demanded() {
     assert_eq!(found(format!("127.0.0.1:{port}/app:1")).await.0, is_there());
     let heads = heads.lock().unwrap().clone();
     assert_eq!(heads.len(), 3, "{heads:#?}");
-    // The token's own server gets none.
+    // The token server itself gets no token.
     assert!(!heads[1].to_lowercase().contains("authorization"), "{heads:#?}");
 }
 
@@ -187,7 +187,7 @@ async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
 
 #[tokio::test]
 async fn all_registries_together_have_a_time() {
-    // They take the connection and say nothing: each image would take ten seconds.
+    // They accept the connection and never answer: each image would take ten seconds.
     let mut listeners = Vec::new();
     let mut images = BTreeSet::new();
     for _ in 0..12 {
@@ -209,7 +209,7 @@ async fn all_registries_together_have_a_time() {
         notes[0].contains("not answered within the 500ms for all registries (1 image)"),
         "{notes:?}"
     );
-    // The time is not given again.
+    // The total time is not reset.
     let again = registries
         .ask(BTreeSet::from(["127.0.0.1:1/app:2".to_owned()]))
         .await;

@@ -1,4 +1,4 @@
-//! What audit logs tell, printed: a table for people, a document for machines.
+//! Output of audit log reports: a table for people, JSON for machines.
 
 mod json;
 mod text;

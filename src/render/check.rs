@@ -1,4 +1,4 @@
-//! What a check found, in the formats of CI systems.
+//! The results of a check in the formats of CI systems.
 
 mod github;
 mod gitlab;
@@ -15,7 +15,7 @@ use crate::engine::Decision;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
 
-/// How serious a CI system takes a finding.
+/// The severity levels of CI systems.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Level {
     Error,
@@ -24,7 +24,7 @@ enum Level {
 }
 
 impl JsonObject {
-    /// The object as a person names it: `Deployment shop/web`.
+    /// The display name of the object: `Deployment shop/web`.
     fn title(&self) -> String {
         match self.namespace.as_deref() {
             Some(namespace) => format!("{} {namespace}/{}", self.kind, self.name),
@@ -37,12 +37,12 @@ impl JsonObject {
         self.decision == Decision::Deny.as_str()
     }
 
-    /// The findings that neither an edit resolves nor an exemption covers.
+    /// The findings that placement does not fix and no exemption covers.
     fn open(&self) -> impl Iterator<Item = &JsonFinding> {
         self.findings.iter().filter(|found| found.resolved_by.is_none())
     }
 
-    /// An error is what denies. What admission only records keeps its severity, one step lower.
+    /// A finding that denies is an error. A finding that admission only records is reported one level lower.
     fn level(&self, found: &JsonFinding) -> Level {
         match (found.action, found.severity) {
             (Action::Deny, _) if self.not_admitted.is_none() => Level::Error,
@@ -51,7 +51,7 @@ impl JsonObject {
         }
     }
 
-    /// What identifies a finding while lines and the order of containers change.
+    /// Identifies a finding independently of line numbers and of the order of containers.
     fn fingerprint(&self, found: &JsonFinding) -> String {
         let namespace = self.namespace.as_deref().unwrap_or_default();
         let (kind, name) = (self.kind, &self.name);

@@ -1,4 +1,4 @@
-//! The page of a scan: one HTML file for people to look at, which needs no network. Draws; judges nothing.
+//! The HTML report of a scan: one file that needs no network. Renders only; evaluates nothing.
 
 mod findings;
 mod matrix;
@@ -23,18 +23,18 @@ use self::workloads::{Choices, WorkloadCard, worst_first};
 use crate::model::text::one_line;
 use crate::scan::report::ScanReport;
 
-/// Draws bars from tables.
+/// Renders bars from tables.
 const CHARTS: &str = include_str!("html/assets/charts.css-1.2.0/charts.min.css");
 /// Sorts tables.
 const TABLESORT: &str = include_str!("html/assets/tablesort-5.7.1/tablesort.min.js");
-/// How the page looks.
+/// The style sheet.
 const STYLE: &str = include_str!("html/assets/page.css");
-/// What the page does: filters, sorting, the theme.
+/// The behaviour of the page: filters, sorting, the theme.
 const SCRIPT: &str = include_str!("html/assets/page.js");
-/// Puts on the theme that was chosen before, before anything is drawn.
+/// Applies the stored theme before the page is rendered.
 const THEME: &str = include_str!("html/assets/theme.js");
 
-/// The whole page. The template escapes every value that it is not told to leave alone.
+/// The whole page. The template escapes every value that is not marked as safe.
 #[derive(Template)]
 #[template(path = "page.html")]
 struct HtmlPage<'r> {
@@ -54,10 +54,10 @@ struct HtmlPage<'r> {
     plan: Option<&'r PlanSection>,
 }
 
-/// Writes the page of a report, with an upgrade plan where there is one.
+/// Writes the page of a report, with an upgrade plan if there is one.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn page(report: &ScanReport, plan: Option<&PlanSection>, out: &mut dyn Write) -> io::Result<()> {
     let today = report.at.to_zoned(TimeZone::UTC).date();
     let timeline = Timeline::of(report, today);
@@ -90,12 +90,12 @@ pub fn page(report: &ScanReport, plan: Option<&PlanSection>, out: &mut dyn Write
     }
 }
 
-/// An asset as a browser hashes it: without the carriage returns that a checkout may have put in.
+/// An asset as a browser hashes it: without the carriage returns that a checkout may have added.
 fn plain(asset: &str) -> String {
     asset.replace('\r', "")
 }
 
-/// Writes text line by line, and nothing in it that turns the direction of writing or that has no width.
+/// Writes text line by line, without characters that change the writing direction or have no width.
 struct HtmlLines<'w> {
     out: &'w mut dyn Write,
     failed: Option<io::Error>,
@@ -122,7 +122,7 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// The name of a build: its release where it has one.
+/// The name of a build: its release, if it has one.
 fn release_name(build: crate::model::build::Build) -> &'static str {
     build
         .release()

@@ -46,7 +46,7 @@ pub(super) struct JsonObject {
     patch: Patch,
 }
 
-/// The policy that counted.
+/// The policy that applied.
 #[derive(Serialize)]
 struct JsonPolicy {
     name: String,
@@ -69,7 +69,8 @@ pub(super) struct JsonFinding {
     pub(super) rule: &'static str,
     pub(super) severity: Severity,
     path: String,
-    /// The path with containers, volumes and ports by name: it survives a change of their order.
+    /// The path with names of containers, volumes and ports instead of indexes: it does not change with their
+    /// order.
     #[serde(skip)]
     pub(super) named_path: String,
     pub(super) message: String,
@@ -81,7 +82,7 @@ pub(super) struct JsonFinding {
     because: Option<String>,
 }
 
-/// A finding that an exemption lifts.
+/// A finding that an exemption covers.
 #[derive(Serialize)]
 pub(super) struct Exempted {
     #[serde(flatten)]
@@ -108,7 +109,7 @@ struct JsonError<'r> {
 }
 
 impl Json {
-    /// Takes one object in.
+    /// Adds one object.
     pub fn add(&mut self, checked: &Checked<'_>) {
         self.summary.count(checked);
         let evaluation = &checked.evaluation;
@@ -150,7 +151,7 @@ impl Json {
     /// Writes the report.
     ///
     /// # Errors
-    /// Whatever the writer says.
+    /// The errors of the writer.
     pub fn write(
         &self,
         errors: &[UnreadableInput],
@@ -173,7 +174,7 @@ impl Json {
         write_json(&report, out)
     }
 
-    /// What the objects add up to.
+    /// The totals of the objects.
     pub fn summary(&self) -> CheckSummary {
         self.summary
     }
@@ -212,7 +213,7 @@ fn found(places: &mut FieldPositions<'_>, finding: &Finding, because: Option<Str
         line: position.line,
         column: position.column,
         resolved_by: finding.resolved_by,
-        // Nothing is done about what is fixed, or lifted before an action was looked for.
+        // A finding that placement fixes or an exemption covers has no action.
         action: if finding.is_open() {
             finding.action
         } else {

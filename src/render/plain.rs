@@ -1,4 +1,4 @@
-//! JSON for where people and CI systems read along: nothing in a text of it does more than stand there.
+//! JSON for terminals and CI logs: control sequences in its strings are escaped.
 
 use std::io::{self, Write};
 
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::model::text::plain_json;
 
-/// Writes a document on several lines, and ends the last one.
+/// Writes a document on several lines, with a final line end.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn write_json(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let json = serde_json::to_string_pretty(document)?;
     writeln!(out, "{}", plain_json(&json))

@@ -8,10 +8,10 @@ use crate::plan::{
     DrainStep, NodeCapacity, PlanFinding, ResourceList, TargetBuild, UpgradeClass, UpgradePlan, WorkloadPlan,
 };
 
-/// Writes a plan: workloads by class, the worst first; the order of pools; room; what is not known.
+/// Writes a plan: workloads by class, the worst first; the order of pools; capacity; unknowns.
 ///
 /// # Errors
-/// When the output cannot be written.
+/// If the output cannot be written.
 pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     let has_nodes = plan.capacity.iter().any(|room| room.before.nodes > 0);
     if plan.workloads.is_empty() && !has_nodes {
@@ -61,7 +61,7 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// How many workloads can move; the same sentence wherever a plan is shown.
+/// How many workloads can move; every output of a plan uses this sentence.
 pub fn can_move(plan: &UpgradePlan) -> String {
     let summary = &plan.summary;
     format!(
@@ -70,7 +70,7 @@ pub fn can_move(plan: &UpgradePlan) -> String {
     )
 }
 
-/// A plan as the page of a scan shows it.
+/// The plan section of a scan's HTML page.
 pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
     let build =
         |build: Option<TargetBuild>| build.map_or_else(|| "unknown build".to_owned(), |it| it.to_string());
@@ -111,7 +111,7 @@ pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
     }
 }
 
-/// A statement with what it rests on and what to do.
+/// A finding with its source and remedy.
 fn in_one_line(statement: &PlanFinding) -> String {
     let mut line = format!(
         "{}: {} [{}]",
@@ -124,7 +124,7 @@ fn in_one_line(statement: &PlanFinding) -> String {
     line
 }
 
-/// What is to be known of a pool before it is drained.
+/// What to know about a pool before it is drained.
 fn note_of(step: &DrainStep) -> String {
     if !step.held_by.is_empty() {
         let held: Vec<String> = step.held_by.iter().map(|held| held.workload.clone()).collect();
@@ -135,7 +135,7 @@ fn note_of(step: &DrainStep) -> String {
         .map_or_else(String::new, needs)
 }
 
-/// What has to be there before a pool is drained.
+/// What must exist before a pool is drained.
 fn needs(count: u64) -> String {
     let s = if count == 1 { "" } else { "s" };
     format!("needs {count} new node{s} before it")
@@ -194,7 +194,7 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
         workload.namespace, workload.name, workload.kind
     );
     writeln!(out, "  {}", one_line(&line))?;
-    // What blocks first.
+    // Blocking findings first.
     let (holding, others): (Vec<&PlanFinding>, Vec<&PlanFinding>) =
         workload.statements.iter().partition(|statement| statement.holds);
     for statement in holding.into_iter().chain(others) {

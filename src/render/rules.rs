@@ -1,4 +1,4 @@
-//! The catalogue itself, as a list, as one rule explained, as JSON and as Markdown.
+//! The rule catalogue: as a list, as the explanation of one rule, as JSON and as Markdown.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use crate::model::text::wrap;
 use crate::model::workload::Kind;
 use crate::rules::{Builds, Check, FAMILIES, Rule, catalogue};
 
-/// The catalogue as a list: one line a rule, by family.
+/// The catalogue as a list: one line per rule, by family.
 pub fn rules_text() -> String {
     let mut out = String::new();
     for family in FAMILIES {
@@ -69,7 +69,7 @@ pub fn rules_json() -> Value {
     json!({ "schema": "transom.dev/rules/v1", "rules": rules })
 }
 
-/// One rule, with all that there is to know of it.
+/// One rule with all its details.
 pub fn explain(rule: &Rule) -> String {
     let mut out = format!(
         "{} {} ({})\n\n{}.\n\n{}\n\nWhat to do: {}.\n\n",
@@ -157,7 +157,7 @@ pub fn rules_markdown() -> String {
     out
 }
 
-/// The severities that findings of a rule have.
+/// The severities that findings of a rule can have.
 fn severities(rule: &Rule) -> &'static str {
     match rule.severities {
         "" => rule.severity.as_str(),

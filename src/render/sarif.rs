@@ -1,4 +1,4 @@
-//! SARIF 2.1.0: what the logs of all commands have in common.
+//! SARIF 2.1.0: the parts that the logs of all commands share.
 //!
 //! Source: OASIS, Static Analysis Results Interchange Format 2.1.0.
 
@@ -14,10 +14,10 @@ use crate::rules::Rule;
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
-/// Writes a log of one run.
+/// Writes a log with one run.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn write_log(run: &Value, out: &mut dyn Write) -> io::Result<()> {
     write_json(
         &json!({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}),
@@ -34,8 +34,8 @@ pub fn tool(rules: &[Value]) -> Value {
     }})
 }
 
-/// A message without links: SARIF reads `[text](target)` as one, and brackets with a backslash before them as brackets
-/// (section 3.11.6). A backslash that stands before a bracket is doubled, so that it does not end the escape.
+/// A message without links: SARIF reads `[text](target)` as a link, and `\[` and `\]` as brackets (section
+/// 3.11.6). A backslash before a bracket is doubled, so that it does not end the escape.
 pub fn message(text: &str) -> Value {
     let line = one_line(text);
     let mut escaped = String::with_capacity(line.len());

@@ -1,4 +1,4 @@
-//! What a scan found: for people as text, for machines as JSON and SARIF.
+//! The results of a scan: as text for people, and as JSON and SARIF for machines.
 
 mod sarif;
 mod text;
@@ -13,7 +13,7 @@ use crate::scan::report::ScanReport;
 /// The report as JSON, on several lines.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn scan_json(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
     write_json(report, out)
 }

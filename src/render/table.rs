@@ -15,14 +15,14 @@ pub struct TextTable {
 #[derive(Default)]
 struct TableRow {
     cells: Vec<String>,
-    /// What follows below the row; empty for nothing.
+    /// The text below the row; may be empty.
     details: String,
 }
 
 impl TextTable {
-    /// The columns of a terminal that a table with [`TextTable::cutting`] and all details fit into.
+    /// The terminal width that a table with [`TextTable::cutting`] and all details fit into.
     pub const WIDTH: usize = 120;
-    /// No cell is cut to less.
+    /// The minimum width of a cell that is cut.
     const NARROWEST: usize = 12;
 
     /// A table with these headings.
@@ -36,8 +36,8 @@ impl TextTable {
         }
     }
 
-    /// The same table, with long cells of these columns cut in the middle where a row would be wider than
-    /// [`TextTable::WIDTH`].
+    /// The same table; if a row would be wider than [`TextTable::WIDTH`], long cells of these columns are cut
+    /// in the middle.
     pub fn cutting(self, columns: &[usize]) -> Self {
         TextTable {
             cut: columns.to_vec(),
@@ -50,7 +50,7 @@ impl TextTable {
         self.row_with_details(cells, "");
     }
 
-    /// Adds a row, and a text that follows below it, wrapped and indented.
+    /// Adds a row and the text below it, which is wrapped and indented.
     pub fn row_with_details(&mut self, cells: Vec<String>, details: &str) {
         self.rows.push(TableRow {
             cells,
@@ -88,7 +88,8 @@ impl TextTable {
         Ok(())
     }
 
-    /// The width of each column: that of its widest cell, less where a row has to be cut, the widest column first.
+    /// The width of each column: that of its widest cell, or less if a row must be cut, starting with the
+    /// widest column.
     fn widths(&self, columns: usize) -> Vec<usize> {
         let widest = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.cells.get(column));

@@ -1,4 +1,4 @@
-//! The report for people: every finding with the line that it is about, like a good compiler.
+//! The report of a check as text: every finding with its source line, like a compiler error.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, Write};
@@ -19,41 +19,42 @@ pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const BLUE: Style = AnsiColor::Blue.on_default().bold();
 /// How much of a source line is shown, in characters.
 const WIDTH: usize = 120;
-/// How many rules that deny an object are named.
+/// How many rules that deny an object are listed.
 const RULES: usize = 6;
-/// How many kinds that were skipped are named.
+/// How many skipped kinds are listed.
 const KINDS: usize = 20;
-/// How many documents that were passed over are named.
+/// How many skipped documents are listed.
 const PASSED_OVER: usize = 5;
 
-/// Writes findings as they come, and a summary at the end.
+/// Writes each object's findings immediately, and a summary at the end.
 pub struct TextReport<W> {
     out: W,
     summary: CheckSummary,
     severities: [usize; 3],
     resolved: usize,
     hidden: usize,
-    /// The policies that counted, for how many objects with pods.
+    /// The policies that applied, with the number of objects with pods.
     choices: BTreeMap<PolicyChoice, usize>,
-    /// Whether advice that neither denies nor warns is counted and not shown.
+    /// Whether advice that neither denies nor warns is counted but not shown.
     quiet_advice: bool,
-    /// What would be denied, by top owner: the object with its rules.
+    /// What would be denied, by top owner, with the rules.
     denied: BTreeMap<String, BTreeSet<&'static str>>,
     /// The notes that were printed, by namespace: each is printed once.
     noted: HashSet<(String, String)>,
 }
 
-/// One finding as it is shown.
+/// One finding as it is displayed.
 struct ShownFinding<'f> {
     finding: &'f Finding,
-    /// What comes of it, in a word or two.
+    /// Its effect, in one or two words.
     effect: &'f str,
-    /// What there is to be said of that.
+    /// Explanations of the effect.
     notes: Vec<String>,
 }
 
 impl<W: Write> TextReport<W> {
-    /// A report that goes to a writer; without `advice`, advice that neither denies nor warns is not shown.
+    /// A report that is written to `out`; without `advice`, advice that neither denies nor warns is not
+    /// shown.
     pub fn new(out: W, advice: bool) -> Self {
         TextReport {
             out,
@@ -68,10 +69,10 @@ impl<W: Write> TextReport<W> {
         }
     }
 
-    /// Writes what was found in one object.
+    /// Writes the findings of one object.
     ///
     /// # Errors
-    /// Whatever the writer says.
+    /// The errors of the writer.
     pub fn add(&mut self, checked: &Checked<'_>) -> io::Result<()> {
         self.summary.count(checked);
         if checked.kind.has_pod() && checked.not_admitted.is_none() {
@@ -120,7 +121,7 @@ impl<W: Write> TextReport<W> {
         self.verdict(checked)
     }
 
-    /// Writes what comes of the object as a whole, where that is not plain.
+    /// Writes the decision for the object, if the findings do not already show it.
     fn verdict(&mut self, checked: &Checked<'_>) -> io::Result<()> {
         let (name, kind) = (title(checked), checked.kind);
         let has_errors = |mut findings: Box<dyn Iterator<Item = &Finding> + '_>| {
@@ -219,10 +220,10 @@ impl<W: Write> TextReport<W> {
         writeln!(out)
     }
 
-    /// Writes the errors, the summary, the policies that counted, and what was left out.
+    /// Writes the errors, the summary, the policies that applied, and what was skipped.
     ///
     /// # Errors
-    /// Whatever the writer says.
+    /// The errors of the writer.
     pub fn finish(
         &mut self,
         errors: &[UnreadableInput],
@@ -355,7 +356,7 @@ fn title(checked: &Checked<'_>) -> String {
     one_line(&title).into_owned()
 }
 
-/// How a severity looks.
+/// The display style of a severity.
 pub(super) fn style_of(severity: Severity) -> Style {
     match severity {
         Severity::Error => AnsiColor::Red.on_default().bold(),
@@ -364,7 +365,7 @@ pub(super) fn style_of(severity: Severity) -> Style {
     }
 }
 
-/// So many of something, in words.
+/// A count with its noun.
 pub(super) fn count(n: usize, what: &str) -> String {
     match (n, what.strip_prefix("part")) {
         (1, _) => format!("1 {what}"),
@@ -373,7 +374,7 @@ pub(super) fn count(n: usize, what: &str) -> String {
     }
 }
 
-/// The part of a line around a position, without control characters, and where the position is in it.
+/// The excerpt of a line around a position, without control characters, and the offset of the position in it.
 fn window(text: &SourceLines, position: Position) -> Option<(String, usize)> {
     let at = position.column.saturating_sub(1);
     let line = text.excerpt(position.line, 0, WIDTH + 1)?;
@@ -449,7 +450,7 @@ mod tests {
             let field: String = shown.chars().skip(caret).take(5).collect();
             assert_eq!(field, "\"key\"");
         }
-        // Counting the line for each one takes minutes here.
+        // Without marks, this takes minutes, because each finding counts through the whole line.
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     }
 
@@ -458,7 +459,7 @@ mod tests {
         let at = |text: &str, line, column| {
             window(&SourceLines::new(text.into()), Position { line, column }).unwrap()
         };
-        // Marks inside a line are every 4,096 bytes, and characters of several bytes lie across them.
+        // Marks inside a line are 4,096 bytes apart, and multi-byte characters can overlap them.
         for before in ["a".repeat(1000), "aé\u{10000}".repeat(5000), "é".repeat(2048)] {
             let column = before.chars().count() + 1;
             let text = format!("first\n{before}field{}\r\nlast", "b".repeat(10_000));

@@ -1,10 +1,10 @@
-//! YAML for people, from JSON: block style, keys in their order, and text of several lines as it stands.
+//! YAML for people, from JSON: block style, keys in their order, and literal blocks for multi-line text.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Writes a value as a YAML document, without a marker before it.
+/// Writes a value as a YAML document, without a document marker.
 pub fn yaml(value: &Value) -> String {
     let mut out = String::new();
     block(&mut out, value, 0);
@@ -24,12 +24,12 @@ pub fn yaml_documents(values: &[Value]) -> String {
     out
 }
 
-/// A value that begins where its lines begin.
+/// A value that starts on its own line.
 fn block(out: &mut String, value: &Value, indent: usize) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (at, (key, value)) in fields.iter().enumerate() {
-                // The first one stands behind the dash of its item.
+                // The first key follows the dash of its item.
                 if at > 0 {
                     pad(out, indent);
                 }
@@ -61,7 +61,7 @@ fn after_key(out: &mut String, value: &Value, indent: usize) {
             pad(out, indent + 2);
             block(out, value, indent + 2);
         }
-        // Lists stand under their key, as kubectl writes them.
+        // Lists are not indented under their key, as kubectl writes them.
         Value::Array(items) if !items.is_empty() => {
             out.push('\n');
             pad(out, indent);
@@ -91,12 +91,12 @@ fn scalar(value: &Value, indent: usize) -> String {
             out
         }
         Value::String(text) => line(text),
-        // Empty ones are the same in JSON, and so is all the rest.
+        // Empty collections and scalars are the same in JSON.
         other => other.to_string(),
     }
 }
 
-/// Several lines that a literal block keeps as they are.
+/// Whether a literal block can represent this multi-line text unchanged.
 fn fits_a_block(text: &str) -> bool {
     let plain =
         |c: char| c == '\n' || (!c.is_control() && !matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}'));
@@ -106,7 +106,7 @@ fn fits_a_block(text: &str) -> bool {
         && text.chars().all(plain)
 }
 
-/// Text on one line: plain where nothing could read it as anything else, quoted as in JSON where something might.
+/// Text on one line: plain if every YAML parser reads it as the same string, otherwise quoted as in JSON.
 fn line(text: &str) -> String {
     let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/');
     let plain = text

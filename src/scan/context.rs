@@ -1,4 +1,4 @@
-//! What stored objects are judged by: facts, policies, and what the API server asks about at all.
+//! The inputs of a scan's evaluation: facts, policies, and which objects the API server sends for review.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,17 +10,17 @@ use crate::model::policy::{IgnoredFields, Mode, Policy};
 use crate::registration::configurations::Configurations;
 use crate::registration::{is_left_out, is_left_out_by_name, left_out_by};
 
-/// Words of a policy that are to count instead of those that are stored.
+/// Policy settings that replace the stored ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PolicyOverrides {
-    /// `mode` of every policy.
+    /// Replaces `mode` in every policy.
     pub mode: Option<Mode>,
-    /// `validation.ignoredFields` of every policy.
+    /// Replaces `validation.ignoredFields` in every policy.
     pub ignored_fields: Option<IgnoredFields>,
 }
 
 impl PolicyOverrides {
-    /// Whether nothing is said.
+    /// Whether no setting is replaced.
     pub fn is_empty(&self) -> bool {
         *self == PolicyOverrides::default()
     }
@@ -31,32 +31,32 @@ impl PolicyOverrides {
     }
 }
 
-/// What stored objects are judged by.
+/// The inputs that stored objects are evaluated against.
 #[derive(Clone, Debug)]
 pub struct EvalContext<'w> {
-    /// What is known of the cluster and the day.
+    /// The facts of the cluster and the date.
     pub facts: &'w Facts,
-    /// The policies: borrowed, for one is made with every change that a watch tells.
+    /// The policies. Borrowed, because an `EvalContext` is built for every change that a watch reports.
     pub policies: Cow<'w, PolicySet>,
-    /// The namespaces that the webhooks leave out by name, besides those that they always do.
+    /// The namespaces that the webhooks exclude by name, in addition to those that they always exclude.
     pub excluded: &'w [String],
-    /// What stands in the webhook configurations; `None` where it is to be taken for what Transom registers.
+    /// The stored webhook configurations; `None` assumes the ones that Transom registers.
     pub registered: Option<&'w Configurations>,
 }
 
-/// Why the API server does not ask about an object.
+/// Why the API server does not send an object for review.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NotReviewed {
-    /// Its namespace is left out by name.
+    /// Its namespace is excluded by name.
     ByName,
-    /// A label takes its namespace out.
+    /// A label excludes its namespace.
     ByLabel(&'static str),
     /// No webhook is registered for its namespace.
     NotRegistered,
 }
 
 impl NotReviewed {
-    /// In words, after "admission is not asked:".
+    /// The reason as text, to follow "admission is not asked:".
     pub fn words(&self, namespace: &str) -> String {
         match self {
             NotReviewed::ByName => format!("the namespace {namespace} is left out by name"),
@@ -69,7 +69,8 @@ impl NotReviewed {
 }
 
 impl<'w> EvalContext<'w> {
-    /// What a snapshot knows. Where it does not know what is registered, it is taken for what Transom registers.
+    /// The context of a snapshot. If the snapshot has no webhook configurations, assumes the ones that
+    /// Transom registers.
     pub fn of(snapshot: &'w Snapshot) -> Self {
         EvalContext {
             facts: &snapshot.facts,
@@ -79,7 +80,7 @@ impl<'w> EvalContext<'w> {
         }
     }
 
-    /// The same with other words in the policies.
+    /// The same context with settings of the policies replaced.
     #[must_use]
     pub fn with(mut self, overrides: &PolicyOverrides) -> Self {
         if !overrides.is_empty() {
@@ -88,7 +89,7 @@ impl<'w> EvalContext<'w> {
         self
     }
 
-    /// The policy that counts in a namespace, for a requester of whom nothing is known.
+    /// The policy that applies in a namespace if the requester is unknown.
     pub fn policy_in(&self, namespace: &str) -> Cow<'_, Policy> {
         let known = self.facts.namespaces.get(namespace);
         self.policies.effective(&PolicyQuery {
@@ -100,8 +101,8 @@ impl<'w> EvalContext<'w> {
         })
     }
 
-    /// The namespaces without a policy, by name: the API server asks about them, and no stored policy selects them. None
-    /// where no policy is stored at all.
+    /// The namespaces that the API server sends for review and that no stored policy selects, by name. Empty
+    /// if no policy is stored.
     pub fn namespaces_without_policy(&self) -> Vec<String> {
         if self.policies.stored().is_empty() {
             return Vec::new();
@@ -115,7 +116,7 @@ impl<'w> EvalContext<'w> {
         names
     }
 
-    /// Why the API server does not ask about objects of a namespace; `None` where it asks.
+    /// Why the API server does not send the objects of a namespace for review; `None` if it does.
     pub fn not_asked(&self, namespace: &str) -> Option<NotReviewed> {
         let none = BTreeMap::new();
         let known = self.facts.namespaces.get(namespace);

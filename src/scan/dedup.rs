@@ -1,5 +1,5 @@
-//! Objects that an owner of a kind that is not judged has made, as an Argo Rollout its ReplicaSets: of those that are alike one
-//! is judged. Pure.
+//! Deduplicates the children of owners whose kind is not evaluated, such as the ReplicaSets of an Argo
+//! Rollout: one of each group of equal children is evaluated. Pure.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -8,14 +8,15 @@ use serde::Deserialize;
 use crate::model::object::Object;
 use crate::model::workload::Kind;
 
-/// How an object stands among those that its owner has made.
+/// How an object compares with the other children of its owner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DedupKey {
-    /// It is judged by itself: it has no such owner, or is of a kind of which an owner makes several that differ.
+    /// It is evaluated on its own: it has no such owner, or its kind is one of which an owner creates several
+    /// different objects.
     None,
-    /// It is kept for a rollback, and makes no pod.
+    /// It is kept for a rollback, and creates no pods.
     AtZero,
-    /// It is like every other one of this number.
+    /// It equals every other object with this hash.
     Of(u64),
 }
 
@@ -31,14 +32,14 @@ struct ReplicaCount {
     replicas: Option<u64>,
 }
 
-/// Which objects this one is like: those of the same owner with the same images and the same node selector.
+/// The group of this object: objects of the same owner with the same images and the same node selector.
 pub fn dedup_key(subject: &Object<'_>, json: &str, hashes: &RandomState) -> DedupKey {
     let (Some(owner), None) = (subject.meta.controller(), subject.owner_kind()) else {
         return DedupKey::None;
     };
     let pod = subject.pod();
     let Some(pod) = pod.filter(|_| matches!(subject.kind, Kind::Pod | Kind::ReplicaSet)) else {
-        // One owner may make several of other kinds, each with a template of its own.
+        // One owner may create several objects of other kinds, each with a different template.
         return DedupKey::None;
     };
     if is_at_zero(subject.kind, json) {
@@ -54,7 +55,7 @@ pub fn dedup_key(subject: &Object<'_>, json: &str, hashes: &RandomState) -> Dedu
     DedupKey::Of(hashes.hash_one((subject.kind, &*subject.namespace, of, images, selected)))
 }
 
-/// Whether a ReplicaSet asks for no pod: one that is kept for a rollback.
+/// Whether a ReplicaSet requests zero pods: one that is kept for a rollback.
 pub fn is_at_zero(kind: Kind, json: &str) -> bool {
     kind == Kind::ReplicaSet
         && serde_json::from_str(json).is_ok_and(|scaled: ScaledObject| scaled.spec.replicas == Some(0))

@@ -1,4 +1,5 @@
-//! The judgement of one stored object: a top owner by its next create; what a known controller made is its owner's.
+//! The evaluation of one stored object. Top owners are evaluated as if they were created again; children of a
+//! known controller are reported on their owner.
 
 use serde::Deserialize;
 
@@ -14,31 +15,31 @@ use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
 use crate::model::workload::Kind;
 use crate::rules::{Finding, Image, Resolver};
 
-/// What was seen of a stored object.
+/// The result for a stored object.
 #[derive(Debug)]
 pub enum Evaluated {
     /// A top owner.
     Judged(Box<OwnerResult>),
-    /// A controller made it for an owner that is judged in its stead: kind and name of that owner.
+    /// A controller created it for an owner, which is evaluated instead: kind and name of that owner.
     Owned(Kind, String),
-    /// There is nothing to judge.
+    /// There is nothing to evaluate.
     Passed(SkipReason),
 }
 
-/// Why a stored object is not judged.
+/// Why a stored object is not evaluated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SkipReason {
     /// It is being deleted.
     Deleted,
-    /// A Job or pod that has ended; it never runs again.
+    /// A Job or pod that has finished and never runs again.
     Finished,
-    /// The mirror of a static pod: its file is on the node.
+    /// The mirror of a static pod, whose manifest is a file on the node.
     Mirror,
     /// It carries no pod.
     NoPod,
 }
 
-/// What the views leave out of a stored object.
+/// The fields of a stored object that the model does not read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct StoredObject {
@@ -89,10 +90,10 @@ impl StoredObject {
     }
 }
 
-/// Looks at one stored object, as JSON.
+/// Evaluates one stored object, given as JSON.
 ///
 /// # Errors
-/// The object is not what its kind says.
+/// If the object does not match its kind.
 pub fn evaluate_stored(
     eval_context: &EvalContext<'_>,
     kind: Kind,
@@ -105,7 +106,7 @@ pub fn evaluate_stored(
     )
 }
 
-/// The same, of an object that is parsed already.
+/// Evaluates one stored object that is parsed already.
 ///
 /// # Errors
 /// As [`evaluate_stored`].
@@ -204,7 +205,7 @@ fn owner_result(
     }
 }
 
-/// The findings with what becomes of each.
+/// The findings, each with its outcome.
 fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<FindingResult> {
     let evaluation = &foresight.evaluation;
     let mut all: Vec<FindingResult> = (evaluation.findings.iter().zip(&foresight.because))
@@ -258,7 +259,7 @@ fn found(finding: &Finding, fate: FindingOutcome, because: Option<String>) -> Fi
     }
 }
 
-/// The builds that the images of a Windows pod are for, lowest first, and whether one of them does not tell.
+/// The builds of the images of a Windows pod, lowest first, and whether the build of any image is unknown.
 fn builds(subject: &Object<'_>, verdict: Verdict, eval_context: &EvalContext<'_>) -> (Vec<Build>, bool) {
     let Some(pod) = subject.pod().filter(|_| verdict == Verdict::Windows) else {
         return (Vec::new(), false);
@@ -274,14 +275,14 @@ fn builds(subject: &Object<'_>, verdict: Verdict, eval_context: &EvalContext<'_>
     (known, images.iter().any(is_unknown))
 }
 
-/// The fields that edits change, each once.
+/// The fields that edits change, without duplicates.
 fn paths(edits: &[Edit]) -> Vec<String> {
     let mut paths: Vec<String> = edits.iter().map(|edit| edit.path().to_string()).collect();
     paths.dedup();
     paths
 }
 
-/// The `apiVersion` of stored objects of a kind, as lists leave it out.
+/// The `apiVersion` of a kind: the API server omits it from the items of a list.
 fn api_version(kind: Kind) -> String {
     match kind.group() {
         "" => "v1".to_owned(),

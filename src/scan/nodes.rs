@@ -1,4 +1,4 @@
-//! The Windows nodes and the pools that may be at zero, as a report names them.
+//! The Windows nodes and the pools that may be at zero, as a report lists them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
 use crate::model::node::{Host, NodeSigns as _, Taint};
 
-/// The Windows nodes of a view by name, then the pools that have none now: those that were seen before, and those that
+/// The Windows nodes by name, then the pools that have no nodes now: pools seen earlier, and pools that
 /// policies declare.
 pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeReport> {
     let windows = view.values().filter(|node| node.is_windows());

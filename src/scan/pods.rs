@@ -1,4 +1,4 @@
-//! Pods that are where they cannot run, and those that wait for a node for a reason that is Transom's business. Pure.
+//! Pods on nodes that cannot run them, and pods that are pending for a reason that Transom checks. Pure.
 
 mod pending;
 mod status;
@@ -23,24 +23,26 @@ use crate::model::pod::PodSpec;
 use crate::model::policy::Policy;
 use crate::rules::Image;
 
-/// What there is for pods to run on.
+/// The nodes and RuntimeClasses that pods are checked against.
 pub struct PodContext<'g> {
-    /// What stored objects are judged by.
+    /// The inputs that stored objects are evaluated against.
     pub eval_context: &'g EvalContext<'g>,
-    /// The nodes of the view, by name: every Windows node is among them. `None` where nodes could not be read; then nothing
-    /// is said of where pods are.
+    /// The nodes by name, including every Windows node. `None` if nodes could not be read; then misplaced
+    /// pods are not reported.
     pub nodes: Option<&'g BTreeMap<String, Arc<NodeView>>>,
-    /// Whether a node of this name is known and is no Windows node. A node that is not known at all may be a new one.
+    /// Whether a node of this name is known and is not a Windows node. An unknown node may be a new one.
     pub is_other: &'g (dyn Fn(&str) -> bool + Send + Sync),
     /// Whether RuntimeClasses could be read.
     pub knows_classes: bool,
 }
 
-/// What is wrong with where a pod is, or why it waits; `None` where nothing is, or where that is none of Transom's business.
+/// What is wrong with the placement of a pod, or why it is pending; `None` if nothing is, or if Transom does
+/// not check the reason.
 ///
-/// A pod that is ready runs where it is, whatever its fields say. What only the tag of an image tells of an operating system or a
-/// build is reported if the kubelet says the same; a repository with Windows images only is enough. `owner` is the pod's top owner, as in `Deployment web`, where that is known;
-/// else its controller counts.
+/// A ready pod is in the right place, regardless of its fields. If only the tag of an image names an
+/// operating system or a build, the problem is reported only if the kubelet confirms it; a repository that
+/// has only Windows images needs no confirmation. `owner` is the top owner of the pod, as in `Deployment
+/// web`, if it is known; otherwise the controller of the pod is used.
 pub fn trouble(
     subject: &Object<'_>,
     json: &str,
@@ -83,8 +85,8 @@ pub fn trouble(
     })
 }
 
-/// The first image of a pod that is for Windows by its name, certain or not: no reason to take the pod for one, and reason
-/// enough not to advise Linux nodes.
+/// The first image of a pod whose name says Windows, certain or not. It is too weak to classify the pod as
+/// Windows, but strong enough to not recommend Linux nodes.
 pub fn image_for_windows<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
     let mut images = pod
         .visit_containers()
@@ -98,14 +100,14 @@ pub fn image_for_windows<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
     })
 }
 
-/// What is wrong, in words, and what to do.
+/// The problem, its message, and the remedy.
 type TroubleText = (PodProblem, String, String);
 
-/// One pod and what is known around it.
+/// One pod with its context.
 struct ScannedPod<'p> {
     subject: &'p Object<'p>,
     spec: &'p PodSpec<'p>,
-    /// Its top owner, as in `Deployment web`.
+    /// The top owner, as in `Deployment web`.
     owner: Option<String>,
     inference: Inference,
     policy: &'p Policy,
@@ -117,12 +119,12 @@ impl ScannedPod<'_> {
         self.inference.verdict == verdict
     }
 
-    /// Whether something else than an image or the namespace says what the pod is for.
+    /// Whether evidence other than an image or the namespace gives the operating system of the pod.
     fn is_certain(&self) -> bool {
         !self.inference.is_weak()
     }
 
-    /// The RuntimeClass that the pod names; an error where there is none of that name.
+    /// The RuntimeClass that the pod names; an error if none of that name exists.
     fn class(&self) -> Result<Option<(&str, &RuntimeClassFacts)>, &str> {
         let Some(name) = self.spec.runtime_class_name.as_deref() else {
             return Ok(None);
@@ -134,8 +136,8 @@ impl ScannedPod<'_> {
         }
     }
 
-    /// Whether one of its images is of a repository that has none for another system. Such an image needs no second sign;
-    /// the tag of another repository can say anything.
+    /// Whether one of its images is from a repository that has images for Windows only. Such an image needs
+    /// no second piece of evidence; the tags of other repositories are unreliable.
     fn has_windows_only_image(&self) -> bool {
         let images = Image::of_pod(self.spec, self.pod_context.eval_context.facts);
         (images.iter().flatten()).any(|image| image.reference.is_windows_only_repository())
@@ -151,7 +153,7 @@ impl ScannedPod<'_> {
         }
     }
 
-    /// A pod on a node that is not for Windows.
+    /// A pod on a node that is not a Windows node.
     fn on_another(&self, node: &str, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let is_sure =
             || self.is_certain() || self.has_windows_only_image() || kubelet_messages.is_wrong_platform();
@@ -170,8 +172,8 @@ impl ScannedPod<'_> {
         let name = &node.name;
         let of_linux =
             self.is_for(Verdict::Linux) && (self.is_certain() || kubelet_messages.is_wrong_platform());
-        // A pod of which nothing is known may be for Windows: an agent for every operating system mostly is.
-        // Not one whose image is for Windows by its name: there is none for the build of this node.
+        // A pod without evidence may be for Windows: agents often support every operating system. A pod whose
+        // image is for Windows by its name is excluded: it has no image for the build of this node.
         let of_another_build = self.is_for(Verdict::Unknown) && image_for_windows(self.spec).is_some();
         let of_none =
             self.is_for(Verdict::Unknown) && !of_another_build && kubelet_messages.is_wrong_platform();
@@ -196,7 +198,7 @@ impl ScannedPod<'_> {
             .or_else(|| self.wrong_build(node, kubelet_messages))
     }
 
-    /// A pod whose RuntimeClass is gone, or whose node does not have its handler.
+    /// A pod whose RuntimeClass does not exist, or whose node does not have the handler.
     fn without_class(&self, node: Option<&NodeView>) -> Option<TroubleText> {
         let told = |message, remedy: String| Some((PodProblem::WaitsForRuntimeClass, message, remedy));
         let (name, class) = match self.class() {
@@ -236,7 +238,7 @@ impl ScannedPod<'_> {
 
     fn wrong_build(&self, node: &NodeView, kubelet_messages: KubeletMessages) -> Option<TroubleText> {
         let isolation = self.isolation();
-        // A RuntimeClass that is not known may isolate with Hyper-V, which older images run with.
+        // An unknown RuntimeClass may use Hyper-V isolation, which runs older images.
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
         if isolation == ContainerIsolation::HostProcess {
             return None;
@@ -284,7 +286,7 @@ impl ScannedPod<'_> {
         Some((PodProblem::Build, message, remedy))
     }
 
-    /// What to write, and where: a pod cannot be changed, and its owner makes it anew.
+    /// What to write, and where: a pod cannot be changed, so its owner must create it again.
     fn recreate_advice(&self, what: &str) -> String {
         match &self.owner {
             Some(owner) => format!("let the template of the {owner} {what}"),

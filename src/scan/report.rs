@@ -1,4 +1,4 @@
-//! The report of a scan: everything that is printed of it, in whichever format, as plain data.
+//! The report of a scan as plain data: everything that any output format prints.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +14,30 @@ use crate::model::string_enum::string_enum;
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/scan/v1";
 
-/// A whole scan.
+/// A complete scan.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScanReport {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// When it was made.
+    /// When the report was created.
     pub at: Timestamp,
-    /// Which cluster, and how much of it was read.
+    /// Which cluster, and how much of it could be read.
     pub cluster: ScannedCluster,
-    /// The words of the policies that counted instead of those that are stored, as in `validation=Deny`; empty: none.
+    /// The policy settings that replaced the stored ones, as in `validation=Deny`; empty if none were
+    /// replaced.
     pub judged_as: Vec<String>,
-    /// What it all adds up to.
+    /// The totals.
     pub summary: ScanSummary,
     /// The Windows nodes, by name.
     pub nodes: Vec<NodeReport>,
-    /// The namespaces that hold an object of which there is something to say, by name.
+    /// The namespaces with an object to report, by name.
     pub namespaces: Vec<NamespaceReport>,
-    /// The top owners of which there is something to say, and every one for Windows: by namespace, kind, name.
+    /// The top owners with something to report, and every Windows one; by namespace, kind, name.
     pub owners: Vec<OwnerResult>,
-    /// The pods on a wrong node, and those that wait for one: by namespace, name.
+    /// The pods on a wrong node, and those that are pending: by namespace, name.
     pub pods: Vec<PodTrouble>,
-    /// What could not be read or judged.
+    /// What could not be read or evaluated.
     pub gaps: Vec<ScanGap>,
 }
 
@@ -46,13 +47,13 @@ pub struct ScanReport {
 pub struct ScannedCluster {
     /// Its name in the kubeconfig, or the address of its API server.
     pub name: String,
-    /// Its release, as in `1.36`.
+    /// Its Kubernetes release, as in `1.36`.
     pub kubernetes: String,
     /// Whether Transom's webhooks are registered in it.
     pub has_webhooks: bool,
-    /// The stored WindowsPodPolicies, the one that counts first at the front; empty where the built-in one counts.
+    /// The stored WindowsPodPolicies, the highest precedence first; empty if the built-in policy applies.
     pub policies: Vec<String>,
-    /// The namespaces without a policy: the built-in one counts there. Empty where no policy is stored at all.
+    /// The namespaces without a policy, in which the built-in one applies. Empty if no policy is stored.
     pub namespaces_without_policy: Vec<String>,
 }
 
@@ -60,39 +61,39 @@ pub struct ScannedCluster {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct ScanSummary {
-    /// Objects that were read: owners, and what they own.
+    /// Objects that were read: owners and their children.
     pub objects: usize,
-    /// Top owners that were judged.
+    /// Top owners that were evaluated.
     pub owners: usize,
-    /// Those of them that are for Windows.
+    /// Top owners that are for Windows.
     pub windows: usize,
-    /// Those that would be refused at their next create.
+    /// Top owners that would be denied if they were created again.
     pub denied: usize,
-    /// Those that would be refused if `validation` were Deny.
+    /// Top owners that would be denied if `validation` were Deny.
     pub would_be_denied: usize,
-    /// Those that would be changed.
+    /// Top owners that admission would change.
     pub changed: usize,
-    /// Those that would be changed if nothing were in dry run.
+    /// Top owners that admission would change if dry run were off everywhere.
     pub would_be_changed: usize,
-    /// Those that pass with a warning.
+    /// Top owners that are allowed with a warning.
     pub warned: usize,
-    /// Those that admission is not asked about, and of which there is something to say.
+    /// Top owners with something to report that the API server does not send for review.
     pub not_asked: usize,
-    /// Findings by what becomes of them.
+    /// Findings by outcome.
     pub findings: BTreeMap<FindingOutcome, usize>,
-    /// Findings that nothing fixes, lifts or passes by, by severity.
+    /// Findings that are not fixed by placement, not exempted, and in scope of admission, by severity.
     #[serde(skip)]
     pub open: [usize; Severity::ALL.len()],
     /// Pods that run on a node of the wrong operating system or build.
     pub misplaced: usize,
-    /// Pods that wait for a node, for a reason that Transom knows.
+    /// Pods that are pending for a reason that Transom checks.
     pub pending: usize,
     /// Objects that could not be read.
     pub unreadable: usize,
 }
 
 impl ScanSummary {
-    /// Counts one top owner.
+    /// Adds one top owner to the counts.
     pub fn count(&mut self, judged: &OwnerResult) {
         self.owners += 1;
         self.windows += usize::from(judged.verdict == Verdict::Windows);
@@ -127,7 +128,7 @@ impl ScanSummary {
 pub struct NodeReport {
     /// Its name.
     pub name: String,
-    /// Its pool, as a platform's label names it.
+    /// Its pool, as named by the label of the platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// Its build, as in `10.0.20348`.
@@ -144,9 +145,9 @@ pub struct NodeReport {
     pub end_of_service: Option<Date>,
     /// Its taints, as in `os=windows:NoSchedule`.
     pub taints: Vec<String>,
-    /// Its container runtime, as it reports it.
+    /// Its container runtime, as the node reports it.
     pub container_runtime: String,
-    /// Whether it is a pool that is at zero nodes at the moment.
+    /// Whether it is a pool that has zero nodes now.
     pub is_at_zero: bool,
 }
 
@@ -156,47 +157,47 @@ pub struct NodeReport {
 pub struct NamespaceReport {
     /// Its name.
     pub name: String,
-    /// The policy that counts in it.
+    /// The policy that applies in it.
     pub policy: String,
-    /// What findings do there at most.
+    /// The strongest action of findings there.
     pub validation: &'static str,
-    /// What placement does there.
+    /// The placement setting there.
     pub placement: &'static str,
-    /// Why admission is not asked there, where it is not.
+    /// Why the API server does not send its objects for review; `None` if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_asked: Option<String>,
 }
 
 string_enum! {
-    /// What is wrong with where a pod is.
+    /// What is wrong with the placement of a pod.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum PodProblem {
-        /// It is on a node of another operating system.
+        /// It is on a node with a different operating system.
         OperatingSystem = "operating-system",
-        /// It is on a Windows node whose build does not run its image.
+        /// It is on a Windows node whose build cannot run its image.
         Build = "build",
-        /// It waits: no node has its operating system.
+        /// Pending: no node has its operating system.
         WaitsForOs = "waits-for-os",
-        /// It waits: no node has the build that it asks for.
+        /// Pending: no node has the build that it requires.
         WaitsForBuild = "waits-for-build",
-        /// It waits: it does not tolerate a taint of the Windows nodes.
+        /// Pending: it does not tolerate a taint of the Windows nodes.
         WaitsForToleration = "waits-for-toleration",
-        /// It waits: the RuntimeClass that it names selects no node, or no node has its handler.
+        /// Pending: its RuntimeClass selects no node, or no node has the handler.
         WaitsForRuntimeClass = "waits-for-runtime-class",
-        /// It waits: its required node affinity matches no node, whatever its labels.
+        /// Pending: its required node affinity matches no node, regardless of labels.
         WaitsForAffinity = "waits-for-affinity",
     }
 }
 
 impl PodProblem {
-    /// Whether the pod is on a node, and should be on another one.
+    /// Whether the pod is on the wrong node.
     pub fn is_misplaced(self) -> bool {
         matches!(self, PodProblem::OperatingSystem | PodProblem::Build)
     }
 }
 
-/// One pod that is where it cannot run, or waits for a node.
+/// One pod on a node that cannot run it, or a pending pod.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodTrouble {
@@ -204,7 +205,7 @@ pub struct PodTrouble {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its top owner, as in `Deployment web`; none for a pod that stands alone.
+    /// Its top owner, as in `Deployment web`; `None` for a pod without an owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The node that it is on.
@@ -212,24 +213,24 @@ pub struct PodTrouble {
     pub node: Option<String>,
     /// What is wrong.
     pub wrong: PodProblem,
-    /// What is wrong, in words: lower case, no full stop.
+    /// The problem as text: lower case, no full stop.
     pub message: String,
     /// What to do: lower case, no full stop.
     pub remedy: String,
-    /// Since when, where that is known.
+    /// Since when, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
 
-/// Something that could not be read or judged. The rest of the report is whole without it.
+/// Something that could not be read or evaluated. The rest of the report is complete without it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScanGap {
-    /// What, as in `jobs` or `Deployment shop/web`.
+    /// The resource or object, as in `jobs` or `Deployment shop/web`.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// What fixes it.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cure: Option<String>,
 }

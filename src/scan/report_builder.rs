@@ -1,5 +1,5 @@
-//! From the objects of a cluster, one after the other, to the report; pure. What it keeps grows with what there is to say, and
-//! with the owners of running pods, not with the pods.
+//! Builds the report from the objects of a cluster, one at a time. Pure. Its memory grows with the number of
+//! results and of owners of running pods, not with the number of pods.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::RandomState;
@@ -19,19 +19,19 @@ use crate::model::os::Verdict;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
 
-/// How many objects that cannot be read are named.
+/// How many unreadable objects are listed by name.
 const NAMED: usize = 20;
-/// How many owners are kept at most; the rest is counted.
+/// How many owners are kept at most; the rest are only counted.
 pub(crate) const MOST_OWNERS: usize = 20_000;
-/// How many pods in trouble are kept at most; the rest is counted.
+/// How many pods with problems are kept at most; the rest are only counted.
 const MOST_PODS: usize = 10_000;
-/// How much of a reason is kept, in bytes.
+/// The maximum length of a reason, in bytes.
 const LONGEST_REASON: usize = 300;
 
-/// Whether an object with these labels is meant.
+/// Whether an object with these labels is selected.
 type ObjectFilter<'s> = dyn Fn(&BTreeMap<String, String>) -> bool + Sync + 's;
 
-/// A scan on its way.
+/// A scan in progress.
 pub struct Scan<'s> {
     pod_context: &'s PodContext<'s>,
     now: Timestamp,
@@ -39,22 +39,24 @@ pub struct Scan<'s> {
     owners: Vec<OwnerResult>,
     pods: Vec<PodTrouble>,
     gaps: Vec<ScanGap>,
-    /// What made a ReplicaSet or a Job of which there may be pods: kind, namespace and name, to the owner as a person knows it.
+    /// The owners of ReplicaSets and Jobs that may have pods: kind, namespace and name of the ReplicaSet or
+    /// Job, to the display name of the owner.
     made_by: HashMap<(Kind, String, String), String>,
     foreign: KnownDuplicates,
     left_out: SkippedObjects,
-    /// Which objects are meant, by their labels; every one if unset.
+    /// Selects objects by their labels; `None` selects every object.
     is_meant: Option<&'s ObjectFilter<'s>>,
 }
 
-/// What is only counted.
+/// What is counted but not kept.
 #[derive(Default)]
 struct SkippedObjects {
     owners: usize,
     pods: usize,
 }
 
-/// The owners of kinds that are not judged of which an object like the next was judged already, as numbers.
+/// The groups of equal children of which one has been evaluated, for owners whose kind is not evaluated.
+/// Stored as hashes.
 #[derive(Debug, Default)]
 pub(crate) struct KnownDuplicates {
     seen: HashSet<u64>,
@@ -62,7 +64,8 @@ pub(crate) struct KnownDuplicates {
 }
 
 impl KnownDuplicates {
-    /// Whether this pod or ReplicaSet of an owner that is not judged is like one that was judged, or history.
+    /// Whether this pod or ReplicaSet, of an owner that is not evaluated, equals one that was evaluated, or
+    /// is kept for a rollback.
     pub(crate) fn is_seen(&mut self, subject: &Object<'_>, json: &str) -> bool {
         match dedup_key(subject, json, &self.hashes) {
             DedupKey::None => false,
@@ -72,18 +75,18 @@ impl KnownDuplicates {
     }
 }
 
-/// What frames the report.
+/// The parts of the report that do not come from the objects.
 pub struct ReportHeader {
     /// Which cluster.
     pub cluster: ScannedCluster,
-    /// The words of policies that counted instead of those that are stored.
+    /// The policy settings that replaced the stored ones.
     pub judged_as: Vec<String>,
     /// The Windows nodes.
     pub nodes: Vec<NodeReport>,
 }
 
 impl<'s> Scan<'s> {
-    /// A scan that has seen nothing yet.
+    /// A scan without any objects yet.
     pub fn new(pod_context: &'s PodContext<'s>, now: Timestamp) -> Self {
         Scan {
             pod_context,
@@ -99,22 +102,22 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// Reports only objects with the labels that are meant.
+    /// Limits the report to objects whose labels are selected.
     pub fn only(&mut self, is_meant: &'s ObjectFilter<'s>) {
         self.is_meant = Some(is_meant);
     }
 
-    /// How many objects were looked at.
+    /// How many objects were read.
     pub fn objects(&self) -> usize {
         self.summary.objects
     }
 
-    /// Notes what could not be read.
+    /// Records something that could not be read.
     pub fn gap(&mut self, gap: ScanGap) {
         self.gaps.push(gap);
     }
 
-    /// Looks at one object, as JSON. Owners come before what they own.
+    /// Adds one object, given as JSON. Owners must come before their children.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         self.summary.objects += 1;
         let subject = match Object::parse(kind, json, ReviewStage::Stored) {
@@ -151,7 +154,7 @@ impl<'s> Scan<'s> {
         }
     }
 
-    /// The top owner of an object, as a person knows it.
+    /// The top owner of an object, as it is displayed.
     fn owner(&self, subject: &Object<'_>) -> Option<String> {
         let owner = subject.meta.controller()?;
         let above = subject.owner_kind().and_then(|kind| {
@@ -205,7 +208,7 @@ impl<'s> Scan<'s> {
         });
     }
 
-    /// The report.
+    /// Finishes the report.
     pub fn report(mut self, frame: ReportHeader) -> ScanReport {
         self.count_what_is_left_out();
         let key = |judged: &OwnerResult| {

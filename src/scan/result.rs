@@ -1,4 +1,4 @@
-//! What is said of one stored object that carries a pod: plain data, as it is printed, counted and reported.
+//! The result for one stored object that carries a pod, as plain data for output, counts and reports.
 
 use serde::Serialize;
 
@@ -13,44 +13,46 @@ use crate::model::workload::Kind;
 pub type Uid = String;
 
 string_enum! {
-    /// What becomes of one finding at the next create of its object.
+    /// The outcome of one finding if its object were created again.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "lowercase")]
     pub enum FindingOutcome {
-        /// It refuses the object. An update that leaves it as it is passes: it was there before (the ratchet).
+        /// It denies the object. An update that does not change the field is allowed, because the finding
+        /// existed before (the ratchet).
         Denied = "denied",
-        /// It is told to who applies the object.
+        /// The client that applies the object gets a warning.
         Warned = "warned",
-        /// It is written to the audit log, and nothing else.
+        /// It is written to the audit log only.
         Noted = "noted",
-        /// A change that admission makes fixes it.
+        /// An edit that admission makes fixes it.
         Fixed = "fixed",
-        /// A change that admission would make if it were not in dry run would fix it.
+        /// An edit that admission would make if dry run were off would fix it.
         Fixable = "fixable",
-        /// An exemption lifts it.
+        /// An exemption applies.
         Exempted = "exempted",
-        /// Admission is not asked about the object.
+        /// The API server does not send the object for review.
         Passed = "passed",
     }
 }
 
 string_enum! {
-    /// What becomes of an object at its next create.
+    /// The outcome for an object if it were created again.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum OwnerOutcome {
-        /// It is refused.
+        /// It is denied.
         Denied = "denied",
-        /// It is changed. Of a workload it says nothing: its pods are changed, never the workload.
+        /// It is changed. Not used for workloads: admission changes their pods, never the workload.
         Changed = "changed",
-        /// It passes as it is, perhaps with a warning.
+        /// It is allowed unchanged, perhaps with a warning.
         Passes = "passes",
-        /// Admission is not asked about it.
+        /// The API server does not send it for review.
         NotAsked = "not-asked",
     }
 }
 
-/// An owner of a kind that Transom does not judge, as a Rollout of Argo: its pods are judged in its stead.
+/// An owner of a kind that Transom does not evaluate, such as an Argo Rollout: its pods are evaluated
+/// instead.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignOwner {
@@ -72,39 +74,40 @@ pub struct FindingResult {
     pub rule: &'static str,
     /// How bad it is.
     pub severity: Severity,
-    /// Who finds out, and when.
+    /// Who detects the problem, and when.
     #[serde(serialize_with = "as_text")]
     pub class: Class,
-    /// Where, as in `spec.template.spec.containers[0].image`.
+    /// The field path, as in `spec.template.spec.containers[0].image`.
     pub path: String,
-    /// What is wrong.
+    /// The message.
     pub message: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
-    /// What becomes of it.
+    /// The outcome.
     pub fate: FindingOutcome,
-    /// Whether it would refuse the object if `validation` were Deny.
+    /// Whether it would deny the object if `validation` were Deny.
     pub would_deny: bool,
-    /// Why something else becomes of it than its severity says: the policy's word, an exemption's note, the namespace.
+    /// Why the outcome differs from what the severity implies: a policy setting, the note of an exemption, or
+    /// the namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
 fn as_text<S: serde::Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(class.as_str())
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
 fn decision_as_text<S: serde::Serializer>(decision: &Decision, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(decision.as_str())
 }
 
-/// One stored object that a person, a tool or a controller that Transom does not know has made.
+/// One stored object that a person, a tool or an unknown controller created.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerResult {
-    /// Its `apiVersion`, by its kind.
+    /// Its `apiVersion`, derived from its kind.
     pub api_version: String,
     /// Its kind.
     #[serde(serialize_with = "kind_as_text")]
@@ -116,47 +119,49 @@ pub struct OwnerResult {
     /// Its uid.
     #[serde(skip)]
     pub uid: Uid,
-    /// Its owner, of a kind that is not judged; the object stands for all pods of that owner then.
+    /// Its owner, if that is of a kind that is not evaluated; the object then represents all pods of that
+    /// owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<ForeignOwner>,
     /// Its operating system.
     pub verdict: Verdict,
-    /// The signs of that, strongest first.
+    /// The evidence for the verdict, strongest first.
     pub evidence: Vec<String>,
-    /// The name of the policy that counts.
+    /// The name of the policy that applies.
     pub policy: String,
-    /// What becomes of it.
+    /// The outcome.
     #[serde(skip)]
     pub outcome: OwnerOutcome,
-    /// The same, in the words of admission.
+    /// The outcome as an admission decision.
     #[serde(serialize_with = "decision_as_text")]
     pub decision: Decision,
-    /// Why admission is not asked, where it is not.
+    /// Why the API server does not send it for review; `None` if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_asked: Option<String>,
-    /// The builds that its images are for, as far as their names tell; none where it is not for Windows.
+    /// The builds of its images, if the image names contain them; empty if it is not for Windows.
     #[serde(serialize_with = "builds_as_text")]
     pub image_builds: Vec<Build>,
-    /// Whether an image of it does not tell its build.
+    /// Whether the build of one of its images is unknown.
     pub has_unknown_images: bool,
-    /// How many pods it asks for, where it says a number.
+    /// How many pods it requests, if it specifies a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
     /// The fields that admission changes.
     pub changes: Vec<String>,
-    /// The fields that admission would change besides, if it were not in dry run.
+    /// The additional fields that admission would change if dry run were off.
     pub would_change: Vec<String>,
-    /// What was found, in the order in which a person would fix it.
+    /// The findings, in the order in which to fix them.
     pub findings: Vec<FindingResult>,
 }
 
 impl OwnerResult {
-    /// Whether there is nothing to say of it.
+    /// Whether there is nothing to report about it.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.changes.is_empty() && self.would_change.is_empty()
     }
 
-    /// The names of the rules that refuse it, or would if `validation` were Deny: each once, in order.
+    /// The names of the rules that deny it, or would deny it if `validation` were Deny; without duplicates,
+    /// in order.
     pub fn denied_by(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for found in self.findings.iter().filter(|found| found.would_deny) {
@@ -168,7 +173,7 @@ impl OwnerResult {
     }
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde calls it so
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
 fn kind_as_text<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.as_str())
 }

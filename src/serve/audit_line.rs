@@ -1,4 +1,5 @@
-//! The audit line: one event for every review, target `audit`; at debug where the review was plainly allowed.
+//! The audit line: one event per review, with target `audit`; at level debug if the review was allowed
+//! without findings.
 
 use std::fmt;
 
@@ -27,7 +28,7 @@ pub fn log(record: &AuditRecord) {
         warned: _,
         policy,
     } = record;
-    // The one list of fields: a level is part of what is static in an event.
+    // Keeps one list of fields: the level is a static part of an event.
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
@@ -66,10 +67,10 @@ pub fn log(record: &AuditRecord) {
     }
 }
 
-/// How many findings a line names.
+/// The maximum number of findings in a line.
 const MOST_RULES: usize = 100;
 
-/// The first words, with commas between them.
+/// The first entries, separated by commas.
 struct CommaJoined<'w>(&'w [&'static str]);
 
 impl fmt::Display for CommaJoined<'_> {

@@ -1,4 +1,4 @@
-//! Which certificate a server in a cluster shows, from the arguments.
+//! Selects the certificate of a server in a cluster from the arguments.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ impl CertificateArgs {
     /// The mode, with the files that it needs.
     ///
     /// # Errors
-    /// When the files and the mode do not go together; it says what to write.
+    /// If the files do not fit the mode; the error says what to set.
     pub fn mode(&self, source: &CertificateSource) -> anyhow::Result<CertificateMode> {
         match (self.certificates, source) {
             (CertificateModeArg::SelfManaged, CertificateSource::Files(_)) => bail!(
@@ -95,7 +95,7 @@ impl CertificateArgs {
         }
     }
 
-    /// What is kept, and where.
+    /// What to store, and where.
     pub fn config(
         &self,
         known_as: &NamesArgs,
@@ -103,10 +103,10 @@ impl CertificateArgs {
         source: &CertificateSource,
     ) -> CertificateConfig {
         let service = &self.service;
-        // The only name of a Service that an API server dials.
+        // The only Service name that the API server dials.
         let mut names = vec![format!("{service}.{namespace}.svc")];
-        // What is issued here has its other names too. A certificate that you bring needs only what is dialled:
-        // Transom is not ready while one of these is missing.
+        // A certificate issued by Transom also has the other names. A certificate that you provide needs only
+        // the dialled name: Transom is not ready while a required name is missing.
         if self.certificates == CertificateModeArg::SelfManaged {
             names.push(format!("{service}.{namespace}.svc.cluster.local"));
             names.push(format!("{service}.{namespace}"));

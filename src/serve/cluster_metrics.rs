@@ -1,4 +1,4 @@
-//! What the metrics say of the cluster: who leads, which Windows nodes there are, how the policies stand.
+//! The metrics of the cluster: the leader, the Windows nodes, and the status of the policies.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -39,7 +39,7 @@ struct ConfigurationLabels {
     r#type: &'static str,
 }
 
-/// The gauges; they show the last snapshot that they were given.
+/// The gauges; they show the last snapshot passed to them.
 #[derive(Clone, Debug)]
 pub struct ClusterMetrics {
     leader: Gauge,
@@ -54,7 +54,7 @@ pub struct ClusterMetrics {
 }
 
 impl ClusterMetrics {
-    /// All at zero.
+    /// All gauges at zero.
     pub fn new(metrics: &Metrics) -> Self {
         let gauges = ClusterMetrics {
             leader: Gauge::default(),
@@ -117,7 +117,7 @@ impl ClusterMetrics {
         gauges
     }
 
-    /// Shows a snapshot.
+    /// Updates the gauges from a snapshot.
     pub fn show(&self, snapshot: &Snapshot) {
         let release = |node: &NodeView| {
             node.build()
@@ -167,7 +167,7 @@ impl ClusterMetrics {
         );
     }
 
-    /// By the status that the leader has written, so that every replica shows the same.
+    /// From the status that the leader has written, so that every replica shows the same values.
     fn show_node_policies(&self, snapshot: &Snapshot) {
         let statuses = || {
             let policies = snapshot.view.node_policies.values();
@@ -195,7 +195,7 @@ impl ClusterMetrics {
         );
     }
 
-    /// Shows whether calls of the API server arrive; nothing where that is not known.
+    /// Shows whether calls of the API server arrive; unchanged if that is unknown.
     pub fn show_arrival(&self, arrival: Option<&ProbeResult>) {
         let (mutating, validating) = match arrival {
             Some(ProbeResult::Arrives) => (true, true),
@@ -211,9 +211,9 @@ impl ClusterMetrics {
         }
     }
 
-    /// Shows whether this replica leads, for as long as the lease is renewed.
+    /// Shows whether this replica is the leader, for as long as it renews the lease.
     pub async fn follow(self, mut leadership: Leadership) {
-        /// A leadership that is not renewed ends without a word.
+        /// A lease that is not renewed expires without an event.
         const LOOK: std::time::Duration = std::time::Duration::from_secs(1);
         loop {
             self.leader.set(i64::from(leadership.holds()));
@@ -224,7 +224,7 @@ impl ClusterMetrics {
     }
 }
 
-/// Sets each gauge of a family to how often its word comes, those of words that do not come to zero.
+/// Sets each gauge of a family to the number of times its label occurs; labels that do not occur become zero.
 fn set<L: Clone + Eq + Hash>(
     family: &Family<L, Gauge>,
     labels: impl Fn(&'static str) -> L,

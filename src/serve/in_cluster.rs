@@ -1,5 +1,5 @@
-//! `serve` in a cluster: reviews are judged by snapshots of what the watches show, and the controllers run beside the
-//! server.
+//! `serve` in a cluster: evaluates reviews against snapshots built from the watches, and runs the
+//! controllers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,13 +73,13 @@ pub struct InClusterArgs {
     certificates: CertificateArgs,
 }
 
-/// The name under which readiness is held until reviews are judged by what is really there.
+/// The readiness check that fails until reviews are evaluated against the state of the cluster.
 const FACTS: &str = "facts";
 
-/// The name under which readiness is held while a policy that counts on another replica cannot be used by this one.
+/// The readiness check that fails while this replica cannot use a policy that another replica uses.
 const POLICIES: &str = "policies";
 
-/// How long shutting down may take after the server has drained: the lease is given up in that time.
+/// How long shutdown may take after the server has drained; it includes releasing the lease.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
 pub async fn run(
@@ -89,7 +89,7 @@ pub async fn run(
     behind: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    // What can be refused without a cluster is refused before the API server is asked anything.
+    // Invalid arguments are rejected before the first request to the API server.
     let mode = args.certificates.mode(&config.certificate)?;
     mode.check_files().await?;
     let listening = Listening::bind(&config.listen)?;
@@ -186,14 +186,15 @@ pub async fn run(
     let server = Server::on(listening, config).await?;
     let reviewer = Arc::new(Reviewer::watching(latest));
     let outcome = outlive(server.serve(reviewer, shutdown), &mut tasks, &mut election).await;
-    // The controllers end before the lease is given up; what is on its way then is held by its resourceVersion.
+    // The controllers end before the lease is released; the resourceVersion protects writes that are still in
+    // flight.
     tasks.shutdown().await;
     end.send_replace(true);
     let _ = timeout(LAST_WORDS, election.ended()).await;
     outcome
 }
 
-/// Takes part in the election of the leader until `ended` is true.
+/// Takes part in leader election until `ended` is true.
 fn run_for_election(
     election: &mut Tasks,
     client: &Client,
@@ -219,7 +220,7 @@ fn run_for_election(
     Leadership::new(until)
 }
 
-/// What it takes to make a snapshot of each view of the cluster.
+/// What is needed to build a snapshot from each state of the cache.
 struct SnapshotTask {
     snapshots: SnapshotBuilder,
     registered: watch::Receiver<Option<Arc<Configurations>>>,
@@ -231,7 +232,7 @@ struct SnapshotTask {
 }
 
 impl SnapshotTask {
-    /// Watches the cluster, and follows what the watches show.
+    /// Starts the watches, and follows their cache.
     fn start(self, tasks: &mut Tasks, client: &Client, namespace: &str) -> SnapshotReceiver {
         let (publish, views) = watch::channel(None);
         let (client, namespace, readiness) = (client.clone(), namespace.to_owned(), self.readiness.clone());
@@ -239,17 +240,18 @@ impl SnapshotTask {
         tasks.spawn_reporting("watches", async move {
             watches::run(client, &namespace, readiness, &freshness, publish).await
         });
-        // Until the first view reviews are judged by the built-in policy, which changes and denies nothing.
+        // Until the first view, reviews are evaluated with the built-in policy, which changes and denies
+        // nothing.
         self.readiness.hold(FACTS, "not known yet");
         let (show, latest) = watch::channel(Arc::new(self.snapshots.unknown()));
         tasks.spawn("snapshots", self.run(views, show));
         latest
     }
 
-    /// Makes a snapshot of every view, of every change of what is registered, of every day, and of the time from which on
-    /// another node is settled.
+    /// Builds a snapshot when the cache or the webhook configurations change, when the date changes, and when
+    /// a node becomes settled.
     async fn run(mut self, mut views: CacheReceiver, show: watch::Sender<Arc<Snapshot>>) {
-        /// How often the clock is read.
+        /// How often the clock is checked.
         const LOOK: Duration = Duration::from_secs(30);
         let mut starts = true;
         loop {
@@ -269,7 +271,7 @@ impl SnapshotTask {
                 snapshot.reporting = reporting;
                 let snapshot = Arc::new(snapshot);
                 self.gauges.show(&snapshot);
-                // Only at the start: what serves goes on serving.
+                // Only at startup: a replica that is ready stays ready.
                 starts = starts && self.lacks_a_policy(&snapshot);
                 show.send_replace(snapshot);
                 self.readiness.release(FACTS);
@@ -281,7 +283,7 @@ impl SnapshotTask {
                         Ok(()) => break,
                         Err(_) => return,
                     },
-                    // Where the task that tells has ended, what it told stays.
+                    // If the sending task has ended, its last value remains.
                     Ok(()) = self.registered.changed() => break,
                     Ok(()) = self.arrival.changed() => break,
                     Ok(()) = self.reporting.changed() => break,
@@ -295,17 +297,18 @@ impl SnapshotTask {
     }
 }
 
-/// How long no snapshot is made after one that took so long: however often something changes in a cluster, a fifth of a core
-/// at most goes into it. A pod in a namespace that is a moment old waits for the next one.
+/// The pause after building a snapshot, based on the time that took: building uses at most a fifth of a core,
+/// however often the cluster changes. A pod in a namespace that was just created waits for the next snapshot.
 fn rest_after(took: Duration) -> Duration {
-    /// However large a cluster is, its news are no older than this.
+    /// The maximum age of a snapshot, in a cluster of any size.
     const MOST: Duration = Duration::from_secs(2);
     took.saturating_mul(4).min(MOST)
 }
 
 impl SnapshotTask {
-    /// Whether this replica would enforce less than another one does. It is then not ready, so that a rollout stops and the
-    /// other one stays. It ends when that one leads no more: the next leader says in the status what counts.
+    /// Whether this replica would enforce less than another one. It is then not ready, so that a rollout
+    /// stops and the other replica stays. This ends when the other replica loses the lease: the next leader
+    /// writes its own status.
     fn lacks_a_policy(&self, snapshot: &Snapshot) -> bool {
         let lacking = snapshot.lacking();
         if lacking.is_empty() {
@@ -322,7 +325,7 @@ impl SnapshotTask {
     }
 }
 
-/// Starts everything that the leader keeps true in the cluster.
+/// Starts the controllers that the leader runs.
 fn start_controllers(
     tasks: &mut Tasks,
     client: &Client,
@@ -378,8 +381,8 @@ fn start_controllers(
     });
 }
 
-/// Serves until the server has drained. A background task that ends before that ends the process: its work would
-/// not be done any more, without a sign.
+/// Serves until the server has drained. If a background task ends earlier, the process ends: otherwise its
+/// work would stop unnoticed.
 async fn outlive(
     server: impl Future<Output = Result<(), webhook::ServerError>>,
     tasks: &mut Tasks,
@@ -392,7 +395,7 @@ async fn outlive(
     }
 }
 
-/// A name that no other process has, not even this pod's next one.
+/// An identity that no other process has, including this pod's next one.
 fn identity(named: Option<String>) -> String {
     let host = || {
         std::fs::read_to_string("/proc/sys/kernel/hostname")

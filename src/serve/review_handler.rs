@@ -1,4 +1,4 @@
-//! What judges reviews in a running server: the snapshot of the moment, and one log line for each review.
+//! Evaluates reviews in a running server against the current snapshot, and logs one line per review.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::model::policy::Policy;
 use crate::serve::audit_line;
 use crate::webhook::{NamespaceKnown, ReviewBody, ReviewHandler, ReviewResponse};
 
-/// Judges reviews by the snapshot of the moment, and leaves one log line for each.
+/// Evaluates reviews against the current snapshot, and logs one line per review.
 pub struct Reviewer {
     latest: SnapshotReceiver,
-    /// Where snapshots come from the watches of a cluster: for a namespace that no watch has shown. Which policy is for
-    /// it, and what it allows its pods, cannot be told.
+    /// Set if snapshots come from watches: the policies for a namespace that no watch has delivered. Its
+    /// policy, and what it allows its pods, are unknown.
     cautious: Option<PolicySet>,
 }
 
 impl Reviewer {
-    /// A reviewer whose snapshots come from files: a namespace that they do not have is one without labels.
+    /// A reviewer whose snapshots come from files: a namespace that they do not contain has no labels.
     pub fn of_files(latest: SnapshotReceiver) -> Self {
         Reviewer {
             latest,
@@ -30,7 +30,7 @@ impl Reviewer {
         }
     }
 
-    /// A reviewer whose snapshots come from watches: a namespace that they do not have is a moment old.
+    /// A reviewer whose snapshots come from watches: a namespace that they do not contain was just created.
     pub fn watching(latest: SnapshotReceiver) -> Self {
         Reviewer {
             latest,
@@ -42,7 +42,7 @@ impl Reviewer {
         Arc::clone(&self.latest.borrow())
     }
 
-    /// Ends when a namespace is known, or nothing new comes any more.
+    /// Resolves when a namespace is known, or when no more snapshots can arrive.
     fn news_of(&self, namespace: String) -> NamespaceKnown {
         let mut latest = self.latest.clone();
         Box::pin(async move {
@@ -66,8 +66,8 @@ impl ReviewHandler for Reviewer {
         read.review(phase, &snapshot, policies)
     }
 
-    /// Waits for a namespace that is a moment old: `kubectl apply` makes it and its pods in one breath, and the watch is
-    /// not there yet.
+    /// Waits for a namespace that was just created: `kubectl apply` creates it and its pods together, before
+    /// the watch delivers it.
     fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
         let read = match DecodedReview::of(sent) {
             Ok(read) => read,
@@ -83,7 +83,7 @@ impl ReviewHandler for Reviewer {
     }
 }
 
-/// A review as far as it can be read.
+/// A review, as far as it can be decoded.
 enum DecodedReview<'b> {
     Whole(Request<'b>),
     Head(ReviewHead<'b>, Oversize),
@@ -129,7 +129,7 @@ impl<'b> DecodedReview<'b> {
     }
 }
 
-/// The namespace by which a request is judged, where it is none of those that are known.
+/// The namespace of a request, if the snapshot does not contain it.
 fn unknown_namespace<'r>(request: &'r Request<'_>, snapshot: &Snapshot) -> Option<&'r str> {
     let is_unknown = |namespace: &&str| !snapshot.facts.namespaces.contains_key(*namespace);
     request.policy_namespace().filter(is_unknown)

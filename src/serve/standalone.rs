@@ -1,4 +1,4 @@
-//! `serve --standalone`: policy and facts from files that are read again when they change.
+//! `serve --standalone`: policy and facts from files, which are read again when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::process::metrics::Metrics;
 use crate::process::today;
 use crate::webhook::{Server, WebhookConfig};
 
-/// How often files are looked at for new content.
+/// How often files are checked for changes.
 const POLL: Duration = Duration::from_secs(2);
 
 /// The files that snapshots come from.
 pub struct StandaloneFiles {
     pub policy: Option<PathBuf>,
     pub facts: Vec<PathBuf>,
-    /// What the arguments say of the cluster.
+    /// The facts from the arguments.
     pub base: Facts,
 }
 
@@ -63,7 +63,7 @@ impl StandaloneFiles {
         Ok(Snapshot::of_files(facts, policies))
     }
 
-    /// Refuses what a server would wait for: it reads its files again and again.
+    /// Rejects file types from which a server would never finish reading: it reads its files repeatedly.
     fn check_types(&self) -> anyhow::Result<()> {
         let flags = (self.policy.iter().map(|path| ("--policy", path)))
             .chain(self.facts.iter().map(|path| ("--facts", path)));
@@ -74,7 +74,7 @@ impl StandaloneFiles {
         Ok(())
     }
 
-    /// The bytes of every file, for telling whether something changed; what cannot be read counts as empty.
+    /// The bytes of every file, to detect changes; an unreadable file counts as empty.
     fn content(&self) -> Vec<Vec<u8>> {
         fn all(path: &Path, into: &mut Vec<Vec<u8>>) {
             let Ok(entries) = std::fs::read_dir(path) else {
@@ -97,7 +97,7 @@ impl StandaloneFiles {
     }
 }
 
-/// Serves by files, until `shutdown` and the draining after it.
+/// Serves from files until `shutdown`, then drains.
 pub async fn run(
     files: StandaloneFiles,
     config: WebhookConfig,
@@ -115,7 +115,7 @@ pub async fn run(
     }
 }
 
-/// Shows a new snapshot when a file or the day changes; files that cannot be used leave the old one.
+/// Publishes a new snapshot when a file or the date changes; if the files are invalid, the old one stays.
 async fn follow(files: StandaloneFiles, show: watch::Sender<Arc<Snapshot>>, metrics: Metrics) {
     let files = Arc::new(files);
     let mut content = files.content();

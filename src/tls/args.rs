@@ -1,4 +1,4 @@
-//! The flags of the certificate and their environment variables.
+//! The flags and environment variables of the certificate.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The certificate that is served, and when it ends; new handshakes see a new one at once.
+//! The serving certificate and its expiry; new handshakes use a new certificate immediately.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::identity::{CertificateError, Identity};
 use crate::process::metrics::Metrics;
 use crate::process::readiness::Readiness;
 
-/// When a certificate that still lasts is worth a warning.
+/// How long before expiry a warning is logged.
 const NEAR: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// How often the end of the certificate is looked at while it stays the same.
+/// How often the expiry is checked if the certificate does not change.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// The certificate of every new handshake. Connections keep the one that they began with.
+/// The certificate for every new handshake. Open connections keep the certificate that they started with.
 pub struct ServingCert {
     current: ArcSwap<Identity>,
     replaced: Notify,
@@ -38,18 +38,18 @@ impl ServingCert {
         })
     }
 
-    /// Serves `identity` from the next handshake on.
+    /// Serves `identity` from the next handshake.
     pub fn replace(&self, identity: Identity) {
         self.current.store(Arc::new(identity));
         self.replaced.notify_one();
     }
 
-    /// What is served now.
+    /// The current identity.
     pub fn identity(&self) -> Arc<Identity> {
         self.current.load_full()
     }
 
-    /// When the served certificate ends.
+    /// When the current certificate expires.
     pub fn not_after(&self) -> SystemTime {
         self.current.load().validity().until
     }
@@ -69,11 +69,11 @@ impl ResolvesServerCert for ServingCert {
     }
 }
 
-/// TLS 1.2 and 1.3 with ring, HTTP/2 and HTTP/1.1, whatever `certificate` is at the time, and client certificates where
-/// there is something to verify them with.
+/// TLS 1.2 and 1.3 with ring, HTTP/2 and HTTP/1.1, with the current `certificate`, and with client
+/// certificates if there is a verifier.
 ///
 /// # Errors
-/// When rustls has none of these versions.
+/// If rustls supports none of these versions.
 pub fn server_config(
     certificate: Arc<ServingCert>,
     clients: Option<Arc<ClientVerifier>>,
@@ -89,7 +89,8 @@ pub fn server_config(
     Ok(Arc::new(config))
 }
 
-/// Watches the end of the certificate: keeps the gauge, warns, and is not ready with one that is over, for ever.
+/// Monitors the expiry of the certificate: updates the gauge, warns, and is not ready once it has expired.
+/// Runs forever.
 pub async fn watch_expiry(certificate: Arc<ServingCert>, metrics: Metrics, readiness: Readiness) {
     let mut known = None;
     loop {
@@ -113,7 +114,7 @@ pub async fn watch_expiry(certificate: Arc<ServingCert>, metrics: Metrics, readi
             }
             known = Some(now);
         }
-        // Whether it was replaced or a minute has passed: look again.
+        // Checks again after a replacement, and once a minute.
         let _ = timeout(LOOK_AGAIN, certificate.replaced.notified()).await;
     }
 }

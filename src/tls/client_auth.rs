@@ -1,4 +1,4 @@
-//! Client certificates: which clients are believed to be the API server, by CAs from a file that is read again.
+//! Client certificates: verifies that clients are the API server, with CAs from a file that is reloaded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use super::args::ClientArgs;
 use super::identity::CertificateError;
 use crate::process::files;
 
-/// Which client certificates count.
+/// Which client certificates are accepted.
 #[derive(Clone, Debug)]
 pub struct ClientCertificates {
     /// The CAs, in PEM.
     pub ca: PathBuf,
-    /// The names of which a certificate must have one, as its common name or as a DNS name; empty: any.
+    /// The names of which a certificate must have one, as common name or DNS name; empty accepts any.
     pub names: Vec<String>,
-    /// Whether a client without a certificate is turned away.
+    /// Whether a client without a certificate is rejected.
     pub are_required: bool,
-    /// Time between two looks at the file.
+    /// The interval between two checks of the file.
     pub poll: Duration,
 }
 
@@ -50,10 +50,10 @@ impl From<ClientArgs> for Option<ClientCertificates> {
     }
 }
 
-/// What a CA says of a certificate, without the name.
+/// A verifier that checks the CA, but not the name.
 type ByCa = Arc<dyn ClientCertVerifier>;
 
-/// Looks at the certificates of clients, by the CAs of the moment.
+/// Verifies client certificates with the current CAs.
 #[derive(Debug)]
 pub struct ClientVerifier {
     settings: ClientCertificates,
@@ -64,7 +64,7 @@ impl ClientVerifier {
     /// Reads the CAs.
     ///
     /// # Errors
-    /// When the file cannot be read, or holds no CA; it names the flag.
+    /// If the file cannot be read, or contains no CA; the error names the flag.
     pub async fn load(settings: ClientCertificates) -> Result<Arc<Self>, CertificateError> {
         let content = read(&settings.ca).await;
         let by_ca = by_ca(&settings.ca, &content)?;
@@ -74,7 +74,7 @@ impl ClientVerifier {
         }))
     }
 
-    /// Reads the CAs again whenever the file changes, for ever. A file that is of no use leaves the old ones.
+    /// Reloads the CAs when the file changes, forever. An invalid file keeps the old ones.
     pub(crate) async fn keep(self: Arc<Self>) {
         let path = &self.settings.ca;
         let mut known = None;
@@ -146,7 +146,7 @@ impl ClientCertVerifier for ClientVerifier {
         self.settings.are_required
     }
 
-    /// None: the CAs may change under the connection, and API servers send the one certificate that they have.
+    /// None: the CAs may change during the connection, and the API server sends its only certificate anyway.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }

@@ -1,4 +1,4 @@
-//! A certificate and its key from files, read again when their content changes, as a kubelet or cert-manager changes it.
+//! A certificate and its key from files, reloaded when a kubelet or cert-manager changes them.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,18 +12,19 @@ use crate::process::metrics::Metrics;
 
 /// The two files of a certificate.
 ///
-/// They are polled: a kubelet swaps a symbolic link above them, which no file watch sees.
+/// They are polled: a kubelet replaces a symbolic link in a parent folder, which a file watch does not
+/// report.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
     /// The chain in PEM, the server's own certificate first.
     pub certificate: PathBuf,
     /// The private key in PEM.
     pub key: PathBuf,
-    /// Time between two looks.
+    /// The interval between two checks.
     pub poll: Duration,
 }
 
-/// What stands in the two files, or why that cannot be known.
+/// The content of the two files, or the error of reading them.
 #[derive(Clone, PartialEq, Eq)]
 struct FilesContent {
     certificate: Result<Vec<u8>, String>,
@@ -65,10 +66,10 @@ impl CertificateFiles {
         })
     }
 
-    /// Serves what the files hold whenever that changes to something of use, for ever.
+    /// Serves the content of the files when it changes to something valid, forever.
     ///
-    /// A broken pair is reported when it is still there at the next look: one half may be new and the other old
-    /// only because both were read in the middle of a change.
+    /// An invalid pair is reported if it is unchanged at the next check: the files may have been read in the
+    /// middle of an update, one new and the other old.
     pub(crate) async fn keep(self, serving: Arc<ServingCert>, metrics: Metrics) {
         let mut served = None;
         let mut suspect = None;
@@ -80,7 +81,7 @@ impl CertificateFiles {
             } else {
                 match self.identity(&content) {
                     Ok(identity) => {
-                        // At start it is what is being served already, unless it changed since.
+                        // At startup this certificate is already served, unless it has changed since.
                         let changed = serving.identity().chain() != identity.chain();
                         serving.replace(identity);
                         if changed || reported.is_some() {

@@ -1,4 +1,4 @@
-//! A certificate with its key: what it is, and why there may be none to serve.
+//! A certificate with its key, and the errors of loading or issuing one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// Why there is no certificate to serve.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// The certificate file is of no use.
+    /// The certificate file is invalid.
     #[error("cannot read the TLS certificate {} (--tls-cert): {why}", path.display())]
     Certificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
-    /// The key file is of no use.
+    /// The key file is invalid.
     #[error("cannot read the TLS key {} (--tls-key): {why}", path.display())]
     Key {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
-    /// Both files are fine, and do not belong together.
+    /// Both files are valid, but do not match.
     #[error(
         "the TLS key {} (--tls-key) does not belong to the certificate {} (--tls-cert)",
         key.display(),
@@ -42,15 +42,15 @@ pub enum CertificateError {
         /// The key file.
         key: PathBuf,
     },
-    /// A name of `--tls-name` cannot stand in a certificate, or the key generator failed.
+    /// A name of `--tls-name` is not valid in a certificate, or key generation failed.
     #[error("cannot issue a certificate for {names} (--tls-name): {source}")]
     Issue {
-        /// The names it was to have.
+        /// The requested names.
         names: String,
-        /// What went wrong.
+        /// The error.
         source: rcgen::Error,
     },
-    /// What was issued cannot be served.
+    /// The issued certificate cannot be served.
     #[error("cannot serve the certificate that was just issued: {0}")]
     Issued(IdentityError),
     /// The CA cannot be written.
@@ -58,15 +58,15 @@ pub enum CertificateError {
     WriteCa {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The file of the clients' CAs is of no use.
+    /// The file of the client CAs is invalid.
     #[error("cannot read the CA of client certificates {} (--client-ca): {why}", path.display())]
     ClientCa {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// TLS itself cannot be set up.
@@ -74,28 +74,28 @@ pub enum CertificateError {
     Setup(#[from] rustls::Error),
 }
 
-/// What is wrong with a certificate or its key.
+/// Why a certificate or its key is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The certificate chain is of no use.
+    /// The certificate chain is invalid.
     #[error("bad certificate: {0}")]
     Certificate(String),
-    /// The private key is of no use.
+    /// The private key is invalid.
     #[error("bad private key: {0}")]
     Key(String),
-    /// They do not belong together.
+    /// They do not match.
     #[error("the private key does not belong to the certificate")]
     Mismatch,
 }
 
-/// A certificate chain with its private key, known to belong together.
+/// A certificate chain with its matching private key.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub(super) certified: Arc<CertifiedKey>,
     validity: Validity,
 }
 
-/// From when to when a certificate is valid, both included.
+/// The validity period of a certificate, both ends included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Validity {
     /// When it begins.
@@ -105,7 +105,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// That of a certificate; what was before 1970 is as long over as 1970.
+    /// The validity of a certificate; times before 1970 are treated as 1970.
     pub(crate) fn of(certificate: &X509Certificate<'_>) -> Self {
         let at = |seconds: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let validity = certificate.validity();
@@ -115,17 +115,18 @@ impl Validity {
         }
     }
 
-    /// Whether `now` is in it.
+    /// Whether `now` is within the period.
     pub fn holds(&self, now: SystemTime) -> bool {
         (self.from..=self.until).contains(&now)
     }
 }
 
 impl Identity {
-    /// Reads a chain, the server's own certificate first, and its key: PKCS#8, SEC1 or RSA (PKCS#1), all in PEM.
+    /// Parses a chain, with the server's own certificate first, and its key: PKCS#8, SEC1 or RSA (PKCS#1),
+    /// all in PEM.
     ///
     /// # Errors
-    /// When either is missing or broken, or when they do not belong together.
+    /// If either is missing or invalid, or if they do not match.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
             .collect::<Result<_, _>>()
@@ -155,7 +156,7 @@ impl Identity {
             .map_err(|error| IdentityError::Key(error.to_string()))?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
-            // A key that cannot tell its public half is tried in the handshake.
+            // A key whose public half is unknown is only checked by the handshake.
             Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
             Err(rustls::Error::InconsistentKeys(_)) => return Err(IdentityError::Mismatch),
             Err(error) => return Err(IdentityError::Certificate(error.to_string())),
@@ -166,12 +167,12 @@ impl Identity {
         })
     }
 
-    /// The server's own certificate's.
+    /// The validity of the server's own certificate.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Whether no CA issued it but it itself.
+    /// Whether the certificate is its own issuer.
     pub(crate) fn is_self_signed(&self) -> bool {
         self.chain().first().is_none_or(|own| {
             X509Certificate::from_der(own)
@@ -179,7 +180,7 @@ impl Identity {
         })
     }
 
-    /// The certificates as they are shown, the server's own first.
+    /// The certificates in the order of the handshake, the server's own first.
     pub fn chain(&self) -> &[CertificateDer<'static>] {
         &self.certified.cert
     }

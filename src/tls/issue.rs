@@ -1,4 +1,5 @@
-//! Issues CAs and serving certificates: ECDSA on P-256. How long they last, and where they are kept, is the caller's.
+//! Issues CAs and serving certificates with ECDSA on P-256. The caller chooses their validity and stores
+//! them.
 
 use std::ops::Range;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,10 +10,10 @@ use rcgen::{
     PublicKeyData as _,
 };
 
-/// A new CA with the key that it signs with. It may sign certificates, and nothing below it may.
+/// A new CA with its key. It can sign certificates, but not further CAs.
 pub(crate) fn ca(valid: Range<SystemTime>) -> Result<CertifiedIssuer<'static, KeyPair>, Error> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    // Verifiers tell two CAs of the same name apart only by trying both.
+    // Verifiers can distinguish two CAs with the same name only by trying both.
     let id = key.der_bytes().iter().skip(1).take(4);
     let id = id.fold(0_u32, |id, byte| id << 8 | u32::from(*byte));
     let mut params = params(&[], &format!("Transom webhook CA {id:08x}"), valid)?;

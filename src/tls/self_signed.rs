@@ -1,4 +1,5 @@
-//! A CA and certificates of its own, for a webhook that was given none; the CA's key never leaves the process.
+//! A built-in CA and its certificates, for a webhook without configured ones; the CA's key never leaves the
+//! process.
 
 use std::io::Write;
 use std::path::Path;
@@ -17,17 +18,17 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 const CA_LASTS: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 const LEAF_LASTS: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// How far the clocks of client and server may differ.
+/// The tolerated difference between the clocks of client and server.
 const SKEW: Duration = Duration::from_secs(3_600);
 
-/// How long after a failure to renew.
+/// The interval between a failed renewal and the next attempt.
 const RETRY: Duration = Duration::from_secs(3_600);
 
 /// A CA with its key, in memory.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// A new one, valid for ten years from `now`.
+    /// A new CA, valid for ten years from `now`.
     pub(crate) fn new(now: SystemTime) -> Result<Self, CertificateError> {
         let made = issue::ca(now - SKEW..now + CA_LASTS);
         made.map(Self).map_err(|source| CertificateError::Issue {
@@ -47,13 +48,13 @@ impl Authority {
         Identity::from_der(vec![made.cert.der().clone()], key).map_err(CertificateError::Issued)
     }
 
-    /// The authority's own certificate, for `clientConfig.caBundle`.
+    /// The CA certificate, for `clientConfig.caBundle`.
     pub(crate) fn pem(&self) -> String {
         self.0.pem()
     }
 }
 
-/// The names of a certificate: what is always in it, then the others, each once.
+/// The names of a certificate: the fixed ones, then the others, without duplicates.
 pub(crate) fn names(listen: std::net::IpAddr, more: &[String]) -> Vec<String> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
     let listen = (!listen.is_unspecified()).then(|| listen.to_string());
@@ -65,8 +66,8 @@ pub(crate) fn names(listen: std::net::IpAddr, more: &[String]) -> Vec<String> {
     names
 }
 
-/// Writes the CA so that a reader sees all of it or nothing. Only a regular file is replaced: a rename would put one in
-/// the place of a device or of a symbolic link.
+/// Writes the CA atomically. Only a regular file is replaced: a rename would replace a device or a symbolic
+/// link with a regular file.
 pub(crate) fn write_ca(path: &Path, pem: &str) -> Result<(), CertificateError> {
     let write = || {
         let name = path.file_name().ok_or(std::io::ErrorKind::InvalidFilename)?;
@@ -80,13 +81,13 @@ pub(crate) fn write_ca(path: &Path, pem: &str) -> Result<(), CertificateError> {
         temporary.push(name);
         temporary.push(format!(".{}.tmp", std::process::id()));
         let temporary = path.with_file_name(temporary);
-        // What an earlier process of this id left; never a link that leads elsewhere.
+        // A leftover of an earlier process with this id; never a symbolic link to another file.
         let _ = std::fs::remove_file(&temporary);
         let written = std::fs::File::create_new(&temporary)
             .and_then(|mut file| file.write_all(pem.as_bytes()).and_then(|()| file.sync_all()))
             .and_then(|()| std::fs::rename(&temporary, path));
         if written.is_err() {
-            // What could not be put in place is not left lying about either.
+            // Removes the temporary file if the rename failed.
             let _ = std::fs::remove_file(&temporary);
         }
         written
@@ -97,7 +98,7 @@ pub(crate) fn write_ca(path: &Path, pem: &str) -> Result<(), CertificateError> {
     })
 }
 
-/// Issues a new certificate when two thirds of the old one's life are over, for ever.
+/// Issues a new certificate after two thirds of the old one's lifetime, forever.
 pub(crate) async fn keep(
     authority: Authority,
     names: Vec<String>,
@@ -105,7 +106,7 @@ pub(crate) async fn keep(
     metrics: Metrics,
 ) {
     loop {
-        // A day at a time: a timer of months stands still while the machine sleeps.
+        // Sleeps at most a day at a time, because timers stop while the machine is suspended.
         let renew_at = serving.not_after() - LEAF_LASTS / 3;
         match renew_at.duration_since(SystemTime::now()) {
             Ok(left) if !left.is_zero() => {

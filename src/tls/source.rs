@@ -1,4 +1,4 @@
-//! Where the certificate comes from, by the flags.
+//! The source of the certificate, as set by the flags.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use super::args::TlsArgs;
 use super::cert_resolver::ServingCert;
 use super::files::CertificateFiles;
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 #[derive(Clone, Debug)]
 pub enum CertificateSource {
-    /// Issued in the process, from a CA that lives as long as it does.
+    /// Issued in the process, from a CA that exists only in memory.
     SelfSigned {
-        /// DNS names and addresses beside localhost, the loopback addresses and the address listened on.
+        /// DNS names and addresses in addition to localhost, the loopback addresses and the listen address.
         names: Vec<String>,
-        /// Where the CA goes in PEM.
+        /// The file to write the CA to, in PEM.
         write_ca: Option<PathBuf>,
     },
-    /// Read from two files, and again when their content changes.
+    /// Read from two files, and reloaded when their content changes.
     Files(CertificateFiles),
-    /// Replaced by its maker: the task that keeps the Secret.
+    /// Replaced by the task that manages the Secret.
     Provided(Arc<ServingCert>),
 }
 
@@ -38,7 +38,7 @@ impl From<TlsArgs> for CertificateSource {
                 key,
                 poll: tls_poll,
             }),
-            // clap lets neither come alone.
+            // clap requires both or neither.
             _ => Self::SelfSigned {
                 names: tls_name,
                 write_ca,

@@ -1,4 +1,5 @@
-//! The accept loop: a bounded number of connections, each in a task of its own; one too many takes another's place.
+//! The accept loop: a bounded number of connections, each in its own task; a new connection above the bound
+//! evicts another.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::connection::{self, ServerStage};
 use super::eviction::ConnectionSet;
 use super::limits::Limits;
 
-/// What every connection of a listener gets.
+/// What every connection of a listener shares.
 pub(super) struct Listener {
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) router: Router,
@@ -27,7 +28,7 @@ pub(super) struct Listener {
     pub(super) evicted: Counter,
 }
 
-/// Accepts connections, each into a task of its own, until the server drains.
+/// Accepts connections, each in its own task, until the server drains.
 pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::Receiver<ServerStage>) {
     let mut stage = stages.clone();
     let mut failures = AcceptFailures::default();
@@ -51,7 +52,7 @@ pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::
             Err(error) if is_of_one_client(&error) => {}
             Err(error) => {
                 let wait = failures.report(&error, Instant::now());
-                // A connection that goes gives its descriptor back.
+                // A connection that ends frees its file descriptor.
                 listener.evict();
                 tokio::select! {
                     () = sleep(wait) => {}
@@ -63,8 +64,8 @@ pub(super) async fn accept(tcp: TcpListener, listener: Listener, stages: watch::
 }
 
 impl Listener {
-    /// Room for a connection that is there already. Where there is none, another connection goes: what comes last may be
-    /// the API server, and the others may do nothing but keep it out.
+    /// A permit for an accepted connection. If none is free, another connection is evicted: the newest may be
+    /// the API server, and the others may exist only to block it.
     async fn room(&self) -> Option<OwnedSemaphorePermit> {
         if let Ok(permit) = Arc::clone(&self.connections).try_acquire_owned() {
             return Some(permit);
@@ -79,7 +80,7 @@ impl Listener {
         }
     }
 
-    /// Serves a connection in a task of its own.
+    /// Serves a connection in its own task.
     fn serve(
         &self,
         stream: TcpStream,
@@ -100,7 +101,7 @@ impl Listener {
     }
 }
 
-/// Whether only the client that was being accepted went wrong.
+/// Whether the error concerns only the client that was being accepted.
 fn is_of_one_client(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(
@@ -109,7 +110,7 @@ fn is_of_one_client(error: &std::io::Error) -> bool {
     )
 }
 
-/// Failures to accept: how long to wait after each, and when the log was last told.
+/// Accept failures: the backoff after each, and when the last one was logged.
 #[derive(Default)]
 struct AcceptFailures {
     pause: AcceptBackoff,
@@ -117,7 +118,8 @@ struct AcceptFailures {
 }
 
 impl AcceptFailures {
-    /// How long to wait after one more. One line a minute tells it: the client that causes it may go on.
+    /// The backoff after another failure. Logs at most one line per minute, because a client may cause
+    /// failures continuously.
     fn report(&mut self, error: &std::io::Error, now: Instant) -> Duration {
         let wait = self.pause.next();
         let is_news = (self.told).is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
@@ -131,7 +133,7 @@ impl AcceptFailures {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Longer and longer waits while accepting fails, as it does when there are no file descriptors left.
+/// Increasing backoff while accept fails, for example because no file descriptors are left.
 #[derive(Default)]
 struct AcceptBackoff(u32);
 
@@ -142,7 +144,7 @@ impl AcceptBackoff {
     }
 }
 
-/// Counts an open connection until dropped, also by a panic.
+/// Counts an open connection until dropped, including by a panic.
 struct OpenConnection(Gauge);
 
 impl OpenConnection {

@@ -1,4 +1,4 @@
-//! The flags of the webhook's server and their environment variables, parsed into types at the border.
+//! The flags and environment variables of the webhook server, parsed into types.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -95,7 +95,7 @@ pub struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// The limits that were asked for, as far as there is room for them.
+    /// The requested limits, reduced to what the process's resource limits allow.
     pub fn within(self, room: ResourceLimits) -> Limits {
         let LimitArgs {
             max_concurrent,
@@ -121,9 +121,9 @@ impl LimitArgs {
     }
 }
 
-/// How many connections there is room for.
+/// How many connections the resource limits allow.
 fn connections(asked: Option<usize>, room: ResourceLimits) -> u32 {
-    /// Fewer are of no use, wherever it runs.
+    /// The minimum: a server with fewer connections is unusable.
     const LEAST: u32 = 16;
     let fit = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
     let most = Limits::default().max_connections;
@@ -136,7 +136,7 @@ fn connections(asked: Option<usize>, room: ResourceLimits) -> u32 {
     wanted.min(by_descriptors).max(LEAST)
 }
 
-/// A size in which the largest body fits, with small ones next to it; a smaller one would refuse that body forever.
+/// A size that fits the largest body plus small ones; a smaller one would always reject that body.
 fn bytes_in_flight(text: &str) -> Result<usize, String> {
     match bytes(text)? {
         small if small < LEAST_IN_FLIGHT => Err(format!(

@@ -1,4 +1,4 @@
-//! Reads a request's body into one contiguous piece, within its share of the bytes in flight.
+//! Reads the body of a request into one contiguous buffer, within its share of the bytes in flight.
 
 use http_body_util::BodyExt;
 use hyper::body::{Body, Buf, Bytes};
@@ -7,16 +7,16 @@ use tokio::time::{Instant, timeout_at};
 use super::inflight::InflightPermit;
 use super::limits::{FIRST, RejectReason};
 
-/// What is read and thrown away of a body that is not wanted. An answer is lost to the client when the connection is
-/// closed on bytes that it still sends; reading them costs no memory. No API server sends more: a request of 3 MiB and a
-/// stored object, both escaped, are 27 MiB.
+/// How much of an unwanted body is read and discarded. If the server closes the connection while the client
+/// still sends, the client loses the answer; reading costs no memory. The API server sends at most 27 MiB: a
+/// request of 3 MiB and a stored object, both escaped.
 const DISCARD_AT_MOST: usize = 64 << 20;
 
 /// Why there is no body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum BodyError {
     Shed(RejectReason),
-    /// The client went away, or what it sent is no HTTP.
+    /// The client disconnected, or sent invalid HTTP.
     Broken,
 }
 
@@ -24,14 +24,15 @@ pub(super) enum BodyError {
 #[derive(Debug)]
 pub(super) enum ReceivedBody {
     Whole(Bytes),
-    /// The first bytes of a body that is too large, whose rest is still to be read.
+    /// The first bytes of a body that is too large; the rest is not read yet.
     Head(Bytes),
 }
 
-/// The body of a request.
+/// Reads the body of a request.
 ///
-/// A body that arrives in one frame is used as it came. The first bytes of any other count as they come; for more there
-/// must be room for all of it, so that no two bodies wait for each other in the middle.
+/// A body that arrives in one frame is used without a copy. The first bytes of any other body are counted as
+/// they arrive. Before more is read, capacity for the complete body must be free, so that two half-read
+/// bodies never wait for each other.
 pub(super) async fn collect<B>(
     body: &mut B,
     inflight: &InflightPermit,
@@ -91,7 +92,7 @@ where
     }))
 }
 
-/// The head of a body: what was kept so far, and of what came last as much as belongs to it.
+/// The head of a body: the bytes kept so far, and the part of the last frame that belongs to it.
 fn head(before: &[&[u8]; 2], data: &mut impl Buf) -> Bytes {
     let mut head = Vec::with_capacity(FIRST);
     for part in *before {
@@ -114,14 +115,14 @@ fn append(room: &mut Vec<u8>, data: &mut impl Buf) {
 
 /// The length that the client declared.
 pub(super) fn declared<B: Body>(body: &B) -> Option<usize> {
-    // What does not fit into a usize is too large all the same.
+    // A length that does not fit into a usize is too large in any case.
     body.size_hint()
         .exact()
         .map(|length| usize::try_from(length).unwrap_or(usize::MAX))
 }
 
-/// Throws away the rest of a body beside its answer, so that the client gets to read the answer and the connection
-/// can be used again; gives up at `deadline`, or when `inflight` is needed for others.
+/// Discards the rest of a body while the answer is sent, so that the client can read the answer and reuse the
+/// connection. Stops at `deadline`, or when other requests need the capacity of `inflight`.
 pub(super) fn discard<B>(mut body: B, inflight: InflightPermit, deadline: Instant)
 where
     B: Body + Unpin + Send + 'static,

@@ -1,4 +1,5 @@
-//! One connection from its first byte to its last: handshake, HTTP/1.1 or HTTP/2, and the clock that ends slow ones.
+//! One connection from accept to close: TLS handshake, HTTP/1.1 or HTTP/2, and the clock that closes slow
+//! connections.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -27,20 +28,21 @@ use super::connection_stats::{ConnectionStats, RequestGuard};
 use super::eviction::ConnectionGuard;
 use super::limits::{Limits, MAX_HEAD, STREAM_WINDOW};
 
-/// How far the server is.
+/// The stage of the server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum ServerStage {
     Serving,
-    /// Serve on, but ask clients to go elsewhere with their next request: a connection that is closed under a client who
-    /// is just sending fails that request, and API servers do not send a review again.
+    /// Keeps serving, but asks clients to reconnect for their next request. A connection that is closed while
+    /// a client sends fails that request, and the API server does not retry a review.
     Leaving,
-    /// Finish what was begun.
+    /// Finishes the requests in flight.
     Draining,
-    /// Give up what is not finished.
+    /// Drops the requests in flight.
     Over,
 }
 
-/// Serves one connection until it closes, stalls, or the server is over; a plain one for one request.
+/// Serves one connection until it closes, stalls, or the server stops; a plain-HTTP connection serves one
+/// request.
 pub(super) async fn run(
     tcp: TcpStream,
     tls: Option<TlsAcceptor>,
@@ -49,7 +51,7 @@ pub(super) async fn run(
     place: &ConnectionGuard,
     mut stage: watch::Receiver<ServerStage>,
 ) {
-    // Without it the kernel holds back the last segment of an answer until the one before is acknowledged.
+    // Without it, the kernel delays the last segment of an answer until the previous one is acknowledged.
     if tcp.set_nodelay(true).is_err() {
         return;
     }
@@ -63,14 +65,15 @@ pub(super) async fn run(
     };
     match accepted {
         Ok(Ok(stream)) => {
-            // What was shown was verified in the handshake, and nothing is asked for where there is nothing to verify it with.
+            // The handshake has verified the certificate; the server requests one only if it can verify it.
             if stream.get_ref().1.peer_certificates().is_some() {
                 place.client.introduce();
             }
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             speak(stream, is_http2, router, &limits, place, stage).await;
         }
-        // Port scans and TCP probes end here too, so this is no warning; a client that distrusts the CA says so.
+        // Port scans and TCP probes also end here, so this is not a warning. A client that does not trust the
+        // CA sends an alert, which `error` contains.
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
@@ -100,7 +103,7 @@ async fn speak<IO>(
     let client = place.client.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(client.clone());
-        // A request is in flight until it is answered, and as long as its body is kept.
+        // A request is in flight until it is answered and its body is freed.
         let busy = RequestGuard::new(&activity);
         let with_body = busy.clone();
         let request = request.map(|body| {
@@ -115,7 +118,7 @@ async fn speak<IO>(
             if response.status() == StatusCode::OK {
                 busy.0.serve(Instant::now());
             }
-            // HTTP/2 has frames for that, and no such header.
+            // HTTP/2 uses frames for this and forbids the header.
             if !is_http2 && busy.0.leaving.load(Relaxed) {
                 response
                     .headers_mut()
@@ -136,21 +139,23 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20))
-        // As many as Go's clients begin before they were told how many they may.
+        // Go's clients open this many streams before they receive the server's limit.
         .max_concurrent_streams(100)
         .max_send_buf_size(64 << 10)
         .max_header_list_size(MAX_HEAD.into())
-        // What is sent of a body that waits for room is held in the window of its stream, and is not counted. The
-        // connection's is larger than those of all its streams, so that a small review passes large ones that wait.
+        // The body bytes of a stream that waits for capacity stay in its window and are not counted. The
+        // connection's window holds 64 full stream windows, so that small reviews overtake waiting large
+        // ones.
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(64 * STREAM_WINDOW);
     builder
         .http1()
         .timer(TokioTimer::new())
-        // hyper's own timeout also ends idle connections, and sets a timer for every request: see `ConnectionClock`.
+        // hyper's own timeout also closes idle connections, and sets a timer for every request: see
+        // `ConnectionClock`.
         .header_read_timeout(None)
         .max_headers(64)
-        // Of heads, and of what is read of a body at once.
+        // Bounds the head, and one read of a body.
         .max_buf_size(MAX_HEAD.into());
     if is_http2 {
         builder.http2_only()
@@ -159,7 +164,7 @@ fn protocol(is_http2: bool) -> auto::Builder<TokioExecutor> {
     }
 }
 
-/// Polls a connection to its end.
+/// Polls a connection until it ends.
 async fn drive<C>(connection: C, mut clock: ConnectionClock, mut stage: watch::Receiver<ServerStage>)
 where
     C: GracefulConnection<Error: std::fmt::Display>,
@@ -185,7 +190,7 @@ where
                     known = ServerStage::Draining;
                     connection.as_mut().graceful_shutdown();
                 }
-                // A server that is gone is over too.
+                // The sender is dropped: the server has stopped.
                 _ => return,
             },
             pace = clock.tick() => match (pace, shut_at) {
@@ -194,7 +199,7 @@ where
                     shut_at = Some(Instant::now());
                     connection.as_mut().graceful_shutdown();
                 }
-                // Asked to close, idle, and still open: it does not read what it was sent.
+                // Asked to close, idle, and still open: the client does not read what was sent.
                 (ConnectionState::Idle, Some(at)) if at.elapsed() > clock.header_timeout => return,
                 (ConnectionState::Fine, _) | (ConnectionState::Idle, Some(_)) => {}
             },
@@ -202,17 +207,17 @@ where
     }
 }
 
-/// How a connection does.
+/// The state of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ConnectionState {
     Fine,
     /// The head of a request takes too long.
     Stalled,
-    /// No request for too long.
+    /// No request for longer than the idle timeout.
     Idle,
 }
 
-/// Looks at a connection now and then, so that no request has to set a timer.
+/// Checks a connection periodically, so that no request has to set a timer.
 struct ConnectionClock {
     activity: Arc<ConnectionStats>,
     ticks: tokio::time::Interval,
@@ -261,7 +266,7 @@ impl ConnectionClock {
                 ConnectionState::Fine
             };
         }
-        // HTTP/2 sends frames of its own while it is idle: bytes say nothing about a head.
+        // HTTP/2 sends frames while it is idle, so received bytes do not indicate a request head.
         if !self.is_http2 && self.activity.head_begun.load(Relaxed) {
             let since = *self.head_since.get_or_insert(now);
             if now.saturating_duration_since(since) >= self.header_timeout {

@@ -1,23 +1,23 @@
-//! What happens on a connection, as far as its clock and the choice of who goes first need to know.
+//! The activity of a connection, as its clock and the choice of the next connection to evict need it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What happens on one connection.
+/// The activity of one connection.
 #[derive(Debug)]
 pub(super) struct ConnectionStats {
-    /// When it came.
+    /// When it was accepted.
     came: Instant,
-    /// Requests that began.
+    /// Requests that have begun.
     pub(super) requests: AtomicU64,
-    /// Requests without an answer, or with a body that is still being thrown away.
+    /// Requests without an answer, or with a body that is still being discarded.
     pub(super) in_flight: AtomicUsize,
-    /// Bytes arrived that belong to no request yet.
+    /// Bytes have arrived that do not belong to a request yet.
     pub(super) head_begun: AtomicBool,
-    /// No further request should come on this connection.
+    /// The server has asked the client to close this connection.
     pub(super) leaving: AtomicBool,
-    /// Milliseconds from its coming to its last request that was answered with 200; 0: there was none.
+    /// Milliseconds from accept to the last request that was answered with 200; 0 if there was none.
     served: AtomicU64,
 }
 
@@ -33,19 +33,19 @@ impl ConnectionStats {
         }
     }
 
-    /// A request was answered with 200.
+    /// Records a request that was answered with 200.
     pub(super) fn serve(&self, now: Instant) {
         let after = now.saturating_duration_since(self.came).as_millis();
         let after = u64::try_from(after).unwrap_or(u64::MAX).max(1);
         self.served.store(after, Relaxed);
     }
 
-    /// Whether a request was ever answered with 200.
+    /// Whether any request was answered with 200.
     pub(super) fn has_served(&self) -> bool {
         self.served.load(Relaxed) > 0
     }
 
-    /// When a request was last answered with 200, or when the connection came.
+    /// When a request was last answered with 200; otherwise when the connection was accepted.
     pub(super) fn last_good(&self) -> Instant {
         self.came + Duration::from_millis(self.served.load(Relaxed))
     }

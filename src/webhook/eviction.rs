@@ -1,4 +1,4 @@
-//! The open connections of a listener, and which of them goes when there is no room for one more.
+//! The open connections of a listener, and which one is evicted when a new one needs its place.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use super::connection_stats::ConnectionStats;
 use super::peer::Peer;
 
-/// A connection that came, or was of use, within so short a time does not go before one that is older: a client needs it
-/// for its handshake and its first request.
+/// A connection that was accepted or used this recently is evicted only after all older ones: its client
+/// needs the time for the handshake and the first request.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// The connections of one listener; a clone is the same one.
+/// The connections of one listener; clones share them.
 #[derive(Clone, Default, Debug)]
 pub(super) struct ConnectionSet(Arc<Mutex<ConnectionTable>>);
 
@@ -30,7 +30,7 @@ struct ConnectionEntry {
     activity: Arc<ConnectionStats>,
 }
 
-/// A connection's place in the crowd, until dropped.
+/// A connection's entry in the set, until dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     connections: ConnectionSet,
@@ -39,7 +39,7 @@ pub(super) struct ConnectionGuard {
 }
 
 impl ConnectionSet {
-    /// Takes a connection in.
+    /// Adds a connection.
     pub(super) fn enter(&self, address: IpAddr) -> ConnectionGuard {
         let mut table = self.lock();
         table.next += 1;
@@ -57,7 +57,7 @@ impl ConnectionSet {
         }
     }
 
-    /// Ends the connection that is the first to go; whether there was one that had not been told yet.
+    /// Evicts the first connection in eviction order; false if every connection is already being evicted.
     pub(super) fn make_room(&self) -> bool {
         let mut table = self.lock();
         let now = Instant::now();
@@ -105,20 +105,20 @@ impl ConnectionEntry {
     }
 }
 
-/// What a connection was good for, in the order in which connections go.
+/// The usefulness of a connection, in eviction order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum EvictionClass {
-    /// It never completed a review: a handshake, a head or a body that does not end, or nothing at all.
+    /// It has not completed a review: its handshake, head or body does not end, or it sent nothing.
     Unproven,
-    /// It completed reviews, and has none in flight.
+    /// It has completed reviews, and has none in flight.
     Idle,
-    /// It came just now, was of use just now, or has a review in flight.
+    /// It was accepted or used just now, or has a review in flight.
     Fresh,
-    /// It showed a certificate of the clients' CA.
+    /// It presented a certificate of the client CA.
     Known,
 }
 
-/// What counts when one has to go.
+/// What the eviction order compares.
 #[derive(Clone, Copy, Debug)]
 struct EvictionRank {
     number: u64,
@@ -127,8 +127,8 @@ struct EvictionRank {
     last_good: Instant,
 }
 
-/// The connection that goes first: of those of least use, of the network that has most of them, the one that was of no
-/// use for longest.
+/// The connection to evict first: of the least useful class, of the network with the most such connections,
+/// the one that was unused for longest.
 fn first_to_evict(ranks: impl Iterator<Item = EvictionRank>) -> Option<u64> {
     let mut least: Vec<EvictionRank> = Vec::new();
     for rank in ranks {
@@ -155,7 +155,7 @@ fn first_to_evict(ranks: impl Iterator<Item = EvictionRank>) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Connections by number: the last byte of the network, the use, and for how many seconds there was no good of it.
+    /// Connections by number: the last byte of the network, the class, and the seconds since the last use.
     fn first(connections: &[(u8, EvictionClass, u64)]) -> Option<u64> {
         let now = Instant::now() + Duration::from_secs(1000);
         first_to_evict(

@@ -18,19 +18,19 @@ use crate::process::readiness::Readiness;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long a scrape may wait for the one before it.
+/// How long a scrape may wait for the previous one.
 const SCRAPE_WAIT: Duration = Duration::from_secs(2);
 
-/// What is asked for here.
+/// The state of the health endpoints.
 #[derive(Clone)]
 struct Health {
     readiness: Readiness,
     metrics: Metrics,
-    /// One scrape at a time: probes have to be answered beside any number of them.
+    /// One scrape at a time, so that probes are answered during any number of scrapes.
     scrapes: Arc<Semaphore>,
 }
 
-/// Routes `/livez`, `/readyz` and `/metrics`; the body of a request is not looked at.
+/// Routes `/livez`, `/readyz` and `/metrics`; request bodies are ignored.
 pub(super) fn router(readiness: Readiness, metrics: Metrics) -> Router {
     let only_get =
         |route: MethodRouter<Health>| route.fallback(async || (StatusCode::METHOD_NOT_ALLOWED, "use GET\n"));
@@ -58,7 +58,7 @@ async fn readyz(State(Health { readiness, .. }): State<Health>) -> (StatusCode, 
     }
 }
 
-/// The metrics, written on a thread of their own.
+/// The metrics, encoded on a separate thread.
 async fn expose(State(Health { metrics, scrapes, .. }): State<Health>) -> Response {
     let written = async {
         let turn = timeout(SCRAPE_WAIT, scrapes.acquire_owned()).await.ok()?.ok()?;

@@ -1,11 +1,14 @@
-//! Who holds how much of what is in flight, who waits for room, and who is refused when others need it.
+//! Limits the requests in flight: how much each one holds, which ones wait for capacity, and which ones are
+//! cancelled when others need it.
 //!
-//! Memory has two parts. The first 64 KiB of each body and all answers count against one; bodies that are longer
-//! count whole against the other, where they wait their turn. So small reviews never wait for large ones.
+//! Memory has two parts. The first 64 KiB of each body and all answers use one part. Longer bodies use the
+//! other part with their full size, first come, first served. Small reviews therefore never wait for large
+//! ones.
 //!
-//! A request that keeps Transom waiting, because its body stops or comes too slowly or its answer is not read, is refused as
-//! soon as others need its room. A review that waits for Transom is refused only if its network holds more than the one that needs
-//! the room, and only after that one has waited for half of its time.
+//! A request whose client is slow (its body stops or arrives too slowly, or its answer is not read) is
+//! cancelled as soon as others need its capacity. A review that waits for Transom is cancelled only if its
+//! network holds more than the request that needs the capacity, and only after that request has used half of
+//! its waiting time.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,26 +23,28 @@ use tokio_util::sync::CancellationToken;
 use super::limits::{Limits, RejectReason, WAITING_SHARE};
 use super::peer::Peer;
 
-/// What a request weighs at least, in bytes: a single byte of a body keeps the buffer that it came in.
+/// The minimum cost of a request, in bytes: a single byte of a body keeps the whole buffer that it arrived
+/// in.
 const LEAST: usize = 16 << 10;
 
-/// Requests that may be open for each review that may be in flight: bodies on their way, and answers.
+/// Open requests per allowed review in flight: includes bodies in transfer and answers.
 const OPEN_FOR_EACH_REVIEW: usize = 4;
 
-/// How long a client may send nothing, or not read its answer, before its request makes room for others.
+/// How long a client may send nothing, or not read its answer, before its request can be cancelled for
+/// others.
 const STALL_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How fast a body has to come, in bytes per second, so that it does not make room for others after [`STALL_TIMEOUT`]. Between
-/// two machines it comes at ten times this rate, on a busy one at twice.
+/// The minimum rate of a body, in bytes per second, so that it is not cancelled for others after
+/// [`STALL_TIMEOUT`]. Between two machines bodies arrive at ten times this rate, on a busy machine at twice.
 const LEAST_RATE: u64 = 16 << 20;
 
-/// How often a request that waits looks for room.
+/// How often a waiting request checks for capacity.
 const AGAIN: Duration = Duration::from_millis(10);
 
-/// How often a request that waits for room refuses others.
+/// How often a waiting request cancels others.
 const REFUSE_AGAIN: Duration = Duration::from_millis(50);
 
-/// What is in flight in one server; a clone is the same one.
+/// What is in flight in one server; clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct InflightLimiter {
     table: Arc<Mutex<InflightTable>>,
@@ -47,21 +52,22 @@ pub(super) struct InflightLimiter {
     large: Arc<Semaphore>,
     /// Reviews in flight.
     reviews: Arc<Semaphore>,
-    /// Bodies that wait for room. What a client sends meanwhile is not counted, so they are bounded.
+    /// Bodies that wait for capacity. What their clients send meanwhile is not counted, so their number is
+    /// bounded.
     waiting: Arc<Semaphore>,
 }
 
-/// One request's share, given back on drop.
+/// One request's share, released on drop.
 #[derive(Debug)]
 pub(super) struct InflightPermit {
     limiter: InflightLimiter,
     number: u64,
-    /// When waiting for room ends.
+    /// The deadline for waiting for capacity.
     until: Instant,
 }
 
 impl InflightLimiter {
-    /// Nothing in flight yet. It counts in `gauges`; no other code may write these.
+    /// A limiter with nothing in flight. Only it may write `gauges`.
     pub(super) fn new(limits: &Limits, gauges: InflightGauges) -> Self {
         let small = limits.small_bytes();
         let table = InflightTable {
@@ -84,7 +90,7 @@ impl InflightLimiter {
         }
     }
 
-    /// A share for a request whose head is there, and which may wait for room until a time.
+    /// A share for a request whose head is complete; `until` is its deadline for waiting for capacity.
     pub(super) fn open(&self, client: &Peer, until: Instant) -> Result<InflightPermit, RejectReason> {
         let mut table = self.lock();
         let now = Instant::now();
@@ -95,7 +101,8 @@ impl InflightLimiter {
         Ok(self.take(&mut table, client, now, until))
     }
 
-    /// The same, where there is room without refusing another: what is thrown away displaces no review.
+    /// A share, if one is free without cancelling another request: a body to discard must not displace a
+    /// review.
     pub(super) fn open_if_free(&self, client: &Peer) -> Option<InflightPermit> {
         let mut table = self.lock();
         let now = Instant::now();
@@ -125,7 +132,7 @@ impl InflightLimiter {
         }
     }
 
-    /// Whether half of the reviews that may be in flight are.
+    /// Whether half of the allowed reviews are in flight.
     pub(super) fn is_half_full(&self) -> bool {
         let table = self.lock();
         table.reviews * 2 >= table.max_reviews
@@ -137,12 +144,13 @@ impl InflightLimiter {
 }
 
 impl InflightPermit {
-    /// When waiting for room ends.
+    /// The deadline for waiting for capacity.
     pub(super) fn until(&self) -> Instant {
         self.until
     }
 
-    /// Takes what is missing to so many bytes, as soon as there is room: for the first bytes of a body, and for an answer.
+    /// Grows the share to this many bytes as soon as they are free: for the first bytes of a body, and for an
+    /// answer.
     pub(super) async fn grow_to(&self, bytes: usize) -> Result<(), RejectReason> {
         let mut refuses_from = Instant::now();
         let mut place = None;
@@ -163,7 +171,8 @@ impl InflightPermit {
         }
     }
 
-    /// Takes room for a whole body of so many bytes, as soon as there is room; what its first bytes took is given back.
+    /// Takes capacity for a whole body of this many bytes as soon as it is free; releases what its first
+    /// bytes used.
     pub(super) async fn take_whole(&self, bytes: usize) -> Result<(), RejectReason> {
         let permits = u32::try_from(bytes).map_err(|_| RejectReason::Bytes)?;
         if let Ok(permit) = Arc::clone(&self.limiter.large).try_acquire_many_owned(permits) {
@@ -190,7 +199,7 @@ impl InflightPermit {
         }
     }
 
-    /// So many bytes of the body have come.
+    /// Records this many received bytes of the body.
     pub(super) fn received(&self, bytes: usize) {
         let mut table = self.lock();
         let request = table.open.get_mut(&self.number);
@@ -200,13 +209,13 @@ impl InflightPermit {
         }
     }
 
-    /// Gives back what a body took of which only the head is kept.
+    /// Releases the bytes of a body of which only the head is kept.
     pub(super) async fn keep_head(&self, bytes: usize) -> Result<(), RejectReason> {
         self.lock().give_back(self.number)?;
         self.grow_to(bytes).await
     }
 
-    /// The body is complete: the request is a review in flight, as soon as there is room for one more.
+    /// The body is complete: the request becomes a review in flight as soon as a permit is free.
     pub(super) async fn complete(&self) -> Result<(), RejectReason> {
         self.lock().waits_for_us(self.number)?;
         let permit = Arc::clone(&self.limiter.reviews).acquire_owned();
@@ -216,7 +225,7 @@ impl InflightPermit {
         self.lock().complete(self.number, permit)
     }
 
-    /// A review that is being judged is not refused any more; false where it was refused already.
+    /// Marks a review as being evaluated, so that it is not cancelled; false if it was cancelled already.
     pub(super) fn set_reviewing(&self, is_reviewing: bool) -> bool {
         match self.lock().open.get_mut(&self.number) {
             Some(open) => {
@@ -227,14 +236,14 @@ impl InflightPermit {
         }
     }
 
-    /// The review is answered with so many bytes, which count until the client has taken them. When they have to go,
-    /// their connection goes.
+    /// Counts the bytes of the answer until the client has read them. If others need them, the connection is
+    /// closed.
     pub(super) async fn answer(&self, bytes: usize) -> Result<(), RejectReason> {
         self.lock().answer(self.number)?;
         self.grow_to(bytes).await
     }
 
-    /// Ends when the request is refused, because others need its room.
+    /// Resolves when the request is cancelled because others need its capacity.
     pub(super) async fn refused(&self) {
         let heard = match self.lock().open.get_mut(&self.number) {
             Some(open) => open.subscribe(),
@@ -243,7 +252,7 @@ impl InflightPermit {
         heard.cancelled().await;
     }
 
-    /// A place among the bodies that wait for room.
+    /// A permit to wait for capacity with a body.
     fn place(&self) -> Result<SemaphorePermit<'_>, RejectReason> {
         self.limiter.waiting.try_acquire().map_err(|_| RejectReason::Open)
     }
@@ -266,14 +275,14 @@ impl Drop for InflightPermit {
     }
 }
 
-/// When a request asks for room, and until when it may wait.
+/// When a request asks for capacity, and its deadline.
 #[derive(Clone, Copy)]
 struct PermitRequest {
     now: Instant,
     until: Instant,
 }
 
-/// Where shares are shown.
+/// The gauges of shares.
 #[derive(Clone, Default, Debug)]
 pub(super) struct InflightGauges {
     pub(super) open: Gauge,
@@ -286,9 +295,9 @@ struct InflightTable {
     open: HashMap<u64, InflightRequest>,
     next: u64,
     reviews: usize,
-    /// Bytes of first pieces and of answers.
+    /// Bytes of first pieces and answers.
     small: usize,
-    /// Bytes of bodies that count whole.
+    /// Bytes of bodies that count with their full size.
     large: usize,
     max_open: usize,
     max_reviews: usize,
@@ -301,17 +310,17 @@ struct InflightTable {
 struct InflightRequest {
     client: Peer,
     since: Instant,
-    /// Transom waits for the client: for the rest of the body, or until the answer is read.
+    /// Transom waits for the client: for the rest of the body, or until the client has read the answer.
     awaits_client: Option<ClientWait>,
     small: usize,
     large: Option<(usize, OwnedSemaphorePermit)>,
-    /// It is one of the reviews in flight.
+    /// The permit of a review in flight.
     review: Option<OwnedSemaphorePermit>,
     is_reviewing: bool,
     end: CancelTarget,
 }
 
-/// Since when Transom waits for a client, and what has come since.
+/// Since when Transom waits for a client, and the bytes received since.
 #[derive(Clone, Copy, Debug)]
 struct ClientWait {
     since: Instant,
@@ -328,7 +337,7 @@ impl ClientWait {
         }
     }
 
-    /// Whether the client keeps Transom waiting.
+    /// Whether the client is too slow.
     fn is_overdue(&self, now: Instant) -> bool {
         let received = u64::try_from(self.received).unwrap_or(u64::MAX);
         let granted = Duration::from_micros(received.saturating_mul(1_000_000) / LEAST_RATE);
@@ -337,14 +346,15 @@ impl ClientWait {
     }
 }
 
-/// What ends with a request that is refused.
+/// What to end when a request is cancelled.
 #[derive(Debug)]
 enum CancelTarget {
-    /// Nothing waits for that: it is told when it asks for more. Most requests come and go like this.
+    /// No task waits for the cancellation: the request sees it when it asks for more. Most requests never
+    /// leave this state.
     Unheard,
-    /// What waits for that.
+    /// A task waits for the cancellation.
     Heard(CancellationToken),
-    /// Its connection: it is answered, and the answer is not taken.
+    /// Its connection: the request is answered, but the client does not read the answer.
     Connection,
 }
 
@@ -353,7 +363,7 @@ impl InflightTable {
         self.open.get_mut(&number).ok_or(RejectReason::Share)
     }
 
-    /// From now on the request waits for Transom, and not Transom for its client.
+    /// From now on the request waits for Transom, and Transom does not wait for the client.
     fn waits_for_us(&mut self, number: u64) -> Result<(), RejectReason> {
         self.get(number)?.awaits_client = None;
         Ok(())
@@ -387,7 +397,7 @@ impl InflightTable {
         Ok(())
     }
 
-    /// Refuses others until so many bytes of bodies that count whole are given back, or none gives way.
+    /// Cancels others until this many bytes of whole bodies are released, or no request may be cancelled.
     fn refuse_large(&mut self, number: u64, missing: usize, asking: PermitRequest) {
         let mut freed = 0;
         while freed < missing {
@@ -434,7 +444,7 @@ impl InflightTable {
         Ok(())
     }
 
-    /// Gives back every byte of a request.
+    /// Releases every byte of a request.
     fn give_back(&mut self, number: u64) -> Result<(), RejectReason> {
         let request = self.get(number)?;
         let small = std::mem::take(&mut request.small);
@@ -464,7 +474,7 @@ impl InflightTable {
         Some(request)
     }
 
-    /// The request that is refused first for one that needs more bytes.
+    /// The request to cancel first for one that needs more bytes.
     fn first_for(
         &self,
         number: u64,
@@ -488,10 +498,10 @@ impl InflightTable {
         })
     }
 
-    /// The request that is refused first of those that give way: of clients that showed no certificate before those that
-    /// did, of the network that has held most for longest, of its connection of which that is true, the one of which that
-    /// is true. None of the asker's own connection: what came first is nearer to its end. None of a client that showed
-    /// its certificate, for one that did not.
+    /// The request to cancel first. Clients without a certificate come before those with one; then the
+    /// network with the largest burden; then its connection with the largest burden; then the request with
+    /// the largest burden. Never cancels a request of the asker's own connection: earlier requests are nearer
+    /// to their end. Never cancels a client with a certificate for a client without one.
     fn first_refused(
         &self,
         asker: &Peer,
@@ -533,7 +543,7 @@ impl InflightTable {
 }
 
 impl InflightRequest {
-    /// A token that is cancelled when the request is refused.
+    /// A token that is cancelled together with the request.
     fn subscribe(&mut self) -> CancellationToken {
         match &self.end {
             CancelTarget::Heard(token) => token.clone(),
@@ -550,12 +560,12 @@ impl InflightRequest {
         self.small + self.large.as_ref().map_or(0, |(bytes, _)| *bytes)
     }
 
-    /// Whether its client keeps Transom waiting.
+    /// Whether its client is too slow.
     fn keeps_waiting(&self, now: Instant) -> bool {
         (self.awaits_client).is_some_and(|awaited| awaited.is_overdue(now))
     }
 
-    /// What it holds, times how long it has.
+    /// The bytes that it holds, times how long it has held them.
     fn burden(&self, now: Instant) -> u128 {
         let held = now.saturating_duration_since(self.since).as_micros() + 1;
         u128::try_from(self.bytes().max(LEAST))
@@ -564,7 +574,7 @@ impl InflightRequest {
     }
 }
 
-/// Gauges are signed; nothing that fits into memory is too big for them.
+/// Gauges are signed; any number of bytes that fits into memory fits.
 fn signed(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -578,7 +588,7 @@ mod tests {
 
     const MIB: usize = 1 << 20;
 
-    /// Room for 4 MiB of first bytes and answers, and 20 MiB of whole bodies.
+    /// Capacity for 4 MiB of first bytes and answers, and 20 MiB of whole bodies.
     fn limiter(reviews: usize) -> InflightLimiter {
         let limits = Limits {
             max_concurrent: reviews,
@@ -837,7 +847,7 @@ mod tests {
         let newcomer = open(&limiter, &client(2, 1));
         assert_eq!(hoard.iter().filter(|inflight| is_refused(inflight)).count(), 1);
         newcomer.complete().await.unwrap();
-        // The rest of the body that was refused is read only where there is room for that.
+        // The rest of the rejected body is read only if capacity is free.
         assert!(limiter.open_if_free(&client(1, 1)).is_none());
         assert_eq!(hoard.iter().filter(|inflight| is_refused(inflight)).count(), 1);
         drop(newcomer);

@@ -1,4 +1,4 @@
-//! What the webhook counts of reviews; label values come from closed sets only.
+//! The metrics of reviews; all label values come from closed sets.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::limits::RejectReason;
 use crate::admission::{AuditRecord, Phase, ReviewLabels};
 use crate::process::metrics::Metrics;
 
-/// From 10 µs, a small pod, to beyond the 2 s for which the API server waits.
+/// From 10 µs, a small pod, to above the API server's timeout of 2 s.
 const BUCKETS: [f64; 19] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1,
     0.25, 0.5, 1.0, 2.0, 5.0, 10.0,
@@ -44,8 +44,8 @@ struct TooLargeLabels {
     decision: &'static str,
 }
 
-/// Counters by their labels, of which there are few: each is looked up in its family once, and found without a lock or a
-/// hash from then on.
+/// Counters by their labels, of which there are few: each is looked up in its family once, and later found
+/// without a lock or a hash.
 #[derive(Debug)]
 struct Counters<L> {
     family: Family<L, Counter>,
@@ -86,7 +86,7 @@ impl<L: Clone + Eq + Hash> Counters<L> {
     }
 }
 
-/// The metrics of reviews; clones count into the same ones.
+/// The metrics of reviews; clones share them.
 #[derive(Clone, Debug)]
 pub(super) struct ReviewMetrics {
     reviews: Counters<ReviewLabels>,
@@ -104,7 +104,7 @@ pub(super) struct ReviewMetrics {
 }
 
 impl ReviewMetrics {
-    /// All at zero, registered in `metrics`.
+    /// Metrics at zero, registered in `metrics`.
     pub(super) fn new(metrics: &Metrics) -> Self {
         let rejected = Family::<ReasonLabels, Counter>::default();
         let durations =
@@ -192,7 +192,7 @@ impl ReviewMetrics {
         }
     }
 
-    /// A review was answered from its head.
+    /// Counts a review that was answered from its head.
     pub(super) fn too_large(&self, reply: &ReviewResponse) {
         if let Some(AuditRecord { labels, .. }) = &reply.record {
             self.too_large.inc(&TooLargeLabels {

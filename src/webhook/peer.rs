@@ -1,4 +1,5 @@
-//! The client at the other end of a connection: its network, by which shares are counted, and the end of its connection.
+//! The client of a connection: its network, which shares are counted by, and the token that closes its
+//! connection.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Deref;
@@ -8,20 +9,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio_util::sync::CancellationToken;
 
-/// One connection's client; a clone is the same one. Every request has several: a clone takes no lock.
+/// The client of one connection; clones share it. Every request holds several: cloning takes no lock.
 #[derive(Clone, Debug)]
 pub(super) struct Peer(Arc<PeerState>);
 
-/// What is known of a client.
+/// The state of a client.
 #[derive(Debug)]
 pub(super) struct PeerState {
     /// The number of the connection.
     pub(super) connection: u64,
-    /// Where the client is.
+    /// The network of the client.
     pub(super) network: IpAddr,
-    /// Ends the connection, whatever happens on it.
+    /// Closes the connection in any state.
     pub(super) gone: CancellationToken,
-    /// Whether it showed a certificate of the clients' CA.
+    /// Whether it presented a certificate of the client CA.
     known: AtomicBool,
 }
 
@@ -43,18 +44,18 @@ impl Peer {
         }))
     }
 
-    /// It has shown its certificate, and that was a good one.
+    /// Records that it presented a valid certificate.
     pub(super) fn introduce(&self) {
         self.known.store(true, Relaxed);
     }
 
-    /// Whether it showed a certificate of the clients' CA.
+    /// Whether it presented a certificate of the client CA.
     pub(super) fn is_known(&self) -> bool {
         self.known.load(Relaxed)
     }
 }
 
-/// What counts as one address. One machine may choose any of the addresses of a /64 of IPv6.
+/// The addresses that count as one. One machine can use any address of an IPv6 /64.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(long) => Ipv6Addr::from_bits(long.to_bits() & (u128::MAX << 64)).into(),

@@ -1,5 +1,5 @@
-//! Takes a review in: checks its head, takes its share of the limits, and reads its body, or the head of a body that is too
-//! large.
+//! Accepts a review: checks its head, takes its share of the limits, and reads its body, or the head of a
+//! body that is too large.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::rejection::Rejection;
 use super::review_service::{OversizeBody, ReceivedRequest, ReviewService};
 use crate::process::arg_parsers::duration;
 
-/// Takes a review in; what is not kept of its body is read and thrown away.
+/// Accepts a review; the rest of its body is read and discarded.
 pub(super) async fn read_request(
     request: Request,
     reviews: &ReviewService,
@@ -27,7 +27,7 @@ pub(super) async fn read_request(
     let until = came + wait(head.uri.query(), reviews.max_wait);
     let client = head.extensions.get().cloned();
     let (is_review, is_awaited) = (is_review(&head.headers), is_awaited(&head.headers));
-    // Heads are large where a client wants that, and nothing of it is needed any more.
+    // A client can send a large head, and none of it is needed from here.
     drop(head);
     let received = match is_review {
         Ok(()) => read(&mut body, client.as_ref(), reviews, deadline, until).await,
@@ -43,7 +43,8 @@ pub(super) async fn read_request(
     received
 }
 
-/// How long a review may wait for room: half of the timeout that the API server names in the query, `most` at most.
+/// How long a review may wait for capacity: half of the timeout that the API server names in the query, but
+/// at most `most`.
 fn wait(query: Option<&str>, most: Duration) -> Duration {
     let mut parameters = query.unwrap_or_default().split('&');
     let timeout = parameters.find_map(|parameter| parameter.strip_prefix("timeout="));
@@ -51,7 +52,7 @@ fn wait(query: Option<&str>, most: Duration) -> Duration {
     timeout.map_or(most, |timeout| most.min(timeout / 2))
 }
 
-/// Answers a request that is no review by its path or method.
+/// Rejects a request whose path or method is not that of a review.
 pub(super) fn refused(request: Request, reviews: &ReviewService, refusal: Rejection) -> Rejection {
     let (head, body) = request.into_parts();
     if is_awaited(&head.headers) {
@@ -61,12 +62,13 @@ pub(super) fn refused(request: Request, reviews: &ReviewService, refusal: Reject
     refusal
 }
 
-/// Whether a body follows a refusal too: a client that asked first (`Expect: 100-continue`) sends none then.
+/// Whether the client sends the body even after a rejection: a client that sent `Expect: 100-continue` does
+/// not.
 fn is_awaited(headers: &HeaderMap) -> bool {
     !headers.contains_key(EXPECT)
 }
 
-/// Reads a body within its limits. They are Transom's own, not axum's for its extractors, which is 2 MB.
+/// Reads a body within its limits. These are Transom's own, because axum's extractors allow only 2 MB.
 async fn read(
     body: &mut Body,
     client: Option<&Peer>,
@@ -82,7 +84,8 @@ async fn read(
     let declared = declared(body);
     let inflight = reviews.open(client, until).map_err(shed)?;
     let complete = async {
-        // The wait for the client ends at the deadline, the wait for a place among the reviews at the time of the share.
+        // Waiting for the client ends at the deadline; waiting for a review permit ends at the deadline of
+        // the share.
         let kept = timeout_at(deadline, collect(body, &inflight, MAX_BODY)).await;
         let kept = kept
             .map_err(|_| Rejection::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time\n"))?;
@@ -90,7 +93,7 @@ async fn read(
         inflight.complete().await.map_err(shed)?;
         Ok::<_, Rejection>(kept)
     };
-    // A body that is there already is taken without a wait for anything; a share that was refused meanwhile grows no more.
+    // A body that has arrived is taken without waiting; a share that was cancelled meanwhile does not grow.
     let kept = tokio::select! {
         biased;
         complete = complete => complete?,
@@ -107,7 +110,7 @@ async fn read(
     })
 }
 
-/// Whether a head announces what can be read as a review.
+/// Whether the headers describe a body that can be read as a review.
 fn is_review(headers: &HeaderMap) -> Result<(), Rejection> {
     let unsupported = |text| Err(Rejection::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text));
     if !headers.get(CONTENT_TYPE).is_some_and(is_json) {
@@ -120,7 +123,7 @@ fn is_review(headers: &HeaderMap) -> Result<(), Rejection> {
     Ok(())
 }
 
-/// Whether a content type is JSON, parameters aside.
+/// Whether a content type is JSON, ignoring parameters.
 fn is_json(value: &HeaderValue) -> bool {
     let value = value.as_bytes();
     let essence = value.split(|byte| *byte == b';').next().unwrap_or(value);

@@ -1,9 +1,9 @@
-//! The answer to a request that gets no review, in plain text.
+//! The plain-text answer to a request that is rejected without a review.
 
 use axum::response::{IntoResponse, Response};
 use hyper::StatusCode;
 
-/// Why there is no review.
+/// Why the request is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rejection {
     pub(super) status: StatusCode,
@@ -15,14 +15,14 @@ impl Rejection {
         Self { status, text }
     }
 
-    /// There is too much to do. No `Retry-After`: with it the API server would call again and again until its timeout,
-    /// without it gives up at once.
+    /// The server is overloaded. No `Retry-After`: with it, the API server would retry until its timeout;
+    /// without it, it gives up immediately.
     pub(super) const fn overloaded(text: &'static str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 }
 
-/// The refusal goes along with the answer, for the span of the request.
+/// The rejection is attached to the response, for the span of the request.
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let mut response = (self.status, self.text).into_response();

@@ -1,4 +1,5 @@
-//! Has reviews judged: small ones where they are, large ones on threads of their own, each after its wait for news.
+//! Runs reviews: small ones on the current thread, large ones on separate threads, after waiting briefly for
+//! missing data.
 
 use std::net::Ipv4Addr;
 use std::panic::resume_unwind;
@@ -22,29 +23,30 @@ use super::{NamespaceKnown, Phase, ReviewBody, ReviewHandler, ReviewResponse};
 use crate::admission::Oversize;
 use crate::process::metrics::Metrics;
 
-/// Bodies above this size are judged on a thread of their own: a worker that is busy for milliseconds lets every
-/// connection it serves wait.
+/// Larger bodies are evaluated on a separate thread: a worker that is busy for milliseconds delays every
+/// connection that it serves.
 const INLINE_MAX: usize = 256 << 10;
 
-/// Up to which size so many of them are judged at the same time. To judge one takes several times its size, and the others
-/// wait as bytes, which are bounded. The largest have a lane of their own, so that others do not wait for them.
+/// How many large bodies, up to each size, are evaluated at the same time. Evaluating one takes several times
+/// its size in memory; the others wait as bytes, which are bounded. The largest have their own lane, so that
+/// others do not wait for them.
 const LANES: [(usize, usize); 2] = [(2 << 20, 2), (usize::MAX, 1)];
 
-/// How long a review may wait for what is not known yet. A watch brings it within a tenth of that.
+/// How long a review may wait for missing data. A watch delivers it within a tenth of that.
 const NEWS_WAIT: Duration = Duration::from_millis(500);
 
-/// A review that was taken in, with its share of what may be in flight.
+/// An accepted review, with its share of what may be in flight.
 pub(super) struct ReceivedRequest {
     pub(super) bytes: Bytes,
-    /// `bytes` are the head of a body that is larger than what is read.
+    /// Set if `bytes` is the head of a body that is too large.
     pub(super) too_large: Option<OversizeBody>,
     pub(super) inflight: InflightPermit,
 }
 
-/// What is known of a body that is too large.
+/// The size of a body that is too large.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OversizeBody {
-    /// Its length, where the client declared one.
+    /// Its length, if the client declared one.
     pub(super) declared: Option<usize>,
 }
 
@@ -64,11 +66,11 @@ impl ReceivedRequest {
     }
 }
 
-/// By which path a review came.
+/// The endpoint that received a review.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct ReviewEndpoint {
     pub(super) phase: Phase,
-    /// Whether the entries that call this path select objects with a sign of Windows only.
+    /// Whether the webhook entries that call this path select only objects with evidence of Windows.
     pub(super) has_sign: bool,
 }
 
@@ -80,12 +82,12 @@ pub(super) struct ReviewService {
     reviewer: Arc<dyn ReviewHandler>,
     limiter: InflightLimiter,
     lanes: [Arc<Semaphore>; LANES.len()],
-    /// Who asks where no connection is known: in tests without sockets.
+    /// The client if no connection is known: in tests without sockets.
     unknown: Peer,
 }
 
 impl ReviewService {
-    /// Reviews that `reviewer` judges. One process has one: its gauges are the bounds.
+    /// Reviews that `reviewer` evaluates. One per process: its gauges are the limits.
     pub(super) fn new(reviewer: Arc<dyn ReviewHandler>, limits: &Limits, metrics: &Metrics) -> Self {
         let metrics = ReviewMetrics::new(metrics);
         Self {
@@ -99,20 +101,20 @@ impl ReviewService {
         }
     }
 
-    /// A share for a request of a client, which waits for room until a time.
+    /// A share for a request of a client; `until` is its deadline for waiting for capacity.
     pub(super) fn open(&self, client: Option<&Peer>, until: Instant) -> Result<InflightPermit, RejectReason> {
         self.limiter.open(client.unwrap_or(&self.unknown), until)
     }
 
-    /// Throws away what is left of the body of a refused request, as a request that is open still; where there is no room
-    /// for one, the body is dropped.
+    /// Discards the rest of the body of a rejected request, which stays open meanwhile. If no capacity is
+    /// free, drops the body.
     pub(super) fn discard(&self, client: Option<&Peer>, body: Body, deadline: Instant) {
         if let Some(inflight) = self.limiter.open_if_free(client.unwrap_or(&self.unknown)) {
             discard(body, inflight, deadline);
         }
     }
 
-    /// Counts that a request was refused, and refuses it.
+    /// Counts and creates a rejection.
     pub(super) fn shed(&self, shed: RejectReason) -> Rejection {
         self.metrics.shed(shed);
         Rejection::overloaded(match shed {
@@ -124,7 +126,7 @@ impl ReviewService {
         })
     }
 
-    /// Has one review judged, after a moment's wait where something is missing that news is expected of.
+    /// Evaluates one review, after waiting briefly if data is missing that a watch is expected to deliver.
     pub(super) async fn reply(
         self: &Arc<Self>,
         endpoint: ReviewEndpoint,
@@ -134,16 +136,17 @@ impl ReviewService {
             Ok(reply) => return Ok(reply),
             Err(news) => news,
         };
-        // Reviews that wait must not keep out those that need not.
+        // Waiting reviews must not block those that need not wait.
         if !self.limiter.is_half_full() {
             received.inflight.set_reviewing(false);
-            // Whether the news came or not: the API server has waited enough.
+            // Continues whether the data arrived or not: the API server has waited long enough.
             let _ = timeout(NEWS_WAIT, news).await;
         }
         self.run(endpoint, received, Self::review).await
     }
 
-    /// Does some work on a review: here, or in its turn on a thread of its own where the review is large.
+    /// Runs work for a review: on the current thread, or if the review is large, on a separate thread once
+    /// its lane is free.
     async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         endpoint: ReviewEndpoint,
@@ -169,7 +172,8 @@ impl ReviewService {
         if !received.inflight.set_reviewing(true) {
             return Err(self.shed(RejectReason::Share));
         }
-        // What was taken and the turn go along: when the client gives up, the thread still works on these bytes.
+        // The share and the lane permit move along: if the client disconnects, the thread still works on
+        // these bytes.
         let (reviews, received) = (Arc::clone(self), Arc::clone(received));
         let worked = spawn_blocking(move || {
             let _turn = turn;

@@ -1,4 +1,4 @@
-//! The routes of the webhook: POST /mutate and POST /validate; what is no review is refused, the rest is judged.
+//! The routes of the webhook: POST /mutate and POST /validate. Requests that are not reviews are rejected.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -26,7 +26,7 @@ use crate::model::text::cut;
 use crate::process::metrics::Metrics;
 use crate::process::traces::Tracer;
 
-/// A router that asks `reviewer`, counts in `metrics` and traces by `tracer`.
+/// A router that calls `reviewer`, counts in `metrics` and traces with `tracer`.
 pub(super) fn router(
     reviewer: Arc<dyn ReviewHandler>,
     limits: &Limits,
@@ -55,7 +55,8 @@ pub(super) fn router(
     let router = Router::new()
         .route("/mutate", with_sign(Phase::Mutate))
         .route("/validate", with_sign(Phase::Validate))
-        // Of the entries that select objects without a sign of Windows too: a review that is too large passes here.
+        // For webhook entries that also select objects without evidence of Windows: a review that is too
+        // large is allowed here.
         .route("/mutate/no-sign", without_sign(Phase::Mutate))
         .route("/validate/no-sign", without_sign(Phase::Validate))
         .fallback(
@@ -80,11 +81,11 @@ const PANICKED: Rejection = Rejection::new(
     "the review panicked; see Transom's log\n",
 );
 
-/// One of the paths. axum clones what a handler holds for every request, and layers box it once more: this one holds two
-/// flags, and catches panics by itself.
+/// One of the paths. axum clones the state of a handler for every request, and each layer boxes it again:
+/// this handler holds two flags, and catches panics without a layer.
 fn endpoint(endpoint: ReviewEndpoint, is_traced: bool) -> MethodRouter<Arc<ReviewService>> {
     let review = async move |State(reviews): State<Arc<ReviewService>>, request: Request| {
-        // A reviewer is a pure function of the body: after a panic there is no state of it left to distrust.
+        // A reviewer is a pure function of the body: a panic leaves no inconsistent state.
         let answered = AssertUnwindSafe(answered(endpoint, request, &reviews, is_traced)).catch_unwind();
         answered
             .await
@@ -97,7 +98,7 @@ fn endpoint(endpoint: ReviewEndpoint, is_traced: bool) -> MethodRouter<Arc<Revie
     )
 }
 
-/// Takes a review in, has it judged, and answers it.
+/// Accepts a review, evaluates it, and answers it.
 async fn answered(
     endpoint: ReviewEndpoint,
     request: Request,
@@ -116,7 +117,7 @@ async fn answered(
     answer(replied, is_traced.then_some(length))
 }
 
-/// Says that a review panicked.
+/// Logs that a review panicked.
 fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &ReviewService) -> Response {
     reviews.metrics.panicked();
     tracing::error!(
@@ -127,14 +128,14 @@ fn panicked(phase: Phase, panic: &(dyn Any + Send), reviews: &ReviewService) -> 
     PANICKED.into_response()
 }
 
-/// A reply whose bytes are part of what is in flight until the client has taken them.
+/// A response whose bytes count as in flight until the client has read them.
 struct AccountedResponse {
     status: StatusCode,
     body: Bytes,
     record: Option<AuditRecord>,
 }
 
-/// The bytes of a reply, with their share.
+/// The bytes of a response, with their share.
 struct AccountedBytes {
     bytes: Vec<u8>,
     _share: InflightPermit,
@@ -146,14 +147,14 @@ impl AsRef<[u8]> for AccountedBytes {
     }
 }
 
-/// Gives back what a review took, and takes what its reply needs.
+/// Releases the share of a review, and takes the share of its response.
 async fn account(
     reply: ReviewResponse,
     received: Arc<ReceivedRequest>,
     reviews: &ReviewService,
 ) -> Result<AccountedResponse, Rejection> {
     let ReviewResponse { status, body, record } = reply;
-    // The thread of a large review has let go of it: it has answered.
+    // The thread of a large review has answered, so it holds no reference any more.
     let body = match Arc::into_inner(received) {
         Some(ReceivedRequest { bytes, inflight, .. }) => {
             drop(bytes);
@@ -169,14 +170,14 @@ async fn account(
     Ok(AccountedResponse { status, body, record })
 }
 
-/// What a span says of a review; it goes along with the answer.
+/// What a span records about a review; it travels with the response.
 #[derive(Clone)]
 struct SpanFacts {
     bytes: usize,
     record: Option<AuditRecord>,
 }
 
-/// The answer to a review of so many bytes, where a span wants to know.
+/// The response to a review of this many bytes, with its facts if it is traced.
 fn answer(replied: Result<AccountedResponse, Rejection>, traced: Option<usize>) -> Response {
     let (mut response, record) = match replied {
         Ok(AccountedResponse { status, body, record }) => {
@@ -199,7 +200,7 @@ fn answer(replied: Result<AccountedResponse, Rejection>, traced: Option<usize>) 
     response
 }
 
-/// One span around each review, from its head to its answer, or to its end without one.
+/// One span per review, from its head to its answer, or until it is dropped without one.
 async fn trace(State(tracer): State<Tracer>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let mut span = ReviewSpan::begin(Some(&tracer), &head);
@@ -214,14 +215,14 @@ async fn trace(State(tracer): State<Tracer>, request: Request, next: Next) -> Re
     }
     let error = match extensions.remove() {
         Some(Rejection { text, .. }) => Some(text),
-        // What exactly was wrong is in the log: it may quote the body.
+        // The exact error is in the log: it may quote the body.
         None => (status != StatusCode::OK).then_some("the body is no AdmissionReview"),
     };
     span.answered(status, error);
     response
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     (panic.downcast_ref::<&'static str>().copied())
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))

@@ -1,4 +1,4 @@
-//! Binds, accepts, and drains: the two listeners from the first line in the log to the last review in flight.
+//! Binds, accepts, and drains: runs the two listeners from startup to the last review in flight.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,30 +29,31 @@ use crate::tls::files::CertificateFiles;
 use crate::tls::self_signed;
 use crate::tls::source::CertificateSource;
 
-/// Connections that the kernel holds until they are accepted. The usual 128 overflow when a few hundred clients come at once;
-/// then the kernel drops what comes, and a probe tries again after a second, which is too late.
+/// Connections that the kernel queues until they are accepted. The usual 128 overflow when a few hundred
+/// clients connect at the same time; the kernel then drops packets, and a probe retries after a second, which
+/// is too late.
 const BACKLOG: u32 = 4_096;
 
-/// Everything that a server needs but the reviewer.
+/// Everything that a server needs except the reviewer.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
-    /// Where to listen.
+    /// The addresses to listen on.
     pub listen: ListenArgs,
-    /// How much to take on.
+    /// The limits.
     pub limits: Limits,
-    /// What to show to clients.
+    /// The certificate to serve.
     pub certificate: CertificateSource,
-    /// Which certificates of clients count; none are asked for without.
+    /// Which client certificates are accepted; without it, none are requested.
     pub clients: Option<ClientCertificates>,
-    /// What to count in.
+    /// The registry for metrics.
     pub metrics: Metrics,
-    /// What `/readyz` says. The server itself holds `draining` and `certificate`.
+    /// The state behind `/readyz`. The server itself sets `draining` and `certificate`.
     pub readiness: Readiness,
-    /// What makes the spans of reviews; none are made without.
+    /// Creates the spans of reviews; without it, none are created.
     pub tracer: Option<Tracer>,
 }
 
-/// Both addresses, bound; clients wait until a server serves on them.
+/// Both addresses, bound; clients queue until a server accepts them.
 #[derive(Debug)]
 pub struct Listening {
     webhook: (TcpListener, SocketAddr),
@@ -63,7 +64,7 @@ impl Listening {
     /// Binds both addresses.
     ///
     /// # Errors
-    /// When one cannot be listened on; it names the flag.
+    /// If an address cannot be bound; the error names the flag.
     pub fn bind(addresses: &ListenArgs) -> Result<Self, ServerError> {
         Ok(Listening {
             webhook: bind(addresses.listen, "--listen")?,
@@ -72,7 +73,7 @@ impl Listening {
     }
 }
 
-/// A server whose addresses are bound and whose certificate is there; clients wait until it serves.
+/// A server with bound addresses and a certificate; clients queue until it serves.
 #[derive(Debug)]
 pub struct Server {
     webhook: TcpListener,
@@ -89,7 +90,7 @@ pub struct Server {
     tracer: Option<Tracer>,
 }
 
-/// Who replaces the certificate.
+/// Replaces the certificate.
 enum CertificateKeeper {
     SelfSigned(Box<self_signed::Authority>, Vec<String>),
     Files(CertificateFiles),
@@ -107,19 +108,19 @@ impl std::fmt::Debug for CertificateKeeper {
 }
 
 impl Server {
-    /// Binds both addresses and gets the certificate.
+    /// Binds both addresses and loads the certificate.
     ///
     /// # Errors
-    /// When an address cannot be listened on, or when there is no certificate to serve; both name the flag.
+    /// If an address cannot be bound, or if there is no certificate to serve; both errors name the flag.
     pub async fn bind(config: WebhookConfig) -> Result<Self, ServerError> {
         let listening = Listening::bind(&config.listen)?;
         Self::on(listening, config).await
     }
 
-    /// Gets the certificate, for addresses that are bound already.
+    /// Loads the certificate, for addresses that are bound already.
     ///
     /// # Errors
-    /// When there is no certificate to serve; it names the flag.
+    /// If there is no certificate to serve; the error names the flag.
     pub async fn on(listening: Listening, config: WebhookConfig) -> Result<Self, ServerError> {
         let Listening {
             webhook: (webhook, address),
@@ -175,17 +176,17 @@ impl Server {
         })
     }
 
-    /// Where the webhook listens: the real port where 0 was asked for.
+    /// The webhook's address, with the actual port if 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where `/livez`, `/readyz` and `/metrics` are.
+    /// The address of `/livez`, `/readyz` and `/metrics`.
     pub fn health_address(&self) -> SocketAddr {
         self.health_address
     }
 
-    /// The CA that clients must trust, in PEM, when the server issued its own certificate.
+    /// The CA that clients must trust, in PEM, if the server issued its own certificate.
     pub fn ca_pem(&self) -> Option<String> {
         match &self.keeper {
             CertificateKeeper::SelfSigned(authority, _) => Some(authority.pem()),
@@ -193,11 +194,11 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown`, then is not ready, serves on for `drain_delay` but one request per connection, closes the
-    /// listener, and lets what is in flight finish for at most `drain_timeout`.
+    /// Serves until `shutdown`. Then reports not ready, serves for `drain_delay` with one request per
+    /// connection, closes the listener, and lets requests in flight finish for at most `drain_timeout`.
     ///
     /// # Errors
-    /// When one of its tasks ends before it should.
+    /// If one of its tasks ends early.
     pub async fn serve(
         self,
         reviewer: Arc<dyn ReviewHandler>,
@@ -212,7 +213,7 @@ impl Server {
         let (address, health_address, readiness) =
             (self.address, self.health_address, self.readiness.clone());
         let stage = StopOnDrop(watch::channel(ServerStage::Serving).0);
-        // Its own: `/readyz` and `/metrics` answer until the last review is done.
+        // A separate stage: `/readyz` and `/metrics` answer until the last review is done.
         let health_stage = StopOnDrop(watch::channel(ServerStage::Serving).0);
         let connections = Arc::new(Semaphore::new(permits(max_connections)));
         let mut tasks = self.start(
@@ -235,7 +236,7 @@ impl Server {
             ended = tasks.ended() => return Err(ended.into()),
         }
         stage.0.send_replace(ServerStage::Draining);
-        // Every connection holds a permit: who gets them all is alone.
+        // Every connection holds a permit: once all permits are acquired, no connection is open.
         if timeout(drain_timeout, connections.acquire_many(max_connections))
             .await
             .is_ok()
@@ -251,7 +252,8 @@ impl Server {
         Ok(())
     }
 
-    /// Starts every task, the webhook's listener last: all else is there when the first review comes.
+    /// Starts every task, the webhook's listener last, so that everything is running when the first review
+    /// arrives.
     fn start(
         self,
         reviewer: Arc<dyn ReviewHandler>,
@@ -319,7 +321,7 @@ impl Server {
     }
 }
 
-/// The gauge of the webhook's connections, and the counter of those that made room for others.
+/// The gauge of the webhook's connections, and the counter of evicted ones.
 fn connections_counted(metrics: &Metrics) -> (Gauge, Counter) {
     let (open, evicted) = (Gauge::default(), Counter::default());
     metrics.register(|registry| {
@@ -337,7 +339,7 @@ fn connections_counted(metrics: &Metrics) -> (Gauge, Counter) {
     (open, evicted)
 }
 
-/// Ends what listens to the stage.
+/// Stops the tasks that watch the stage.
 struct StopOnDrop(watch::Sender<ServerStage>);
 
 impl Drop for StopOnDrop {
@@ -358,7 +360,7 @@ fn bind(address: SocketAddr, flag: &'static str) -> Result<(TcpListener, SocketA
         TcpSocket::new_v4()
     };
     let socket = socket.map_err(listen)?;
-    // A replica that was restarted finds connections of the one before.
+    // After a restart, connections of the previous process may still hold the address.
     socket.set_reuseaddr(true).map_err(listen)?;
     socket.bind(address).map_err(listen)?;
     let listener = socket.listen(BACKLOG).map_err(listen)?;

@@ -1,4 +1,5 @@
-//! The span of a review: one, wide, from the head of its request to its answer; the names of its attributes stand here.
+//! The span of a review: one wide span from the head of its request to its answer, and the names of its
+//! attributes.
 
 use hyper::header::{HOST, USER_AGENT};
 use hyper::http::request::Parts;
@@ -14,23 +15,24 @@ use crate::model::os::Verdict;
 use crate::model::text::cut;
 use crate::process::traces::Tracer;
 
-/// The longest text of an attribute, in bytes: what waits in the queue is bounded, whatever a review says.
+/// The longest text attribute, in bytes: it bounds the memory of the queue for any review.
 const LONGEST: usize = 1024;
 
-/// What a span says of a request that was dropped: every other one is answered.
+/// The error of a request that was dropped without an answer.
 const UNHEARD: &str = "the client went away before the answer";
 
-/// The span of a request to one of the two endpoints, where it is sampled. It ends with its answer, or when it is dropped.
+/// The span of a request to one of the two endpoints, if it is sampled. It ends with the answer, or when it
+/// is dropped.
 #[derive(Debug)]
 pub(super) struct ReviewSpan(Option<Box<Span>>);
 
 impl ReviewSpan {
-    /// Begins a span by OpenTelemetry's conventions for HTTP servers. Without a tracer this is one test.
+    /// Starts a span by OpenTelemetry's conventions for HTTP servers. Without a tracer it costs one branch.
     pub fn begin(tracer: Option<&Tracer>, head: &Parts) -> Self {
         Self(tracer.and_then(|tracer| begin(tracer, head)).map(Box::new))
     }
 
-    /// The body is there.
+    /// The body is complete.
     pub fn read(&mut self, bytes: usize) {
         if let Some(span) = &mut self.0 {
             set(
@@ -41,7 +43,7 @@ impl ReviewSpan {
         }
     }
 
-    /// The review was judged: what the audit line says of it, but for who asked.
+    /// The review was evaluated: records the fields of the audit line except the requester.
     pub fn set_review(&mut self, record: &AuditRecord) {
         let Some(span) = &mut self.0 else { return };
         let AuditRecord {
@@ -57,7 +59,7 @@ impl ReviewSpan {
             warned: _,
             policy,
         } = record;
-        // The type is known from the beginning.
+        // The type was recorded at the start.
         let ReviewLabels {
             r#type: _,
             operation,
@@ -97,10 +99,10 @@ impl ReviewSpan {
         set(span, "transom.rules", Value::Array(Array::String(distinct)));
     }
 
-    /// The request is answered; `error` says why there was no review, where there was none.
+    /// The request is answered; `error` is the reason if there was no review.
     ///
-    /// The conventions leave 4xx to the server that knows more: API servers send nothing but reviews, so that a request
-    /// that is none is an error here, while a denial is not.
+    /// The conventions let a server decide whether a 4xx is an error. The API server sends only reviews, so a
+    /// request that is not a review is an error here; a denial is not.
     pub fn answered(&mut self, status: StatusCode, error: Option<&'static str>) {
         let Some(mut span) = self.0.take() else { return };
         set(&mut span, "http.response.status_code", i64::from(status.as_u16()));
@@ -123,7 +125,7 @@ fn set(span: &mut Span, key: &'static str, value: impl Into<Value>) {
     span.set_attribute(KeyValue::new(key, value));
 }
 
-/// A text from outside, cut where it is too long.
+/// An external text, truncated if it is too long.
 fn text(text: &str) -> Value {
     cut(text, LONGEST).into_owned().into()
 }
@@ -163,7 +165,7 @@ fn begin(tracer: &Tracer, head: &Parts) -> Option<Span> {
     Some(span)
 }
 
-/// The server that the client believes to talk to.
+/// The server name that the client used.
 fn host(head: &Parts) -> Option<Authority> {
     let named = || head.headers.get(HOST)?.to_str().ok()?.parse().ok();
     head.uri.authority().cloned().or_else(named)

@@ -1,4 +1,4 @@
-//! The server from outside: this file has the reviewer, the bodies and the clients that its tests share.
+//! Tests of the server from outside: this file has the reviewer, bodies and clients that the tests share.
 
 mod admission;
 mod attacks;
@@ -37,7 +37,8 @@ use crate::tls::files::CertificateFiles;
 use crate::tls::identity::Identity;
 use crate::tls::source::CertificateSource;
 
-/// A reviewer that answers with the length of the body, or of its head and what it is the head of, and panics at `panic`.
+/// A reviewer that answers with the length of the body, or of its head and the declared size, and panics at
+/// `panic`.
 struct Measure;
 
 impl ReviewHandler for Measure {
@@ -73,7 +74,7 @@ impl ReviewHandler for Measure {
     }
 }
 
-/// Limits that make waiting short.
+/// Limits with short timeouts.
 fn limits() -> Limits {
     Limits {
         header_timeout: Duration::from_millis(200),
@@ -83,7 +84,7 @@ fn limits() -> Limits {
     }
 }
 
-/// A body that is sent piece by piece, and ends when its sender is dropped.
+/// A body that is sent in pieces, and ends when its sender is dropped.
 #[derive(Debug)]
 struct Fed {
     pieces: mpsc::UnboundedReceiver<Bytes>,
@@ -132,7 +133,7 @@ where
     String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
 }
 
-/// A server that runs, with what is needed to talk to it and to stop it.
+/// A running server, with what a test needs to call and to stop it.
 struct Running {
     address: SocketAddr,
     health: SocketAddr,
@@ -211,7 +212,7 @@ impl Running {
         sender
     }
 
-    /// Asks the health listener.
+    /// Calls the health listener.
     async fn health(&self, path: &str) -> (StatusCode, String) {
         let stream = TcpStream::connect(self.health).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();

@@ -1,4 +1,5 @@
-//! A collector of traces: OTLP/HTTP, read by OpenTelemetry's own definitions; it may also refuse, or say nothing at all.
+//! A trace collector: OTLP/HTTP, parsed with OpenTelemetry's own definitions; it can also reject requests or
+//! never answer.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -28,22 +29,22 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-/// What a collector does with what it gets.
+/// How the collector responds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mood {
     Takes,
     /// Answers with this status.
     Answers(u16),
-    /// Says 503 to the first request.
+    /// Answers 503 to the first request.
     IsBusyAtFirst,
     /// Never answers.
     Hangs,
 }
 
-/// One span, as a person would read it.
+/// One span in a readable form.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// Ids in hexadecimal digits; no parent is an empty text.
+    /// Ids in hexadecimal digits; an empty text means no parent.
     pub trace: String,
     pub id: String,
     pub parent: String,
@@ -72,7 +73,7 @@ struct Received {
     spans: Vec<Span>,
 }
 
-/// The server, on threads of its own; it ends when this is dropped.
+/// The server, on separate threads; it stops when this is dropped.
 pub struct Collector {
     pub address: SocketAddr,
     received: Arc<Mutex<Received>>,
@@ -80,12 +81,12 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// One that speaks plain HTTP.
+    /// Starts a collector with plain HTTP.
     pub fn start(mood: Mood) -> Self {
         Self::start_with(mood, None)
     }
 
-    /// One that speaks TLS with a certificate of its own, which goes to a file.
+    /// Starts a collector with TLS, and writes its own certificate to a file.
     pub fn start_tls(ca: &Path) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -121,17 +122,17 @@ impl Collector {
         }
     }
 
-    /// What it was sent so far.
+    /// The spans received so far.
     pub fn spans(&self) -> Vec<Span> {
         self.received.lock().unwrap().spans.clone()
     }
 
-    /// The requests that it was sent so far.
+    /// The requests received so far.
     pub fn exports(&self) -> Vec<Export> {
         self.received.lock().unwrap().exports.clone()
     }
 
-    /// Waits until there are as many spans of which something is true, and gives these.
+    /// Waits until this many spans match, and returns them.
     #[track_caller]
     pub fn wait_for(&self, count: usize, is_one: impl Fn(&Span) -> bool) -> Vec<Span> {
         let start = Instant::now();
@@ -159,7 +160,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, mood: Mood, rec
             match tls {
                 None => serve(stream, mood, &received).await,
                 Some(tls) => {
-                    // A client that does not trust it goes away.
+                    // A client that does not trust it closes the connection.
                     if let Ok(stream) = tls.accept(stream).await {
                         serve(stream, mood, &received).await;
                     }

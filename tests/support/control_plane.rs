@@ -1,4 +1,5 @@
-//! A real etcd and kube-apiserver on loopback, in a folder of their own; and kubectl, to ask them as a user would.
+//! A real etcd and kube-apiserver on loopback, in a temporary folder, and kubectl to query them as a user
+//! would.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,12 +16,12 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-/// What envtest has.
+/// The programs that envtest provides.
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 
-/// Does what each line of its standard input says: mostly `start NAME PROGRAM ARGS`, in the background. When its input
-/// ends it kills what still runs: nothing of it is looked at any more, and an API server that is asked to end waits for
-/// its watches. Input ends when the test process does, however that comes about.
+/// Executes each line of its standard input: mostly `start NAME PROGRAM ARGS`, in the background. When its
+/// input ends, it kills the programs that still run, because their state is not needed any more, and a
+/// terminating API server waits for its watches. Its input ends when the test process ends for any reason.
 const SUPERVISOR: &str = r#"
 cd "$1" || exit 1
 pids=
@@ -44,7 +45,7 @@ wait
 cd / && rm -rf "$1"
 "#;
 
-/// The flag by which each controller asks as an account of its own.
+/// The flag with which each controller uses its own ServiceAccount.
 pub const OWN_ACCOUNTS: &str = "--use-service-account-credentials=true";
 
 const AUDIT_POLICY: &str = r#"
@@ -61,13 +62,13 @@ rules:
 - level: None
 "#;
 
-/// Ports that were free a moment ago, each another one.
+/// Free ports, all different.
 pub fn free_ports<const N: usize>() -> [u16; N] {
     let listeners: [TcpListener; N] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
-/// Where the programs are, or what is missing.
+/// The path of the programs, or what is missing.
 pub fn programs() -> Result<PathBuf, String> {
     let folder = std::env::var_os("KUBEBUILDER_ASSETS")
         .map_or_else(|| PathBuf::from("/usr/local/kubebuilder/bin"), PathBuf::from);
@@ -82,7 +83,8 @@ pub fn programs() -> Result<PathBuf, String> {
     }
 }
 
-/// Says what is not proved, past the test harness, which would keep it to itself: once, though several tests of a file do.
+/// Reports skipped tests on the terminal, because the test harness would capture the output. Prints each
+/// message once.
 fn skipped(text: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap();
@@ -92,7 +94,7 @@ fn skipped(text: String) {
     }
 }
 
-/// The same; where something is missing it says that `what` is not proved.
+/// The path of the programs; if something is missing, reports that `what` is not tested.
 pub fn programs_or_skip(what: &str) -> Option<PathBuf> {
     let say = |missing: &String| {
         skipped(format!(
@@ -104,8 +106,8 @@ pub fn programs_or_skip(what: &str) -> Option<PathBuf> {
     programs().inspect_err(say).ok()
 }
 
-/// The same where pods must land too, with the controllers and the scheduler; says once for the tests of a file that
-/// they prove nothing where something is missing.
+/// The path of the programs including the controllers and the scheduler, for tests that schedule pods; if
+/// something is missing, reports once that the tests of a file are skipped.
 pub fn programs_of_a_whole_control_plane(tests: &str) -> Option<PathBuf> {
     let found = programs().and_then(|folder| {
         let missing = ["kube-controller-manager", "kube-scheduler"]
@@ -124,7 +126,7 @@ pub fn programs_of_a_whole_control_plane(tests: &str) -> Option<PathBuf> {
     found.inspect_err(say).ok()
 }
 
-/// What kubectl printed.
+/// The output of kubectl.
 #[derive(Debug)]
 pub struct Printed {
     pub ok: bool,
@@ -133,14 +135,14 @@ pub struct Printed {
 }
 
 impl Printed {
-    /// What it printed for the user, where it must succeed.
+    /// The output, asserting that the command succeeded.
     #[track_caller]
     pub fn succeeded(self) -> Self {
         assert!(self.ok, "kubectl failed: {}", self.err);
         self
     }
 
-    /// The objects that it printed with `-o json`, Lists taken apart.
+    /// The objects printed with `-o json`, with Lists expanded.
     #[track_caller]
     pub fn objects(&self) -> Vec<serde_json::Value> {
         let mut objects = Vec::new();
@@ -154,7 +156,7 @@ impl Printed {
         objects
     }
 
-    /// The only object that it printed.
+    /// The only object printed.
     #[track_caller]
     pub fn object(&self) -> serde_json::Value {
         let mut objects = self.objects();
@@ -163,11 +165,11 @@ impl Printed {
     }
 }
 
-/// A shell that outlives nobody: it stops what it started when its standard input ends.
+/// A shell that stops the programs it started when its standard input ends.
 struct Supervisor {
     shell: Child,
     lines: Mutex<Option<ChildStdin>>,
-    /// By name, the line that started it.
+    /// By name, the line that started each program.
     started: Mutex<BTreeMap<String, String>>,
 }
 
@@ -180,7 +182,7 @@ impl Supervisor {
             .stdin(Stdio::piped())
             .stdout(log.try_clone().unwrap())
             .stderr(log)
-            // Ctrl-C goes to the tests; the programs are then stopped in their order.
+            // Ctrl-C goes to the tests; the programs are then stopped in order.
             .process_group(0)
             .spawn()
             .unwrap();
@@ -192,7 +194,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts a program; what it prints goes to `NAME.log` in the folder.
+    /// Starts a program with its output in `NAME.log` in the folder.
     fn run(&self, name: &str, program: &Path, args: &[String]) {
         let quote = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
         let mut line = format!("start {name} {}", quote(program.to_str().unwrap()));
@@ -216,7 +218,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// A running control plane without nodes. It ends when this is dropped, and when the process ends.
+/// A running control plane without nodes. It stops when this is dropped or the process ends.
 pub struct ControlPlane {
     supervisor: Supervisor,
     programs: PathBuf,
@@ -229,9 +231,9 @@ impl ControlPlane {
         Self::start_with(programs, &[])
     }
 
-    /// The same, with more flags for the API server; of a flag that is there already, the last one counts.
+    /// Starts with additional flags for the API server; if a flag occurs twice, the last one applies.
     pub fn start_with(programs: PathBuf, more: &[&str]) -> Result<Self, String> {
-        // The supervisor removes it, after the last program has ended.
+        // The supervisor removes it after the last program has ended.
         let folder = tempfile::Builder::new()
             .prefix("transom-cluster-")
             .tempdir()
@@ -249,7 +251,7 @@ impl ControlPlane {
             "etcd",
             &[
                 "--data-dir=etcd".to_owned(),
-                // Nothing outlives the machine here, and what else writes to its disk should hold up no test.
+                // The data need not survive a crash, and other writers to this disk must not delay tests.
                 "--unsafe-no-fsync".to_owned(),
                 format!("--listen-client-urls=http://127.0.0.1:{etcd}"),
                 format!("--advertise-client-urls=http://127.0.0.1:{etcd}"),
@@ -274,9 +276,10 @@ impl ControlPlane {
             "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--allow-privileged=true".to_owned(),
-            // Webhooks behind a Service are called at its endpoints: there is nobody who makes its address work.
+            // The API server calls webhooks behind a Service at its endpoints, because no kube-proxy runs
+            // here.
             "--enable-aggregator-routing=true".to_owned(),
-            // Nobody makes the default ServiceAccounts here.
+            // No controller creates the default ServiceAccounts here.
             "--disable-admission-plugins=ServiceAccount".to_owned(),
             "--audit-log-path=audit.log".to_owned(),
             "--audit-policy-file=audit.yaml".to_owned(),
@@ -295,7 +298,7 @@ impl ControlPlane {
         }
     }
 
-    /// Starts the controllers that make pods out of Deployments, or says what is missing for that.
+    /// Starts the controllers that create pods from Deployments, or returns what is missing.
     pub fn start_controllers(&self) -> Result<(), String> {
         self.start_controllers_of("deployment-controller,replicaset-controller")
     }
@@ -305,8 +308,9 @@ impl ControlPlane {
         self.start_controllers_with(controllers, &[])
     }
 
-    /// Starts these controllers, with more flags. They ask as `system:kube-controller-manager`, and with
-    /// [`OWN_ACCOUNTS`] each as an account of its own in kube-system, as most platforms have it.
+    /// Starts these controllers with additional flags. They use the identity
+    /// `system:kube-controller-manager`, or with [`OWN_ACCOUNTS`] each its own ServiceAccount in kube-system,
+    /// as on most platforms.
     pub fn start_controllers_with(&self, controllers: &str, more: &[&str]) -> Result<(), String> {
         if !self.programs.join("kube-controller-manager").is_file() {
             return Err(format!(
@@ -339,7 +343,8 @@ impl ControlPlane {
         self.start_scheduler_with(&[])
     }
 
-    /// The same with more arguments. Without `--config` it is told where the API server is.
+    /// Starts the scheduler with additional arguments. Without `--config`, the address of the API server is
+    /// added.
     pub fn start_scheduler_with(&self, more: &[String]) -> Result<(), String> {
         if !self.programs.join("kube-scheduler").is_file() {
             return Err(format!("no kube-scheduler in {}", self.programs.display()));
@@ -357,7 +362,7 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Starts a program that belongs to the test; it is stopped with the control plane, before it.
+    /// Starts a program of the test; it is stopped before the control plane.
     pub fn run_program(&self, name: &str, program: &Path, args: &[String]) {
         self.supervisor.run(name, program, args);
     }
@@ -366,12 +371,12 @@ impl ControlPlane {
         self.supervisor.run(program, &self.programs.join(program), args);
     }
 
-    /// A file of the folder.
+    /// The path of a file in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// The last lines that a program printed.
+    /// The last lines of a program's output.
     pub fn end_of_log(&self, name: &str) -> String {
         let text = std::fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -383,17 +388,17 @@ impl ControlPlane {
         std::fs::read_to_string(self.path("audit.log"))
             .unwrap_or_default()
             .lines()
-            // The last line may be half written.
+            // The last line may be incomplete.
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect()
     }
 
-    /// What kubectl prints, as the administrator.
+    /// The output of kubectl, as the administrator.
     pub fn kubectl(&self, args: &[&str]) -> Printed {
         self.kubectl_with(args, "")
     }
 
-    /// The same, with something on its standard input (`-f -`).
+    /// The output of kubectl with this standard input (`-f -`).
     pub fn kubectl_with(&self, args: &[&str], input: &str) -> Printed {
         let mut child = Command::new(self.programs.join("kubectl"))
             .arg("--kubeconfig")
@@ -408,7 +413,7 @@ impl ControlPlane {
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
-        // It may end before it has read everything.
+        // kubectl may exit before it has read everything.
         let writer = std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
         let output = child.wait_with_output().unwrap();
         writer.join().unwrap();
@@ -419,7 +424,7 @@ impl ControlPlane {
         }
     }
 
-    /// A CA, a certificate of the API server, and a kubeconfig of an administrator.
+    /// Issues a CA, a certificate of the API server, and a kubeconfig of an administrator.
     fn issue_certificates(&self, port: u16) {
         let write = |name: &str, text: &str| std::fs::write(self.path(name), text).unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -457,7 +462,8 @@ impl ControlPlane {
             &["127.0.0.1", "localhost", "kubernetes.default.svc"],
         );
         issue("admin", "admin", Some("system:masters"), &[]);
-        // Without accounts of their own its rights are those of all controllers.
+        // Without their own ServiceAccounts, the controllers use this identity with the permissions of all of
+        // them.
         let manager = "system:kube-controller-manager";
         issue("controllers", manager, Some("system:masters"), &[]);
         let accounts = KeyPair::generate().unwrap();
@@ -485,17 +491,17 @@ impl ControlPlane {
     }
 }
 
-/// For tests that speak to the API server through the client of Transom itself.
+/// For tests that use Transom's own API client.
 impl ControlPlane {
-    /// Starts one, or says past the test harness, which would keep it to itself, that `what` is not proved.
+    /// Starts a control plane; if programs are missing, reports on the terminal that `what` is not tested.
     pub fn start_or_skip(what: &str) -> Option<Self> {
         let programs = programs_or_skip(what)?;
         Some(Self::start(programs).unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// How a client speaks to it as the administrator.
+    /// The client configuration of the administrator.
     pub async fn config(&self) -> kube::Config {
-        // Once per process; the second time it is there already.
+        // Fails if another test of this process has already installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let kubeconfig = kube::config::Kubeconfig::read_from(self.path("admin.kubeconfig")).unwrap();
         kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
@@ -504,7 +510,7 @@ impl ControlPlane {
     }
 }
 
-/// For tests that break things.
+/// For fault injection tests.
 impl ControlPlane {
     /// Sends a signal (`STOP`, `CONT`) to a program that was started here.
     pub fn signal(&self, name: &str, signal: &str) {
@@ -512,7 +518,8 @@ impl ControlPlane {
             .tell(&format!("kill -s {signal} $(cat {name}.pid)"));
     }
 
-    /// Ends a program by a signal, waits for it, and says its status: 128 and the signal where it was that.
+    /// Ends a program with a signal, waits for it, and returns its status: 128 plus the signal if the signal
+    /// ended it.
     pub fn end(&self, name: &str, signal: &str) -> i32 {
         let status = self.path(&format!("{name}.status"));
         let _ = std::fs::remove_file(&status);
@@ -526,13 +533,13 @@ impl ControlPlane {
         read().unwrap()
     }
 
-    /// Starts a program again that has ended, as it was started before.
+    /// Restarts a program that has ended, with the same arguments.
     pub fn start_again(&self, name: &str) {
         let line = self.supervisor.started.lock().unwrap()[name].clone();
         self.supervisor.tell(&line);
     }
 
-    /// The process of a program that was started here.
+    /// The process ID of a program that was started here.
     pub fn pid(&self, name: &str) -> u32 {
         let file = self.path(&format!("{name}.pid"));
         let read = || std::fs::read_to_string(&file).ok()?.trim().parse().ok();
@@ -544,7 +551,7 @@ impl ControlPlane {
     }
 }
 
-/// Waits until something is so; says whether it came to be.
+/// Waits until the condition is true; returns whether it became true.
 pub fn wait(most: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !done() {

@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run (xorshift).
+//! Pseudorandom numbers that are the same in every run (xorshift).
 
 pub struct Dice(pub u64);
 
@@ -14,7 +14,7 @@ impl Dice {
         self.below(sides) == 0
     }
 
-    /// One of these words; `_` is none.
+    /// One of these words; `_` means no word.
     pub fn word<'a>(&mut self, these: &'a str) -> &'a str {
         let words: Vec<&str> = these.split_whitespace().collect();
         words[self.below(words.len())].trim_matches('_')

@@ -1,4 +1,5 @@
-//! What the rules find in an object where every one is called, and where those are left out none of whose fields is there.
+//! Compares the findings of all rules with those of a run that skips rules none of whose fields the object
+//! has.
 
 use transom::engine::infer_os;
 use transom::model::facts::Facts;
@@ -6,7 +7,7 @@ use transom::model::object::Object;
 use transom::model::policy::Policy;
 use transom::rules::{Cx, Image, Rule, asked, catalogue};
 
-/// Every finding, in words, with the gate and without it.
+/// Every finding as text, with and without the gate.
 pub fn with_and_without(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> [Vec<String>; 2] {
     let inference = infer_os(subject, facts, policy);
     let images = subject.pod().map_or(Vec::new(), |pod| Image::of_pod(pod, facts));

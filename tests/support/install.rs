@@ -1,4 +1,5 @@
-//! Transom beside a real control plane, as a team installs it: resources, policies, webhooks, and the program itself.
+//! Transom next to a real control plane, installed as a team would: resources, policies, webhooks, and the
+//! program.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -6,16 +7,17 @@ use std::time::Duration;
 
 use super::control_plane::{ControlPlane, free_ports, wait};
 
-/// The program under test: the one that was built with the tests, or another that `TRANSOM_BIN` names, such as a release build.
+/// The program under test: the one built with the tests, or the one that `TRANSOM_BIN` names, such as a
+/// release build.
 pub fn program() -> PathBuf {
     let Some(named) = std::env::var_os("TRANSOM_BIN") else {
         return env!("CARGO_BIN_EXE_transom").into();
     };
-    // Not as it is written: programs are started in folders of their own.
+    // As an absolute path: programs are started in other folders.
     std::fs::canonicalize(&named).unwrap_or_else(|error| panic!("TRANSOM_BIN: {}: {error}", named.display()))
 }
 
-/// The policies that the chart installs: errors deny, placement is applied, taints are reported only.
+/// The policies that the chart installs: errors deny, placement is applied, and taints are only reported.
 pub const POLICIES: &str = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
@@ -28,7 +30,7 @@ metadata: {name: default}
 spec: {}
 ";
 
-/// What the program prints for these arguments.
+/// The output of the program for these arguments.
 pub fn transom(args: &[&str]) -> String {
     let output = Command::new(program()).args(args).output().unwrap();
     assert!(
@@ -48,13 +50,13 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// Starts a replica beside the cluster; `more` are more arguments of `serve`.
+    /// Starts a replica for the cluster; `more` are additional arguments of `serve`.
     pub fn start(cluster: &ControlPlane, name: &str, more: &[&str]) -> Replica {
         let [port, health] = free_ports();
         Self::start_at(cluster, name, port, health, more)
     }
 
-    /// The same, at ports that are known.
+    /// Starts a replica on fixed ports.
     pub fn start_at(cluster: &ControlPlane, name: &str, port: u16, health: u16, more: &[&str]) -> Replica {
         let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
         let mut args: Vec<String> = [
@@ -84,7 +86,7 @@ impl Replica {
         }
     }
 
-    /// What `/readyz` or `/metrics` says; `None` while nobody answers.
+    /// The response of `/readyz` or `/metrics`; `None` while nothing answers.
     pub fn get(&self, path: &str) -> Option<(bool, String)> {
         use std::io::{Read as _, Write as _};
         let mut stream = std::net::TcpStream::connect((self.address.as_str(), self.health)).ok()?;
@@ -114,7 +116,7 @@ impl Replica {
     }
 }
 
-/// Installs the resources and the policies, and makes Transom's namespace.
+/// Installs the resources and the policies, and creates Transom's namespace.
 pub fn prepare(cluster: &ControlPlane, policies: &str) {
     cluster
         .kubectl(&["create", "namespace", "transom-system"])
@@ -133,12 +135,12 @@ pub fn prepare(cluster: &ControlPlane, policies: &str) {
             "crd/windowsnodepolicies.transom.dev",
         ])
         .succeeded();
-    // The API server learns of the new kinds a moment after they are established.
+    // The API server serves new kinds a moment after they are established.
     let applied = || cluster.kubectl_with(&["apply", "-f", "-"], policies).ok;
     assert!(wait(Duration::from_secs(20), applied), "{policies}");
 }
 
-/// Registers the webhooks of the replica at a port; `more` are more arguments of `generate webhooks`.
+/// Registers the webhooks of the replica on a port; `more` are additional arguments of `generate webhooks`.
 pub fn register(cluster: &ControlPlane, port: u16, more: &[&str]) {
     let url = format!("https://127.0.0.1:{port}");
     let args: Vec<&str> = ["generate", "webhooks", "--url", &url]

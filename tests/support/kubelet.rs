@@ -1,5 +1,5 @@
-//! What kubelets do, as far as a control plane can tell: pods that are bound to a node run, Jobs' pods end well, and
-//! pods that are told to go are gone.
+//! Simulates kubelets as the control plane sees them: bound pods run, pods of Jobs succeed, and terminating
+//! pods are deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::control_plane::ControlPlane;
 
-/// How long they rest between two looks.
+/// The interval between two passes.
 const REST: Duration = Duration::from_millis(250);
 
 /// The kubelets of all nodes; they stop when this is dropped.
@@ -57,7 +57,7 @@ impl Drop for Kubelets {
     }
 }
 
-/// Brings every bound pod one step on. What fails is tried again at the next look.
+/// Advances every bound pod by one step. Failed steps are retried in the next pass.
 async fn visit(client: &Client) {
     let all: Api<Pod> = Api::all(client.clone());
     let Ok(pods) = all.list(&ListParams::default()).await else {
@@ -99,13 +99,13 @@ fn status_of(pod: &Pod) -> serde_json::Value {
     json!({"status": {"phase": phase, "conditions": conditions}})
 }
 
-/// Registers a node as its kubelet would: ready, with room, and with the labels that kubelets write. Of a Linux node
-/// the build is empty.
+/// Registers a node as its kubelet would: ready, with capacity and the kubelet's labels. For a Linux node,
+/// `build` is empty.
 pub fn join(cluster: &ControlPlane, name: &str, build: &str) {
     join_with(cluster, name, build, &[]);
 }
 
-/// The same with more labels, which may say another operating system than the build does.
+/// Registers a node with additional labels, which may contradict the operating system of the build.
 pub fn join_with(cluster: &ControlPlane, name: &str, build: &str, more: &[(&str, &str)]) {
     let os = if build.is_empty() { "linux" } else { "windows" };
     let mut labels = BTreeMap::from([
@@ -140,7 +140,7 @@ pub fn join_with(cluster: &ControlPlane, name: &str, build: &str, more: &[(&str,
     cluster
         .kubectl_with(&["create", "-f", "-"], &node.to_string())
         .succeeded();
-    // The API server puts it on every new node, and here is nobody to take it off.
+    // The API server adds it to every new node, and no controller removes it here.
     cluster
         .kubectl(&["taint", "node", name, "node.kubernetes.io/not-ready:NoSchedule-"])
         .succeeded();

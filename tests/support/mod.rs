@@ -1,4 +1,4 @@
-//! What the tests of several binaries share: programs as child processes, objects, and models to compare them with.
+//! Shared test support: programs as child processes, objects, and reference models.
 
 #[cfg(unix)]
 pub mod collector;

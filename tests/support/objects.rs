@@ -1,4 +1,4 @@
-//! Objects of every kind that carries a pod, such as the API server takes, and where they are posted.
+//! Valid objects of every kind that carries a pod, and their API paths.
 
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
@@ -36,7 +36,7 @@ pub fn url_of(kind: Kind, namespace: &str) -> String {
     )
 }
 
-/// An object of a kind around a pod spec.
+/// An object of a kind with this pod spec.
 pub fn object(kind: Kind, name: &str, spec: &Value) -> Value {
     let mut spec = spec.clone();
     if matches!(kind, Kind::Job | Kind::CronJob) {

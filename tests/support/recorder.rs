@@ -1,5 +1,5 @@
-//! A webhook that allows everything and remembers what it was asked, by the last word of the path it was asked at. It
-//! may change what it is asked about, as one that injects does.
+//! A webhook that allows everything and records its calls by the last segment of their path. It can patch the
+//! objects, as an injector does.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -19,27 +19,27 @@ use tokio_rustls::TlsAcceptor;
 /// One call.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Call {
-    /// The last word of the path.
+    /// The last segment of the path.
     pub entry: String,
     pub namespace: String,
     pub kind: String,
     pub name: String,
     pub operation: String,
     pub subresource: String,
-    /// The bytes of the review.
+    /// The size of the review, in bytes.
     pub size: usize,
 }
 
-/// The server; it lives as long as the runtime that it was started on.
+/// The server; it stops with the runtime that it was started on.
 pub struct Recorder {
     /// `https://127.0.0.1:port`
     pub url: String,
-    /// Its own certificate, which is its CA.
+    /// Its certificate, which is also its CA.
     pub ca: Vec<u8>,
     calls: Arc<Mutex<Vec<Call>>>,
 }
 
-/// What a webhook makes of the last word of its path and a request: a JSON patch, or nothing.
+/// Maps the last segment of the path and a request to a JSON patch, or to nothing.
 pub type Patch = fn(&str, &Value) -> Option<Value>;
 
 impl Recorder {
@@ -47,7 +47,7 @@ impl Recorder {
         Self::start_with(|_, _| None).await
     }
 
-    /// One that changes what it is asked about.
+    /// A recorder that patches the objects.
     pub async fn start_with(patch: Patch) -> Self {
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -71,17 +71,17 @@ impl Recorder {
         Recorder { url, ca, calls }
     }
 
-    /// What it was asked so far.
+    /// The calls so far.
     pub fn calls(&self) -> Vec<Call> {
         self.calls_after(0)
     }
 
-    /// What it was asked after so many calls.
+    /// The calls after the first `first` ones.
     pub fn calls_after(&self, first: usize) -> Vec<Call> {
         self.calls.lock().unwrap()[first..].to_vec()
     }
 
-    /// How often it was asked so far.
+    /// The number of calls so far.
     pub fn count(&self) -> usize {
         self.calls.lock().unwrap().len()
     }
@@ -93,7 +93,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, calls: Arc<Mutex<V
         stream.set_nodelay(true).unwrap();
         let (acceptor, calls) = (acceptor.clone(), Arc::clone(&calls));
         tokio::spawn(async move {
-            // The API server may go away in the middle of anything.
+            // The API server may close the connection at any time.
             let Ok(stream) = acceptor.accept(stream).await else {
                 return;
             };

@@ -1,5 +1,6 @@
-//! Random clusters and pods, and where the scheduler could put the pods: by the program's own matcher of selectors and taints,
-//! with extended resources and topology spread. The same model is compared with a real scheduler.
+//! Random clusters and pods, and a model of where the scheduler could put the pods: it uses the program's own
+//! matching of selectors and taints, plus extended resources and topology spread. Another test compares the
+//! model with a real scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,7 +31,7 @@ pub struct Cluster {
     pub policy: Policy,
     /// Pools that a node policy declares.
     pub declared: Vec<Host>,
-    /// Pools that were seen before and have no node now.
+    /// Pools that were seen before and have no nodes now.
     pub remembered: Vec<Host>,
 }
 
@@ -52,7 +53,8 @@ fn taints() -> impl Strategy<Value = Vec<Value>> {
     ]
 }
 
-/// Two or three sorts of Windows nodes, of one or two each, and a Linux node: what is the same in a pool is thrown once.
+/// Two or three groups of Windows nodes, with one or two nodes each, and a Linux node. Properties that a pool
+/// shares are generated once.
 fn nodes() -> impl Strategy<Value = Vec<Value>> {
     let windows = (
         select(vec![17763_u32, 20348, 20348, 26100, 14393]),
@@ -61,7 +63,7 @@ fn nodes() -> impl Strategy<Value = Vec<Value>> {
         taints(),
         weighted(0.8, select(vec!["a", "b", "c"])),
         weighted(0.5, select(vec!["nvme", "ssd"])),
-        // Offers addresses; how long it has been Ready.
+        // Whether it reports addresses, and how long it has been Ready.
         (weighted(0.2, Just(())), select(vec!["11:00", "11:58"])),
         1..=2_usize,
     );
@@ -255,7 +257,7 @@ fn spread() -> impl Strategy<Value = Value> {
         })
 }
 
-/// A pod with signs of Windows, mostly.
+/// A pod, mostly with evidence of Windows.
 pub fn any_pod() -> impl Strategy<Value = Value> {
     let image = select(vec![
         "mcr.microsoft.com/windows/servercore:ltsc2019",
@@ -341,7 +343,7 @@ impl Cluster {
         facts
     }
 
-    /// The nodes on which the scheduler could put a pod next to these replicas of it, which are on the nodes of these names.
+    /// The nodes on which the scheduler could put a pod, given its replicas on these nodes.
     pub fn feasible(&self, pod: &Value, replicas: &[String]) -> BTreeSet<String> {
         let text = pod["spec"].to_string();
         let spec: PodSpec<'_> = serde_json::from_str(&text).expect("a pod spec");
@@ -371,7 +373,7 @@ impl Cluster {
             .collect()
     }
 
-    /// The nodes that run the images of a pod, by their kernels and the names of the images.
+    /// The nodes that can run the images of a pod, from their kernel versions and the image names.
     pub fn runnable(&self, pod: &Value) -> BTreeSet<String> {
         let spec = &pod["spec"];
         let class = spec["runtimeClassName"].as_str();
@@ -408,7 +410,7 @@ impl Cluster {
             .collect()
     }
 
-    /// It in a few lines, for the message of a test.
+    /// A short text for test messages.
     pub fn brief(&self) -> String {
         let nodes = self.nodes.iter().map(|node| {
             format!(

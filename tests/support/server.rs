@@ -1,4 +1,4 @@
-//! The real program as a child process, and a client that talks to it over real TLS.
+//! The real program as a child process, and a client that calls it over TLS.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,8 +20,8 @@ pub struct Server {
     ca: PathBuf,
 }
 
-/// A port that was free a moment ago: below those that the kernel gives to outgoing connections, of which other tests make many, and
-/// no other one of this process.
+/// A free port, below the range that the kernel uses for outgoing connections, of which other tests open
+/// many, and different for each call in this process.
 fn free_port() -> u16 {
     const FIRST: u16 = 20_000;
     const PORTS: u16 = 10_000;
@@ -41,12 +41,12 @@ impl Server {
         Server::start_with(folder, &[&["--log", "warn"], args].concat(), Stdio::inherit())
     }
 
-    /// The same, with a standard error of its own.
+    /// Starts the program with this standard error.
     pub fn start_with(folder: &Path, args: &[&str], log: Stdio) -> Server {
         Server::start_as(Command::new(env!("CARGO_BIN_EXE_transom")), folder, args, log)
     }
 
-    /// The same, with so many descriptors: a soft and a hard limit.
+    /// Starts the program with these soft and hard limits of descriptors.
     pub fn start_within(folder: &Path, args: &[&str], soft: u32, hard: u32) -> Server {
         let mut shell = Command::new("sh");
         let limits = format!("ulimit -S -n {soft} && ulimit -H -n {hard} && exec \"$0\" \"$@\"");
@@ -90,7 +90,7 @@ impl Server {
         server
     }
 
-    /// A GET on the plain listener: the whole answer.
+    /// A GET on the plain-HTTP listener: the complete response.
     pub fn get(&self, path: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.health)).ok()?;
         write!(
@@ -108,7 +108,7 @@ impl Server {
         self.post_with(path, &[], body)
     }
 
-    /// The same with more headers.
+    /// A POST with additional headers.
     pub fn post_with(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> (u16, String) {
         let mut tls = self.connect();
         write!(
@@ -124,7 +124,7 @@ impl Server {
         tls.write_all(b"\r\n").unwrap();
         tls.write_all(body).unwrap();
         let mut answer = Vec::new();
-        // The server may end the connection without a close_notify after its answer.
+        // The server may close the connection without a close_notify after its response.
         let _ = tls.read_to_end(&mut answer);
         let answer = String::from_utf8(answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -149,7 +149,7 @@ impl Server {
         StreamOwned::new(connection, stream)
     }
 
-    /// Asks it to end, and waits for its exit status.
+    /// Sends SIGTERM, and waits for the exit status.
     pub fn terminate(mut self) -> Option<i32> {
         let id = self.child.id().to_string();
         assert!(

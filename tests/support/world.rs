@@ -1,7 +1,7 @@
-//! A cluster of its own for each test of the controllers: a real API server, a view made of real watches, and the
-//! controller in this process.
+//! A separate cluster for each test of the controllers: a real API server, a cache built from real watches,
+//! and the controller in this process.
 
-#![allow(clippy::needless_pass_by_value)] // so that objects can be written with json!
+#![allow(clippy::needless_pass_by_value)] // by value, so that callers can pass json!
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ use transom::process::metrics::{Metrics, Reconciles};
 
 use super::control_plane::{ControlPlane, programs_or_skip};
 
-/// How long anything may take to come about.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running API server with the custom resources.
@@ -40,7 +40,7 @@ pub struct World {
     pub client: Client,
 }
 
-/// A running controller; it ends when this is dropped.
+/// A running controller; dropping this stops it.
 pub struct Running {
     tasks: Vec<JoinHandle<()>>,
     lease: watch::Sender<Option<tokio::time::Instant>>,
@@ -69,14 +69,14 @@ fn far_away() -> tokio::time::Instant {
     tokio::time::Instant::now() + Duration::from_secs(3600)
 }
 
-/// Settings under which a test need not wait long.
+/// Settings with short intervals.
 pub fn quick() -> NodeControllerSettings {
     NodeControllerSettings {
         back_off: Duration::from_millis(200),
         guard_every: Duration::from_secs(2),
         affected_every: Duration::from_millis(500),
         status_every: Duration::from_millis(300),
-        // Nothing tells what is registered here.
+        // Nothing reports the registration in these tests.
         know_registered: Duration::ZERO,
         settle: Duration::from_millis(50),
         ..NodeControllerSettings::default()
@@ -130,7 +130,7 @@ fn condition(status: &Value, kind: &str) -> Value {
 }
 
 impl World {
-    /// Starts one; `None`, said aloud, where the programs are missing.
+    /// Starts a cluster; `None`, with a message, if the programs are missing.
     pub async fn start() -> Option<World> {
         let programs = programs_or_skip("the tests of the controllers")?;
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -158,7 +158,7 @@ impl World {
         Some(world)
     }
 
-    /// A lease that is held, or not, and what the controllers know of it.
+    /// A lease that is held or not, and the view of it that the controllers get.
     pub fn leadership(held: bool) -> (watch::Sender<Option<tokio::time::Instant>>, Leadership) {
         let (sender, receiver) = watch::channel(held.then(far_away));
         (sender, Leadership::new(receiver))
@@ -195,12 +195,12 @@ impl World {
         }
     }
 
-    /// Makes an object.
+    /// Creates an object.
     pub async fn create(&self, object: &Value) {
         create(&self.client, object).await;
     }
 
-    /// Makes many objects.
+    /// Creates many objects.
     pub async fn create_many(&self, objects: impl Iterator<Item = Value>) {
         let client = &self.client;
         let all = objects.map(|object| async move { create(client, &object).await });
@@ -210,18 +210,18 @@ impl World {
             .await;
     }
 
-    /// What kubectl prints, where it must succeed.
+    /// The output of kubectl, which must succeed.
     pub fn kubectl(&self, args: &[&str]) -> String {
         self.plane.kubectl(args).succeeded().out
     }
 
-    /// A node as it is stored.
+    /// The stored node.
     pub async fn node(&self, name: &str) -> Value {
         let nodes: Api<Node> = Api::all(self.client.clone());
         serde_json::to_value(nodes.get(name).await.unwrap()).unwrap()
     }
 
-    /// Several of them.
+    /// Several stored nodes.
     pub async fn nodes(&self, names: &[&str]) -> Vec<Value> {
         let mut all = Vec::new();
         for name in names {
@@ -230,7 +230,7 @@ impl World {
         all
     }
 
-    /// A node, when it is so.
+    /// Waits until the node matches, and returns it.
     pub async fn node_until(&self, name: &str, so: impl Fn(&Value) -> bool) -> Value {
         let start = Instant::now();
         loop {
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// The status of a policy, when one of its conditions is so.
+    /// Waits until the policy has this condition, and returns its status.
     pub async fn status_until(&self, name: &str, kind: &str, status: &str, reason: &str) -> Value {
         let so = |now: &Value| {
             let condition = condition(now, kind);
@@ -256,7 +256,7 @@ impl World {
         self.status_where(name, so).await
     }
 
-    /// The status of a policy, when it is so.
+    /// Waits until the status of the policy matches, and returns it.
     pub async fn status_where(&self, name: &str, so: impl Fn(&Value) -> bool) -> Value {
         let policies: Api<WindowsNodePolicy> = Api::all(self.client.clone());
         let start = Instant::now();
@@ -295,7 +295,7 @@ impl World {
         told
     }
 
-    /// Waits for an Event on a node or a policy whose note says so.
+    /// Waits for an Event on a node or a policy with this text in its note.
     pub async fn event_until(&self, name: &str, note: &str) {
         let told = || async {
             let says = |event: &Event| event.message.as_deref().is_some_and(|text| text.contains(note));
@@ -304,7 +304,7 @@ impl World {
         self.wait_for(told, note).await;
     }
 
-    /// Waits until something is so.
+    /// Waits until the condition is true.
     pub async fn wait_for<F: Future<Output = bool>>(&self, so: impl Fn() -> F, what: &str) {
         let start = Instant::now();
         while !so().await {
@@ -322,7 +322,7 @@ impl World {
             .unwrap();
     }
 
-    /// How many requests the API server has counted.
+    /// The number of requests that the API server has counted.
     pub async fn requests(&self, resource: &str, verb: &str) -> f64 {
         let request = kube::core::Request::new("/metrics")
             .list(&ListParams::default())
@@ -338,7 +338,7 @@ impl World {
             .sum()
     }
 
-    /// From now on the API server refuses every change of a node.
+    /// From now on the API server rejects every change of a node.
     pub async fn refuse_writes_to_node(&self, name: &str) {
         let kind = |kind: &str, spec: Value| {
             json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
@@ -360,7 +360,7 @@ impl World {
         .await;
     }
 
-    /// Whether the API server lets a node be changed.
+    /// Whether the API server accepts changes of a node.
     pub async fn can_write_node(&self, name: &str) -> bool {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let params = PatchParams {
@@ -399,10 +399,10 @@ async fn create(client: &Client, object: &Value) {
     }
 }
 
-/// The objects of one kind, by name, as a watch has them; `None` until they were listed.
+/// The objects of one kind, by name, as the watch has delivered them; `None` before the first list.
 type Seen<V> = Arc<Mutex<Option<BTreeMap<String, V>>>>;
 
-/// Watches everything that the controller of nodes looks at, and sends whole views only.
+/// Watches everything that the node controller reads, and publishes only complete views.
 async fn follow_all(client: Client, sender: watch::Sender<Arc<Snapshot>>) {
     let (changed, mut news) = watch::channel(());
     let changed = Arc::new(changed);

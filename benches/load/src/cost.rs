@@ -1,9 +1,10 @@
-//! `cost`: the cost of a pod for the API server, in its own processor time and in latency, by registered webhooks.
+//! `cost`: the cost of a pod for the API server, in processor time and latency, by registered webhooks.
 //!
-//! The test creates six pods as dry runs: Linux, Windows already placed, and Windows to be placed, each with one container and
-//! with three. It does so in namespaces with no webhook; two webhooks whose condition is false; two bare handlers behind one
-//! cheap condition; the same with Transom's patch; and Transom as it registers itself. The kernel reports processor time in
-//! steps of 10 ms, so each turn is a block of requests. The blocks of a round are shuffled.
+//! The test creates six pods as dry runs: Linux, Windows already placed, and Windows to be placed, each with
+//! one container and with three. It creates them in namespaces with: no webhook; two webhooks whose condition
+//! is false; two bare handlers with one cheap condition; the same handlers with Transom's patch; and Transom
+//! as it registers itself. The kernel reports processor time in steps of 10 ms, so each measurement is a
+//! block of requests. The blocks of a round are shuffled.
 
 use std::path::Path;
 use std::process::Command;

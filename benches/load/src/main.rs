@@ -141,7 +141,7 @@ struct BareArgs {
 
 fn main() -> anyhow::Result<()> {
     let command = Command::parse();
-    // As `#[tokio::main]` and Transom do: one worker for each core.
+    // Like `#[tokio::main]` and Transom: one worker for each core.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         // When the load test is stopped, its servers are dropped, which kills them.

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::drive::Target;
 
-/// The facts of the benchmarks, so that every rule and all of placement has work to do.
+/// The facts of the benchmarks, so that every rule and all of placement are exercised.
 const FACTS: &str = include_str!("../../support/facts.yaml");
 
 /// The address of servers that only the driver calls.

@@ -43,7 +43,7 @@ pub async fn run(transom: &Path, nodes: usize, time: Duration) -> anyhow::Result
         "{:<34} {:>9} {:>9} {:>9} {:>9} {:>8}",
         "", "p50 ms", "p99 ms", "most ms", "reviews", "CPU"
     );
-    // The writes of the start are complete.
+    // The writes at startup are complete.
     for (what, label) in [
         ("while nodes are first written", None),
         ("quiet", None),

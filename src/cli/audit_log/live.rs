@@ -1,4 +1,5 @@
-//! What is still open: each workload that a log names is read from its cluster, and judged by its next create.
+//! Checks which workloads of a log are fixed: reads each from its cluster, and evaluates it as if it were
+//! created again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,11 +23,11 @@ use crate::scan::{EvalContext, Evaluated, OwnerResult, SkipReason, evaluate_stor
 
 /// The name of the installation whose webhook configurations are read.
 const INSTALLATION: &str = "transom";
-/// The most workloads that are asked for.
+/// The maximum number of workloads to read.
 const MOST: usize = 2000;
-/// How many are asked for at once.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 8;
-/// What a workload is judged by: without one of these nothing is said to be fixed.
+/// The resources that an evaluation needs: if one cannot be read, no workload is reported as fixed.
 const NEEDED: [&str; 5] = [
     "windowspodpolicies",
     "namespaces",
@@ -35,13 +36,13 @@ const NEEDED: [&str; 5] = [
     "csinodes",
 ];
 
-/// A workload by namespace and words.
+/// A workload by namespace and display name.
 type NamedWorkload = (String, String);
 
-/// Looks at every workload of a report that was denied or would be.
+/// Checks every workload of a report that was denied or would have been.
 ///
 /// # Errors
-/// The logs are of several clusters, or the cluster cannot be asked at all.
+/// If the logs are of several clusters, or the cluster cannot be reached.
 pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) -> anyhow::Result<()> {
     if report.clusters.len() > 1 {
         let names: Vec<&str> = report
@@ -84,8 +85,8 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     Ok(())
 }
 
-/// What objects are judged by in this cluster, at this moment, and what of that could not be read. What this user may not
-/// read is told, and taken for empty.
+/// The snapshot to evaluate objects against in this cluster, and the resources that could not be read.
+/// Resources without read permission are reported, and treated as empty.
 async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot, Vec<&'static str>)> {
     let read = once::read(client, namespace, INSTALLATION)
         .await
@@ -104,7 +105,7 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
     let lacks = NEEDED.into_iter().filter(is_lacking).collect();
     let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
     let view = Arc::new(read.view);
-    // The log shows that the webhooks were called; whether they are now is not the question.
+    // The log shows that the webhooks were called; whether they are called now is irrelevant here.
     let snapshot = SnapshotBuilder::new(Facts::new(view.kubernetes, today()), excluded).take(
         &view,
         None,
@@ -113,7 +114,7 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
     Ok((snapshot, lacks))
 }
 
-/// How a workload is, where this could not be read: what was judged by the rest is not known.
+/// The state of a workload if these resources could not be read: a result that depends on them is unknown.
 fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     let rules = match &now {
         CurrentState::Fixed => None,
@@ -130,7 +131,7 @@ fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     ))
 }
 
-/// How one workload is now.
+/// The current state of one workload.
 async fn ask(
     client: &Client,
     eval_context: &EvalContext<'_>,
@@ -198,7 +199,7 @@ async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result
     .await
 }
 
-/// Whether a text may be a name: it comes from a log, and goes into a path.
+/// Whether a text is a valid name: it comes from a log, and becomes part of a URL path.
 fn is_name(text: &str) -> bool {
     let is_part =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');

@@ -5,10 +5,10 @@ use clap::Args;
 
 use crate::model::image::ImageRef;
 
-/// What the chart renders with its defaults.
+/// The chart rendered with its default values.
 const MANIFEST: &str = include_str!("../../../manifests/install.yaml");
 
-/// The image of the chart's defaults, which is in no registry.
+/// The registry of the chart's default image, which does not exist.
 const PLACEHOLDER: &str = "registry.example.com/";
 
 /// Generate the manifests of an installation without Helm
@@ -24,10 +24,10 @@ pub struct InstallArgs {
     image: String,
 }
 
-/// The manifests, with the image in place of the chart's.
+/// The manifests, with the chart's image replaced.
 ///
 /// # Errors
-/// The image is none that a node could pull.
+/// If a node could not pull the image.
 pub fn manifest(args: &InstallArgs) -> anyhow::Result<String> {
     let image = args.image.as_str();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "./:@_-".contains(c);

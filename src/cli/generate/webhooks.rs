@@ -1,4 +1,5 @@
-//! `transom generate webhooks`: arguments into the options of the registration, and the two objects out.
+//! `transom generate webhooks`: converts arguments to registration options, and prints the two
+//! configurations.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -188,7 +189,7 @@ fn pool_label(text: &str) -> Result<PoolLabel, String> {
     }
 }
 
-/// A selector as Kubernetes writes it.
+/// Parses a selector in the Kubernetes syntax.
 fn selector(text: &str) -> Result<LabelSelector, String> {
     let expressions = options::selector(text)?.match_expressions.into_iter();
     let expressions = expressions.map(|expression| LabelSelectorRequirement {

@@ -1,4 +1,4 @@
-//! `scan --assume`: what is assumed of every policy.
+//! `scan --assume`: settings that replace those of every policy.
 
 use anyhow::{anyhow, bail};
 
@@ -6,10 +6,10 @@ use crate::cli::options::nearest;
 use crate::model::policy::{IgnoredFields, Mode};
 use crate::scan::PolicyOverrides;
 
-/// Reads `mode=Enforce` and `ignoredFields=Warn`.
+/// Parses `mode=Enforce` and `ignoredFields=Warn`.
 ///
 /// # Errors
-/// A key or value that there is not, with the nearest that there is.
+/// For an unknown key or value; the message contains the nearest known one.
 pub(super) fn overrides(assumed: &[String]) -> anyhow::Result<PolicyOverrides> {
     let mut overrides = PolicyOverrides::default();
     for word in assumed {
@@ -29,7 +29,7 @@ pub(super) fn overrides(assumed: &[String]) -> anyhow::Result<PolicyOverrides> {
     Ok(overrides)
 }
 
-/// What is assumed, as the report shows it.
+/// The settings, as the report shows them.
 pub(super) fn words(assumed: &[String]) -> Vec<String> {
     let spelled = assumed.iter().map(|word| {
         let (key, value) = parts(word);

@@ -1,4 +1,4 @@
-//! Says what an error in YAML means and what to do about it, and knows templates; errors are not found here.
+//! Explains YAML errors and their remedies, and detects templates; does not find errors.
 
 use std::cell::OnceCell;
 
@@ -7,7 +7,7 @@ use saphyr_parser::ScanError;
 use super::{ScanFailure, YamlError};
 use crate::manifest::{Position, locate};
 
-/// The lines of a document, found when the first is asked for.
+/// The lines of a document, split on first use.
 pub(super) struct DocumentLines<'t> {
     text: &'t str,
     starts: OnceCell<Vec<&'t str>>,
@@ -25,7 +25,7 @@ impl<'t> DocumentLines<'t> {
         self.text
     }
 
-    /// The line with this number (from 1), without its end.
+    /// The line with this number (from 1), without its line end.
     pub(super) fn get(&self, number: usize) -> &'t str {
         let lines = self.starts.get_or_init(|| {
             locate::lines(self.text)
@@ -40,10 +40,11 @@ impl<'t> DocumentLines<'t> {
     }
 }
 
-/// The line and column (from 1, of the document) and the message for an error of the scanner.
+/// The line and column (from 1, in the document) and the message for a scanner error.
 pub(super) fn scan_error(error: &ScanError, lines: &DocumentLines<'_>) -> (usize, usize, String) {
     let at = error.marker();
-    // The scanner complains about a TAB at its line or, when it began something above, one line later.
+    // The scanner reports a TAB on its line or, if the error is in a construct that began above, one line
+    // later.
     for number in [at.line(), at.line().saturating_sub(1), at.line() + 1] {
         let text = lines.get(number);
         let indentation: usize = text.chars().take_while(|c| matches!(c, ' ' | '\t')).count();
@@ -55,7 +56,7 @@ pub(super) fn scan_error(error: &ScanError, lines: &DocumentLines<'_>) -> (usize
     }
     let before = lines.get(at.line()).chars().take(at.col());
     if error.info().contains("simple key expect") && before.into_iter().all(char::is_whitespace) {
-        // The scanner notices a missing `:` when it is already at the next line with something in it.
+        // The scanner reports a missing `:` only at the next line with content.
         let content = |line: &usize| {
             let text = lines.get(*line).trim_start();
             !text.is_empty() && !text.starts_with('#')
@@ -77,7 +78,7 @@ pub(super) fn null_key(text: &str) -> String {
     }
 }
 
-/// A part of the scanner's message, and the message in the words of the person who wrote the file; the first fits.
+/// Parts of scanner messages, and the messages in the terms of the author; the first match applies.
 const KNOWN: &[(&str, &str)] = &[
     ("tab", "a TAB where YAML wants spaces: replace it by spaces"),
     (
@@ -223,9 +224,9 @@ fn translate(info: &str) -> String {
     )
 }
 
-/// Decides whether a template is behind the trouble, and counts lines from the start of the input.
+/// Checks whether a template caused the failure, and converts lines to those of the input.
 ///
-/// `literal` are the lines of quoted and block scalars, which may hold braces.
+/// `literal` are the lines of quoted and block scalars, which may contain braces.
 pub(super) fn failure(
     trouble: ScanFailure,
     lines: &DocumentLines<'_>,
@@ -240,7 +241,7 @@ pub(super) fn failure(
         Some((line, text.get(..at)?.chars().count() + 1))
     };
     let inside = |line: usize| {
-        // They are in the order of the document.
+        // They are in document order.
         let next = literal.partition_point(|(_, last)| *last < line);
         literal.get(next).is_some_and(|(first, _)| *first <= line)
     };
@@ -249,7 +250,7 @@ pub(super) fn failure(
         let found = (trouble.line..=trouble.line.saturating_add(100)).find_map(braces);
         Some(found.unwrap_or((trouble.line, trouble.column)))
     } else {
-        // What comes after the error did not cause it.
+        // Text after the error did not cause it.
         (1..=trouble.line).filter(|line| !inside(*line)).find_map(braces)
     };
     let Some((line, column)) = place else {

@@ -1,4 +1,4 @@
-//! Writes the keys of mappings and notices those that are given twice; values are written by the parent module.
+//! Writes the keys of mappings and detects duplicates; the parent module writes values.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,18 +8,18 @@ use saphyr_parser::Marker;
 use super::{EventReader, Expect, Result, ScanFailure, narrow, place, trouble};
 use crate::model::json::string_at;
 
-/// The number of keys from which a mapping gets an index for finding keys given twice.
+/// The number of keys from which a mapping gets an index for detecting duplicates.
 const LARGE_MAPPING: usize = 24;
 
 /// A key of an open mapping.
 pub(super) struct MappingKey {
-    /// In the text, with quotes.
+    /// Its range in the text, with quotes.
     pub(super) range: Range<usize>,
     pub(super) line: u32,
 }
 
 impl EventReader<'_, '_> {
-    /// Before a key: the comma and the mark. Returns where the key begins.
+    /// Starts a key: writes the comma and the mark. Returns the offset of the key.
     pub(super) fn begin_key(&mut self, at: Marker) -> usize {
         if let Some(frame) = self.frames.last_mut()
             && !std::mem::replace(&mut frame.empty, false)
@@ -30,7 +30,7 @@ impl EventReader<'_, '_> {
         self.to.out.len()
     }
 
-    /// After a key: refuses it if it was given before, and waits for its value.
+    /// Ends a key: rejects a duplicate, and expects its value.
     pub(super) fn end_key(&mut self, start: usize, anchor: usize, at: Marker) -> Result {
         if anchor > 0 {
             let fragment = self.copy(start, self.to.marks.len(), 0);
@@ -55,7 +55,7 @@ impl EventReader<'_, '_> {
         Ok(())
     }
 
-    /// Notes a key of the innermost mapping, or returns the line where it was given before.
+    /// Records a key of the innermost mapping, or returns the line of its first occurrence.
     pub(super) fn remember(&mut self, range: Range<usize>, line: u32) -> Option<u32> {
         let frame = self.frames.last_mut()?;
         let out = &self.to.out;
@@ -81,7 +81,7 @@ impl EventReader<'_, '_> {
         None
     }
 
-    /// A mapping or sequence as a key is what `{{ .Values.x }}` looks like to YAML.
+    /// YAML parses `{{ .Values.x }}` as a mapping or sequence that is a key.
     pub(super) fn complex_key(&self, at: Marker) -> ScanFailure {
         let template = self.lines.get(at.line()).contains("{{");
         ScanFailure {

@@ -1,4 +1,4 @@
-//! Puts in what aliases and merge keys (`<<`) stand for, within bounds; events of the scanner are not read here.
+//! Expands aliases and merge keys (`<<`) within bounds; does not read scanner events.
 
 use std::rc::Rc;
 
@@ -7,10 +7,11 @@ use saphyr_parser::Marker;
 use super::{EventReader, Expect, Result, ScanFailure, TextMark, YamlPosition, narrow, place};
 use crate::model::json::Members;
 
-/// How much aliases and merge keys may add to all documents of an input, in bytes of text and marks.
+/// The maximum size that aliases and merge keys may add to all documents of an input, in bytes of text and
+/// marks.
 const MAX_EXPANSION: usize = 64 << 20;
 
-/// A node that an anchor names: its text, and its marks with offsets from its start.
+/// An anchored node: its text, and its marks with offsets from its start.
 pub(super) struct Fragment {
     pub(super) json: String,
     pub(super) marks: Vec<TextMark>,
@@ -24,7 +25,7 @@ impl Fragment {
 }
 
 impl EventReader<'_, '_> {
-    /// At `<<`: what comes next is written, and taken out again by `end`.
+    /// Handles `<<`: its value is written next, and removed again by `end`.
     pub(super) fn begin_merge(&mut self, at: Marker) {
         let (start, marks) = (self.to.out.len(), self.to.marks.len());
         if let Some(frame) = self.frames.last_mut() {
@@ -55,7 +56,8 @@ impl EventReader<'_, '_> {
         Ok(())
     }
 
-    /// At the end of a mapping: the entries of its `<<` that it does not have itself; the first to bring a key wins.
+    /// Handles the end of a mapping: writes the entries of its `<<` whose keys it does not have; the first
+    /// occurrence of a key applies.
     pub(super) fn write_merges(&mut self, at: Marker) -> Result {
         let merges = self
             .frames
@@ -108,7 +110,7 @@ impl EventReader<'_, '_> {
         }
     }
 
-    /// Adds text that was written before; its marks count from `origin`.
+    /// Appends text that was written before; its marks are relative to `origin`.
     pub(super) fn append(&mut self, json: &str, marks: &[TextMark], origin: usize) {
         let start = self.to.out.len();
         self.to.out.push_str(json);
@@ -118,7 +120,7 @@ impl EventReader<'_, '_> {
         }));
     }
 
-    /// The text from `start` on, and the marks from index `marks` on.
+    /// The text from `start`, and the marks from index `marks`.
     pub(super) fn copy(&self, start: usize, marks: usize, height: u32) -> Fragment {
         let relative = |mark: &TextMark| TextMark {
             offset: mark.offset.saturating_sub(narrow(start)),
@@ -138,7 +140,7 @@ impl EventReader<'_, '_> {
         }
     }
 
-    /// Fails when aliases have added more than an honest file needs.
+    /// Fails if aliases have added more than a legitimate file needs.
     pub(super) fn spend(&mut self, bytes: usize, at: Marker) -> Result {
         self.spend_at(bytes, place(at))
     }
@@ -212,7 +214,7 @@ mod tests {
             "- &x {p: 1}\n- &y {p: 2, q: 2}\n- <<: [*x, *y, {r: 3}]\n",
             r#"[{"p":1},{"p":2,"q":2},{"p":1,"q":2,"r":3}]"#,
         );
-        // Quoted, it is a key like others.
+        // A quoted `<<` is an ordinary key.
         check("'<<': 1\n", r#"{"<<":1}"#);
         check("a: <<\n", r#"{"a":"<<"}"#);
     }
@@ -240,7 +242,7 @@ mod tests {
             failure.message,
             "aliases (`*name`) make this text grow beyond 64 MiB: write the values out"
         );
-        // The same with depth: every alias puts one level around the one before.
+        // The same with depth: every alias adds a level around the previous one.
         let lines: Vec<_> = (1..200).map(|n| format!("a{n}: &a{n} [*a{}]\n", n - 1)).collect();
         let text = lines.concat();
         let text = format!("a0: &a0 [x]\n{text}");

@@ -1,4 +1,4 @@
-//! The flags of tracing and OpenTelemetry's environment variables, parsed into types at the border.
+//! The flags and OpenTelemetry environment variables of tracing, parsed into types.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -14,9 +14,9 @@ use opentelemetry_sdk::Resource;
 use super::otel_env::pairs;
 use super::settings::{TracingError, TracingSettings};
 
-/// What a collector appends to a base URL for traces.
+/// The path for traces, appended to the base URL of a collector.
 const TRACES: &str = "/v1/traces";
-/// The port of OTLP/gRPC, which Transom does not speak.
+/// The port of OTLP/gRPC, which Transom does not support.
 const GRPC: u16 = 4317;
 
 /// Where spans of reviews go, and of which reviews. A variable that is empty is as good as none, as OpenTelemetry has it.
@@ -67,7 +67,7 @@ pub struct TracingArgs {
     traces_sampler: Option<String>,
 }
 
-/// A text that no log shows.
+/// A text that is never logged.
 #[derive(Clone)]
 struct Secret(String);
 
@@ -86,10 +86,10 @@ impl fmt::Debug for Secret {
 }
 
 impl TracingArgs {
-    /// How to trace; `None` where nothing is to be traced.
+    /// The settings; `None` if tracing is off.
     ///
     /// # Errors
-    /// When a value cannot be used; it names the flag, and says what to write.
+    /// If a value is invalid; the error names the flag and the accepted values.
     pub fn settings(self) -> Result<Option<TracingSettings>, TracingError> {
         let Self {
             otlp_endpoint,
@@ -139,7 +139,7 @@ impl TracingArgs {
     }
 }
 
-/// A value that says something.
+/// A value that is not empty.
 fn set(value: Option<String>) -> Option<String> {
     value
         .map(|value| value.trim().to_owned())
@@ -225,7 +225,8 @@ fn ratio(text: Option<String>) -> Result<f64, TracingError> {
     })
 }
 
-/// What is said of all spans. The list counts before what the program says of itself, and a name of its own before the list.
+/// The resource attributes of all spans. The list overrides the program's own attributes, and a service name
+/// overrides the list.
 fn resource(name: Option<String>, list: Option<String>) -> Result<Resource, TracingError> {
     let listed = pairs(&list.unwrap_or_default()).map_err(|entry| TracingError::List {
         entry,

@@ -1,4 +1,4 @@
-//! The way to one collector: OpenTelemetry's exporter of OTLP, over HTTP/1.1 and TLS with ring.
+//! The client of one collector: OpenTelemetry's OTLP exporter, over HTTP/1.1 and TLS with ring.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,26 +26,26 @@ use super::settings::{TracingError, TracingSettings};
 use crate::process::files::{self, Accept};
 use crate::process::with_causes;
 
-/// How long a connection may take to come about.
+/// The connect timeout.
 const CONNECT: Duration = Duration::from_secs(3);
-/// How long an export may take in all, as OpenTelemetry has it.
+/// The total timeout of an export, OpenTelemetry's default.
 const WHOLE: Duration = Duration::from_secs(10);
-/// Of an answer so much is read, so that its connection can be used again.
+/// How much of a response is read, so that its connection can be reused.
 const ANSWER: usize = 64 << 10;
 
-/// The way to one collector. Without `Debug`, because the exporter would show headers that it read from variables.
+/// The client of one collector. Without `Debug`, because the exporter would show headers that it read from
+/// environment variables.
 pub(super) struct Collector {
     exporter: SpanExporter,
-    /// Why the last try failed, where it did: the exporter itself tells of a status at most.
+    /// The error of the last attempt, if it failed: the exporter reports at most a status.
     why: watch::Sender<Option<String>>,
 }
 
 impl Collector {
-    /// The way to the collector of these settings. Reads the file of its CA.
+    /// A client for these settings. Reads the file of its CA.
     pub fn new(settings: &TracingSettings) -> Result<Self, TracingError> {
         let (why, _) = watch::channel(None);
-        // Further tries after one and two seconds. A collector that is away for longer loses the batch: the queue is
-        // what is kept.
+        // Retries after one and two seconds. A longer outage loses the batch; later spans wait in the queue.
         let tries = RetryPolicy::recommended()
             .with_max_retries(2)
             .with_initial_delay(Duration::from_secs(1))
@@ -62,23 +62,23 @@ impl Collector {
         Ok(Self { exporter, why })
     }
 
-    /// Sends spans, several times where that may help; otherwise says why they were not taken.
+    /// Sends spans, with retries if they may help; otherwise returns the error.
     pub async fn take(&self, spans: Vec<SpanData>) -> Result<(), String> {
         let taken = self.exporter.export(spans).await;
         let why = self.why.send_replace(None);
         taken.map_err(|error| why.unwrap_or_else(|| error.to_string()))
     }
 
-    /// Waits until a try has failed and another one is only waited for, and says why.
+    /// Waits until an attempt has failed and a retry is pending, and returns the error.
     pub async fn failed(&self) -> String {
         let mut why = self.why.subscribe();
-        // The sender is here, so that this waits until there is one.
+        // The sender is in `self`, so this waits until there is an error.
         let why = why.wait_for(Option::is_some).await;
         why.ok().and_then(|why| why.clone()).unwrap_or_default()
     }
 }
 
-/// What the exporter sends its requests by.
+/// The HTTP client of the exporter.
 #[derive(Debug)]
 struct CollectorClient {
     http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -109,12 +109,12 @@ impl CollectorClient {
     }
 
     async fn send(&self, mut request: Request<Bytes>) -> Result<Response<Bytes>, String> {
-        // None of the exporter's: it reads some from variables that Transom does not have.
+        // Drops the exporter's headers: some come from environment variables that Transom does not support.
         request.headers_mut().clone_from(&self.headers);
         let exchange = async {
             let answer = self.http.request(request.map(Full::new)).await;
             let (head, body) = answer.map_err(|error| with_causes(&error))?.into_parts();
-            // What is too long is no answer of OTLP, and its connection is closed.
+            // A longer response is not valid OTLP, and its connection is closed.
             let body = Limited::new(body, ANSWER).collect().await;
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             Ok(Response::from_parts(head, body))

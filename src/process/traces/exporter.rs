@@ -1,4 +1,5 @@
-//! The background of tracing: spans leave the queue in batches, and what the collector does not take is counted and dropped.
+//! The background task of tracing: exports spans from the queue in batches, and counts and drops what the
+//! collector does not accept.
 
 use std::time::Duration;
 
@@ -18,12 +19,12 @@ use super::collector::Collector;
 use super::propagation;
 use super::settings::{TracingError, TracingSettings};
 
-/// Spans that wait at most, and in one request at most: OpenTelemetry's own bounds.
+/// The maximum number of spans in the queue and in one request: OpenTelemetry's defaults.
 pub(super) const QUEUE: usize = 2048;
 const BATCH: usize = 512;
-/// How long a span waits for company.
+/// How long a batch waits for further spans.
 const LINGER: Duration = Duration::from_secs(1);
-/// How often the log speaks of failures at most.
+/// The minimum interval between log lines about failures.
 const COMPLAIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -31,13 +32,13 @@ struct DropReasonLabels {
     reason: &'static str,
 }
 
-/// What became of spans.
+/// Counts exported and dropped spans.
 #[derive(Clone, Debug)]
 struct ExporterCounters {
     exported: Counter,
-    /// There was no room in the queue.
+    /// The queue was full.
     queue: Counter,
-    /// The collector did not take them.
+    /// The collector did not accept them.
     export: Counter,
 }
 
@@ -67,11 +68,11 @@ impl ExporterCounters {
     }
 }
 
-/// Where a span goes when it ends.
+/// Receives spans when they end.
 #[derive(Debug)]
 pub(super) struct SpanQueue {
     spans: mpsc::Sender<SpanData>,
-    /// Spans that found no room.
+    /// Spans that did not fit.
     dropped: Counter,
 }
 
@@ -91,7 +92,7 @@ impl SpanProcessor for SpanQueue {
         Ok(())
     }
 
-    /// [`Exporter::finish`] does that, and waits without a thread.
+    /// [`Exporter::finish`] does that, without blocking a thread.
     fn shutdown_with_timeout(&self, _limit: Duration) -> OTelSdkResult {
         Ok(())
     }
@@ -99,7 +100,7 @@ impl SpanProcessor for SpanQueue {
 
 #[cfg(test)]
 impl SpanQueue {
-    /// A queue and what is in it.
+    /// A queue and its receiver.
     pub fn watched() -> (Self, mpsc::Receiver<SpanData>) {
         let (spans, watched) = mpsc::channel(8);
         let dropped = Counter::default();
@@ -114,7 +115,7 @@ pub struct Exporter {
     close: watch::Sender<bool>,
 }
 
-/// Begins to export what comes to the queue. To be called in a runtime.
+/// Starts to export the spans of the queue. Must be called in a tokio runtime.
 pub(super) fn start(
     settings: TracingSettings,
     registry: &mut Registry,
@@ -135,18 +136,19 @@ pub(super) fn start(
         is_failing: false,
         full: 0,
     };
-    // Reviews need no traces: if it ended, which it never should, spans would be dropped and counted, and no more.
+    // Reviews do not depend on traces: if this task ended unexpectedly, spans would only be dropped and
+    // counted.
     let task = tokio::spawn(task.run());
     Ok((SpanQueue { spans, dropped }, Exporter { task, close }))
 }
 
 impl Exporter {
-    /// Exports what is left, for at most `limit`.
+    /// Exports the remaining spans, for at most `limit`.
     pub async fn finish(mut self, limit: Duration) {
         self.close.send_replace(true);
         if timeout(limit, &mut self.task).await.is_err() {
             self.task.abort();
-            // It stands at a point where it waits, and is gone at once.
+            // It is suspended at an await, so the abort takes effect immediately.
             let _ = self.task.await;
             tracing::warn!(
                 "gave up on the last spans, which the trace collector did not take within {limit:?}"
@@ -161,11 +163,11 @@ struct ExporterTask {
     queue: mpsc::Receiver<SpanData>,
     closing: watch::Receiver<bool>,
     counters: ExporterCounters,
-    /// When the log last spoke of spans that were dropped.
+    /// When dropped spans were last logged.
     spoke: Option<Instant>,
-    /// Whether the log speaks of a collector that takes nothing.
+    /// Whether the collector's failure has been logged.
     is_failing: bool,
-    /// How many spans had found no room in the queue, when that was last looked at.
+    /// The number of spans that the queue had dropped at the last check.
     full: u64,
 }
 
@@ -178,7 +180,7 @@ impl ExporterTask {
                     return;
                 },
                 () = closed(&mut self.closing) => {
-                    // No span comes any more; what is there is exported, and then nothing is.
+                    // No further spans are accepted; the remaining ones are exported before the task ends.
                     self.queue.close();
                     let room = BATCH - batch.len();
                     self.queue.recv_many(&mut batch, room).await;
@@ -200,7 +202,7 @@ impl ExporterTask {
         let taken = tokio::select! {
             biased;
             taken = self.collector.take(batch) => taken,
-            // There is no time to wait for another try.
+            // There is no time for a retry.
             why = at_the_end => Err(why),
         };
         match taken {
@@ -217,7 +219,7 @@ impl ExporterTask {
             Err(why) => {
                 self.counters.export.inc_by(count);
                 self.is_failing |= self.complain(&why);
-                // The CA may be another one now. Its file is small, and a broken one leaves the old way open.
+                // The CA may have been replaced. Its file is small, and an invalid one keeps the old client.
                 if self.settings.ca.is_some()
                     && let Ok(collector) = Collector::new(&self.settings)
                 {
@@ -227,7 +229,7 @@ impl ExporterTask {
         }
     }
 
-    /// Says that spans were dropped, once a minute; whether it did.
+    /// Logs that spans were dropped, at most once a minute; returns whether it did.
     fn complain(&mut self, why: &str) -> bool {
         if self.spoke.is_some_and(|last| last.elapsed() < COMPLAIN) {
             return false;
@@ -242,7 +244,7 @@ impl ExporterTask {
     }
 }
 
-/// Fills a batch until it is full or has waited; whether there is anything in it.
+/// Fills a batch until it is full or has waited long enough; returns whether it contains anything.
 async fn fill(queue: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData>) -> bool {
     if queue.recv_many(batch, BATCH).await == 0 {
         return false;
@@ -259,8 +261,8 @@ async fn fill(queue: &mut mpsc::Receiver<SpanData>, batch: &mut Vec<SpanData>) -
     true
 }
 
-/// Waits until no further span is to come.
+/// Waits until no further span can arrive.
 async fn closed(closing: &mut watch::Receiver<bool>) {
-    // An exporter that was dropped is as good as one that closes.
+    // A dropped exporter is equivalent to a closing one.
     let _ = closing.wait_for(|closing| *closing).await;
 }

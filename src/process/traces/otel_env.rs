@@ -1,10 +1,11 @@
-//! Lists as OpenTelemetry's environment variables have them: `key=value,key=value`, values percent-encoded.
+//! Parses the list format of OpenTelemetry's environment variables: `key=value,key=value`, values
+//! percent-encoded.
 
 use percent_encoding::percent_decode_str;
 
-/// The pairs of a list; the number of the first entry that is none, from 1, where there is one.
+/// The pairs of a list, or the number (from 1) of the first invalid entry.
 ///
-/// The entry itself is not told: these lists hold secrets.
+/// The error does not contain the entry: these lists hold secrets.
 pub(super) fn pairs(list: &str) -> Result<Vec<(String, String)>, usize> {
     let entries = list.split(',').map(str::trim).enumerate();
     entries
@@ -20,7 +21,7 @@ pub(super) fn pairs(list: &str) -> Result<Vec<(String, String)>, usize> {
         .collect()
 }
 
-/// A text without its percent-encoding; none where that is broken, which the decoder alone would let pass.
+/// Percent-decodes a text; `None` if the encoding is invalid, which the decoder alone would accept.
 fn decoded(text: &str) -> Option<String> {
     let is_code =
         |after: &[u8]| matches!(after, [a, b, ..] if a.is_ascii_hexdigit() && b.is_ascii_hexdigit());

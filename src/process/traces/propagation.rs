@@ -1,22 +1,22 @@
-//! Whose child a span is: the W3C trace context of a request.
+//! The parent of a span: the W3C trace context of a request.
 //!
-//! OpenTelemetry's own propagator takes a `traceparent` that stands there twice or has more or fewer digits than the W3C
-//! allows, sees the first `tracestate` only, and forgets that a trace id is random.
+//! OpenTelemetry's own propagator accepts a duplicate `traceparent` and one with more or fewer digits than
+//! the W3C allows, reads only the first `tracestate`, and drops the random flag of a trace id.
 
 use hyper::header::HeaderMap;
 use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState};
 
-/// The bit of the trace flags that says that the trace id is random.
+/// The trace flag for a random trace id.
 const RANDOM: TraceFlags = TraceFlags::new(0b10);
 
-/// The longest `tracestate` that is handed on, which is what the W3C asks of every program.
+/// The longest `tracestate` that is propagated: the minimum that the W3C requires of every program.
 const STATE: usize = 512;
 
-/// The span that asked. What is not understood is no parent, as the W3C asks.
+/// The parent span. An invalid header means no parent, as the W3C requires.
 pub(super) fn of(headers: &HeaderMap) -> Option<SpanContext> {
     let mut values = headers.get_all("traceparent").iter();
     let parent = values.next().filter(|_| values.next().is_none())?;
-    // Version, trace, span and flags. A later version than 00 may say more after that.
+    // Version, trace, span and flags. A version later than 00 may append more.
     let (known, more) = parent.to_str().ok()?.split_at_checked(55)?;
     let has_digits_only = known
         .bytes()
@@ -39,7 +39,7 @@ pub(super) fn of(headers: &HeaderMap) -> Option<SpanContext> {
     context.is_valid().then_some(context)
 }
 
-/// `tracestate`, several headers as one; none of it where it is too long or not understood.
+/// `tracestate`, with several headers joined; empty if it is too long or invalid.
 fn state(headers: &HeaderMap) -> TraceState {
     let values: Option<Vec<&str>> = (headers.get_all("tracestate").iter())
         .map(|value| value.to_str().ok())
@@ -51,7 +51,7 @@ fn state(headers: &HeaderMap) -> TraceState {
     state.parse().unwrap_or_default()
 }
 
-/// The context of a span whose trace begins here: its id is random, which the SDK does not say.
+/// The context of a root span: its trace id is random, but the SDK does not set the flag.
 pub(super) fn root(context: &SpanContext) -> SpanContext {
     SpanContext::new(
         context.trace_id(),
@@ -96,7 +96,7 @@ mod tests {
             assert_eq!(parent(&[&bad]), None, "{bad:?}");
         }
         assert_eq!(parent(&[&good, &good]), None);
-        // A version that is not known yet may say more.
+        // An unknown version may append more.
         let later = good.replace("00-4b", "01-4b") + "-more";
         assert!(parent(&[&later]).is_some());
     }

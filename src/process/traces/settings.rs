@@ -1,4 +1,4 @@
-//! How to trace, and why tracing cannot begin.
+//! The settings of tracing, and the errors that prevent it from starting.
 
 use std::path::PathBuf;
 
@@ -7,58 +7,58 @@ use hyper::header::HeaderMap;
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::Resource;
 
-/// How to trace.
+/// The settings of tracing.
 #[derive(Clone, Debug)]
 pub struct TracingSettings {
-    /// Where spans are posted to.
+    /// The URL that spans are posted to.
     pub url: Uri,
-    /// The CA certificates to trust; the machine's without.
+    /// The CA certificates to trust; without it, those of the system.
     pub ca: Option<PathBuf>,
-    /// What is sent along.
+    /// The headers of the requests.
     pub headers: HeaderMap,
-    /// The share of reviews without a parent that are traced, from 0 to 1.
+    /// The fraction of reviews without a parent that are traced, from 0 to 1.
     pub ratio: f64,
-    /// What is said of all spans.
+    /// The resource attributes of all spans.
     pub resource: Resource,
 }
 
-/// Why tracing cannot begin.
+/// Why tracing cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum TracingError {
-    /// A flag or its variable is of no use.
+    /// The value of a flag or its variable is invalid.
     #[error("cannot trace to the URL {value:?} ({flag}): {why}")]
     Url {
-        /// What it is; empty where it may hold a secret.
+        /// The value; empty if it may contain a secret.
         value: String,
         /// The flag and the variable.
         flag: &'static str,
-        /// What to write instead.
+        /// What to set instead.
         why: &'static str,
     },
-    /// An entry of a list is of no use. It may be a secret, and is not shown.
+    /// An entry of a list is invalid. It may be a secret, and is not shown.
     #[error("cannot read entry {entry} of {flag}: write key=value,key=value with percent-encoded values")]
     List {
-        /// Which one, from 1.
+        /// The number of the entry, from 1.
         entry: usize,
         /// The flag and the variable.
         flag: &'static str,
     },
-    /// A value is none of those that are understood.
+    /// An unknown value.
     #[error("cannot trace with {value:?} ({flag}): {why}")]
     Value {
-        /// What it is.
+        /// The value.
         value: String,
         /// The flag or the variable.
         flag: &'static str,
-        /// What to write instead.
+        /// What to set instead.
         why: &'static str,
     },
-    /// The CA certificates are of no use.
+    /// The CA certificates cannot be used.
     #[error("cannot read the CA {} (--otlp-ca, OTEL_EXPORTER_OTLP_CERTIFICATE): {why}", path.display())]
     Ca {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// There is no CA to trust.

@@ -1,8 +1,8 @@
-//! What of a registration is not as Transom makes it: who is asked about further or less than that, for how long the API
-//! server waits, and what happens without an answer. Pure.
+//! How stored webhook configurations differ from those that Transom creates: what they match, the timeout,
+//! and the failure policy. Pure.
 //!
-//! What a registration may differ in is left alone: where Transom is, which namespaces are left out beside those that
-//! always are, the labels of pools, and a shorter wait.
+//! Allowed differences are ignored: Transom's address, additional excluded namespaces, pool labels, and a
+//! shorter timeout.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,10 @@ use super::{Configuration, Configurations, EVERY_NAMESPACE, MatchCondition, Regi
 use crate::model::label_selector::LabelSelector;
 use crate::model::text::list;
 
-/// How many of one kind are named.
+/// How many differences of one kind are listed.
 const NAMED: usize = 6;
 
-/// What of an entry says how it is called.
+/// The fields of an entry that say how it is called.
 #[derive(Clone, PartialEq, Debug, Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct WebhookCall {
@@ -54,7 +54,7 @@ struct WebhookServicePath {
     path: Option<String>,
 }
 
-/// What a rule asks about, as `CREATE apps/v1/deployments`; each combination is one.
+/// What a rule matches, as `CREATE apps/v1/deployments`, one item per combination.
 fn asked(rule: &WebhookRule) -> Vec<String> {
     let all = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let (groups, versions) = (all(&rule.api_groups), all(&rule.api_versions));
@@ -74,7 +74,7 @@ fn asked(rule: &WebhookRule) -> Vec<String> {
 }
 
 impl Configurations {
-    /// What of both configurations differs from what Transom registers, one sentence for each entry.
+    /// How both configurations differ from what Transom registers, one sentence per entry.
     pub fn drift(&self) -> Vec<String> {
         let both = [
             (&self.mutating, WebhookPhase::Mutate),
@@ -87,7 +87,7 @@ impl Configurations {
 }
 
 impl Configuration {
-    /// The same for one of them.
+    /// How one configuration differs.
     pub fn drift(&self, mutates: bool) -> Vec<String> {
         let phase = if mutates {
             WebhookPhase::Mutate
@@ -184,7 +184,7 @@ impl RegisteredEntry {
                 list(&further, NAMED)
             ));
         }
-        // A wildcard asks about everything, too much as it is.
+        // A wildcard matches everything, so only the excess is reported.
         let is_wild = stands.iter().any(|asked| asked.contains('*'));
         let missing: Vec<&String> = wanted.difference(&stands).collect();
         if !missing.is_empty() && !is_wild {
@@ -194,7 +194,7 @@ impl RegisteredEntry {
 
     fn compare_conditions(&self, found: &mut Vec<String>) {
         let ours = |condition: &&MatchCondition| NAMES.contains(&condition.name.as_str());
-        // Each of ours looks for signs of Windows, or for none.
+        // Each of Transom's conditions tests for evidence of Windows, or for its absence.
         let looks = |condition: &MatchCondition| condition.expression.contains("windows");
         if !self.conditions.iter().filter(ours).any(looks) {
             let stands = if self.conditions.is_empty() {

@@ -1,4 +1,4 @@
-//! What is missing is named with what fixes it, and what is there is not complained about.
+//! Missing parts are reported with their remedy, and complete configurations are not reported.
 
 use super::super::{FailurePolicy, RegistrationOptions, mutating, validating};
 use super::*;
@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector
 
 use crate::model::os::Os;
 
-/// The configurations as the API server would have them.
+/// The configurations as the API server would store them.
 fn registered(options: &RegistrationOptions) -> Configurations {
     let read = |title: &str, configuration: Value| Configuration {
         title: format!("{title} zz-transom"),
@@ -44,7 +44,7 @@ fn api(selector: &LabelSelector) -> ApiSelector {
     serde_json::from_value(json!(selector)).unwrap()
 }
 
-/// The namespaces `a` and `b` of these teams, and one that no cluster starts without.
+/// The namespaces `a` and `b` of these teams, and one that is always excluded.
 fn namespaces() -> BTreeMap<String, BTreeMap<String, String>> {
     let labels = |name: &str, team: &str| {
         let labels = [(EVERY_NAMESPACE, name), ("team", team)];
@@ -124,7 +124,7 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
         half.validating.entries.retain(|entry| entry.name != missing);
         assert_eq!(gaps(&half, &policy(|_| {}))[0].0, "NoWebhooks");
     }
-    // Of the one entry nothing is left to another.
+    // The single entry leaves nothing to another one.
     assert_eq!(
         registered(&RegistrationOptions::default()).mutating.entries.len(),
         1
@@ -157,7 +157,7 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
         ),
         "{found:?}"
     );
-    // What is recommended fixes it.
+    // The recommended remedy fixes it.
     let fixed = registered(&RegistrationOptions {
         linux_pods: Some(ApiSelector {
             match_expressions: Some(vec![super::super::requirement(EVERY_NAMESPACE, "Exists", &[])]),
@@ -280,7 +280,7 @@ fn what_transom_registers_is_as_transom_registers_it() {
     }
 }
 
-/// A phase, what is changed in its entry, and what is said of that.
+/// A phase, a change of its entry, and the messages for that.
 type ConfigurationCase<'c> = (&'c str, &'c dyn Fn(&mut Value), &'c [&'c str]);
 
 #[test]
@@ -405,7 +405,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     let renamed = change("mutate", &set("/name", json!("another.example.com")));
     assert_eq!(renamed, ["another.example.com: Transom has no such entry"]);
 
-    // The status of every policy says it, with the cure.
+    // The status of every policy reports it, with the remedy.
     let mut widened = registered(&RegistrationOptions::default());
     widened.validating.entries[0].call = WebhookCall::default();
     let [differs] = widened.problems().try_into().unwrap();

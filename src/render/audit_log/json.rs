@@ -61,7 +61,7 @@ struct OneRow<'r> {
     now: Option<OneNow<'r>>,
 }
 
-/// How a workload is now.
+/// The current state of a workload.
 #[derive(Serialize)]
 struct OneNow<'r> {
     state: &'static str,
@@ -98,7 +98,7 @@ struct OneInput<'r> {
 /// Writes the report.
 ///
 /// # Errors
-/// What `out` says.
+/// The errors of `out`.
 pub fn json(report: &AuditReport, out: &mut dyn Write) -> io::Result<()> {
     let (first_seen, last_seen) = ends(&report.span());
     let document = AuditDocument {

@@ -11,7 +11,7 @@ use crate::audit_log::{
 use crate::model::text::{cut_middle, list, one_line};
 use crate::render::table::TextTable;
 
-/// What a line of the table is for.
+/// What the rows of the table are grouped by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuditGroupBy {
     /// A namespace.
@@ -24,16 +24,16 @@ pub enum AuditGroupBy {
     Rule,
 }
 
-/// How much is shown.
+/// What to show.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AuditLogView {
-    /// What a line is for.
+    /// The grouping of rows.
     pub by: AuditGroupBy,
-    /// The most lines of a table.
+    /// The maximum number of rows.
     pub most: usize,
 }
 
-/// The heading of each outcome, and what it is called in a sentence.
+/// The column heading of each outcome, and its wording in a sentence.
 const OUTCOMES: [(RequestOutcome, &str, &str); RequestOutcome::ALL.len()] = [
     (RequestOutcome::Denied, "DENIED", "denied"),
     (RequestOutcome::WouldDeny, "WOULD-DENY", "would be denied"),
@@ -65,14 +65,14 @@ const OUTCOMES: [(RequestOutcome, &str, &str); RequestOutcome::ALL.len()] = [
     ),
 ];
 
-/// What a line of the table adds up to.
+/// The totals of one row.
 #[derive(Default)]
 struct AuditTotals<'r> {
     counts: OutcomeCounts,
     rule: RuleCount,
     span: TimeSpan,
     workloads: BTreeSet<(&'r str, &'r str)>,
-    /// The users, with how many of their requests were denied or would have been.
+    /// The users, with the number of their requests that were or would have been denied.
     users: BTreeMap<&'r str, u64>,
     rules: BTreeMap<&'r str, u64>,
     now: Option<&'r CurrentState>,
@@ -81,7 +81,7 @@ struct AuditTotals<'r> {
 /// Writes the report.
 ///
 /// # Errors
-/// What `out` says.
+/// The errors of `out`.
 pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> io::Result<()> {
     for input in &report.inputs {
         write_troubles(input, out)?;
@@ -159,9 +159,9 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// The kinds of workloads that no row is about.
+/// The workload kinds without any row.
 fn missing_kinds(rows: &[&WorkloadRow]) -> Vec<&'static str> {
-    // Pods and ReplicaSets are told of under their owners.
+    // Pods and ReplicaSets are reported on their owners.
     const KINDS: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"];
     let is_there = |kind: &str| {
         let mut kinds = rows.iter().filter_map(|row| row.workload.split(' ').next());
@@ -220,18 +220,17 @@ fn write_table(rows: &[&WorkloadRow], shown: AuditLogView, out: &mut dyn Write) 
     Ok(())
 }
 
-/// The columns of a table. What does not fit next to the names follows below each row.
+/// The columns of a table. What does not fit next to the names is written below each row.
 struct Columns {
     by: AuditGroupBy,
-    /// The outcomes that have a column.
+    /// The outcomes with a column.
     outcomes: Vec<(RequestOutcome, &'static str, &'static str)>,
-    /// Those that a line below names.
+    /// The outcomes that are written below the row.
     others: Vec<(RequestOutcome, &'static str, &'static str)>,
 }
 
 impl Columns {
-    /// The widest that all columns of outcomes may be together, so that names and times have room in
-    /// [`TextTable::WIDTH`].
+    /// The maximum total width of the outcome columns, so that names and times fit into [`TextTable::WIDTH`].
     const OUTCOMES_WIDTH: usize = 52;
 
     fn new(
@@ -291,7 +290,7 @@ impl Columns {
         cells
     }
 
-    /// What follows below a row, the most useful first: the users, those who were denied first; rules; the state now;
+    /// The text below a row, the most useful first: the users, denied ones first; rules; the current state;
     /// outcomes without a column; the first time.
     fn details(&self, sum: &AuditTotals<'_>) -> String {
         if self.by == AuditGroupBy::Rule {
@@ -324,7 +323,7 @@ impl Columns {
     }
 }
 
-/// The lines of a table by what they are for. What was plainly allowed is in the sums only.
+/// The rows of a table by group. Requests that were allowed without findings are only in the totals.
 fn sums<'r>(rows: &[&'r WorkloadRow], by: AuditGroupBy) -> BTreeMap<Vec<&'r str>, AuditTotals<'r>> {
     let mut sums: BTreeMap<Vec<&str>, AuditTotals<'_>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.counts.is_relevant()) {
@@ -364,7 +363,7 @@ fn in_words(now: &CurrentState) -> String {
     }
 }
 
-/// How many workloads are how now, as a sentence; nothing where it was not asked.
+/// The number of workloads by current state, as a sentence; empty if the state was not requested.
 fn now(rows: &[&WorkloadRow]) -> String {
     let mut workloads: BTreeMap<(&str, &str), &CurrentState> = BTreeMap::new();
     for row in rows {
@@ -388,7 +387,7 @@ fn rules(rules: &BTreeMap<&str, u64>) -> String {
     list(rules.iter().map(|(name, count)| format!("{name} {count}")), MOST)
 }
 
-/// What came of requests, as the rest of a sentence.
+/// The outcomes of requests, as the end of a sentence.
 fn sentence(counts: &OutcomeCounts) -> String {
     let told: Vec<String> = (OUTCOMES.iter())
         .filter(|(outcome, _, _)| counts.of(*outcome) > 0)
@@ -402,7 +401,7 @@ fn sentence(counts: &OutcomeCounts) -> String {
 }
 
 fn name(text: &str) -> String {
-    /// So that the columns stay on a screen.
+    /// Keeps the columns within the width of a terminal.
     const LONGEST: usize = 60;
     if text.is_empty() {
         return "-".to_owned();
@@ -425,7 +424,7 @@ fn over(span: &TimeSpan) -> String {
     }
 }
 
-/// To the second: `2026-11-21T10:00:00Z`.
+/// With a precision of seconds: `2026-11-21T10:00:00Z`.
 fn moment(time: Timestamp) -> String {
     let seconds = Timestamp::from_second(time.as_second()).unwrap_or(time);
     seconds.to_string()

@@ -9,10 +9,10 @@ use super::Level;
 use crate::check::UnreadableInput;
 use crate::model::text::one_line;
 
-/// Writes a command for each open finding, and for each input that could not be read.
+/// Writes a command for each open finding, and for each unreadable input.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn check_github(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     for error in errors {
         let (file, message) = (property(&error.source), data(&error.message));
@@ -44,7 +44,7 @@ pub fn check_github(report: &Json, errors: &[UnreadableInput], out: &mut dyn Wri
 
 /// The message of a command.
 fn data(text: &str) -> String {
-    // Percent signs first, so that no escape is escaped. Line ends are spaces by then.
+    // Percent signs first, so that no escape is escaped twice. `one_line` has already replaced line ends.
     one_line(text).replace('%', "%25")
 }
 

@@ -14,10 +14,10 @@ use super::Level;
 use crate::check::UnreadableInput;
 use crate::model::text::one_line;
 
-/// Writes an entry for each open finding, and for each input that could not be read.
+/// Writes an entry for each open finding, and for each unreadable input.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn check_gitlab(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     let mut fingerprints = Fingerprints::default();
     let mut entries: Vec<Value> = Vec::new();
@@ -57,7 +57,7 @@ fn location(source: &str, line: usize) -> Value {
     json!({"path": one_line(path), "lines": {"begin": line.max(1)}})
 }
 
-/// Fingerprints, each of which occurs once: GitLab shows one entry of those that share one.
+/// Makes fingerprints unique: GitLab shows only one of the entries with the same fingerprint.
 #[derive(Default)]
 struct Fingerprints(HashMap<String, usize>);
 

@@ -1,4 +1,5 @@
-//! A check as JUnit XML: a test suite for each file, a test case for each object, which fails if admission would deny it.
+//! A check as JUnit XML: a test suite per file, and a test case per object, which fails if admission would
+//! deny it.
 
 use std::io::{self, Write};
 
@@ -26,7 +27,7 @@ struct Case {
     line: usize,
     failure: Option<Failure>,
     error: Option<String>,
-    /// What was found and denies nothing.
+    /// The findings that do not deny.
     output: Vec<String>,
 }
 
@@ -79,7 +80,7 @@ impl Document {
 /// Writes the report as JUnit XML.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn check_junit(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     let mut document = Document { suites: Vec::new() };
     for error in errors {
@@ -128,7 +129,7 @@ fn case(subject: &JsonObject) -> Case {
     }
 }
 
-/// One line of characters that XML 1.0 allows.
+/// One line, limited to the characters that XML 1.0 allows.
 fn text(text: &str) -> String {
     one_line(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

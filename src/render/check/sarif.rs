@@ -1,5 +1,5 @@
-//! A check as SARIF 2.1.0, as GitHub code scanning and editors read it: a result for each finding at its line, the
-//! exempted ones suppressed, a notification for each input that could not be read.
+//! A check as SARIF 2.1.0 for GitHub code scanning and editors: a result for each finding with its line,
+//! suppressed if it is exempted, and a notification for each unreadable input.
 
 use std::io::{self, Write};
 
@@ -15,7 +15,7 @@ use crate::rules::{Rule, catalogue};
 /// Writes the report as SARIF.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn check_sarif(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     let subjects = || report.subjects.iter();
     let is_found = |rule: &&Rule| {
@@ -89,7 +89,7 @@ fn suppressed(rules: &[&Rule], subject: &JsonObject, exempted: &Exempted) -> Val
     result
 }
 
-/// A place in a file; a line of 0 is the whole file.
+/// A location in a file; line 0 means the whole file.
 fn location(source: &str, line: usize, column: Option<usize>) -> Value {
     let mut location = json!({"artifactLocation": {"uri": uri(source)}});
     if let (Some(location), 1..) = (location.as_object_mut(), line) {
@@ -102,7 +102,7 @@ fn location(source: &str, line: usize, column: Option<usize>) -> Value {
     location
 }
 
-/// A file's name as a relative URI: what RFC 3986 does not allow in a path is percent-encoded.
+/// A file's name as a relative URI: characters that RFC 3986 does not allow in a path are percent-encoded.
 fn uri(source: &str) -> String {
     const OTHERS: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'/')

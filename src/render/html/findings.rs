@@ -1,4 +1,4 @@
-//! Findings by rule and namespace: how many, and how bad the worst is.
+//! Findings by rule and namespace: the number, and the worst severity.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,20 +7,20 @@ use crate::model::severity::Severity;
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult};
 
-/// So many namespaces have a column of their own; the rest share one.
+/// The number of namespaces with their own column; the others share one.
 const MOST_COLUMNS: usize = 12;
 
-/// Whether a finding counts: what admission fixes and what an exemption lifts does not.
+/// Whether a finding is counted: findings that admission fixes or an exemption covers are not.
 pub(super) fn counts(found: &FindingResult) -> bool {
     !matches!(found.fate, FindingOutcome::Fixed | FindingOutcome::Exempted)
 }
 
-/// How many findings, and the worst of them.
+/// The number of findings and their worst severity.
 #[derive(Clone, Copy)]
 pub(super) struct Cell {
-    /// How many.
+    /// The number.
     pub(super) count: usize,
-    /// How bad the worst is.
+    /// The worst severity.
     pub(super) worst: Severity,
 }
 
@@ -33,13 +33,13 @@ impl Cell {
         });
     }
 
-    /// The mark of its severity, for eyes.
+    /// The symbol of its severity.
     pub(super) fn mark(&self) -> &'static str {
         mark(self.worst)
     }
 }
 
-/// The mark of a severity, for eyes; its name stands beside it.
+/// The symbol of a severity; it is shown next to the name.
 pub(super) fn mark(severity: Severity) -> &'static str {
     match severity {
         Severity::Error => "▲",
@@ -54,11 +54,11 @@ pub(super) struct FindingsLine<'r> {
     pub(super) rule: &'static str,
     /// Its id.
     pub(super) id: &'static str,
-    /// The namespaces with a column, and what was found in each.
+    /// The namespaces with a column, and the findings in each.
     pub(super) cells: Vec<(&'r str, Option<Cell>)>,
-    /// What was found in the namespaces without a column.
+    /// The findings in the namespaces without a column.
     pub(super) others: Option<Cell>,
-    /// All of it.
+    /// All findings.
     pub(super) total: Cell,
 }
 
@@ -73,7 +73,7 @@ pub(super) struct Crosstab<'r> {
 }
 
 impl<'r> Crosstab<'r> {
-    /// Of everything that counts.
+    /// The table of all counted findings.
     pub(super) fn of(report: &'r ScanReport) -> Crosstab<'r> {
         let counted = || {
             (report.owners.iter()).flat_map(|owner| {
@@ -113,7 +113,7 @@ impl<'r> Crosstab<'r> {
     }
 }
 
-/// The namespaces with the most findings, by name, and how many there are besides.
+/// The namespaces with the most findings, by name, and the number of the other namespaces.
 fn columns<'r>(of_findings: impl Iterator<Item = &'r str>) -> (Vec<&'r str>, usize) {
     let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
     for namespace in of_findings {

@@ -1,4 +1,4 @@
-//! Image builds against node builds: which container runs where, and how many workloads that is.
+//! Image builds against node builds: which container runs on which node, and the number of workloads.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use crate::model::os::Verdict;
 use crate::scan::OwnerResult;
 use crate::scan::report::ScanReport;
 
-/// How a container of one build fares on a node of another.
+/// The compatibility of a container of one build with a node of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CellFit {
-    /// It runs in process isolation, the default.
+    /// It runs with process isolation, the default.
     Runs,
-    /// The known tables disagree about process isolation.
+    /// The published tables disagree about process isolation.
     Disputed,
-    /// It runs with Hyper-V isolation only.
+    /// It runs only with Hyper-V isolation.
     HyperV,
     /// It does not run.
     Fails,
-    /// No table knows, or the name of the image does not tell its build.
+    /// No table contains the pair, or the image name does not contain a build.
     Unknown,
 }
 
 impl CellFit {
-    /// Of a container build on a node build.
+    /// The compatibility of an image build with a node build.
     pub(super) fn of(image: Build, node: Build) -> CellFit {
         let with = |isolation| compatibility(image, node, isolation);
         match with(ContainerIsolation::Process) {
@@ -38,7 +38,7 @@ impl CellFit {
         }
     }
 
-    /// In words.
+    /// As text.
     pub(super) fn words(self) -> &'static str {
         match self {
             CellFit::Runs => "runs (process isolation)",
@@ -49,7 +49,7 @@ impl CellFit {
         }
     }
 
-    /// The class of its cell.
+    /// The CSS class of its cell.
     pub(super) fn class(self) -> &'static str {
         match self {
             CellFit::Runs => "ok",
@@ -70,18 +70,18 @@ pub(super) struct Column {
     pub(super) nodes: usize,
 }
 
-/// One build of images; `None` for images whose names do not tell.
+/// One build of images; `None` for images whose names do not contain it.
 #[derive(Default)]
 pub(super) struct MatrixLine {
     /// The build.
     pub(super) build: Option<Build>,
     /// The workloads with such an image.
     pub(super) workloads: usize,
-    /// The pods that these ask for.
+    /// The pods that these workloads request.
     pub(super) pods: u64,
-    /// Those of the workloads that say no number.
+    /// The workloads that specify no number.
     pub(super) uncounted: usize,
-    /// How it fares, by column.
+    /// The compatibility, by column.
     pub(super) cells: Vec<CellFit>,
 }
 
@@ -94,12 +94,12 @@ impl MatrixLine {
         }
     }
 
-    /// What its images are for.
+    /// The name of the build.
     pub(super) fn name(&self) -> &'static str {
         self.build.map_or("not told by the name", release_name)
     }
 
-    /// The pods in words.
+    /// The number of pods as text.
     pub(super) fn pods_in_words(&self) -> String {
         match (self.pods, self.uncounted) {
             (pods, 0) => pods.to_string(),
@@ -109,7 +109,7 @@ impl MatrixLine {
     }
 }
 
-/// How many pods an owner asks for; a pod is one.
+/// How many pods an owner requests; a pod is one.
 fn pods(owner: &OwnerResult) -> Option<u64> {
     let alone = owner.kind == crate::model::workload::Kind::Pod && owner.owner.is_none();
     owner.replicas.or(alone.then_some(1))
@@ -119,14 +119,14 @@ fn pods(owner: &OwnerResult) -> Option<u64> {
 pub(super) struct Matrix {
     /// The builds of the nodes, lowest first.
     pub(super) columns: Vec<Column>,
-    /// The builds of the images, lowest first; those that are not told last.
+    /// The builds of the images, lowest first; unknown builds last.
     pub(super) lines: Vec<MatrixLine>,
-    /// Nodes that do not tell their build.
+    /// Nodes that do not report their build.
     pub(super) untold_nodes: usize,
 }
 
 impl Matrix {
-    /// Of the Windows workloads and nodes of a report.
+    /// The table for the Windows workloads and nodes of a report.
     pub(super) fn of(report: &ScanReport) -> Matrix {
         let (nodes, untold_nodes) = nodes(report);
         let columns: Vec<Column> = (nodes.into_iter())
@@ -172,7 +172,7 @@ impl Matrix {
     }
 }
 
-/// The nodes by build, and how many do not tell theirs.
+/// The number of nodes per build, and of nodes that do not report theirs.
 pub(super) fn nodes(report: &ScanReport) -> (BTreeMap<Build, usize>, usize) {
     let mut known = BTreeMap::new();
     let mut untold = 0;

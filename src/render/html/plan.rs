@@ -1,23 +1,23 @@
-//! The section of the page about an upgrade plan: what it shows, as plain data.
+//! The upgrade plan section of the page, as plain data.
 
 use std::fmt::Write as _;
 
-/// An upgrade plan, as the page shows it.
+/// An upgrade plan for the page.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PlanSection {
-    /// What the upgrade goes to, as in `Windows Server 2025 (10.0.26100)`.
+    /// The target, as in `Windows Server 2025 (10.0.26100)`.
     pub target: String,
     /// How many workloads can move.
     pub summary: String,
-    /// The placement that is assumed of the next pods.
+    /// The placement that the plan assumes for new pods.
     pub placement: String,
-    /// How many workloads are in each class, in the order in which they are shown.
+    /// The number of workloads in each class, in display order.
     pub classes: Vec<PlanClass>,
     /// The workloads.
     pub rows: Vec<PlanRow>,
-    /// The pools in the order in which they are drained.
+    /// The pools in drain order.
     pub pools: Vec<PlanPool>,
-    /// What the nodes can take, before and after.
+    /// The capacity of the nodes, before and after.
     pub capacity: Vec<PlanCapacity>,
 }
 
@@ -26,7 +26,7 @@ pub struct PlanSection {
 pub struct PlanClass {
     /// Its name, as in `newImage`.
     pub name: String,
-    /// What it means.
+    /// Its meaning.
     pub meaning: String,
     /// How many workloads are in it.
     pub count: usize,
@@ -43,7 +43,7 @@ pub struct PlanRow {
     pub name: String,
     /// The name of its class.
     pub class: String,
-    /// What is said of it.
+    /// Its findings.
     pub statements: Vec<String>,
 }
 
@@ -52,26 +52,26 @@ pub struct PlanRow {
 pub struct PlanPool {
     /// Its name.
     pub name: String,
-    /// Its build, where its nodes tell one.
+    /// Its build, if its nodes report one.
     pub build: String,
     /// How many nodes it has.
     pub nodes: usize,
-    /// What is to be known before it is drained; may be empty.
+    /// A note for before it is drained; may be empty.
     pub note: String,
 }
 
-/// The room of one build.
+/// The capacity of one build.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanCapacity {
     /// The build.
     pub build: String,
-    /// What is asked of its nodes and what they offer as it is, with units.
+    /// The requests and the allocatable resources of its nodes now, with units.
     pub before: String,
-    /// The same when the pools that go are gone.
+    /// The same after the pools are removed.
     pub after: String,
 }
 
-/// The rules of the page's style that give the bars of the classes their sizes.
+/// The CSS rules with the sizes of the class bars.
 pub(super) fn style(plan: Option<&PlanSection>) -> String {
     let classes = plan.map_or(&[][..], |plan| &plan.classes);
     let most = classes
@@ -82,7 +82,7 @@ pub(super) fn style(plan: Option<&PlanSection>) -> String {
         .max(1);
     let mut style = String::new();
     for (at, class) in classes.iter().enumerate() {
-        // A `String` takes whatever is written to it.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(style, "#class-{at}{{--size:calc({}/{most})}}", class.count);
     }
     style

@@ -1,10 +1,11 @@
-//! The Content-Security-Policy of the page: what stands in it runs, and nothing else, and nothing is fetched.
+//! The Content-Security-Policy of the page: only its own content runs, and nothing is fetched.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ring::digest::{SHA256, digest};
 
-/// The policy for one style and these scripts. The icon is an empty `data:` address: a browser asks for none then.
+/// The policy for one style sheet and these scripts. The icon is an empty `data:` URL, so that browsers do
+/// not request one.
 pub(super) fn policy(style: &str, scripts: &[&str]) -> String {
     let scripts: Vec<_> = scripts.iter().map(|script| hash(script)).collect();
     format!(
@@ -14,7 +15,7 @@ pub(super) fn policy(style: &str, scripts: &[&str]) -> String {
     )
 }
 
-/// What a browser computes of the text between the tags.
+/// The hash that a browser computes of the text between the tags.
 fn hash(text: &str) -> String {
     format!(
         "'sha256-{}'",
@@ -28,7 +29,7 @@ mod tests {
 
     #[test]
     fn a_hash_is_written_as_browsers_read_it() {
-        // The example of the Content Security Policy specification, level 3, for `alert('Hello, world.');`.
+        // The example of the specification Content Security Policy Level 3 for `alert('Hello, world.');`.
         let hello = "'sha256-qznLcsROx4GACP2dm0UCKCzCG+HiZ1guq6ZZDob/Tng='";
         assert_eq!(hash("alert('Hello, world.');"), hello);
         let policy = policy("", &["a", "b"]);

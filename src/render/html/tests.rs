@@ -1,4 +1,4 @@
-//! The palette: every text can be read on its ground, in both themes.
+//! Tests of the palette: every text has enough contrast to its background in both themes.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn every_text_can_be_read_on_its_ground() {
             .unwrap();
         pairs.extend([(text, *ground, 4.5), ("ink", *ground, 4.5)]);
     }
-    // What is no text: the edges of controls, and bars.
+    // Elements other than text: the edges of controls, and bars.
     pairs.extend([("edge", "paper", 3.0), ("ok", "paper", 3.0)]);
     for (text, ground, least) in pairs {
         for (at, theme) in ["light", "dark"].iter().enumerate() {

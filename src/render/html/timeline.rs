@@ -1,4 +1,4 @@
-//! The time line of releases: from the first day of each to its last, with today between them.
+//! The timeline of releases: from the first to the last day of each, with a mark for today.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,12 +9,12 @@ use super::{count, matrix, release_name};
 use crate::model::build::Build;
 use crate::scan::report::ScanReport;
 
-/// A release that ends within so many days is one to look at.
+/// A release that ends within this number of days is highlighted.
 const SOON: i32 = 365;
-/// So many years are marked at most: as many axes as the chart can draw.
+/// The maximum number of marked years: the number of axes that the chart supports.
 const MOST_MARKS: i16 = 10;
 
-/// What is there of one build.
+/// The use of one build in the cluster.
 #[derive(Default)]
 struct PresentRelease {
     nodes: usize,
@@ -31,14 +31,14 @@ impl PresentRelease {
     }
 }
 
-/// How long a release is serviced yet.
+/// How long a release will be supported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SupportState {
-    /// For more than a year.
+    /// More than a year.
     Serviced,
-    /// For less.
+    /// Less than a year.
     Ending,
-    /// No longer.
+    /// Support has ended.
     Ended,
 }
 
@@ -51,7 +51,7 @@ impl SupportState {
         }
     }
 
-    /// The class of its bar.
+    /// The CSS class of its bar.
     pub(super) fn class(self) -> &'static str {
         match self {
             SupportState::Serviced => "ok",
@@ -61,23 +61,23 @@ impl SupportState {
     }
 }
 
-/// One release on the line.
+/// One release on the timeline.
 pub(super) struct Life {
     /// The build.
     pub(super) build: Build,
     /// Its release.
     pub(super) name: &'static str,
-    /// What is there of it, in words.
+    /// Its use in the cluster, as text.
     pub(super) present: String,
     /// Its first day.
     pub(super) available: Date,
     /// Its last day.
     pub(super) end: Date,
-    /// How long it is serviced yet.
+    /// Its support state.
     pub(super) state: SupportState,
-    /// The same in words.
+    /// The support state as text.
     pub(super) words: String,
-    /// The shares of the line before it, of its past, and of its future.
+    /// The fractions of the timeline before it, of its past, and of its future.
     shares: [f64; 3],
 }
 
@@ -87,23 +87,23 @@ pub(super) struct Undated {
     pub(super) build: Build,
     /// Its release.
     pub(super) name: &'static str,
-    /// What is there of it, in words.
+    /// Its use in the cluster, as text.
     pub(super) present: String,
 }
 
-/// The whole line.
+/// The whole timeline.
 pub(super) struct Timeline {
     /// The releases with dates, lowest build first.
     pub(super) lives: Vec<Life>,
-    /// Those without.
+    /// The releases without dates.
     pub(super) undated: Vec<Undated>,
-    /// The years at the axes.
+    /// The years on the axes.
     pub(super) years: Vec<i16>,
     today: f64,
 }
 
 impl Timeline {
-    /// Of the builds that nodes have and images are for.
+    /// The timeline of the builds of the nodes and images.
     pub(super) fn of(report: &ScanReport, today: Date) -> Timeline {
         let mut dated = Vec::new();
         let mut undated = Vec::new();
@@ -142,12 +142,13 @@ impl Timeline {
         }
     }
 
-    /// The rules of the page's style that give bars their sizes. Attributes may not: the page refuses styles in them.
+    /// The CSS rules with the sizes of the bars. They cannot be style attributes: the page's policy blocks
+    /// those.
     pub(super) fn style(&self) -> String {
         let mut style = format!("#releases{{--today:{:.4}}}", self.today);
         for (at, life) in self.lives.iter().enumerate() {
             for (part, share) in ["before", "past", "left"].iter().zip(life.shares) {
-                // A `String` takes whatever is written to it.
+                // Writing to a `String` cannot fail.
                 let _ = write!(style, "\n#life-{at} .{part}{{--size:{share:.4}}}");
             }
         }
@@ -166,7 +167,7 @@ fn present(report: &ScanReport) -> BTreeMap<Build, PresentRelease> {
     present
 }
 
-/// The years that the line shows.
+/// The years that the timeline shows.
 struct Scale {
     first: i16,
     step: i16,
@@ -186,7 +187,7 @@ impl Scale {
         (0..self.steps).map(|at| self.first + at * self.step).collect()
     }
 
-    /// Where a day stands, from 0 to 1.
+    /// The position of a day, from 0 to 1.
     fn share(&self, day: Date) -> f64 {
         let in_year = f64::from(day.day_of_year() - 1) / f64::from(day.days_in_year());
         let years = f64::from(day.year() - self.first) + in_year;
@@ -200,12 +201,12 @@ impl Scale {
     }
 }
 
-/// The days from one date to another; below zero where it is past.
+/// The days from one date to another; negative if the second is earlier.
 fn days(from: Date, to: Date) -> i32 {
     from.until(to).map_or(0, |span| span.get_days())
 }
 
-/// What the end of a release means today.
+/// What the end of support means today, as text.
 fn words(end: Date, today: Date) -> String {
     let days = days(today, end);
     match days {
@@ -215,7 +216,7 @@ fn words(end: Date, today: Date) -> String {
     }
 }
 
-/// A number of days as a person would say it.
+/// A number of days as text, in a suitable unit.
 fn long(days: i32) -> String {
     let (number, noun) = match days {
         ..60 => (days, "day"),
@@ -278,7 +279,7 @@ mod tests {
             scale.shares(date(2018, 1, 1), date(2030, 1, 1), today),
             [0.1, 0.425, 0.175],
         );
-        // What has ended has no future, and what has not begun has no past.
+        // An ended release has no future, and one that has not begun has no past.
         close(
             scale.shares(date(2018, 1, 1), date(2020, 1, 1), today),
             [0.1, 0.1, 0.0],

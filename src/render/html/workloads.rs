@@ -1,4 +1,4 @@
-//! The rows of the table of workloads, and what can be chosen above it.
+//! The rows of the workload table, and its filters.
 
 use std::collections::BTreeSet;
 
@@ -10,42 +10,42 @@ use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// One row.
 pub(super) struct WorkloadCard<'r> {
-    /// What was judged.
+    /// The evaluated owner.
     pub(super) judged: &'r OwnerResult,
     /// The findings, in their order.
     pub(super) findings: Vec<SaidFinding<'r>>,
-    /// How many findings of each severity count, worst first; none that is zero.
+    /// The number of counted findings of each severity, worst first; without zeros.
     pub(super) tallies: Vec<Tally>,
-    /// The rules of the findings that count, each once, in order.
+    /// The rules of the counted findings, without duplicates, in order.
     pub(super) rules: Vec<&'static str>,
-    /// By what the column of findings is sorted: the severity of the worst, then how many.
+    /// The sort key of the findings column: the worst severity, then the number.
     pub(super) order: String,
-    /// The builds of its images, in words; empty where there is nothing to say.
+    /// The builds of its images as text; may be empty.
     pub(super) images: String,
 }
 
-/// One finding with what the page says of it.
+/// One finding with its texts on the page.
 pub(super) struct SaidFinding<'r> {
     /// The finding.
     pub(super) found: &'r FindingResult,
-    /// The mark of its severity.
+    /// The symbol of its severity.
     pub(super) mark: &'static str,
-    /// What becomes of it.
+    /// Its outcome.
     pub(super) fate: &'static str,
 }
 
-/// How many findings of a severity count.
+/// The number of counted findings of a severity.
 pub(super) struct Tally {
     /// The severity.
     pub(super) severity: Severity,
-    /// Its mark.
+    /// Its symbol.
     pub(super) mark: &'static str,
-    /// The number in words.
+    /// The number as text.
     pub(super) words: String,
 }
 
 impl<'r> WorkloadCard<'r> {
-    /// Of a judgement.
+    /// The row of an evaluated owner.
     pub(super) fn of(judged: &'r OwnerResult) -> Self {
         let counted = || judged.findings.iter().filter(|found| counts(found));
         let of = |severity| counted().filter(|found| found.severity == severity).count();
@@ -70,12 +70,12 @@ impl<'r> WorkloadCard<'r> {
         }
     }
 
-    /// The worst severity that counts; empty where none does.
+    /// The worst counted severity; empty if no finding is counted.
     pub(super) fn worst(&self) -> &'static str {
         self.tallies.first().map_or("", |tally| tally.severity.as_str())
     }
 
-    /// What a row says where no finding counts.
+    /// The text of a row without counted findings.
     pub(super) fn quiet(&self) -> String {
         let changes = self.judged.changes.len() + self.judged.would_change.len();
         match (self.judged.findings.len(), changes) {
@@ -85,7 +85,7 @@ impl<'r> WorkloadCard<'r> {
         }
     }
 
-    /// What becomes of it, in words: a workload that passes with errors says why.
+    /// Its outcome as text; for a workload that is allowed despite errors, with the reason.
     pub(super) fn outcome(&self) -> &'static str {
         match (self.judged.outcome, self.would_be_denied(), self.worst()) {
             (OwnerOutcome::Passes, true, _) => "passes; denied in mode Enforce",
@@ -98,7 +98,7 @@ impl<'r> WorkloadCard<'r> {
         self.judged.findings.iter().any(|found| found.would_deny)
     }
 
-    /// The class of that.
+    /// The CSS class of the outcome.
     pub(super) fn class(&self) -> &'static str {
         match self.judged.outcome {
             OwnerOutcome::Denied => "error",
@@ -109,13 +109,13 @@ impl<'r> WorkloadCard<'r> {
         }
     }
 
-    /// The place of its outcome among all outcomes.
+    /// The position of its outcome among all outcomes.
     pub(super) fn outcome_order(&self) -> usize {
         self.judged.outcome as usize
     }
 }
 
-/// The rows, worst first; those that are as bad stay in the order of the report.
+/// The rows, worst first; equal rows keep the order of the report.
 pub(super) fn worst_first(report: &ScanReport) -> Vec<WorkloadCard<'_>> {
     let mut workloads: Vec<WorkloadCard<'_>> = report.owners.iter().map(WorkloadCard::of).collect();
     workloads.sort_by_cached_key(|workload| {
@@ -179,20 +179,20 @@ fn images(judged: &OwnerResult) -> String {
     said.join(", ")
 }
 
-/// What the filters offer: only what is there.
+/// The values of the filters: only those that occur.
 pub(super) struct Choices<'r> {
     /// Namespaces.
     pub(super) namespaces: BTreeSet<&'r str>,
-    /// Outcomes, with their words.
+    /// Outcomes, with their texts.
     pub(super) outcomes: Vec<(&'static str, &'static str)>,
-    /// Severities that count.
+    /// Severities of counted findings.
     pub(super) severities: BTreeSet<Severity>,
-    /// Rules whose findings count.
+    /// Rules of counted findings.
     pub(super) rules: BTreeSet<&'static str>,
 }
 
 impl<'r> Choices<'r> {
-    /// Of a report.
+    /// The filter values of a report.
     pub(super) fn of(report: &'r ScanReport) -> Self {
         let owners = || report.owners.iter();
         let found = || owners().flat_map(|owner| owner.findings.iter().filter(|found| counts(found)));

@@ -1,7 +1,8 @@
-//! The report of a scan as SARIF 2.1.0: a result for each finding and for each pod in trouble, a notification for each gap.
+//! The report of a scan as SARIF 2.1.0: a result for each finding and for each pod with a problem, and a
+//! notification for each gap.
 //!
-//! Source: OASIS, Static Analysis Results Interchange Format 2.1.0. What stands in a cluster has no file: each result names the
-//! object as a logical location, and by a URI that is made of its place.
+//! Source: OASIS, Static Analysis Results Interchange Format 2.1.0. Stored objects have no file: each result
+//! names the object as a logical location, and with a URI built from its namespace, kind and name.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,7 +19,7 @@ use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 /// Writes the report as SARIF.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn scan_sarif(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
     let rules = SarifRules::of(report);
     let found = (report.owners.iter())
@@ -48,7 +49,7 @@ pub fn scan_sarif(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
     write_log(&run, out)
 }
 
-/// The rules that there are results of, by id, with the place of each.
+/// The rules that have results, by id, with the index of each.
 struct SarifRules {
     metadata: Vec<Value>,
     places: BTreeMap<String, usize>,
@@ -108,7 +109,7 @@ impl SarifRules {
     fn pod(&self, pod: &PodTrouble) -> Value {
         let place = format!("{}/Pod/{}", pod.namespace, pod.name);
         let id = id_of(pod.wrong);
-        // Of an owner's pods the names change, and the problem is the same.
+        // Pod names change, but the problem of their owner is the same.
         let of = pod.owner.as_deref().unwrap_or(&pod.name);
         json!({
             "ruleId": id,
@@ -134,7 +135,7 @@ fn level_of(found: &FindingResult) -> &'static str {
     match found.fate {
         FindingOutcome::Denied => "error",
         FindingOutcome::Warned => "warning",
-        // Nothing comes of it in admission; how bad it is remains.
+        // Admission does not act on it; its severity remains.
         FindingOutcome::Noted | FindingOutcome::Fixable if found.severity == Severity::Error => "warning",
         FindingOutcome::Noted
         | FindingOutcome::Fixable

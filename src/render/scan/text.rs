@@ -1,5 +1,5 @@
-//! The report of a scan for people: what it adds up to, then by namespace, owner and finding, the pods in trouble, the nodes,
-//! and last what could not be read.
+//! The report of a scan as text: totals; then namespaces, owners and findings; pods with problems; nodes; and
+//! last what could not be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -14,23 +14,23 @@ use crate::model::text::{list, one_line};
 use crate::scan::report::{NamespaceReport, NodeReport, PodTrouble, ScanReport};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
-/// How many owners that are like one are named.
+/// How many owners with the same findings are listed.
 const LIKE_IT: usize = 5;
-/// How many namespaces of a rule are named.
+/// How many namespaces of a rule are listed.
 const NAMESPACES_OF_RULE: usize = 3;
-/// How many namespaces without a policy are named.
+/// How many namespaces without a policy are listed.
 const NAMESPACES: usize = 10;
-/// How many changed fields are named.
+/// How many changed fields are listed.
 const FIELDS: usize = 8;
-/// How many pools and nodes are named in a row of the table of builds.
+/// How many pools and nodes are listed in a row of the table of builds.
 const POOLS: usize = 4;
 
-/// How much of a report is shown.
+/// What to show of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScanView {
-    /// Whether advice is shown that neither denies nor warns.
+    /// Whether to show advice that neither denies nor warns.
     pub advice: bool,
-    /// The most rows of a table, and the most owners of a namespace.
+    /// The maximum number of rows of a table, and of owners per namespace.
     pub rows: usize,
 }
 
@@ -41,17 +41,17 @@ impl ScanView {
         self.advice || found.severity > Severity::Advice || does_something
     }
 
-    /// Whether there is something to show of an owner.
+    /// Whether there is something to show for an owner.
     fn shows_owner(self, judged: &OwnerResult) -> bool {
         let changes = !judged.changes.is_empty() || !judged.would_change.is_empty();
         changes || judged.findings.iter().any(|found| self.shows(found))
     }
 }
 
-/// Writes the report for people.
+/// Writes the report as text.
 ///
 /// # Errors
-/// Whatever the writer says.
+/// The errors of the writer.
 pub fn scan_text(report: &ScanReport, shown: ScanView, out: &mut dyn Write) -> io::Result<()> {
     ScanText { report, shown, out }.write()
 }
@@ -62,7 +62,7 @@ struct ScanText<'r> {
     out: &'r mut dyn Write,
 }
 
-/// What a rule, or a namespace, adds up to.
+/// The totals of a rule or a namespace.
 #[derive(Default)]
 struct ScanTotals<'r> {
     severity: Option<Severity>,
@@ -223,7 +223,7 @@ impl ScanText<'_> {
                     hidden += 1;
                     continue;
                 }
-                // Of several findings of one rule in an owner the worst is counted.
+                // If an owner has several findings of one rule, the worst is counted.
                 let worst = seen.entry(found.rule).or_insert(found);
                 if (found.severity, std::cmp::Reverse(found.fate))
                     > (worst.severity, std::cmp::Reverse(worst.fate))
@@ -308,7 +308,7 @@ impl ScanText<'_> {
         writeln!(self.out)
     }
 
-    /// How many rows of a table are not shown.
+    /// The number of rows of a table that are not shown.
     fn more(&mut self, rows: usize) -> io::Result<()> {
         match rows.saturating_sub(self.shown.rows) {
             0 => Ok(()),
@@ -318,7 +318,7 @@ impl ScanText<'_> {
 
     fn namespace(&mut self, namespace: &NamespaceReport, owners: &[&OwnerResult]) -> io::Result<()> {
         let name = one_line(&namespace.name);
-        // "Built-in" is the policy of files without one.
+        // "Built-in" is the name of the policy if no policy is stored.
         let is_stored = self.report.cluster.policies.contains(&namespace.policy);
         let policy = if is_stored {
             format!("policy {}", one_line(&namespace.policy))
@@ -428,7 +428,7 @@ impl ScanText<'_> {
             "      {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
             one_line(&found.remedy)
         )?;
-        // The namespace's own line says why admission is not asked.
+        // The line of the namespace already gives the reason why admission does not review it.
         if let Some(because) = found
             .because
             .as_ref()
@@ -570,7 +570,7 @@ impl ScanText<'_> {
     }
 }
 
-/// The namespaces with an owner of which there is something to say.
+/// The totals of the namespaces with an owner to report.
 fn sums_of_namespaces(report: &ScanReport) -> BTreeMap<&str, ScanTotals<'_>> {
     let mut sums: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
     for judged in &report.owners {
@@ -591,7 +591,7 @@ fn sums_of_namespaces(report: &ScanReport) -> BTreeMap<&str, ScanTotals<'_>> {
     sums
 }
 
-/// What owners have in common that are shown as one.
+/// The common part of owners that are shown together.
 #[derive(PartialEq)]
 struct GroupedFinding<'j> {
     outcome: OwnerOutcome,
@@ -625,7 +625,7 @@ impl<'j> GroupedFinding<'j> {
     }
 }
 
-/// What becomes of a finding, in a word or two.
+/// The outcome of a finding, in one or two words.
 fn fate(fate: FindingOutcome) -> &'static str {
     match fate {
         FindingOutcome::Denied => "denied",

@@ -1,5 +1,6 @@
-//! Why no Windows node takes a pod that waits: an affinity that matches no node at all, operating system, build, RuntimeClass,
-//! taints, in the order in which they rule nodes out. What else the scheduler may miss, as room, volumes or another label, is not reported here.
+//! Why no Windows node accepts a pending pod: an affinity that matches no node, operating system, build,
+//! RuntimeClass, taints, in the order in which the scheduler excludes nodes. Other reasons, such as capacity,
+//! volumes or other labels, are not reported here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +20,8 @@ use crate::scan::report::PodProblem;
 type CandidateNodes<'n> = Vec<&'n NodeView>;
 
 impl ScannedPod<'_> {
-    /// Why it waits; only where every Windows node is ruled out, and the last of them for such a reason.
+    /// Why the pod is pending; only if every Windows node is excluded, and the last of them for one of these
+    /// reasons.
     pub(super) fn waits(&self) -> Option<TroubleText> {
         if !self.is_for(Verdict::Windows) {
             return None;
@@ -78,7 +80,7 @@ impl ScannedPod<'_> {
         nodes.filter(|node| meets(self.spec, node, of)).collect()
     }
 
-    /// A required affinity without a term that could match.
+    /// A required affinity without any term that can match.
     fn without_term(&self) -> Option<TroubleText> {
         self.spec.required_node_affinity()?;
         if !self.spec.required_terms().iter().all(NodeSelectorTerm::is_empty) {
@@ -131,7 +133,8 @@ impl ScannedPod<'_> {
         )
     }
 
-    /// A pod whose requirements on labels of builds no node satisfies. `nodes`: those of its operating system.
+    /// A pod whose requirements on build labels no node satisfies. `nodes` are the nodes of its operating
+    /// system.
     fn wrong_label(&self, nodes: &CandidateNodes<'_>) -> TroubleText {
         let (asked, excluded) = (self.named_builds("In"), self.named_builds("NotIn"));
         let there = builds(nodes);
@@ -183,7 +186,7 @@ impl ScannedPod<'_> {
         )
     }
 
-    /// The builds that the pod's requirements with this operator name; a nodeSelector is an `In`.
+    /// The builds that the pod's requirements with this operator name; a nodeSelector is equivalent to `In`.
     fn named_builds(&self, operator: &str) -> BTreeSet<Build> {
         let selected = (self.spec.node_selector.iter())
             .filter(|(key, _)| operator == "In" && is_build_label(key))
@@ -245,8 +248,8 @@ impl ScannedPod<'_> {
         told
     }
 
-    /// A pod that selects nodes which do not run its image: the scheduler does not know of it, and another reason keeps the pod
-    /// waiting; but once that is fixed, this one remains.
+    /// A pod that selects nodes which cannot run its image. The scheduler does not know that, and another
+    /// reason keeps the pod pending; this one remains after that reason is fixed.
     fn unfit(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
         let isolation = self.isolation();
         let in_doubt = self.spec.runtime_class_name.is_some() && self.class().ok().flatten().is_none();
@@ -276,7 +279,8 @@ impl ScannedPod<'_> {
     }
 }
 
-/// Whether a node satisfies the nodeSelector and the required affinity of a pod, as far as they name these labels.
+/// Whether a node satisfies the nodeSelector and the required affinity of a pod, considering only these
+/// labels.
 fn meets(spec: &PodSpec<'_>, node: &NodeView, of: &dyn Fn(&str) -> bool) -> bool {
     let named = |expression: &&Expression<'_>| of(&expression.key);
     let mut selector = spec.node_selector.iter().filter(|(key, _)| of(key));
@@ -291,13 +295,13 @@ fn meets(spec: &PodSpec<'_>, node: &NodeView, of: &dyn Fn(&str) -> bool) -> bool
     selected && (spec.required_node_affinity().is_none() || spec.required_terms().iter().any(is_met))
 }
 
-/// The Windows nodes that stay.
+/// The Windows nodes that are not being removed.
 fn windows(nodes: &BTreeMap<String, Arc<NodeView>>) -> CandidateNodes<'_> {
     let nodes = nodes.values().map(|node| &**node);
     nodes.filter(|node| node.is_windows() && !node.deleting).collect()
 }
 
-/// The builds of nodes with how many there are of each, in words.
+/// The builds of nodes with the number of nodes of each, as text.
 fn builds(nodes: &CandidateNodes<'_>) -> String {
     let mut counts: BTreeMap<Option<Build>, usize> = BTreeMap::new();
     for node in nodes {

@@ -1,12 +1,13 @@
-//! What the status of a pod tells: whether it runs, waits for a node, and what its kubelet says of its images.
+//! Reads the status of a pod: whether it is ready or pending, and what its kubelet reports about its images.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-/// How long a pod may be without a word of the scheduler: it takes pods in turn.
+/// How long a pod may have no scheduling condition before it is reported: the scheduler works through a
+/// queue.
 const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 
-/// What the views leave out of a pod.
+/// The fields of a pod that the model does not read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct PodRecord {
@@ -64,7 +65,7 @@ struct ContainerStateMessage {
     message: Option<String>,
 }
 
-/// What a kubelet says of the containers of a pod, as far as it is about platforms.
+/// What a kubelet reports about the containers of a pod, limited to platform errors.
 #[derive(Clone, Copy, Default)]
 pub(super) struct KubeletMessages {
     wrong_build: bool,
@@ -72,7 +73,7 @@ pub(super) struct KubeletMessages {
 }
 
 impl KubeletMessages {
-    /// The image is for another Windows build than the node's.
+    /// The image is for a different Windows build than the node's.
     pub(super) fn is_wrong_build(self) -> bool {
         self.wrong_build
     }
@@ -84,8 +85,9 @@ impl KubeletMessages {
 
     /// Reads a kubelet's message.
     ///
-    /// Source: hcsshim's and Windows' own text for 0xc0370101, the pull of Docker and hcsshim for an image of a newer build;
-    /// containerd's and Docker's pull where an index has no image for the platform.
+    /// Source: the text of hcsshim and Windows for error 0xc0370101; the message of Docker and hcsshim for
+    /// pulling an image of a newer build; the message of containerd and Docker if an index has no image for
+    /// the platform.
     fn read(&mut self, message: &str) {
         const BUILD: [&str; 4] = [
             "0xc0370101",
@@ -121,7 +123,8 @@ impl PodRecord {
         matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
     }
 
-    /// Whether the scheduler has found no node, or has been silent for long. A pod with gates is not looked at by it.
+    /// Whether the scheduler has found no node, or has set no condition for too long. The scheduler skips
+    /// pods with scheduling gates.
     pub(super) fn waits_for_a_node(&self, now: Timestamp) -> bool {
         let is_gated = self
             .spec
@@ -139,7 +142,7 @@ impl PodRecord {
             }
     }
 
-    /// Since when it is where it is, or waits.
+    /// Since when it has been on its node, or pending.
     pub(super) fn since(&self) -> Option<Timestamp> {
         let scheduled = self.condition("PodScheduled");
         scheduled

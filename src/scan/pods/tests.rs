@@ -1,4 +1,4 @@
-//! Pods with trouble, and pods without, on a cluster of plain data.
+//! Pods with and without problems, on a cluster of plain data.
 
 use std::borrow::Cow;
 
@@ -100,7 +100,7 @@ impl TestCluster {
 
 const TAINT: &str = r#"[{"key": "os", "value": "windows", "effect": "NoSchedule"}]"#;
 
-#[allow(clippy::needless_pass_by_value)] // so that it can be written with json!
+#[allow(clippy::needless_pass_by_value)] // by value, so that callers can pass json!
 fn pod(spec: Value, status: Value) -> Value {
     json!({
         "metadata": {"name": "web-1", "namespace": "shop", "creationTimestamp": "2026-06-01T11:00:00Z",
@@ -255,7 +255,7 @@ fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
     let of = |class: Value| on("new", old_image, class, json!({}));
     assert_eq!(hyperv.wrong(&of(json!({}))), Some(PodProblem::Build));
     assert_eq!(hyperv.wrong(&of(json!({"runtimeClassName": "hyperv"}))), None);
-    // What a tag of another repository says is told where the kubelet says the same.
+    // The tag of another repository is reported only if the kubelet confirms it.
     let own = |status| on("old", "registry.example/web:ltsc2022", json!({}), status);
     assert_eq!(hyperv.wrong(&own(json!({}))), None);
     assert_eq!(hyperv.wrong(&own(waiting(MISMATCH))), Some(PodProblem::Build));
@@ -348,13 +348,13 @@ fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
             None,
             "",
         ),
-        // Another label than those of operating systems and builds is not Transom's business.
+        // Transom does not check labels other than those of operating systems and builds.
         (
             json!({"nodeSelector": {"kubernetes.io/os": "windows", "zone": "z"}, "tolerations": []}),
             None,
             "",
         ),
-        // Another node than the one that does not run the image may take it.
+        // Another node than the one that cannot run the image may accept the pod.
         (
             json!({"containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022"}]}),
             None,

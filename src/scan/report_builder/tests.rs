@@ -1,4 +1,5 @@
-//! Objects go by, and the report says of them what it should, without keeping more than that.
+//! The report contains the right entries for a sequence of objects, and the builder keeps nothing else in
+//! memory.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What is refused before a cluster is looked for, and what ends the process.
+//! Which arguments are rejected before the cluster is contacted, and what ends the process.
 
 use std::future::pending;
 
@@ -25,7 +25,7 @@ struct Flags {
     limits: LimitArgs,
 }
 
-/// Why `serve` with these flags and a cluster that is not there does not start.
+/// The error of `serve` with these flags and an unreachable cluster.
 async fn refusal(flags: &[&str]) -> String {
     const START: [&str; 5] = [
         "serve",
@@ -96,7 +96,7 @@ async fn what_can_be_refused_without_a_cluster_is_refused_before_one_is_looked_f
             "--ca-bundle is for --certificates provided; with cert-manager",
         ),
         (vec!["--write-ca", "/ca.crt"], "--write-ca is for --standalone"),
-        // Nothing of that: only now it is looked for.
+        // Valid arguments: only now the cluster is contacted.
         (
             vec!["--listen", "127.0.0.1:0"],
             "/no/such/kubeconfig (--kubeconfig)",
@@ -107,7 +107,7 @@ async fn what_can_be_refused_without_a_cluster_is_refused_before_one_is_looked_f
     }
 }
 
-/// What comes of a process whose server goes on and in which something else ends.
+/// The result of a process in which the server runs and another task ends.
 async fn outcome(start: impl FnOnce(&mut Tasks, &mut Tasks)) -> String {
     let (mut tasks, mut election) = (Tasks::default(), Tasks::default());
     tasks.spawn("another", pending());
@@ -143,7 +143,7 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
     }
 }
 
-/// A view with a policy that cannot be used, whose status says this.
+/// A view with a policy that cannot be used, and with this status.
 fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterCache> {
     let policy = json!({
         "metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"validation": "Enforce"}, "status": status,
@@ -180,7 +180,7 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
             policy.is_some_and(|policy| policy["metadata"]["generation"] == generation)
         };
         latest.wait_for(is_it).await.unwrap();
-        // It is shown a moment before readiness follows.
+        // The snapshot is published before readiness changes.
         tokio::task::yield_now().await;
         readiness.reasons()
     };
@@ -194,9 +194,10 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
         shown(2, accepted("False", "PreviousVersionApplies")).await.len(),
         1
     );
-    // That replica is gone, and the next leader has said so: as in a cluster that starts with a broken policy.
+    // The other replica is gone, and the next leader has updated the status, as in a cluster that starts with
+    // a broken policy.
     assert!(shown(3, accepted("False", "Invalid")).await.is_empty());
-    // What serves goes on serving.
+    // A replica that is ready stays ready.
     assert!(shown(4, accepted("True", "Accepted")).await.is_empty());
     running.abort();
 }

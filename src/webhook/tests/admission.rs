@@ -1,4 +1,4 @@
-//! The router without a socket: what is refused, what is shed, and that everything taken is given back.
+//! The router without a socket: what is rejected, what is shed, and that every share is released.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,7 +22,8 @@ where
     router.clone().oneshot(request).await.unwrap()
 }
 
-/// Waits until a gauge or counter has a value, for ever: a test that fails here is stopped by its harness.
+/// Waits until a gauge or counter has a value, without a limit: the test harness stops a test that hangs
+/// here.
 pub(super) async fn until(metrics: &Metrics, line: &str) {
     while !metrics.expose().contains(line) {
         tokio::task::yield_now().await;
@@ -123,7 +124,7 @@ async fn a_body_over_the_limit_is_answered_from_its_head() {
         ("/validate/no-sign", false),
     ] {
         let (sender, declared) = fed(Some(20 * 1024 * 1024 + 1));
-        // The answer comes before the rest of the body does.
+        // The answer arrives before the rest of the body.
         sender.send(Bytes::from(vec![b' '; 100 << 10])).unwrap();
         let response = asked(&router, post(path, declared)).await;
         assert_eq!(response.status(), 200, "{path}");
@@ -202,7 +203,7 @@ async fn a_panic_is_one_answer_and_one_count() {
     assert!(text.contains("transom_in_flight_bytes 0"), "{text}");
 }
 
-/// A reviewer that takes its time and knows how many of it were at work at once.
+/// A slow reviewer that records how many calls ran at the same time.
 #[derive(Default)]
 struct SlowReviewer {
     now: AtomicUsize,
@@ -266,7 +267,8 @@ async fn of_the_largest_reviews_one_is_judged_at_a_time_and_others_do_not_wait_f
     assert_eq!(crowded.most.load(Ordering::SeqCst), 1);
 }
 
-/// A reviewer that misses something until the bell has rung, and answers 200 if it waited for that, else 400.
+/// A reviewer that reports missing data until the watch channel changes, and answers 200 if it waited for
+/// that, otherwise 400.
 pub(super) struct WaitingReviewer(pub(super) tokio::sync::watch::Receiver<bool>);
 
 impl ReviewHandler for WaitingReviewer {

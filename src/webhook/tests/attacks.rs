@@ -1,4 +1,5 @@
-//! Attacks that go on while a second client asks: its reviews and probes are answered, and none waits for the attackers.
+//! Attacks during which a second client sends reviews and probes: all are answered, and none waits for the
+//! attackers.
 
 use std::time::Instant;
 
@@ -8,21 +9,21 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 
-/// How long each attack goes on.
+/// How long each attack lasts.
 const SIEGE: Duration = Duration::from_millis(2_500);
 
-/// A second client that waits longer waits for the attackers, on the busiest machine: one that shuts it out does so for as
-/// long as it goes on.
+/// A second client that waits longer is blocked by the attackers, even on the busiest machine: an attack that
+/// blocks it does so for its whole duration.
 const HELD_UP: Duration = Duration::from_secs(10);
 
-/// How long an attacker takes to come back.
+/// How long an attacker takes to reconnect.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// One attack at a time: the bounds are those of a server that has the machine's other half.
+/// One attack at a time: the limits assume that the server has the other half of the machine.
 static ATTACK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Asks for probes and reviews, each over a connection of its own and reviews also over one that stays, until the siege
-/// is over; each has to be answered well and in time.
+/// Sends probes and reviews until the attack is over, each over its own connection, and reviews also over a
+/// persistent one; each must be answered correctly and in time.
 async fn assert_served(server: &Running) {
     let mut known = server.http2().await;
     let (start, mut rounds) = (Instant::now(), 0);
@@ -59,7 +60,7 @@ async fn idle_sockets_on_the_health_port_hold_up_no_probe() {
         siege.spawn(async move {
             loop {
                 let mut silent = TcpStream::connect(health).await.unwrap();
-                // Until the server has enough of it.
+                // Until the server closes the connection.
                 let _ = silent.read(&mut [0; 1]).await;
                 sleep(AGAIN).await;
             }

@@ -1,4 +1,5 @@
-//! Certificates while they are served: mounted as a kubelet mounts them, swapped under load, broken, and written out.
+//! Replacing certificates while serving: mounted as a kubelet mounts them, swapped under load, broken, and
+//! written out.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -19,7 +20,8 @@ fn pair() -> Pair {
     }
 }
 
-/// Changes a directory as a kubelet changes a mounted Secret: new files beside the old, then one rename.
+/// Updates a directory as a kubelet updates a mounted Secret: new files next to the old ones, then one
+/// rename.
 fn mount(directory: &Path, version: &str, certificate: &str, key: &str) {
     let real = directory.join(version);
     std::fs::create_dir(&real).unwrap();
@@ -43,7 +45,7 @@ async fn started(directory: &Path, trusted: &[&Pair]) -> Running {
     server
 }
 
-/// What a new connection is shown.
+/// The certificate that a new connection receives.
 async fn served(server: &Running) -> Vec<u8> {
     let stream = connect(server.address, &server.ca, "http/1.1").await.unwrap();
     stream.get_ref().1.peer_certificates().unwrap()[0].to_vec()

@@ -1,4 +1,4 @@
-//! Client certificates: who gets in with which one, and a CA that is replaced while the server runs.
+//! Client certificates: which ones are accepted, and replacing the CA while the server runs.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -9,10 +9,10 @@ use rustls::pki_types::PrivateKeyDer;
 use super::*;
 use crate::tls::client_auth::ClientCertificates;
 
-/// A CA of clients.
+/// A CA for client certificates.
 struct Issuer(CertifiedIssuer<'static, KeyPair>);
 
-/// What a client shows.
+/// What a client presents.
 type PresentedCertificate = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 impl Issuer {
@@ -36,7 +36,7 @@ impl Issuer {
     }
 }
 
-/// What comes of a review over a connection that shows this.
+/// The result of a review over a connection that presents this certificate.
 async fn asked(server: &Running, shown: Option<&PresentedCertificate>) -> Result<StatusCode, String> {
     let mut roots = RootCertStore::empty();
     roots
@@ -60,7 +60,7 @@ async fn asked(server: &Running, shown: Option<&PresentedCertificate>) -> Result
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
-    // With TLS 1.3 a client is done before it hears that it is turned away.
+    // With TLS 1.3, a client finishes its handshake before it learns that it is rejected.
     let driven = tokio::spawn(connection);
     match sender.send_request(post("/validate", full("{}"))).await {
         Ok(response) => Ok(response.status()),

@@ -1,4 +1,4 @@
-//! The end of a server: what is in flight finishes, what is new is not taken, and nothing waits for ever.
+//! Shutdown of a server: requests in flight finish, new ones are not accepted, and nothing waits forever.
 
 use super::*;
 

@@ -1,10 +1,11 @@
-//! What reviews in flight share: when it is taken, when it is given back, and what is refused when there is no more.
+//! The shared limits of reviews in flight: when capacity is taken, when it is released, and what is rejected
+//! without it.
 
 use super::admission::{WaitingReviewer, asked, metered, until};
 use super::*;
 use crate::webhook::router::router;
 
-/// A reviewer that judges large reviews when it may.
+/// A reviewer that blocks on large reviews until the barrier releases it.
 struct BlockingReviewer(std::sync::Barrier);
 
 impl ReviewHandler for BlockingReviewer {
@@ -16,7 +17,7 @@ impl ReviewHandler for BlockingReviewer {
     }
 }
 
-/// A router in which one review is in flight, and may be at most; it is over when the barrier was waited for.
+/// A router with one review in flight, which is also the maximum; it ends when the test reaches the barrier.
 async fn one_in_flight(
     max_wait: Duration,
 ) -> (
@@ -33,7 +34,7 @@ async fn one_in_flight(
         ..Limits::default()
     };
     let router = router(held.clone(), &limits, &metrics, None);
-    // Large, so that it is judged on a thread of its own.
+    // Large, so that it is evaluated on a separate thread.
     let first = tokio::spawn({
         let router = router.clone();
         async move {

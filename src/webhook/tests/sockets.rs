@@ -1,13 +1,14 @@
-//! Real connections: both versions of HTTP, slow clients, and what is refused while it is still being sent.
+//! Real connections: both versions of HTTP, slow clients, and requests that are rejected while the client
+//! still sends.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::*;
 
-/// What a server says until it hangs up.
+/// What a server sends until it closes the connection.
 async fn hang_up(mut stream: impl AsyncReadExt + Unpin) -> String {
     let mut said = Vec::new();
-    // A reset is a way to hang up too.
+    // A reset also closes the connection.
     let _ = stream.read_to_end(&mut said).await;
     String::from_utf8_lossy(&said).into_owned()
 }
@@ -120,7 +121,7 @@ async fn a_body_that_stops_half_way_is_answered_408() {
 
 #[tokio::test]
 async fn a_body_that_is_too_large_is_answered_and_read_to_its_end_so_that_the_answer_arrives() {
-    // Many megabytes take a while on a machine with other things to do.
+    // Many megabytes take a while on a busy machine.
     let limits = Limits {
         body_timeout: Duration::from_secs(20),
         ..limits()
@@ -144,7 +145,7 @@ async fn a_body_that_is_too_large_is_answered_and_read_to_its_end_so_that_the_an
         200
     );
 
-    // By hand: this client writes everything before it reads.
+    // Without a client library: this client writes everything before it reads.
     let mut one = connect(server.address, &server.ca, "http/1.1").await.unwrap();
     for (body, answered) in [(large.as_ref(), answer_to_large), (b"{}", "{\"length\":2}")] {
         let head = "POST /mutate HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length:";
@@ -159,7 +160,7 @@ async fn a_body_that_is_too_large_is_answered_and_read_to_its_end_so_that_the_an
         while !rest.ends_with(answered.as_bytes()) {
             rest.push(one.read_u8().await.unwrap());
         }
-        // Longer than a head may take: what was thrown away is not mistaken for one.
+        // Longer than the timeout of a head: the discarded bytes must not be mistaken for one.
         tokio::time::sleep(header_timeout * 2).await;
     }
     server.stop().await;

@@ -1,4 +1,4 @@
-//! SARIF of a report, held against what the standard asks for.
+//! Compares the SARIF of a report with the requirements of the standard.
 
 use serde_json::Value;
 
