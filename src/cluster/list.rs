@@ -350,9 +350,10 @@ impl Pages {
     async fn request(&self, client: &Client) -> Result<String, ApiError> {
         let answer = async {
             let request = Request::new(&self.listing.path);
-            let request = match self.listing.is_metadata_only {
-                true => request.list_metadata(&self.params),
-                false => request.list(&self.params),
+            let request = if self.listing.is_metadata_only {
+                request.list_metadata(&self.params)
+            } else {
+                request.list(&self.params)
             };
             client
                 .request_text(request.map_err(kube::Error::BuildRequest)?)

@@ -192,7 +192,7 @@ impl ClusterReader<'_> {
             all.extend(trim(object).map(|trimmed| (name, Arc::new(trimmed))));
         };
         let note = |name: &str, error: &serde_json::Error| {
-            unreadable.push(format!("{name} does not parse: {error}"))
+            unreadable.push(format!("{name} does not parse: {error}"));
         };
         if let Err(error) = for_each_as(self.client, listing, take, note).await {
             self.note(resource, &error.why);

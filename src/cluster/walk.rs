@@ -43,14 +43,14 @@ pub async fn walk(
         let listing = Listing::of(kind, path);
         if namespaces.is_empty() {
             let failed = one(client, kind, listing.clone(), &mut meet).await;
-            failures.extend(failed.err().map(|error| failure(&listing, None, error)));
+            failures.extend(failed.err().map(|error| failure(&listing, None, &error)));
         }
         for namespace in namespaces {
             let failed = one(client, kind, listing.clone().in_namespace(namespace), &mut meet).await;
             failures.extend(
                 failed
                     .err()
-                    .map(|error| failure(&listing, Some(namespace), error)),
+                    .map(|error| failure(&listing, Some(namespace), &error)),
             );
         }
     }
@@ -78,7 +78,7 @@ async fn one(
     }
 }
 
-fn failure(listing: &Listing, namespace: Option<&String>, error: ListError) -> ListFailure {
+fn failure(listing: &Listing, namespace: Option<&String>, error: &ListError) -> ListFailure {
     ListFailure {
         resource: listing.resource().to_owned(),
         namespace: namespace.cloned(),

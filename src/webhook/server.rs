@@ -299,7 +299,7 @@ impl Server {
                 );
             }
             CertificateKeeper::Files(files) => {
-                tasks.spawn("certificate reload", files.keep(serving, metrics.clone()))
+                tasks.spawn("certificate reload", files.keep(serving, metrics.clone()));
             }
             CertificateKeeper::Caller => {}
         }

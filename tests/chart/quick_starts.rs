@@ -151,6 +151,7 @@ fn commands(page: &str, beginning: &str) -> Vec<String> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one procedure, step by step")]
 fn every_quick_start_goes_from_audit_to_enforce_and_back() {
     let Some(engine) = engine() else { return };
     let Some(world) = World::start("the quick starts of docs/how-to/install.md", &node()) else {

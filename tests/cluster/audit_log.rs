@@ -670,6 +670,7 @@ fn nothing_in_a_log_moves_a_terminals_cursor_or_begins_a_line() {
 
 #[cfg(unix)]
 #[test]
+#[expect(clippy::too_many_lines, reason = "one procedure, step by step")]
 fn what_is_still_open_is_looked_up_in_its_cluster() {
     let what = "what audit-log says of a cluster";
     let Some(programs) = control_plane::programs_or_skip(what) else {

@@ -29,12 +29,14 @@ struct Turn<G> {
 
 /// For tests that hold an answer to a time, or that attack: nothing else of this program runs beside them.
 fn alone() -> Turn<RwLockWriteGuard<'static, ()>> {
-    let _guard = TURN.write().unwrap_or_else(PoisonError::into_inner);
-    Turn { _guard }
+    Turn {
+        _guard: TURN.write().unwrap_or_else(PoisonError::into_inner),
+    }
 }
 
 /// For tests that mostly wait: they wait at once.
 fn beside_others() -> Turn<RwLockReadGuard<'static, ()>> {
-    let _guard = TURN.read().unwrap_or_else(PoisonError::into_inner);
-    Turn { _guard }
+    Turn {
+        _guard: TURN.read().unwrap_or_else(PoisonError::into_inner),
+    }
 }

@@ -338,7 +338,7 @@ impl Cluster {
         for pool in &self.remembered {
             facts.add_host(pool.clone());
         }
-        facts.pools = self.declared.clone();
+        facts.pools.clone_from(&self.declared);
         facts.runtime_classes = self.classes.clone();
         facts
     }

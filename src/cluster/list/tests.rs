@@ -38,6 +38,7 @@ fn server(
     (Client::new(service, "default"), requests)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the server may also never answer")]
 fn page(names: &[&str], more: &str) -> Option<(u16, String)> {
     let items: Vec<Value> = (names.iter())
         .map(|name| json!({"metadata": {"name": name, "uid": name}}))
@@ -48,6 +49,7 @@ fn page(names: &[&str], more: &str) -> Option<(u16, String)> {
     ))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the server may also never answer")]
 fn status(code: u16, more: &Value) -> Option<(u16, String)> {
     let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
         "message": format!("it is {code}"), "reason": "R"});

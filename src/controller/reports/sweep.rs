@@ -126,7 +126,7 @@ impl ReportsController<'_> {
                     tracing::info!("{count} reports of {other} are taken away: another kind counts");
                 }
                 Ok(GarbageCollection::Unseen(why)) => {
-                    tracing::info!("the reports of {other} are not looked for: {why}")
+                    tracing::info!("the reports of {other} are not looked for: {why}");
                 }
                 Err(failure) => {
                     tracing::warn!("cannot take away the reports of {other}: {failure}");

@@ -3,6 +3,7 @@
 //! Source: GitLab, Code Quality, "Implement a custom tool".
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use ring::digest::{SHA256, digest};
@@ -66,6 +67,11 @@ impl Fingerprints {
         let seen = self.0.entry(identity.to_owned()).or_default();
         let hash = digest(&SHA256, format!("{identity}#{seen}").as_bytes());
         *seen += 1;
-        hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        let mut text = String::with_capacity(64);
+        for byte in hash.as_ref() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
     }
 }

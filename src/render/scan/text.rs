@@ -241,7 +241,7 @@ impl ScanText<'_> {
                     FindingOutcome::Warned => sum.warned += 1,
                     FindingOutcome::Fixed | FindingOutcome::Fixable => sum.changed += 1,
                     FindingOutcome::Noted | FindingOutcome::Exempted | FindingOutcome::Passed => {
-                        sum.other += 1
+                        sum.other += 1;
                     }
                 }
                 sum.namespaces.insert(&judged.namespace);

@@ -256,8 +256,8 @@ struct Counted {
 
 #[test]
 fn bad_pods_of_300_kilobytes_from_24_senders_are_denied() {
-    let _turn = crate::alone();
     const SENDERS: usize = 24;
+    let _turn = crate::alone();
     let Some(world) = World::start("the load in tests/soak/denial_of_service/large.rs", "Ignore") else {
         return;
     };

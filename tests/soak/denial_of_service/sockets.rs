@@ -89,8 +89,8 @@ fn memory(server: &Server) -> usize {
 
 #[test]
 fn heads_that_never_end_take_no_more_memory_than_their_connections_may() {
-    let _turn = crate::alone();
     const CONNECTIONS: usize = 600;
+    let _turn = crate::alone();
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--max-connections=500", "--header-timeout=30s"]);
     server.post("/validate", b"{}");

@@ -244,13 +244,13 @@ impl ElectionReplica {
         match self.elector.next(now, Timestamp::from_second(seconds).unwrap()) {
             ElectionStep::Sleep(wake) => self.sleeps_until = wake,
             ElectionStep::Read if unreachable || deaf => {
-                self.answer = Some((gives_up, FakeLeaseAnswer::Read(Err(()))))
+                self.answer = Some((gives_up, FakeLeaseAnswer::Read(Err(()))));
             }
             ElectionStep::Read => {
-                self.answer = Some((later, FakeLeaseAnswer::Read(Ok(server.lease.clone()))))
+                self.answer = Some((later, FakeLeaseAnswer::Read(Ok(server.lease.clone()))));
             }
             ElectionStep::Write(_) if unreachable => {
-                self.answer = Some((gives_up, FakeLeaseAnswer::Write(now, Err(()))))
+                self.answer = Some((gives_up, FakeLeaseAnswer::Write(now, Err(()))));
             }
             ElectionStep::Write(lease) => self.sent = Some((later, now, *lease, deaf)),
         }
