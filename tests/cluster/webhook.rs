@@ -419,7 +419,7 @@ fn api_rules() -> BTreeSet<String> {
             && rule["class"]
                 .as_str()
                 .unwrap()
-                .contains("refused by the API server")
+                .contains("rejected by the API server")
     };
     rules
         .iter()
