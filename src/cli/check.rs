@@ -142,9 +142,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     manifests.learn(&mut facts, &policies);
 
     let mut checked = (CheckSummary::default(), 0);
+    let mut collected = None;
     for target in &targets {
         let progress = progress(manifests.len(), target);
-        let mut pass = CheckPass {
+        let pass = CheckPass {
             args,
             manifests: &manifests,
             facts: &facts,
@@ -152,7 +153,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             progress: &progress,
         };
         target.write(|out| {
-            checked = pass.report(target.format, out)?;
+            checked = pass.report(target.format, &mut collected, out)?;
             Ok(())
         })?;
     }
@@ -174,24 +175,34 @@ struct CheckPass<'a> {
 }
 
 impl CheckPass<'_> {
-    fn report(&mut self, format: CheckFormat, out: &mut dyn Write) -> io::Result<(CheckSummary, usize)> {
+    /// Writes one output. `collected` is what all formats for machines are written from: the objects are checked once for
+    /// them.
+    fn report(
+        &self,
+        format: CheckFormat,
+        collected: &mut Option<(Json, Vec<UnreadableInput>)>,
+        out: &mut dyn Write,
+    ) -> io::Result<(CheckSummary, usize)> {
         let unjudged = NotEvaluated::of(self.manifests);
-        let (summary, errors) = match format {
+        match format {
             CheckFormat::Json
             | CheckFormat::Sarif
             | CheckFormat::Junit
             | CheckFormat::Github
             | CheckFormat::Gitlab => {
-                let mut json = Json::default();
-                let errors = self.check(|checked| json.add(&checked));
+                let (json, errors) = collected.get_or_insert_with(|| {
+                    let mut json = Json::default();
+                    let errors = self.check(|checked| json.add(&checked));
+                    (json, errors)
+                });
                 match format {
-                    CheckFormat::Sarif => check_sarif(&json, &errors, out)?,
-                    CheckFormat::Junit => check_junit(&json, &errors, out)?,
-                    CheckFormat::Github => check_github(&json, &errors, out)?,
-                    CheckFormat::Gitlab => check_gitlab(&json, &errors, out)?,
-                    CheckFormat::Json | CheckFormat::Text => json.write(&errors, &unjudged, out)?,
+                    CheckFormat::Sarif => check_sarif(json, errors, out)?,
+                    CheckFormat::Junit => check_junit(json, errors, out)?,
+                    CheckFormat::Github => check_github(json, errors, out)?,
+                    CheckFormat::Gitlab => check_gitlab(json, errors, out)?,
+                    CheckFormat::Json | CheckFormat::Text => json.write(errors, &unjudged, out)?,
                 }
-                (json.summary(), errors)
+                Ok((json.summary(), errors.len()))
             }
             CheckFormat::Text => {
                 let mut text = TextReport::new(out, !self.args.no_advice);
@@ -202,10 +213,9 @@ impl CheckPass<'_> {
                     }
                 });
                 written?;
-                (text.finish(&errors, &unjudged)?, errors)
+                Ok((text.finish(&errors, &unjudged)?, errors.len()))
             }
-        };
-        Ok((summary, errors.len()))
+        }
     }
 
     /// Checks the objects that the arguments select.

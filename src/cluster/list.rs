@@ -125,9 +125,8 @@ impl Listing {
     pub async fn resource_version(&self, client: &Client) -> Result<String, ApiError> {
         let mut pages = Pages::of(self.clone());
         pages.params.limit = Some(1);
-        let body = pages.body(client).await?;
-        let page = Page::read(&body, &self.path)?;
-        Ok(page.metadata.resource_version.unwrap_or_default())
+        let version = |_: &mut Pages, page: Page<'_>, _| page.metadata.resource_version;
+        Ok(pages.page(client, version).await?.unwrap_or_default())
     }
 }
 
@@ -157,7 +156,7 @@ pub async fn for_each(
     listing: Listing,
     mut visit: impl FnMut(&str) + Send,
 ) -> Result<usize, ListError> {
-    let mut pages = Pages::of(listing);
+    let mut pages = Pages::of(listing).each_once();
     loop {
         match pages.next(client, &mut visit).await {
             Ok(true) => {}
@@ -217,8 +216,8 @@ pub struct Pages {
     read: usize,
     /// How many follow the last page, if the API server reports it.
     remaining: Option<u64>,
-    /// The uids of the objects that were visited, as numbers: a list that starts again shows no object twice.
-    visited: HashSet<u64>,
+    /// The uids of the objects that were visited, as numbers. `None`: an object may be visited twice.
+    visited: Option<HashSet<u64>>,
     hashes: RandomState,
 }
 
@@ -263,8 +262,17 @@ impl Pages {
             restarts: 0,
             read: 0,
             remaining: None,
-            visited: HashSet::new(),
+            visited: None,
             hashes: RandomState::new(),
+        }
+    }
+
+    /// Visits no object twice if the list has to start again, at the cost of a number for each object.
+    #[must_use]
+    pub fn each_once(self) -> Self {
+        Pages {
+            visited: Some(HashSet::new()),
+            ..self
         }
     }
 
@@ -291,34 +299,43 @@ impl Pages {
         if self.is_over {
             return Ok(false);
         }
-        let body = self.body(client).await?;
-        let page = Page::read(&body, &self.listing.path)?;
-        self.remaining = page.metadata.remaining_item_count;
-        for item in page.items.iter().flatten() {
-            if self.is_new(item.get()) {
-                self.read += 1;
-                visit(item.get());
+        self.page(client, |pages, page, bytes| {
+            pages.remaining = page.metadata.remaining_item_count;
+            for item in page.items.iter().flatten() {
+                if pages.is_new(item.get()) {
+                    pages.read += 1;
+                    visit(item.get());
+                }
             }
-        }
-        let requested = self.params.limit.unwrap_or(PAGE);
-        self.params.limit = Some(next_limit(requested, body.len()));
-        self.params.continue_token = page.metadata.continue_token.filter(|token| !token.is_empty());
-        self.is_over = self.params.continue_token.is_none();
-        Ok(!self.is_over)
+            let requested = pages.params.limit.unwrap_or(PAGE);
+            pages.params.limit = Some(next_limit(requested, bytes));
+            pages.params.continue_token = page.metadata.continue_token.filter(|token| !token.is_empty());
+            pages.is_over = pages.params.continue_token.is_none();
+            !pages.is_over
+        })
+        .await
     }
 
     fn is_new(&mut self, json: &str) -> bool {
+        let Some(visited) = &mut self.visited else {
+            return true;
+        };
         let uid = at(json, &["metadata", "uid"]);
-        uid.is_none_or(|uid| self.visited.insert(self.hashes.hash_one(uid)))
+        uid.is_none_or(|uid| visited.insert(self.hashes.hash_one(uid)))
     }
 
-    /// The next page. Tries again after errors that may pass, and after an expired token.
-    async fn body(&mut self, client: &Client) -> Result<String, ApiError> {
+    /// Hands the next page, with its size in bytes, to `take`. Tries again after errors that may pass, and after an expired
+    /// token.
+    async fn page<T>(
+        &mut self,
+        client: &Client,
+        take: impl FnOnce(&mut Self, Page<'_>, usize) -> T,
+    ) -> Result<T, ApiError> {
         let mut attempts = 1;
         loop {
             let error = match self.request(client).await {
                 Ok(body) => match Page::read(&body, &self.listing.path) {
-                    Ok(_) => return Ok(body),
+                    Ok(page) => return Ok(take(self, page, body.len())),
                     // Cut short on the way, perhaps.
                     Err(error) => error,
                 },
@@ -370,4 +387,4 @@ fn next_limit(requested: u32, bytes: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

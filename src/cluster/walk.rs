@@ -64,7 +64,7 @@ async fn one(
     meet: &mut (impl FnMut(ListItem<'_>) + Send),
 ) -> Result<(), ListError> {
     let resource = listing.resource().to_owned();
-    let mut pages = Pages::of(listing);
+    let mut pages = Pages::of(listing).each_once();
     meet(ListItem::List(&resource, None));
     loop {
         match pages

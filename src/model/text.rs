@@ -27,6 +27,17 @@ pub fn cut_middle(text: &str, most: usize, end: usize) -> Cow<'_, str> {
     Cow::Owned(start.chain(['…']).chain(end).collect())
 }
 
+/// The first hexadecimal digits of the SHA-256 of a text, at most 64.
+pub fn digest_hex(text: &[u8], digits: usize) -> String {
+    let mut hex = String::with_capacity(64);
+    for byte in ring::digest::digest(&ring::digest::SHA256, text).as_ref() {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex.truncate(digits);
+    hex
+}
+
 /// Breaks a paragraph into lines of at most `width` characters.
 pub fn wrap(text: &str, width: usize) -> String {
     let (mut out, mut used) = (String::new(), 0);

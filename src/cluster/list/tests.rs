@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::*;
 
 /// What each request asked for, as path and query.
-type Requests = Arc<Mutex<Vec<String>>>;
+pub type Requests = Arc<Mutex<Vec<String>>>;
 
 /// Answers by the path and query of a request, and how often it came before. `None`: never.
-fn server(
+pub fn server(
     answer: impl Fn(&str, usize) -> Option<(u16, String)> + Send + Sync + 'static,
 ) -> (Client, Requests) {
     let requests = Requests::default();
@@ -39,7 +39,7 @@ fn server(
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the server may also never answer")]
-fn page(names: &[&str], more: &str) -> Option<(u16, String)> {
+pub fn page(names: &[&str], more: &str) -> Option<(u16, String)> {
     let items: Vec<Value> = (names.iter())
         .map(|name| json!({"metadata": {"name": name, "uid": name}}))
         .collect();
@@ -50,7 +50,7 @@ fn page(names: &[&str], more: &str) -> Option<(u16, String)> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the server may also never answer")]
-fn status(code: u16, more: &Value) -> Option<(u16, String)> {
+pub fn status(code: u16, more: &Value) -> Option<(u16, String)> {
     let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
         "message": format!("it is {code}"), "reason": "R"});
     let fields = more.as_object().unwrap().clone();

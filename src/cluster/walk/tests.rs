@@ -1,49 +1,13 @@
 //! Walks over a fake API server whose content changes and which denies some requests.
 
-use std::sync::{Arc, Mutex};
-
-use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::list::MOST_RESTARTS;
+use crate::cluster::list::tests::{page, server, status};
 
-/// The path and query of each request.
-type Asked = Arc<Mutex<Vec<String>>>;
-
-fn server(answer: impl Fn(&str, usize) -> (u16, Value) + Send + Sync + 'static) -> (Client, Asked) {
-    let asked = Asked::default();
-    let (seen, answer) = (Arc::clone(&asked), Arc::new(answer));
-    let service = tower::service_fn(move |request: hyper::Request<Body>| {
-        let uri = request.uri().to_string();
-        let before = {
-            let mut seen = seen.lock().unwrap();
-            let before = seen.iter().filter(|one| **one == uri).count();
-            seen.push(uri.clone());
-            before
-        };
-        let (status, body) = answer(&uri, before);
-        let response = hyper::Response::builder().status(status);
-        let response = response.body(Body::from(body.to_string().into_bytes())).unwrap();
-        async move { Ok::<_, std::convert::Infallible>(response) }
-    });
-    (Client::new(service, "default"), asked)
-}
-
-fn page(names: &[&str], more: &str) -> (u16, Value) {
-    let items = names
-        .iter()
-        .map(|name| json!({"metadata": {"name": name, "uid": name}}));
-    let items: Vec<Value> = items.collect();
-    (200, json!({"metadata": {"continue": more}, "items": items}))
-}
-
-fn failure(code: u16, more: Option<&str>) -> (u16, Value) {
-    (
-        code,
-        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": format!("it is {code}"),
-            "reason": "R", "metadata": {"continue": more}}),
-    )
+fn failure(code: u16, more: Option<&str>) -> Option<(u16, String)> {
+    status(code, &json!({"metadata": {"continue": more}}))
 }
 
 async fn names(client: &Client, namespaces: &[&str]) -> (Vec<String>, Vec<ListFailure>) {

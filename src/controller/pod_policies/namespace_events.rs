@@ -17,7 +17,7 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
 use crate::engine::namespace_labels::IgnoredLabel;
-use crate::model::text::cut;
+use crate::model::text::{cut, digest_hex};
 use crate::registration;
 
 /// The reason of Events about a label without effect.
@@ -55,15 +55,8 @@ pub struct NamespaceEvent {
 
 impl NamespaceEvent {
     fn new(reason: &'static str, namespace: &str, uid: &str, message: String) -> Self {
-        let mut event = format!("{namespace}.");
         let problem = format!("{uid}\n{message}");
-        for byte in ring::digest::digest(&ring::digest::SHA256, problem.as_bytes())
-            .as_ref()
-            .iter()
-            .take(DIGITS / 2)
-        {
-            let _ = write!(event, "{byte:02x}");
-        }
+        let event = format!("{namespace}.{}", digest_hex(problem.as_bytes(), DIGITS));
         NamespaceEvent {
             reason,
             event,

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::report::reported;
 use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
-use crate::model::text::cut;
+use crate::model::text::{cut, digest_hex};
 use crate::scan::{FindingOutcome, OwnerResult};
 
 /// How many hexadecimal digits of the SHA-256 distinguish two problems of an owner.
@@ -97,13 +97,10 @@ impl OwnerEvent {
     /// The name of the Event.
     pub fn name(&self) -> String {
         let problem = format!("{}\n{}\n{}", self.owner.uid, self.reason, self.message);
-        let digest = ring::digest::digest(&ring::digest::SHA256, problem.as_bytes());
         let mut name: String = self.owner.name.chars().take(LONGEST_NAME).collect();
         name.truncate(name.trim_end_matches(['.', '-']).len());
         name.push('.');
-        for byte in digest.as_ref().iter().take(DIGITS / 2) {
-            let _ = write!(name, "{byte:02x}");
-        }
+        name.push_str(&digest_hex(problem.as_bytes(), DIGITS));
         name
     }
 

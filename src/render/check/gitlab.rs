@@ -3,17 +3,15 @@
 //! Source: GitLab, Code Quality, "Implement a custom tool".
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::super::json::Json;
 use super::super::plain::write_json;
 use super::Level;
 use crate::check::UnreadableInput;
-use crate::model::text::one_line;
+use crate::model::text::{digest_hex, one_line};
 
 /// Writes an entry for each open finding, and for each unreadable input.
 ///
@@ -65,13 +63,8 @@ struct Fingerprints(HashMap<String, usize>);
 impl Fingerprints {
     fn of(&mut self, identity: &str) -> String {
         let seen = self.0.entry(identity.to_owned()).or_default();
-        let hash = digest(&SHA256, format!("{identity}#{seen}").as_bytes());
+        let fingerprint = digest_hex(format!("{identity}#{seen}").as_bytes(), 64);
         *seen += 1;
-        let mut text = String::with_capacity(64);
-        for byte in hash.as_ref() {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        text
+        fingerprint
     }
 }

@@ -16,7 +16,6 @@ struct Document {
     suites: Vec<Suite>,
 }
 
-#[derive(Default)]
 struct Suite {
     name: String,
     cases: Vec<Case>,
@@ -60,20 +59,16 @@ impl Document {
         self.suites.get_mut(at)
     }
 
-    fn of(sum: impl Fn(&Suite) -> usize, suites: &[Suite]) -> usize {
-        suites.iter().map(sum).sum()
-    }
-
     fn tests(&self) -> usize {
-        Self::of(|suite| suite.cases.len(), &self.suites)
+        self.suites.iter().map(|suite| suite.cases.len()).sum()
     }
 
     fn failures(&self) -> usize {
-        Self::of(Suite::failures, &self.suites)
+        self.suites.iter().map(Suite::failures).sum()
     }
 
     fn errors(&self) -> usize {
-        Self::of(Suite::errors, &self.suites)
+        self.suites.iter().map(Suite::errors).sum()
     }
 }
 

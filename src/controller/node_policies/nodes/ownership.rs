@@ -1,13 +1,13 @@
 //! The owner annotation of a node: what on it is Transom's, and how often another writer removed it. Pure.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
 use super::labels::{KeptLabel, LABELS};
 use crate::cluster::node::{NodeView, PROOF_LABEL};
 use crate::model::node::Taint;
+use crate::model::text::digest_hex;
 
 /// What Transom owns on a node, as the annotation [`crate::cluster::node::OWNED_ANNOTATION`] records it.
 ///
@@ -95,12 +95,7 @@ impl NodeOwnership {
             return None;
         }
         let text = serde_json::to_vec(&self.taints).unwrap_or_default();
-        let mut proof = String::new();
-        for byte in ring::digest::digest(&ring::digest::SHA256, &text).as_ref() {
-            let _ = write!(proof, "{byte:02x}");
-        }
-        proof.truncate(PROOF_DIGITS);
-        Some(proof)
+        Some(digest_hex(&text, PROOF_DIGITS))
     }
 
     /// Whether there is nothing to record.
