@@ -1,24 +1,26 @@
 //! Reports: the leader evaluates stored objects as the watches deliver them, and publishes the findings as reports,
 //! metrics and Events. It streams objects and keeps none in memory; facts and policies come from the snapshot.
 
-mod basis;
-mod desk;
-mod dialect;
-mod feed;
-mod gauges;
-mod ledger;
-mod minder;
+mod controller;
+mod evaluator;
+mod events;
+mod garbage_collection;
+mod health;
+mod invalidation;
+mod metrics;
+mod object_feed;
+mod owner_index;
+mod pending_pods;
 mod report;
-mod session;
-mod standing;
+mod report_api;
+mod report_watch;
+mod report_writer;
+mod reread_queue;
 #[cfg(test)]
 mod stream_tests;
-mod sweep;
-mod tell;
 #[cfg(test)]
 mod tests;
-mod waiting;
-mod writer;
+mod write_queue;
 
 use std::time::Duration;
 
@@ -26,11 +28,11 @@ use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-pub use self::dialect::ReportApi;
-pub use self::gauges::StoredFindingMetrics;
-pub use self::sweep::{GarbageCollection, count, sweep};
+pub use self::garbage_collection::{GarbageCollection, count, sweep};
+pub use self::metrics::StoredFindingMetrics;
+pub use self::report_api::ReportApi;
 
-use self::session::ReportsController;
+use self::controller::ReportsController;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::{ReportingState, SnapshotReceiver};
 use crate::process::metrics::Reconcile;

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::dialect::ReportApi;
+use super::report_api::ReportApi;
 use crate::model::severity::Severity;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
@@ -60,7 +60,7 @@ pub fn content(judged: &OwnerResult) -> Option<u64> {
 }
 
 /// The report, as it is applied.
-pub fn report(judged: &OwnerResult, content: u64, dialect: ReportApi, now: Timestamp) -> Value {
+pub fn report(judged: &OwnerResult, content: u64, api: ReportApi, now: Timestamp) -> Value {
     let mut all: Vec<&FindingResult> = reported(judged).collect();
     // Findings that deny the object come first; the rest keep the order in which a user would fix them.
     all.sort_by_key(|found| (found.fate != FindingOutcome::Denied, !found.would_deny));
@@ -72,8 +72,8 @@ pub fn report(judged: &OwnerResult, content: u64, dialect: ReportApi, now: Times
     let results = all.iter().take(MOST_RESULTS);
     let results: Vec<Value> = results.map(|found| result(judged, found, now)).collect();
     let mut report = json!({
-        "apiVersion": dialect.api_version(),
-        "kind": dialect.kind(),
+        "apiVersion": api.api_version(),
+        "kind": api.kind(),
         "metadata": {
             "name": name(judged.kind, &judged.uid),
             "namespace": judged.namespace,
@@ -90,7 +90,7 @@ pub fn report(judged: &OwnerResult, content: u64, dialect: ReportApi, now: Times
         "summary": {"pass": 0, "fail": count("fail"), "warn": count("warn"), "error": 0, "skip": count("skip")},
         "results": results,
     });
-    if dialect == ReportApi::OpenReports {
+    if api == ReportApi::OpenReports {
         report["source"] = json!(LABEL.1);
     }
     report

@@ -43,6 +43,12 @@ struct FakeApiServer {
     refused: Vec<String>,
     /// Whether it serves no report API.
     has_no_reports: bool,
+    /// Whether it serves `PolicyReport` too.
+    has_policy_reports: bool,
+    /// How many more writes of reports it answers with a conflict.
+    conflicts: usize,
+    /// The paths of deleted objects.
+    deleted: Vec<String>,
 }
 
 impl FakeApiServer {
@@ -57,12 +63,25 @@ impl FakeApiServer {
             self.events.push(serde_json::from_slice(body).unwrap());
             return (201, Some(String::from_utf8(body.to_vec()).unwrap()));
         }
+        if method == "DELETE" {
+            self.deleted.push(path.to_owned());
+            return (
+                200,
+                Some(json!({"kind": "Status", "status": "Success"}).to_string()),
+            );
+        }
+        if method == "PATCH" && self.conflicts > 0 {
+            self.conflicts -= 1;
+            let status = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict",
+                                "message": "the object has been modified"});
+            return (409, Some(status.to_string()));
+        }
         if method == "PATCH" {
             let report: Value = serde_json::from_slice(body).unwrap();
             self.written.push(report.clone());
             return (200, Some(report.to_string()));
         }
-        if path.starts_with("/apis/wgpolicyk8s.io")
+        if (!self.has_policy_reports && path.starts_with("/apis/wgpolicyk8s.io"))
             || (self.has_no_reports && path.starts_with("/apis/openreports.io"))
         {
             let status = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
@@ -72,6 +91,12 @@ impl FakeApiServer {
         if path == "/apis/openreports.io/v1alpha1" {
             let list = json!({"kind": "APIResourceList", "groupVersion": "openreports.io/v1alpha1", "resources": [
                 {"name": "reports", "singularName": "", "namespaced": true, "kind": "Report", "verbs": ["patch"]},
+            ]});
+            return (200, Some(list.to_string()));
+        }
+        if path == "/apis/wgpolicyk8s.io/v1alpha2" {
+            let list = json!({"kind": "APIResourceList", "groupVersion": "wgpolicyk8s.io/v1alpha2", "resources": [
+                {"name": "policyreports", "singularName": "", "namespaced": true, "kind": "PolicyReport", "verbs": ["patch"]},
             ]});
             return (200, Some(list.to_string()));
         }
@@ -417,4 +442,101 @@ async fn a_watch_that_breaks_again_and_again_is_said_and_everything_is_read_anew
             .count()
     };
     leader.until("it is read anew", |it| listed(it) >= 4).await;
+}
+
+const REPORTS: &str = "/apis/openreports.io/v1alpha1/reports";
+
+/// A stored report on the Deployment of this name, with this content.
+fn stored_report(kind: &str, owner: &str, content: &str) -> Value {
+    json!({"apiVersion": "openreports.io/v1alpha1", "kind": kind, "metadata": {
+        "name": format!("transom-deployment-uid-{owner}"), "namespace": "shop", "uid": format!("report-{owner}"),
+        "resourceVersion": "7", "annotations": {"transom.dev/content": content},
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": owner, "uid": format!("uid-{owner}")}],
+    }})
+}
+
+fn patches(server: &FakeApiServer) -> usize {
+    let patched = server.asked.iter().filter(|asked| asked.starts_with("PATCH "));
+    patched.count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_report_of_an_earlier_leader_is_replaced_only_as_it_was_read_and_only_if_it_differs() {
+    let all = list("9", &[deployment("one", 1)]);
+    let reports = list("9", &[stored_report("Report", "one", "0000000000000001")]);
+    let first = TestLeader::start(&[(DEPLOYMENTS, &[all.clone()]), (REPORTS, &[reports])]);
+    first.until("it is replaced", |it| it.written.len() == 1).await;
+    let written = first.server.lock().unwrap().written[0].clone();
+    assert_eq!(written["metadata"]["resourceVersion"], "7");
+
+    let content = written["metadata"]["annotations"]["transom.dev/content"]
+        .as_str()
+        .unwrap();
+    let reports = list("9", &[stored_report("Report", "one", content)]);
+    let second = TestLeader::start(&[
+        (
+            DEPLOYMENTS,
+            &[list("9", &[deployment("one", 1), deployment("two", 2)])],
+        ),
+        (REPORTS, &[reports]),
+    ]);
+    second
+        .until("the other one is written", |it| reported(it) == ["two"])
+        .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(
+        reported(&second.server.lock().unwrap()),
+        ["two"],
+        "one is up to date"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_that_another_client_wrote_meanwhile_is_evaluated_and_written_again() {
+    let all = list("9", &[deployment("one", 1)]);
+    let in_shop = "/apis/apps/v1/namespaces/shop/deployments";
+    let leader = TestLeader::start(&[(DEPLOYMENTS, &[all.clone()]), (in_shop, &[all])]);
+    leader.server.lock().unwrap().conflicts = 1;
+    leader.until("it is written", |it| reported(it) == ["one"]).await;
+    assert_eq!(patches(&leader.server.lock().unwrap()), 2);
+    assert_eq!(
+        *leader.reporting.borrow(),
+        ReportingState::Written,
+        "a conflict is no problem"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_report_of_an_owner_without_findings_and_those_of_the_other_report_api_are_deleted() {
+    let mut clean = deployment("clean", 1);
+    clean["spec"]["template"]["spec"] = json!({"nodeSelector": {"kubernetes.io/os": "linux"},
+        "containers": [{"name": "web", "image": "nginx"}]});
+    let leader = TestLeader::start(&[
+        (DEPLOYMENTS, &[list("9", &[clean, deployment("one", 1)])]),
+        (
+            REPORTS,
+            &[list("9", &[stored_report("Report", "clean", "0000000000000001")])],
+        ),
+        (
+            "/apis/wgpolicyk8s.io/v1alpha2/policyreports",
+            &[
+                list("9", &[stored_report("PolicyReport", "one", "0000000000000001")]),
+                list("10", &[]),
+            ],
+        ),
+    ]);
+    leader.server.lock().unwrap().has_policy_reports = true;
+    leader.until("both are deleted", |it| it.deleted.len() == 2).await;
+    leader
+        .until("the other one is written", |it| reported(it) == ["one"])
+        .await;
+    let mut deleted = leader.server.lock().unwrap().deleted.clone();
+    deleted.sort();
+    assert_eq!(
+        deleted,
+        [
+            "/apis/openreports.io/v1alpha1/namespaces/shop/reports/transom-deployment-uid-clean",
+            "/apis/wgpolicyk8s.io/v1alpha2/namespaces/shop/policyreports/transom-deployment-uid-one",
+        ]
+    );
 }

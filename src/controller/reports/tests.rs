@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::dialect::ReportApi;
-use super::ledger::{OwnerIndex, ReportAction, UnreadableObject, WrittenReport};
+use super::evaluator::{Evaluation, ObjectHeadMeta};
+use super::events::event_on;
+use super::owner_index::{ObjectSource, OwnerIndex, Recorded, ReportAction, UnreadableObject, WrittenReport};
 use super::report::{self, MOST_RESULTS, content};
-use super::tell::note;
+use super::report_api::ReportApi;
 use crate::engine::Decision;
 use crate::model::os::Verdict;
 use crate::model::workload::Kind;
 use crate::rules::find;
-use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
+use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 fn found(fate: FindingOutcome, path: &str) -> FindingResult {
     let rule = find("run-as-user").unwrap();
@@ -250,8 +251,8 @@ fn one_object_stands_for_those_that_are_like_it_until_it_goes() {
     assert_eq!(stands(&mut ledger, 1, "a", 1), (true, false));
     assert_eq!(stands(&mut ledger, 1, "b", 1), (false, false));
     assert_eq!(stands(&mut ledger, 2, "b", 1), (true, false));
-    assert!(ledger.gone("a"), "others are to be looked at");
-    assert!(!ledger.gone("a"));
+    assert!(ledger.gone(Kind::ReplicaSet, "a"), "others are to be looked at");
+    assert!(!ledger.gone(Kind::ReplicaSet, "a"));
     assert_eq!(stands(&mut ledger, 1, "c", 1), (true, false));
     assert_eq!(
         stands(&mut ledger, 3, "c", 1),
@@ -285,21 +286,94 @@ fn a_report_that_another_hand_has_written_is_written_anew_and_an_old_event_is_no
 #[test]
 fn an_event_tells_what_would_be_denied_once_for_the_same_problem() {
     assert_eq!(
-        note(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Exempted])),
+        event_on(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Exempted])),
         None
     );
-    let told = note(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Warned])).unwrap();
+    let told = event_on(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Warned])).unwrap();
     assert_eq!(
         told.message,
         "for Windows this would be denied if validation were Deny: run-as-user; spec: Windows has no user IDs; use \
          windowsOptions.runAsUserName"
     );
-    let again = note(&judged(UID, &[FindingOutcome::Warned])).unwrap();
+    let again = event_on(&judged(UID, &[FindingOutcome::Warned])).unwrap();
     assert_eq!(told.name(), again.name());
-    let denied = note(&judged(UID, &[FindingOutcome::Denied])).unwrap();
+    let denied = event_on(&judged(UID, &[FindingOutcome::Denied])).unwrap();
     assert_ne!(denied.name(), again.name());
     assert!(denied.name().starts_with("web."));
     let mut long = denied.clone();
     long.owner.name = format!("{}.", "a".repeat(252));
     assert!(long.name().len() < 253);
+}
+
+/// Records an evaluation of the Deployment `shop/web` with this uid.
+fn record(index: &mut OwnerIndex, uid: &str, evaluation: &Evaluation, source: ObjectSource) -> Recorded {
+    let object = json!({"metadata": {"namespace": "shop", "name": "web", "uid": uid}}).to_string();
+    index.record(
+        Kind::Deployment,
+        &ObjectHeadMeta::of(&object),
+        evaluation,
+        1,
+        source,
+    )
+}
+
+fn owner(uid: &str, key: DedupKey) -> Evaluation {
+    Evaluation::Owner(Box::new(judged(uid, &[FindingOutcome::Denied])), key)
+}
+
+#[test]
+fn an_evaluation_says_whether_to_write_and_whether_others_must_be_listed_again() {
+    use ObjectSource::{List, Watch};
+    let index = &mut OwnerIndex::default();
+    assert!(
+        record(index, "a", &owner("a", DedupKey::None), List)
+            .write
+            .is_some()
+    );
+    assert_eq!(index.behind(), 1, "it is to be written");
+    assert_eq!(
+        record(index, "a", &Evaluation::Skipped, Watch),
+        Recorded::default()
+    );
+    assert_eq!(index.behind(), 0, "it was never written");
+
+    assert!(
+        record(index, "b", &owner("b", DedupKey::Of(7)), List)
+            .write
+            .is_some()
+    );
+    let other = record(index, "c", &owner("c", DedupKey::Of(7)), List);
+    assert_eq!(other, Recorded::default(), "b represents it");
+    assert!(record(index, "b", &owner("b", DedupKey::AtZero), Watch).has_freed);
+    assert!(
+        record(index, "c", &owner("c", DedupKey::Of(7)), List)
+            .write
+            .is_some()
+    );
+}
+
+#[test]
+fn an_object_that_changed_during_a_list_is_not_taken_from_it_but_owned_ones_are_not_remembered() {
+    let index = &mut OwnerIndex::default();
+    index.begins(Kind::Deployment);
+    record(index, "a", &Evaluation::Skipped, ObjectSource::Watch);
+    record(index, "b", &Evaluation::Owned, ObjectSource::Watch);
+    record(index, "c", &Evaluation::Skipped, ObjectSource::List);
+    let touched = |uid| index.is_touched(Kind::Deployment, uid);
+    assert_eq!((touched("a"), touched("b"), touched("c")), (true, false, false));
+}
+
+#[test]
+fn an_unreadable_object_is_new_once_and_its_report_goes() {
+    let index = &mut OwnerIndex::default();
+    let write = record(index, "a", &owner("a", DedupKey::None), ObjectSource::List).write;
+    index.written("a", write, Some(1));
+    let unreadable = || Evaluation::Unreadable("containers: a list is expected".to_owned());
+    assert!(record(index, "a", &unreadable(), ObjectSource::Watch).is_newly_unreadable);
+    assert!(!record(index, "a", &unreadable(), ObjectSource::List).is_newly_unreadable);
+    assert_eq!(index.all_unreadable().next().unwrap().name, "shop/web");
+    let (kind, namespace, uid) = index.next_to_take_away().unwrap();
+    assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", "a"));
+    record(index, "a", &Evaluation::Skipped, ObjectSource::Watch);
+    assert_eq!(index.all_unreadable().len(), 0);
 }

@@ -1,20 +1,17 @@
-//! State of the top-level owners that have findings: counts, and a hash of the content of each report. The objects
-//! themselves are not kept.
+//! State of the top-level owners that have findings: counts, and a hash of the content of each report, as it should be
+//! and as it is stored. The objects themselves are not kept. Without IO: the feed records what objects are, the
+//! writer and the watch on reports what is stored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
-
+use super::evaluator::{Evaluation, ObjectHeadMeta};
 use super::report::{content, reported};
 use crate::model::workload::Kind;
-use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
+use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerResult};
 
 /// The maximum number of owners. Findings of further owners are neither counted nor reported.
 pub const MOST_OWNERS: usize = 50_000;
-/// The maximum number of pending pods.
-const MOST_WAITING: usize = 1_000;
 /// The maximum number of unreadable objects that are kept by name.
 const MOST_UNREADABLE: usize = 1_000;
 
@@ -54,17 +51,6 @@ struct OwnerEntry {
     pass: u64,
 }
 
-/// A pod that waits for a node.
-#[derive(Clone, Debug)]
-pub struct PendingPod {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// When to check it next; monotonic time.
-    pub due: Instant,
-}
-
 /// The one object that is evaluated for all similar ones.
 #[derive(Debug)]
 struct Representative {
@@ -88,6 +74,26 @@ pub struct WrittenReport {
     pub says: u64,
     /// Its resourceVersion, if it is a number.
     pub version: Option<u64>,
+}
+
+/// Where an object comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ObjectSource {
+    /// A list, which may be stale by now.
+    List,
+    /// A watch event.
+    Watch,
+}
+
+/// What follows from the evaluation of an object.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub struct Recorded {
+    /// The hash of its report, if that must be written.
+    pub write: Option<u64>,
+    /// It represented other objects and no longer does: they must be listed again.
+    pub has_freed: bool,
+    /// It could not be read, which is new.
+    pub is_newly_unreadable: bool,
 }
 
 /// What to do about the report of an owner.
@@ -125,8 +131,6 @@ pub struct OwnerIndex {
     standing_for: HashMap<u64, Representative>,
     /// The same, by the uid of the object.
     stands: HashMap<Box<str>, u64>,
-    /// Pods that wait for a node, by uid.
-    waiting: HashMap<Box<str>, PendingPod>,
     /// The last pass in which owners were omitted because there were too many, by kind.
     full: HashMap<Kind, u64>,
 }
@@ -163,6 +167,49 @@ impl OwnerIndex {
         entry
             .wanted
             .is_some_and(|wanted| wanted != report.says && before == Some(wanted))
+    }
+
+    /// Records the evaluation of an object in a pass, the current or the last one.
+    pub fn record(
+        &mut self,
+        kind: Kind,
+        object: &ObjectHeadMeta<'_>,
+        evaluation: &Evaluation,
+        pass: u64,
+        source: ObjectSource,
+    ) -> Recorded {
+        let uid = object.uid.as_str();
+        // Nothing was ever reported about an owned object, and most pods are owned.
+        if source == ObjectSource::Watch && !matches!(evaluation, Evaluation::Owned) {
+            self.touch(kind, uid);
+        }
+        let mut recorded = Recorded::default();
+        match evaluation {
+            Evaluation::Owned | Evaluation::Skipped => self.is_clean(uid),
+            Evaluation::Unreadable(why) => {
+                self.drop_report(uid);
+                let object = UnreadableObject {
+                    kind,
+                    name: format!("{}/{}", object.namespace, object.name),
+                    why: why.clone(),
+                };
+                recorded.is_newly_unreadable = self.unreadable(uid, object, pass);
+            }
+            Evaluation::Owner(owner, key) => {
+                let (represents, freed) = match key {
+                    DedupKey::None => (true, false),
+                    DedupKey::AtZero => (false, self.stands_no_more(uid)),
+                    DedupKey::Of(like) => self.stands_for(*like, kind, &owner.namespace, uid, pass),
+                };
+                recorded.has_freed = freed;
+                if !represents {
+                    self.is_clean(uid);
+                } else if let ReportAction::Write(content) = self.judged(owner, pass) {
+                    recorded.write = Some(content);
+                }
+            }
+        }
+        recorded
     }
 
     /// Records the evaluation of an owner; returns what to do about its report.
@@ -205,6 +252,10 @@ impl OwnerIndex {
     /// Records that an object has no findings: its report is deleted.
     pub fn is_clean(&mut self, uid: &str) {
         self.unreadable.remove(uid);
+        self.drop_report(uid);
+    }
+
+    fn drop_report(&mut self, uid: &str) {
         let Some(before) = self.remove(uid) else { return };
         if before.written.is_some() {
             self.clean.insert(uid.into());
@@ -220,9 +271,9 @@ impl OwnerIndex {
     }
 
     /// Records that an object is gone; its report is garbage-collected. Returns whether it represented others.
-    pub fn gone(&mut self, uid: &str) -> bool {
+    pub fn gone(&mut self, kind: Kind, uid: &str) -> bool {
+        self.touch(kind, uid);
         self.unreadable.remove(uid);
-        self.waiting.remove(uid);
         self.clean.remove(uid);
         self.remove(uid);
         self.stands_no_more(uid)
@@ -235,32 +286,6 @@ impl OwnerIndex {
             self.unreadable.insert(uid.into(), (which, pass));
         }
         known != Some(true)
-    }
-
-    /// Whether a pod is known to wait for a node.
-    pub fn is_waiting(&self, uid: &str) -> bool {
-        self.waiting.contains_key(uid)
-    }
-
-    /// Records whether a pod waits for a node.
-    pub fn waits(&mut self, uid: &str, waiting: Option<PendingPod>) {
-        match waiting {
-            None => drop(self.waiting.remove(uid)),
-            Some(waiting) if self.waiting.len() < MOST_WAITING => {
-                self.waiting.entry(uid.into()).or_insert(waiting);
-            }
-            Some(_) => {}
-        }
-    }
-
-    /// Returns some of the pods that are due for a check, and schedules their next one.
-    pub fn waited(&mut self, now: Instant, again: Duration, most: usize) -> Vec<PendingPod> {
-        let due = self.waiting.values_mut().filter(|pod| pod.due <= now);
-        let due = due.take(most).map(|pod| {
-            pod.due = now + again;
-            pod.clone()
-        });
-        due.collect()
     }
 
     /// Whether this object is the one to evaluate among similar ones, and whether it represented others before.

@@ -7,8 +7,14 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Client;
+use kube::api::{Api, PostParams};
+use tokio::time::Instant;
 
 use super::report::reported;
+use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::lease::Leadership;
+use crate::cluster::rate_limit::TokenBucket;
 use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
 use crate::model::text::{cut, digest_hex};
 use crate::scan::{FindingOutcome, OwnerResult};
@@ -60,7 +66,7 @@ impl EventOwner {
 }
 
 /// The Event for an evaluated owner; `None` if there is only advice and what admission fixes.
-pub fn note(judged: &OwnerResult) -> Option<OwnerEvent> {
+pub fn event_on(judged: &OwnerResult) -> Option<OwnerEvent> {
     let is_told = |fate: FindingOutcome, would_deny: bool| {
         would_deny || matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned)
     };
@@ -129,6 +135,43 @@ impl OwnerEvent {
                 ..ObjectReference::default()
             }),
             ..Event::default()
+        }
+    }
+}
+
+/// Publishes Events at a limited rate.
+pub struct EventPublisher<'c> {
+    client: &'c Client,
+    leadership: &'c Leadership,
+    bucket: TokenBucket,
+}
+
+impl<'c> EventPublisher<'c> {
+    /// At most `per_second`, and `burst` at once.
+    pub fn new(client: &'c Client, leadership: &'c Leadership, per_second: u32, burst: u32) -> Self {
+        EventPublisher {
+            client,
+            leadership,
+            bucket: TokenBucket::new(per_second, burst),
+        }
+    }
+
+    /// Publishes an Event on an owner, unless the rate limit is exceeded or another replica leads.
+    pub async fn publish(&mut self, event: &OwnerEvent) {
+        if self.bucket.take(Instant::now()).is_err() || !self.leadership.holds() {
+            return;
+        }
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &event.owner.namespace);
+        match answered(api.create(&PostParams::default(), &event.event(Timestamp::now()))).await {
+            // The Event exists already.
+            Ok(_) | Err(ApiError::Conflict) => (),
+            Err(failure) => tracing::debug!(
+                namespace = event.owner.namespace,
+                "cannot write the Event {} of {} {}: {failure}",
+                event.reason,
+                event.owner.kind,
+                event.owner.name
+            ),
         }
     }
 }

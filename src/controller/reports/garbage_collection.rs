@@ -1,13 +1,15 @@
-//! Taking away every report of one kind: when another kind counts, and when Transom goes.
+//! Deletes every report of one report API: when the cluster serves a preferred one, and when Transom is uninstalled.
+
+use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
 use tokio::time::sleep;
 
-use super::dialect::ReportApi;
 use super::report::LABEL;
-use super::session::ReportsController;
+use super::report_api::{DiscoveredApi, ReportApi};
 use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::lease::Leadership;
 use crate::cluster::list::{Listing, Pages};
 use crate::cluster::rate_limit::{RateLimiter, backoff_interval};
 
@@ -31,11 +33,11 @@ pub enum GarbageCollection {
 /// The API server refuses, or does not answer.
 pub async fn sweep(
     client: &Client,
-    dialect: ReportApi,
+    api: ReportApi,
     may_go_on: impl Fn() -> bool,
 ) -> Result<GarbageCollection, ApiError> {
     let rate_limiter = RateLimiter::per_second(PER_SECOND);
-    let resource = dialect.resource();
+    let resource = api.resource();
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let listing = Listing::new(all.resource_url())
         .with_labels(&format!("{}={}", LABEL.0, LABEL.1))
@@ -61,13 +63,13 @@ pub async fn sweep(
             if !may_go_on() {
                 return Ok(GarbageCollection::All(count));
             }
-            let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+            let reports: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
             let unchanged = Preconditions {
                 uid: meta.uid,
                 ..Preconditions::default()
             };
             let params = DeleteParams::default().preconditions(unchanged);
-            match answered(api.delete(&name, &params)).await {
+            match answered(reports.delete(&name, &params)).await {
                 Ok(_) => count += 1,
                 Err(ApiError::NotFound | ApiError::Conflict) => {}
                 Err(failure) => return Err(failure),
@@ -83,44 +85,56 @@ pub async fn sweep(
 ///
 /// # Errors
 /// The API server refuses, or does not answer; [`ApiError::NotFound`] if the cluster has no such kind.
-pub async fn count(client: &Client, dialect: ReportApi) -> Result<usize, ApiError> {
-    let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &dialect.resource());
+pub async fn count(client: &Client, api: ReportApi) -> Result<usize, ApiError> {
+    let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &api.resource());
     let params = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
     let page = answered(all.list_metadata(&params.limit(PAGE))).await?;
     let more = page.metadata.remaining_item_count.unwrap_or_default();
     Ok(page.items.len() + usize::try_from(more).unwrap_or_default())
 }
 
-impl ReportsController<'_> {
-    /// Takes away the reports of the kinds that do not count, whenever another one does.
-    pub async fn sweep_others(&self) {
-        let mut dialects = self.dialects();
-        let mut in_vain = 0;
+/// Deletes the reports of the other report API, whenever one is preferred.
+pub struct GarbageCollector<'c> {
+    /// The API client.
+    pub client: &'c Client,
+    /// Whether this replica may write.
+    pub leadership: &'c Leadership,
+    /// The report API whose reports are kept.
+    pub api: &'c DiscoveredApi,
+    /// The delay after a failure; longer after each further one.
+    pub retry: Duration,
+}
+
+impl GarbageCollector<'_> {
+    /// Runs forever.
+    pub async fn run(self) {
+        let mut served = self.api.follow();
+        let mut attempts = 0;
         loop {
-            let counts = *dialects.borrow_and_update();
-            let is_done = self.sweep_all_but(counts).await;
-            in_vain = if is_done { 0 } else { in_vain + 1 };
+            let kept = *served.borrow_and_update();
+            let is_done = self.collect_all_but(kept).await;
+            attempts = if is_done { 0 } else { attempts + 1 };
             let again = async {
                 if is_done {
                     std::future::pending::<()>().await;
                 } else {
-                    sleep(backoff_interval(self.settings().retry, in_vain)).await;
+                    sleep(backoff_interval(self.retry, attempts)).await;
                 }
             };
             tokio::select! {
-                changed = dialects.changed() => if changed.is_err() { return },
+                changed = served.changed() => if changed.is_err() { return },
                 () = again => (),
             }
         }
     }
 
-    async fn sweep_all_but(&self, counts: Option<ReportApi>) -> bool {
+    async fn collect_all_but(&self, kept: Option<ReportApi>) -> bool {
         let mut is_done = true;
         for other in ReportApi::ALL {
-            if counts.is_none() || counts == Some(other) {
+            if kept.is_none() || kept == Some(other) {
                 continue;
             }
-            match sweep(self.client(), other, || self.leads()).await {
+            match sweep(self.client, other, || self.leadership.holds()).await {
                 Ok(GarbageCollection::All(0)) => {}
                 Ok(GarbageCollection::All(count)) => {
                     tracing::info!("{count} reports of {other} are taken away: another kind counts");

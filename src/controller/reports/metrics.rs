@@ -9,7 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::ledger::OwnerIndex;
+use super::owner_index::OwnerIndex;
 
 /// How many series of findings carry the name of their namespace; the others use [`OVERFLOW`].
 pub const MOST_SERIES: usize = 2_000;

@@ -3,6 +3,7 @@
 
 use kube::Client;
 use kube::core::{ApiResource, GroupVersionKind};
+use tokio::sync::{Notify, watch};
 
 use crate::cluster::errors::{ApiError, answered};
 use crate::model::string_enum::string_enum;
@@ -64,11 +65,46 @@ impl ReportApi {
     /// # Errors
     /// If the API server does not answer.
     pub async fn of(client: &Client) -> Result<Option<ReportApi>, ApiError> {
-        for dialect in ReportApi::ALL {
-            if dialect.is_served(client).await? {
-                return Ok(Some(dialect));
+        for api in ReportApi::ALL {
+            if api.is_served(client).await? {
+                return Ok(Some(api));
             }
         }
         Ok(None)
+    }
+}
+
+/// The report API that the cluster serves, as last discovered.
+#[derive(Debug, Default)]
+pub struct DiscoveredApi {
+    api: watch::Sender<Option<ReportApi>>,
+    soon: Notify,
+}
+
+impl DiscoveredApi {
+    /// The report API; `None` if the cluster serves none, or that is not known yet.
+    pub fn get(&self) -> Option<ReportApi> {
+        *self.api.borrow()
+    }
+
+    /// Sets what the cluster serves; returns whether it is another API than before.
+    pub fn set(&self, found: Option<ReportApi>) -> bool {
+        self.api
+            .send_if_modified(|known| std::mem::replace(known, found) != found)
+    }
+
+    /// Follows changes.
+    pub fn follow(&self) -> watch::Receiver<Option<ReportApi>> {
+        self.api.subscribe()
+    }
+
+    /// Requests a new discovery soon: a request found no such API.
+    pub fn ask_soon(&self) {
+        self.soon.notify_one();
+    }
+
+    /// Waits for such a request.
+    pub async fn asked(&self) {
+        self.soon.notified().await;
     }
 }

@@ -2,20 +2,24 @@
 //! others delete or edit are restored. Only their metadata is read.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use kube::Client;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher;
 use kube::runtime::watcher::{Config, Error, Event};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::basis::Invalidation;
-use super::dialect::ReportApi;
-use super::ledger::{MOST_OWNERS, WrittenReport};
+use super::health::Health;
+use super::invalidation::Invalidation;
+use super::owner_index::{MOST_OWNERS, OwnerIndex, WrittenReport};
 use super::report::{CONTENT, LABEL};
-use super::session::ReportsController;
+use super::report_api::{DiscoveredApi, ReportApi};
+use super::reread_queue::RereadQueue;
 use crate::cluster::errors::words;
 use crate::model::workload::Kind;
 
@@ -28,7 +32,48 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// A watch that worked for this long resets the back-off.
 const STEADY: Duration = Duration::from_secs(60);
 /// The log message if the stored reports cannot be read.
-const DOING: &str = "cannot watch the reports";
+const WATCHING: &str = "cannot watch the reports";
+
+/// Whether the stored reports were taken over from an earlier leader, and whether objects are being listed already.
+#[derive(Debug, Default)]
+pub struct Adoption {
+    is_done: watch::Sender<bool>,
+    lists: AtomicBool,
+}
+
+impl Adoption {
+    /// Waits until the stored reports are known.
+    pub async fn wait(&self) {
+        let mut is_done = self.is_done.subscribe();
+        let _ = is_done.wait_for(|is_done| *is_done).await;
+    }
+
+    /// Sets whether the stored reports are known.
+    pub fn set(&self, is_done: bool) {
+        self.is_done.send_replace(is_done);
+    }
+
+    /// Records that objects are being listed.
+    pub fn lists_begin(&self) {
+        self.lists.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Watches the stored reports, and records them in the index.
+pub struct ReportWatch<'c> {
+    /// The API client.
+    pub client: &'c Client,
+    /// The report API to watch.
+    pub api: &'c DiscoveredApi,
+    /// Where the reports are recorded.
+    pub index: &'c Mutex<OwnerIndex>,
+    /// Takes the namespaces in which reports are missing.
+    pub rereads: &'c RereadQueue,
+    /// Takes problems.
+    pub health: &'c Health,
+    /// Whether the stored reports are known.
+    pub adoption: &'c Adoption,
+}
 
 fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
     let meta = &report.metadata;
@@ -44,17 +89,17 @@ fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
     })
 }
 
-impl ReportsController<'_> {
+impl ReportWatch<'_> {
     /// Follows the stored reports of the report API that the cluster serves.
-    pub async fn mind_reports(&self) {
-        let mut dialects = self.dialects();
+    pub async fn run(self) {
+        let mut served = self.api.follow();
         let mut wait = FIRST;
         loop {
-            let dialect = *dialects.borrow_and_update();
+            let api = *served.borrow_and_update();
             let began = Instant::now();
             let follow = async {
-                match dialect {
-                    Some(dialect) => self.mind(dialect).await,
+                match api {
+                    Some(api) => self.follow(api).await,
                     None => std::future::pending().await,
                 }
             };
@@ -66,8 +111,8 @@ impl ReportsController<'_> {
                     sleep(wait).await;
                     wait = (wait * 2).min(LONGEST);
                 }
-                changed = dialects.changed() => {
-                    self.works(DOING);
+                changed = served.changed() => {
+                    self.health.works(WATCHING);
                     if changed.is_err() { return }
                 }
             }
@@ -75,13 +120,13 @@ impl ReportsController<'_> {
     }
 
     /// Follows them until a failure.
-    async fn mind(&self, dialect: ReportApi) {
-        let api: Api<PartialObjectMeta<DynamicObject>> =
-            Api::all_with(self.client().clone(), &dialect.resource());
+    async fn follow(&self, api: ReportApi) {
+        let reports: Api<PartialObjectMeta<DynamicObject>> =
+            Api::all_with(self.client.clone(), &api.resource());
         let config = Config::default()
             .labels(&format!("{}={}", LABEL.0, LABEL.1))
             .page_size(PAGE);
-        let mut events = std::pin::pin!(watcher(api, config));
+        let mut events = std::pin::pin!(watcher(reports, config));
         let mut listed = HashMap::new();
         while let Some(event) = events.next().await {
             match event {
@@ -91,14 +136,14 @@ impl ReportsController<'_> {
                     listed.extend(found.map(|found| (found.uid.clone(), found)));
                 }
                 Ok(Event::InitDone) => {
-                    self.works(DOING);
+                    self.health.works(WATCHING);
                     self.adopt(&listed);
                     listed.clear();
                 }
                 Ok(Event::Apply(report)) => {
                     let found = read(&report);
-                    if let Some(found) = found.filter(|found| self.ledger().found(found)) {
-                        self.is_late(Invalidation::None.with(found.namespace));
+                    if let Some(found) = found.filter(|found| self.index().found(found)) {
+                        self.rereads.defer(Invalidation::None.with(found.namespace));
                     }
                 }
                 Ok(Event::Delete(report)) => {
@@ -113,32 +158,30 @@ impl ReportsController<'_> {
 
     /// Takes over the complete list of stored reports.
     fn adopt(&self, listed: &HashMap<String, WrittenReport>) {
-        let mut anew = Invalidation::None;
+        let mut missing = Invalidation::None;
         {
-            let mut ledger = self.ledger();
-            let found = listed.values().filter(|found| ledger.found(found));
+            let mut index = self.index();
+            let found = listed.values().filter(|found| index.found(found));
             let found: Vec<&WrittenReport> = found.collect();
             // Before the first list of objects this is not needed: that list takes these reports into account.
-            if self.has_begun.load(Ordering::Relaxed) {
-                anew = found
-                    .iter()
-                    .fold(anew, |anew, found| anew.with(found.namespace.clone()));
+            if self.adoption.lists.load(Ordering::Relaxed) {
+                let namespaces = found.iter().map(|found| found.namespace.clone());
+                missing = namespaces.fold(missing, Invalidation::with);
             }
-            let missing = ledger.without_report(|uid| listed.contains_key(uid));
-            anew = missing.into_iter().fold(anew, Invalidation::with);
+            let deleted = index.without_report(|uid| listed.contains_key(uid));
+            missing = deleted.into_iter().fold(missing, Invalidation::with);
         }
-        if anew != Invalidation::None {
-            self.is_late(anew);
-        }
-        self.is_adopted.send_replace(true);
+        self.rereads.defer(missing);
+        self.adoption.set(true);
     }
 
     fn is_missing(&self, report: &WrittenReport) {
-        let mut ledger = self.ledger();
-        ledger.written(&report.uid, None, None);
-        if ledger.has_findings(&report.uid) {
-            drop(ledger);
-            self.is_late(Invalidation::None.with(report.namespace.clone()));
+        let mut index = self.index();
+        index.written(&report.uid, None, None);
+        if index.has_findings(&report.uid) {
+            drop(index);
+            self.rereads
+                .defer(Invalidation::None.with(report.namespace.clone()));
         }
     }
 
@@ -154,12 +197,17 @@ impl ReportsController<'_> {
             Error::NoResourceVersion => (None, None),
         };
         match (status, other) {
-            (Some(status), _) if status.code == 404 => self.ask_for_dialect(),
+            (Some(status), _) if status.code == 404 => self.api.ask_soon(),
             // The watcher lists them again.
-            (Some(status), _) if status.code == 410 => tracing::debug!("{DOING}: {}", status.message),
-            (Some(status), _) => self.complain(DOING, &status.message),
-            (None, Some(other)) => self.complain(DOING, &words(other)),
-            (None, None) => self.complain(DOING, &error.to_string()),
+            (Some(status), _) if status.code == 410 => tracing::debug!("{WATCHING}: {}", status.message),
+            (Some(status), _) => self.health.fails(WATCHING, &status.message),
+            (None, Some(other)) => self.health.fails(WATCHING, &words(other)),
+            (None, None) => self.health.fails(WATCHING, &error.to_string()),
         }
+    }
+
+    /// The index. The guard must not be held across an await.
+    fn index(&self) -> MutexGuard<'_, OwnerIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,0 +1,220 @@
+//! One term of leadership: the state, the tasks that share it, and what no event triggers.
+//!
+//! | state | written by | read by |
+//! |---|---|---|
+//! | [`OwnerIndex`]: what reports should contain | [`ObjectFeed`] | metrics, [`Health`] |
+//! | [`OwnerIndex`]: what is stored | [`ReportWriter`], [`ReportWatch`] | the same |
+//! | [`PendingPods`] | [`ObjectFeed`] | [`PendingPodsTask`] |
+//! | [`RereadQueue`] | every task that finds something to list again | [`ObjectFeed`] |
+//! | [`WriteQueue`](super::write_queue::WriteQueue) | [`ObjectFeed`] | [`ReportWriter`] |
+//! | [`Health`] | every task | [`ReportsController`] |
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+
+use super::evaluator::Evaluator;
+use super::events::EventPublisher;
+use super::garbage_collection::GarbageCollector;
+use super::health::Health;
+use super::invalidation::{EvalInputs, Invalidation, changed};
+use super::object_feed::ObjectFeed;
+use super::owner_index::OwnerIndex;
+use super::pending_pods::{PendingPods, PendingPodsTask};
+use super::report_api::{DiscoveredApi, ReportApi};
+use super::report_watch::{Adoption, ReportWatch};
+use super::report_writer::ReportWriter;
+use super::reread_queue::RereadQueue;
+use super::write_queue::write_queue;
+use super::{ReportContext, lost};
+use crate::cluster::rate_limit::RateLimiter;
+use crate::cluster::snapshot::Snapshot;
+
+/// How often the supervisor runs.
+const LOOK: Duration = Duration::from_millis(500);
+/// Rate limit of Events on owners with findings: per second, and burst.
+const FINDING_EVENTS: (u32, u32) = (2, 50);
+/// Rate limit of Events on owners of pending pods: per second, and burst.
+const PENDING_EVENTS: (u32, u32) = (1, 20);
+
+/// Composes the tasks of a leader.
+pub struct ReportsController<'c> {
+    context: &'c ReportContext,
+    index: Arc<Mutex<OwnerIndex>>,
+    pending: PendingPods,
+    rereads: RereadQueue,
+    health: Health,
+    api: DiscoveredApi,
+    adoption: Adoption,
+}
+
+impl ReportsController<'_> {
+    /// Evaluates stored objects until this replica no longer leads.
+    pub async fn run(context: &ReportContext) {
+        let controller = ReportsController {
+            context,
+            index: Arc::default(),
+            pending: PendingPods::default(),
+            rereads: RereadQueue::new(Instant::now()),
+            health: Health::default(),
+            api: DiscoveredApi::default(),
+            adoption: Adoption::default(),
+        };
+        context.gauges.show(Some(Arc::clone(&controller.index)));
+        tokio::select! {
+            () = controller.run_tasks() => (),
+            () = lost(context) => (),
+        }
+    }
+
+    async fn run_tasks(&self) {
+        let before = self.context.latest.borrow().clone();
+        while !self.discover_api().await {
+            self.publish_state();
+            sleep(self.context.settings.gather).await;
+        }
+        let ReportContext {
+            client,
+            leadership,
+            latest,
+            settings,
+            reconcile,
+            gauges: _,
+            reporting: _,
+        } = self.context;
+        let (queue, receiver) = write_queue();
+        let feed = ObjectFeed {
+            client,
+            latest,
+            settings: *settings,
+            evaluator: Evaluator::default(),
+            index: &self.index,
+            pending: &self.pending,
+            queue: &queue,
+            rereads: &self.rereads,
+            health: &self.health,
+            api: &self.api,
+            adoption: &self.adoption,
+            passes: AtomicU64::new(0),
+            pages: Semaphore::new(1),
+        };
+        let writer = ReportWriter {
+            client,
+            leadership,
+            receiver,
+            rate_limiter: RateLimiter::per_second(settings.writes_per_second),
+            index: &self.index,
+            rereads: &self.rereads,
+            health: &self.health,
+            api: &self.api,
+            events: EventPublisher::new(client, leadership, FINDING_EVENTS.0, FINDING_EVENTS.1),
+            reconcile,
+        };
+        let watch = ReportWatch {
+            client,
+            api: &self.api,
+            index: &self.index,
+            rereads: &self.rereads,
+            health: &self.health,
+            adoption: &self.adoption,
+        };
+        let garbage_collector = GarbageCollector {
+            client,
+            leadership,
+            api: &self.api,
+            retry: settings.retry,
+        };
+        let pending_pods = PendingPodsTask {
+            client,
+            latest,
+            pending: &self.pending,
+            events: EventPublisher::new(client, leadership, PENDING_EVENTS.0, PENDING_EVENTS.1),
+        };
+        tokio::select! {
+            () = feed.run() => (),
+            () = writer.run() => (),
+            () = watch.run() => (),
+            () = garbage_collector.run() => (),
+            () = pending_pods.run() => (),
+            () = self.supervise(before, || queue.is_empty()) => (),
+        }
+    }
+
+    /// Triggers what no event triggers: new evaluations, discovery of the report API, and missing reports.
+    async fn supervise(&self, mut before: Arc<Snapshot>, is_idle: impl Fn() -> bool) {
+        let mut latest = self.context.latest.clone();
+        let settings = self.context.settings;
+        let mut discovered = Instant::now();
+        let mut inputs = EvalInputs::new(Arc::clone(&before), Instant::now());
+        loop {
+            let mut discover = false;
+            tokio::select! {
+                changed = latest.changed() => match changed {
+                    Ok(()) => sleep(settings.gather).await,
+                    Err(_) => return,
+                },
+                () = self.api.asked() => discover = true,
+                () = sleep(LOOK) => (),
+            }
+            let now = Arc::clone(&latest.borrow_and_update());
+            self.rereads.add_all(&changed(&before, &now));
+            if inputs.has_changed(&now, Instant::now()) {
+                self.rereads.add_all(&Invalidation::All);
+            }
+            before = now;
+            if self.index().has_room_again() {
+                self.rereads.defer(Invalidation::All);
+            }
+            if discover || discovered.elapsed() >= settings.ask {
+                self.discover_api().await;
+                discovered = Instant::now();
+            }
+            self.rereads.add_due(Instant::now(), settings.retry, is_idle());
+            self.publish_state();
+        }
+    }
+
+    /// Discovers the report API; returns whether the API server answered.
+    async fn discover_api(&self) -> bool {
+        const DISCOVERY: &str = "which kind of report there is";
+        let found = match ReportApi::of(&self.context.client).await {
+            Ok(found) => found,
+            Err(failure) => {
+                self.health.fails(DISCOVERY, &failure.to_string());
+                return false;
+            }
+        };
+        self.health.works(DISCOVERY);
+        if self.api.set(found) {
+            tracing::info!(
+                api = found.map(ReportApi::as_str),
+                "the kind of report on stored objects"
+            );
+            self.index().forget_reports();
+            self.health.forget_writes();
+            self.adoption.set(false);
+            self.rereads.add_all(&Invalidation::All);
+        }
+        if found.is_none() {
+            // Without a report API there cannot be stored reports.
+            self.adoption.set(true);
+        }
+        true
+    }
+
+    /// Publishes the state of reporting.
+    fn publish_state(&self) {
+        let state = self.health.state(self.api.get(), &self.index());
+        self.context
+            .reporting
+            .send_if_modified(|before| std::mem::replace(before, state.clone()) != state);
+    }
+
+    /// The index. The guard must not be held across an await.
+    fn index(&self) -> MutexGuard<'_, OwnerIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,314 @@
+//! Delivers objects for evaluation: a watch of each kind, and paginated lists of all objects. No object is kept in
+//! memory.
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use futures::io::AsyncBufRead;
+use jiff::Timestamp;
+use kube::Client;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::ReportSettings;
+use super::evaluator::{Evaluation, Evaluator, ObjectHeadMeta};
+use super::events::event_on;
+use super::health::Health;
+use super::invalidation::Invalidation;
+use super::owner_index::{ObjectSource, OwnerIndex};
+use super::pending_pods::PendingPods;
+use super::report;
+use super::report_api::DiscoveredApi;
+use super::report_watch::Adoption;
+use super::reread_queue::RereadQueue;
+use super::write_queue::{ReportWrite, WriteQueue};
+use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
+use crate::cluster::stored::{ObjectChange, ObjectList, ObjectWatch, WatchEnded};
+use crate::model::workload::Kind;
+use crate::scan::EvalContext;
+
+/// The first back-off after a failure; doubled after each further one.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest back-off after a failure.
+const LONGEST: Duration = Duration::from_secs(60);
+/// A watch that worked for this long resets the back-off.
+const STEADY: Duration = Duration::from_secs(60);
+/// A watch that stays open for this long works, even without events.
+const WORKS: Duration = Duration::from_secs(10);
+/// How often a watch may break at the same resourceVersion before everything is listed again.
+const MOST_BREAKS: u32 = 4;
+/// How long to wait for the list of stored reports.
+const ADOPTION: Duration = Duration::from_secs(10);
+
+/// Evaluates all stored objects, records them in the index, and queues the reports to write.
+pub struct ObjectFeed<'c> {
+    /// The API client.
+    pub client: &'c Client,
+    /// Facts and policies.
+    pub latest: &'c SnapshotReceiver,
+    /// Pauses.
+    pub settings: ReportSettings,
+    /// Evaluates each object.
+    pub evaluator: Evaluator,
+    /// Where each owner is recorded.
+    pub index: &'c Mutex<OwnerIndex>,
+    /// Where pods that wait for a node are recorded.
+    pub pending: &'c PendingPods,
+    /// Takes the reports to write.
+    pub queue: &'c WriteQueue,
+    /// What to list again.
+    pub rereads: &'c RereadQueue,
+    /// Takes problems.
+    pub health: &'c Health,
+    /// The report API of new reports.
+    pub api: &'c DiscoveredApi,
+    /// Whether the stored reports are known.
+    pub adoption: &'c Adoption,
+    /// The number of the last pass that began.
+    pub passes: AtomicU64,
+    /// Limits memory to one page at a time, over all kinds.
+    pub pages: Semaphore,
+}
+
+impl ObjectFeed<'_> {
+    /// Follows the objects of every kind, forever.
+    pub async fn run(self) {
+        join_all(ObjectList::all().map(|list| self.follow(list))).await;
+    }
+
+    /// Follows the objects of one kind, forever. The watch starts before the list and runs in parallel. A change is
+    /// evaluated immediately, and an older version from the list is then ignored.
+    async fn follow(&self, stored: ObjectList) {
+        let watching = format!("cannot watch {}", stored.path);
+        let mut wait = FIRST;
+        // Findings are counted and reported even if the stored reports cannot be read.
+        let _ = timeout(ADOPTION, self.adoption.wait()).await;
+        self.adoption.lists_begin();
+        loop {
+            let began = Instant::now();
+            let why = match stored.version(self.client).await {
+                Ok(version) => tokio::select! {
+                    why = self.follow_from(stored, version, &watching) => why,
+                    never = self.read_for_ever(stored) => match never {},
+                },
+                Err(failure) => failure.to_string(),
+            };
+            self.health.fails(&watching, &why);
+            if began.elapsed() >= STEADY {
+                wait = FIRST;
+            }
+            sleep(wait).await;
+            wait = (wait * 2).min(LONGEST);
+        }
+    }
+
+    /// Lists everything, and then what is requested.
+    async fn read_for_ever(&self, stored: ObjectList) -> Infallible {
+        // The list includes everything that was requested until now.
+        self.rereads.take(stored);
+        let mut wanted = Invalidation::All;
+        loop {
+            self.read(stored, wanted).await;
+            wanted = self.rereads.next(stored).await;
+        }
+    }
+
+    /// Follows the changes from a resourceVersion on; returns why the watch cannot continue.
+    async fn follow_from(&self, stored: ObjectList, mut version: String, watching: &str) -> String {
+        let (mut breaks, mut wait) = (0, FIRST);
+        loop {
+            let (before, began) = (version.clone(), Instant::now());
+            let mut changes = match stored.changes(self.client, &version).await {
+                Ok(changes) => changes,
+                Err(failure) => return failure.to_string(),
+            };
+            let works = sleep(WORKS);
+            tokio::pin!(works);
+            let mut is_known_to_work = false;
+            let ended = loop {
+                tokio::select! {
+                    ended = self.take(stored, &mut changes, &mut version) => if let Some(ended) = ended { break ended },
+                    () = &mut works, if !is_known_to_work => {
+                        self.health.works(watching);
+                        is_known_to_work = true;
+                    }
+                }
+            };
+            if version != before {
+                (breaks, wait) = (0, FIRST);
+                self.health.works(watching);
+            }
+            match ended {
+                // If a watch ends immediately, the next one does not start immediately.
+                WatchEnded::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
+                WatchEnded::Expired => {
+                    return "what changed since the last look is not known any more".to_owned();
+                }
+                // Resumes where the watch broke; if that resourceVersion has expired, the API server returns an
+                // error.
+                WatchEnded::Broken(why) => {
+                    tracing::debug!(path = stored.path, "the watch has broken: {why}");
+                    breaks += 1;
+                    if breaks >= MOST_BREAKS {
+                        return why;
+                    }
+                    sleep(wait).await;
+                    wait *= 2;
+                }
+            }
+        }
+    }
+
+    /// Evaluates the next change; `Some`: the watch has ended.
+    async fn take<R: AsyncBufRead + Unpin>(
+        &self,
+        stored: ObjectList,
+        changes: &mut ObjectWatch<R>,
+        version: &mut String,
+    ) -> Option<WatchEnded> {
+        match changes.next(version).await {
+            Ok(ObjectChange::Seen(json)) => self.seen(stored, json),
+            Ok(ObjectChange::Gone(json)) => self.gone(stored.kind, json),
+            Err(ended) => return Some(ended),
+        }
+        tokio::task::yield_now().await;
+        None
+    }
+
+    fn seen(&self, stored: ObjectList, json: &str) {
+        let snapshot = self.snapshot();
+        let pass = self.passes.load(Ordering::Relaxed);
+        let context = EvalContext::of(&snapshot);
+        let Some(write) = self.evaluate(&context, stored.kind, json, pass, ObjectSource::Watch) else {
+            return;
+        };
+        let namespace = write.namespace.to_string();
+        if !self.queue.push_change(write) {
+            self.rereads.defer(Invalidation::None.with(namespace));
+        }
+    }
+
+    fn gone(&self, kind: Kind, json: &str) {
+        let object = ObjectHeadMeta::of(json);
+        self.pending.record(&object.uid, None);
+        if self.index().gone(kind, &object.uid) {
+            self.rereads
+                .add(kind, Invalidation::None.with(object.namespace.to_string()));
+        }
+    }
+
+    /// Evaluates one object; returns what to write. `pass`: the pass that delivers it, or the last one. An object
+    /// from a list is ignored if a watch event for it arrived meanwhile.
+    fn evaluate(
+        &self,
+        context: &EvalContext<'_>,
+        kind: Kind,
+        json: &str,
+        pass: u64,
+        source: ObjectSource,
+    ) -> Option<ReportWrite> {
+        let object = ObjectHeadMeta::of(json);
+        if source == ObjectSource::List && self.index().is_touched(kind, &object.uid) {
+            return None;
+        }
+        let (evaluation, pending) = self.evaluator.evaluate(context, kind, json);
+        if kind == Kind::Pod {
+            self.pending.record(&object.uid, pending);
+        }
+        let recorded = self.index().record(kind, &object, &evaluation, pass, source);
+        if recorded.has_freed {
+            self.rereads
+                .add(kind, Invalidation::None.with(object.namespace.to_string()));
+        }
+        if recorded.is_newly_unreadable
+            && let Evaluation::Unreadable(why) = &evaluation
+        {
+            let ObjectHeadMeta { namespace, name, .. } = &object;
+            tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is passed over: {why}");
+        }
+        let (Some(content), Evaluation::Owner(owner, _)) = (recorded.write, evaluation) else {
+            return None;
+        };
+        let api = self.api.get();
+        Some(ReportWrite {
+            uid: owner.uid.as_str().into(),
+            namespace: owner.namespace.as_str().into(),
+            content,
+            api,
+            body: api.map_or(Value::Null, |api| {
+                report::report(&owner, content, api, Timestamp::now())
+            }),
+            event: event_on(&owner),
+        })
+    }
+
+    /// Lists the objects of a kind, with pauses.
+    async fn read(&self, stored: ObjectList, wanted: Invalidation) {
+        let listing = format!("cannot list {}", stored.path);
+        let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
+        self.index().begins(stored.kind);
+        let scopes = match &wanted {
+            Invalidation::None => Vec::new(),
+            Invalidation::All => vec![None],
+            Invalidation::In(namespaces) => namespaces.iter().map(|name| Some(name.as_str())).collect(),
+        };
+        for scope in scopes {
+            if let Err(failure) = self.read_pages(stored, scope, pass).await {
+                self.index().breaks_off(stored.kind);
+                self.health.fails(&listing, &failure);
+                sleep(self.settings.retry).await;
+                self.rereads.add(stored.kind, wanted);
+                return;
+            }
+        }
+        self.health.works(&listing);
+        if wanted == Invalidation::All {
+            let freed = self.index().ends(stored.kind, pass).into_iter();
+            let freed = freed.fold(Invalidation::None, Invalidation::with);
+            self.rereads.add(stored.kind, freed);
+        } else {
+            self.index().breaks_off(stored.kind);
+        }
+        sleep(self.settings.gather).await;
+    }
+
+    async fn read_pages(&self, stored: ObjectList, namespace: Option<&str>, pass: u64) -> Result<(), String> {
+        let mut pages = stored.pages(namespace);
+        loop {
+            let began = Instant::now();
+            let mut writes = Vec::new();
+            // The semaphore is never closed, so this cannot fail.
+            let permit = self.pages.acquire().await;
+            let snapshot = self.snapshot();
+            let context = EvalContext::of(&snapshot);
+            let next = pages.next(self.client, |json| {
+                writes.extend(self.evaluate(&context, stored.kind, json, pass, ObjectSource::List));
+            });
+            let more = next.await.map_err(|failure| failure.to_string())?;
+            drop(context);
+            drop((snapshot, permit));
+            // Each write holds a report in memory, so the next page is only read after these are written. If the
+            // continue token expires meanwhile, the API server returns a new one.
+            for write in writes {
+                self.queue.push_rescan(write).await;
+            }
+            if !more {
+                return Ok(());
+            }
+            sleep(self.settings.rest.max(began.elapsed())).await;
+        }
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.latest.borrow().clone()
+    }
+
+    /// The index. The guard must not be held across an await.
+    fn index(&self) -> MutexGuard<'_, OwnerIndex> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,199 @@
+//! Pending pods: if a pod has waited long for a reason that Transom can explain, an Event reports it on its top-level
+//! owner.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, DynamicObject, GetParams, PartialObjectMeta};
+use kube::core::{ApiResource, GroupVersionKind, Request};
+use tokio::time::{Instant, sleep};
+
+use super::evaluator::{ObjectHeadMeta, PendingPod};
+use super::events::{EventOwner, EventPublisher, OwnerEvent};
+use crate::cluster::errors::answered;
+use crate::cluster::snapshot::SnapshotReceiver;
+use crate::model::object::{Object, ReviewStage};
+use crate::model::workload::Kind;
+use crate::scan::EvalContext;
+use crate::scan::pods::{PodContext, trouble};
+
+/// The maximum number of pending pods.
+const MOST: usize = 1_000;
+/// The delay until a pod is checked again.
+const AGAIN: Duration = Duration::from_secs(600);
+/// How often the due pods are determined.
+const LOOK: Duration = Duration::from_secs(10);
+/// How many pods are checked at a time.
+const AT_ONCE: usize = 10;
+/// The longest owner chain above a pod: a ReplicaSet's Deployment, a Job's CronJob.
+const STEPS: usize = 3;
+
+/// The pods that wait for a node, by uid.
+#[derive(Debug, Default)]
+pub struct PendingPods(Mutex<HashMap<Box<str>, PendingPod>>);
+
+impl PendingPods {
+    /// Records whether a pod waits. A pod that is known to wait keeps its time.
+    pub fn record(&self, uid: &str, pending: Option<PendingPod>) {
+        let mut pods = self.pods();
+        match pending {
+            None => drop(pods.remove(uid)),
+            Some(pending) if pods.len() < MOST => {
+                pods.entry(uid.into()).or_insert(pending);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Some of the pods that are due for a check; their next one is scheduled.
+    fn due(&self, now: Instant) -> Vec<PendingPod> {
+        let mut pods = self.pods();
+        let due = pods.values_mut().filter(|pod| pod.due <= now);
+        let due = due.take(AT_ONCE).map(|pod| {
+            pod.due = now + AGAIN;
+            pod.clone()
+        });
+        due.collect()
+    }
+
+    fn pods(&self) -> MutexGuard<'_, HashMap<Box<str>, PendingPod>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Explains pods that have waited long, by Events on their owners.
+pub struct PendingPodsTask<'c> {
+    /// The API client.
+    pub client: &'c Client,
+    /// The nodes, facts and policies.
+    pub latest: &'c SnapshotReceiver,
+    /// The pods that wait.
+    pub pending: &'c PendingPods,
+    /// Publishes the Events.
+    pub events: EventPublisher<'c>,
+}
+
+impl PendingPodsTask<'_> {
+    /// Runs forever.
+    pub async fn run(mut self) {
+        loop {
+            sleep(LOOK).await;
+            for pod in self.pending.due(Instant::now()) {
+                if let Some(event) = self.explain(&pod).await {
+                    self.events.publish(&event).await;
+                }
+            }
+        }
+    }
+
+    /// The Event for a pending pod; `None` if Transom cannot explain why it is pending.
+    async fn explain(&self, pod: &PendingPod) -> Option<OwnerEvent> {
+        let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
+        let request = Request::new(path).get(&pod.name, &GetParams::default()).ok()?;
+        let json = answered(self.client.request_text(request)).await.ok()?;
+        let snapshot = self.latest.borrow().clone();
+        let message = {
+            let object = Object::parse(Kind::Pod, &json, ReviewStage::Stored).ok()?;
+            let eval_context = EvalContext::of(&snapshot);
+            let context = PodContext {
+                eval_context: &eval_context,
+                nodes: Some(&snapshot.view.nodes),
+                is_other: &|_| false,
+                knows_classes: true,
+            };
+            let trouble = trouble(&object, &json, None, &context, Timestamp::now())?;
+            if trouble.wrong.is_misplaced() {
+                return None;
+            }
+            format!(
+                "a pod of this waits for a node: {}; {}",
+                trouble.message, trouble.remedy
+            )
+        };
+        let mut owner = EventOwner {
+            api_version: "v1".to_owned(),
+            kind: "Pod".to_owned(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            uid: ObjectHeadMeta::of(&json).uid.to_string(),
+        };
+        for _ in 0..STEPS {
+            match self.controller_of(&owner).await {
+                Some(controller) => owner = controller,
+                None => break,
+            }
+        }
+        Some(OwnerEvent {
+            reason: "WindowsPodPending",
+            message,
+            owner,
+        })
+    }
+
+    async fn controller_of(&self, owned: &EventOwner) -> Option<EventOwner> {
+        let (group, version) = owned
+            .api_version
+            .split_once('/')
+            .unwrap_or(("", &owned.api_version));
+        let kind = Kind::of(group, &owned.kind)?;
+        let plural = format!("{}s", kind.as_str().to_lowercase());
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owned.kind), &plural);
+        let api: Api<PartialObjectMeta<DynamicObject>> =
+            Api::namespaced_with(self.client.clone(), &owned.namespace, &resource);
+        let found = answered(api.get_metadata(&owned.name)).await.ok()?;
+        let mut references = found.metadata.owner_references.into_iter().flatten();
+        let controller = references.find(|reference| reference.controller == Some(true))?;
+        Some(EventOwner {
+            api_version: controller.api_version,
+            kind: controller.kind,
+            namespace: owned.namespace.clone(),
+            name: controller.name,
+            uid: controller.uid,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, due: Instant) -> PendingPod {
+        PendingPod {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            due,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_is_due_once_and_again_after_a_while_until_it_has_a_node() {
+        let (pods, start) = (PendingPods::default(), Instant::now());
+        pods.record("a", Some(pod("a", start + Duration::from_secs(120))));
+        assert_eq!(pods.due(start), []);
+        let later = start + Duration::from_secs(60);
+        pods.record("a", Some(pod("a", later + Duration::from_secs(120))));
+        let names = |now| -> Vec<String> { pods.due(now).into_iter().map(|pod| pod.name).collect() };
+        let due = start + Duration::from_secs(120);
+        assert_eq!(names(due), ["a"], "it waits since it was first seen");
+        assert!(names(due).is_empty());
+        assert!(names(due + AGAIN - Duration::from_secs(1)).is_empty());
+        assert_eq!(names(due + AGAIN), ["a"]);
+        pods.record("a", None);
+        assert!(names(due + AGAIN * 2).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn few_are_checked_at_a_time_and_the_number_is_bounded() {
+        let (pods, now) = (PendingPods::default(), Instant::now());
+        for number in 0..=MOST {
+            pods.record(&number.to_string(), Some(pod("web", now)));
+        }
+        assert_eq!(pods.pods().len(), MOST);
+        assert_eq!(pods.due(now).len(), AT_ONCE);
+        assert_eq!(pods.due(now).len(), AT_ONCE, "the next ones");
+    }
+}
