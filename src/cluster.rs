@@ -1,14 +1,14 @@
 //! The cluster as Transom knows it: the client, the lease, the watches, and the view that they keep.
 
-pub mod around;
 pub mod cache;
 pub mod client;
+pub mod environment;
 pub mod errors;
 pub mod facts;
 pub mod lease;
 pub mod list;
 pub mod node;
-pub mod once;
+pub mod offline;
 pub mod policy_store;
 pub mod pool_history;
 pub mod rate_limit;

@@ -23,10 +23,10 @@ pub use self::drain_order::{
 };
 pub use self::images::RegistryAnswer;
 use self::images::{ImageKnowledge, ImageUse, WorkloadIsolation};
-use self::nodes::NodeInventory;
+pub use self::nodes::NodeInventory;
 pub use self::placement::AssumedPlacement;
 pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
-use self::replicas::{ClassOverhead, PlacedPod, WorkloadReplicas};
+use self::replicas::{PlacedPod, WorkloadReplicas};
 pub use self::resource_list::ResourceList;
 pub use self::target::{NoRelease, TargetBuild};
 use self::workload::{PlannedWorkload, WorkloadContext, WorkloadKey};
@@ -34,7 +34,7 @@ use crate::engine::infer_os;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
-use crate::model::object::{Body, Object, ObjectError, ReviewStage};
+use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::policy::PlacementMode;
 use crate::model::workload::Kind;
@@ -72,7 +72,6 @@ pub struct Planner<'f> {
     nodes: NodeInventory,
     workloads: Vec<PlannedWorkload>,
     entries: HashMap<WorkloadKey, PlannedObject>,
-    overheads: BTreeMap<String, ResourceList>,
     /// Image names, interned.
     names: BTreeSet<Arc<str>>,
     /// Accounts with which a pod is ready on a node of the new build, and the name of that node.
@@ -93,13 +92,18 @@ impl<'f> Planner<'f> {
             nodes: NodeInventory::default(),
             workloads: Vec::new(),
             entries: HashMap::new(),
-            overheads: BTreeMap::new(),
             names: BTreeSet::new(),
             proven: BTreeMap::new(),
             answers: BTreeMap::new(),
             has_pods: false,
             placements: BTreeMap::new(),
         }
+    }
+
+    /// With nodes and RuntimeClasses that were visited before.
+    #[must_use]
+    pub fn with_nodes(self, nodes: NodeInventory) -> Self {
+        Planner { nodes, ..self }
     }
 
     /// The pass in which objects of a kind must be visited: nodes and RuntimeClasses first, owners before
@@ -128,20 +132,7 @@ impl<'f> Planner<'f> {
     /// If the object does not match its kind.
     pub fn visit(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
         match kind {
-            Kind::Node => {
-                if let Body::Node(node) = &Object::parse(kind, json, ReviewStage::Stored)?.body {
-                    self.nodes.add(node);
-                }
-                Ok(())
-            }
-            Kind::RuntimeClass => {
-                let class: ClassOverhead<'_> = read(json)?;
-                if let Some(overhead) = &class.overhead {
-                    let amount = ResourceList::of(&overhead.pod_fixed);
-                    self.overheads.insert(class.metadata.name.to_string(), amount);
-                }
-                Ok(())
-            }
+            Kind::Node | Kind::RuntimeClass => self.nodes.visit(kind, json),
             Kind::Pod => self.visit_pod(json),
             kind if kind.has_pod() => self.visit_template(kind, json),
             _ => Ok(()),
@@ -193,7 +184,7 @@ impl<'f> Planner<'f> {
     }
 
     fn requests(&self, asking: Option<&resource_list::PodRequests<'_>>) -> ResourceList {
-        let overhead = |class: &str| self.overheads.get(class).copied();
+        let overhead = |class: &str| self.nodes.overheads.get(class).copied();
         asking.map_or_else(ResourceList::default, |asking| asking.requests(overhead))
     }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::cluster::around::ClusterEnvironment;
+use crate::cluster::environment::ClusterEnvironment;
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Release, supported_on};
 use crate::model::node::major_minor;
@@ -48,7 +48,7 @@ pub struct ClusterInput<'s> {
     /// Nodes, RuntimeClasses and namespaces, and the facts derived from them.
     pub snapshot: &'s Snapshot,
     /// The rest of the cluster: platform, API groups, other engines.
-    pub around: &'s ClusterEnvironment,
+    pub environment: &'s ClusterEnvironment,
     /// The platform.
     pub platform: &'s Platform,
     /// The resources that could not be listed, as in `nodes`; without the workloads.
@@ -242,7 +242,7 @@ impl Preflight {
         Preflight {
             schema: SCHEMA,
             at,
-            kubernetes: input.around.version.clone(),
+            kubernetes: input.environment.version.clone(),
             platform: input.platform.name,
             summary,
             sections,
@@ -270,7 +270,7 @@ fn count(number: usize, one: &str) -> String {
 
 fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
-    let version = &input.around.version;
+    let version = &input.environment.version;
     match major_minor(version) {
         Some((1, minor)) if minor < OLDEST => all.push(
             PreflightFinding::act(
@@ -295,7 +295,7 @@ fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
         ))
         .by(input.platform.told_by.iter()),
     );
-    if input.snapshot.view.pod_policies.is_empty() && !input.around.groups.contains_key("transom.dev") {
+    if input.snapshot.view.pod_policies.is_empty() && !input.environment.groups.contains_key("transom.dev") {
         all.push(PreflightFinding::fine("Transom is not installed"));
     } else {
         all.push(

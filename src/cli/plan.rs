@@ -1,11 +1,9 @@
 //! `transom plan`: reads a cluster, or files, and says what an upgrade of its Windows nodes takes.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use jiff::Timestamp;
 
 use super::block_on;
 use super::cluster::ClusterArgs;
@@ -13,16 +11,12 @@ use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs};
 use crate::check::files::{policies, read_except};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
-use crate::cluster::list::{NODES, for_each_of};
-use crate::cluster::once;
-use crate::cluster::snapshot::SnapshotBuilder;
+use crate::cluster::offline::{self, OfflineOptions};
 use crate::cluster::walk::{ListItem, walk};
 use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
-use crate::model::workload::Kind;
-use crate::plan::{PlanOptions, Planner, RegistryAnswer, TargetBuild, UpgradePlan};
+use crate::plan::{NodeInventory, PlanOptions, Planner, RegistryAnswer, TargetBuild, UpgradePlan};
 use crate::process::today;
 use crate::registry::{Registries, RegistryImage};
 use crate::render::{plan_text, write_json};
@@ -168,48 +162,41 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         None => error,
     })?;
     let client = &connected.client;
-    let once = once::read(client, &namespace, &args.installation.name)
-        .await
-        .map_err(anyhow::Error::msg)?;
-    // Without Transom's own resources there are no policies of its, and that is all.
-    let unread = once.unread.iter().filter(|part| !part.is_unknown);
-    let mut errors: Vec<String> = unread
-        // The planner reads these for itself.
-        .filter(|part| !matches!(part.resource.as_str(), "nodes" | "runtimeclasses"))
-        .map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why))
-        .collect();
-    let day = today();
-    let mut snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day), []);
-    let mut snapshot = snapshots.take(
-        &Arc::new(once.view),
-        once.registered.map(Arc::new),
-        Timestamp::now(),
-    );
-    let counting = match &args.policy.policy {
-        Some(path) => {
-            let of_file = policies(Some(path), Policy::standalone())?;
-            of_file.declare(&mut snapshot.facts);
-            of_file.set
-        }
-        None => (*snapshot.policies).clone(),
+    let options = OfflineOptions {
+        namespace: &namespace,
+        installation: &args.installation.name,
+        excluded: &[],
+        namespaces: &[],
     };
-    let mut planner = Planner::new(&snapshot.facts, &counting, args.plan_options());
-    let mut visit = |kind: Kind, json: &str| {
-        if let Err(error) = planner.visit(kind, json) {
+    let mut nodes = NodeInventory::default();
+    let mut errors = Vec::new();
+    let opened = offline::open(client, options, |kind, json| {
+        if let Err(error) = nodes.visit(kind, json) {
             errors.push(format!("cannot read a {kind}: {error}"));
         }
+    });
+    let mut cluster = opened.await.map_err(anyhow::Error::msg)?;
+    let unread = cluster.gaps();
+    errors.extend(unread.map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why)));
+    let policies = match &args.policy.policy {
+        Some(path) => {
+            let of_file = policies(Some(path), Policy::standalone())?;
+            of_file.declare(&mut cluster.snapshot.facts);
+            of_file.set
+        }
+        None => (*cluster.snapshot.policies).clone(),
     };
-    let mut lost = Vec::new();
-    for list in NODES {
-        let seen = for_each_of(client, &[list], &mut visit).await;
-        lost.extend(seen.err().map(|error| format!("{error}; {RIGHTS}")));
-    }
+    let facts = &cluster.snapshot.facts;
+    let mut planner = Planner::new(facts, &policies, args.plan_options()).with_nodes(nodes);
     let unlisted = walk(client, &[], |met| {
-        if let ListItem::Object(kind, json) = met {
-            visit(kind, json);
+        if let ListItem::Object(kind, json) = met
+            && let Err(error) = planner.visit(kind, json)
+        {
+            errors.push(format!("cannot read a {kind}: {error}"));
         }
     });
-    lost.extend(unlisted.await.into_iter().map(|list| {
+    let unlisted = unlisted.await;
+    errors.extend(unlisted.into_iter().map(|list| {
         let cure = if list.is_forbidden {
             format!("; {RIGHTS}")
         } else {
@@ -217,7 +204,6 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         };
         format!("cannot list {}: {}{cure}", list.resource, list.why)
     }));
-    errors.append(&mut lost);
     Ok((planned(planner, args).await?, errors))
 }
 

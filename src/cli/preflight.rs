@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
@@ -11,17 +10,13 @@ use kube::Client;
 use super::block_on;
 use super::options::{FailOn, OutputArgs};
 use crate::cluster::client::ConnectArgs;
-use crate::cluster::list::{NODES, for_each_of};
-use crate::cluster::once::UnreadPart;
-use crate::cluster::snapshot::SnapshotBuilder;
-use crate::cluster::walk::{ListFailure, ListItem, walk};
-use crate::cluster::{around, once};
-use crate::engine::policy_set::PolicySet;
-use crate::model::build::Release;
-use crate::model::facts::Facts;
-use crate::plan::{PlanOptions, Planner};
+use crate::cluster::environment::{self, AnyNode};
+use crate::cluster::list::UnreadPart;
+use crate::cluster::offline::{self, OfflineOptions};
+use crate::cluster::walk::{ListItem, walk};
+use crate::model::workload::Kind;
+use crate::plan::{NodeInventory, PlanOptions, Planner};
 use crate::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, excluded, facts, newest, text};
-use crate::process::today;
 use crate::render::write_json;
 use crate::scan::report::ScanGap;
 
@@ -82,32 +77,46 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads the cluster, and makes the report.
 async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, String> {
-    let around = around::read(client).await?;
-    let once = once::read(client, namespace, "transom").await?;
-    let today = today();
     let excluded = excluded(namespace);
-    let mut snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, today), excluded.clone());
-    let snapshot = snapshots.take(&Arc::new(once.view), None, Timestamp::now());
-    let platform = Platform::of(&around);
-    // Transom's own kinds are unknown before it is installed.
-    let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);
-    let mut gaps: Vec<ScanGap> = around.unread.iter().chain(of_view.clone()).map(gap).collect();
-    let unread: BTreeSet<String> = (around.unread.iter().chain(of_view))
-        .map(|unread| unread.resource.clone())
-        .collect();
+    let options = OfflineOptions {
+        namespace,
+        installation: "transom",
+        excluded: &excluded,
+        namespaces: &[],
+    };
+    let (mut nodes, mut plan_nodes) = (Vec::new(), NodeInventory::default());
+    let opened = offline::open(client, options, |kind, json| {
+        nodes.extend((kind == Kind::Node).then(|| AnyNode::read(json)).flatten());
+        // An object that is not what its kind says is a gap already.
+        let _ = plan_nodes.visit(kind, json);
+    });
+    let mut cluster = opened.await?;
+    // It is evaluated as if Transom were not installed yet.
+    cluster.snapshot.registered = None;
+    let environment = environment::read(client, nodes).await?;
+    let platform = Platform::of(&environment);
+    let unread = || environment.unread.iter().chain(cluster.gaps());
+    let mut gaps: Vec<ScanGap> = unread().map(gap).collect();
+    let unread: BTreeSet<String> = unread().map(|part| part.resource.clone()).collect();
+    let snapshot = &cluster.snapshot;
     let input = ClusterInput {
-        snapshot: &snapshot,
-        around: &around,
+        snapshot,
+        environment: &environment,
         platform: &platform,
         unread: &unread,
     };
     let facts = facts(input);
     let mut workloads = WorkloadFindings::new(input, &facts, &excluded);
     // By the policies of the cluster, as `transom plan` has it.
-    let mut planner = match newest(&snapshot) {
-        Some(release) => planner(client, &snapshot.facts, &snapshot.policies, release).await,
-        None => None,
-    };
+    let knows_nodes = cluster.could_read("nodes") && cluster.could_read("runtimeclasses");
+    let mut planner = newest(snapshot).filter(|_| knows_nodes).map(|release| {
+        let plan_options = PlanOptions {
+            to: release.build,
+            from: Vec::new(),
+            gmsa_ready: false,
+        };
+        Planner::new(&snapshot.facts, &snapshot.policies, plan_options).with_nodes(plan_nodes)
+    });
     let unlisted = walk(client, &[], |met| {
         let ListItem::Object(kind, json) = met else { return };
         workloads.visit(kind, json);
@@ -136,25 +145,7 @@ async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, Str
     ))
 }
 
-/// A planner for a move to a release, that has looked at the nodes; `None` where they cannot be read.
-async fn planner<'f>(
-    client: &Client,
-    facts: &'f Facts,
-    policies: &'f PolicySet,
-    to: &Release,
-) -> Option<Planner<'f>> {
-    let plan_options = PlanOptions {
-        to: to.build,
-        from: Vec::new(),
-        gmsa_ready: false,
-    };
-    let mut planner = Planner::new(facts, policies, plan_options);
-    let visit = |kind, json: &str| drop(planner.visit(kind, json));
-    for_each_of(client, &NODES, visit).await.ok()?;
-    Some(planner)
-}
-
-fn of_list(list: &ListFailure) -> ScanGap {
+fn of_list(list: &UnreadPart) -> ScanGap {
     let read = match list.read {
         0 => String::new(),
         read => format!("; {read} of them were read"),

@@ -33,12 +33,6 @@ pub const POD_CARRIERS: [(Kind, &str); 9] = [
 /// The path of the list of nodes.
 pub const NODES_PATH: &str = "/api/v1/nodes";
 
-/// Where pods run: nodes, and RuntimeClasses, which add to pods.
-pub const NODES: [(Kind, &str); 2] = [
-    (Kind::Node, NODES_PATH),
-    (Kind::RuntimeClass, "/apis/node.k8s.io/v1/runtimeclasses"),
-];
-
 /// The most objects of a page. An object may have more than a megabyte, and a page is held in one piece.
 const PAGE: u32 = 100;
 /// A page of more bytes is followed by a shorter one.
@@ -147,6 +141,37 @@ pub struct ListError {
     pub why: ApiError,
 }
 
+/// A part of the cluster that could not be read, or not to its end; what was read is complete without it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnreadPart {
+    /// The resource, as in `jobs`.
+    pub resource: String,
+    /// The namespace, if only that one was listed.
+    pub namespace: Option<String>,
+    /// Why, in words.
+    pub why: String,
+    /// Whether the right to read it is missing.
+    pub is_forbidden: bool,
+    /// Whether the API server does not know the resource: Transom's own ones before it is installed.
+    pub is_unknown: bool,
+    /// How many objects of it were read until then.
+    pub read: usize,
+}
+
+impl UnreadPart {
+    /// A resource that could not be read at all.
+    pub fn new(resource: impl Into<String>, why: &ApiError) -> Self {
+        UnreadPart {
+            resource: resource.into(),
+            namespace: None,
+            why: why.to_string(),
+            is_forbidden: matches!(why, ApiError::Forbidden(_)),
+            is_unknown: *why == ApiError::NotFound,
+            read: 0,
+        }
+    }
+}
+
 /// Hands every object of a list to `visit`, as JSON. Returns how many there were.
 ///
 /// # Errors
@@ -188,11 +213,11 @@ pub async fn for_each_of(
 pub async fn for_each_as<T: DeserializeOwned>(
     client: &Client,
     listing: Listing,
-    mut visit: impl FnMut(T) + Send,
+    mut visit: impl FnMut(T, &str) + Send,
     mut unreadable: impl FnMut(&str, &serde_json::Error) + Send,
 ) -> Result<usize, ListError> {
     for_each(client, listing, |json| match serde_json::from_str(json) {
-        Ok(object) => visit(object),
+        Ok(object) => visit(object, json),
         Err(error) => {
             // As JSON, in quotes; a name of Kubernetes needs no escape.
             let name = at(json, &["metadata", "name"]).unwrap_or_default();
@@ -387,4 +412,4 @@ fn next_limit(requested: u32, bytes: usize) -> u32 {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

@@ -3,24 +3,8 @@
 
 use kube::Client;
 
-use super::errors::ApiError;
-use super::list::{ListError, Listing, POD_CARRIERS, Pages};
+use super::list::{ListError, Listing, POD_CARRIERS, Pages, UnreadPart};
 use crate::model::workload::Kind;
-
-/// A list that could not be read to its end.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ListFailure {
-    /// The resource, as in `jobs`.
-    pub resource: String,
-    /// The namespace, if only that one was listed.
-    pub namespace: Option<String>,
-    /// Why, in words.
-    pub why: String,
-    /// Whether the right to list it is missing.
-    pub is_forbidden: bool,
-    /// How many objects of it were read until then.
-    pub read: usize,
-}
 
 /// What is met on the way.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +21,7 @@ pub async fn walk(
     client: &Client,
     namespaces: &[String],
     mut meet: impl FnMut(ListItem<'_>) + Send,
-) -> Vec<ListFailure> {
+) -> Vec<UnreadPart> {
     let mut failures = Vec::new();
     for (kind, path) in POD_CARRIERS {
         let listing = Listing::of(kind, path);
@@ -78,13 +62,11 @@ async fn one(
     }
 }
 
-fn failure(listing: &Listing, namespace: Option<&String>, error: &ListError) -> ListFailure {
-    ListFailure {
-        resource: listing.resource().to_owned(),
+fn failure(listing: &Listing, namespace: Option<&String>, error: &ListError) -> UnreadPart {
+    UnreadPart {
         namespace: namespace.cloned(),
-        is_forbidden: matches!(error.why, ApiError::Forbidden(_)),
-        why: error.why.to_string(),
         read: error.read,
+        ..UnreadPart::new(listing.resource(), &error.why)
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::read;
+use super::replicas::ClassOverhead;
 use super::resource_list::ResourceList;
 use crate::model::build::Build;
 use crate::model::node::{Host, POOL_LABELS};
+use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::resources;
+use crate::model::workload::Kind;
 
 /// A Windows node.
 pub(super) struct PlannedNode {
@@ -32,14 +36,34 @@ pub(super) struct NodePool {
     pub moving: ResourceList,
 }
 
-/// Every Windows node that was visited.
+/// Every Windows node and RuntimeClass that was visited. They can be visited before the facts are known that a
+/// [`Planner`](super::Planner) needs.
 #[derive(Default)]
-pub(super) struct NodeInventory {
+pub struct NodeInventory {
     by_name: BTreeMap<String, PlannedNode>,
-    pub pools: Vec<NodePool>,
+    pub(super) pools: Vec<NodePool>,
+    /// What pods of a RuntimeClass need besides their containers.
+    pub(super) overheads: BTreeMap<String, ResourceList>,
 }
 
 impl NodeInventory {
+    /// Visits a node or a RuntimeClass.
+    ///
+    /// # Errors
+    /// If the object does not match its kind.
+    pub fn visit(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
+        if kind == Kind::RuntimeClass {
+            let class: ClassOverhead<'_> = read(json)?;
+            if let Some(overhead) = &class.overhead {
+                let amount = ResourceList::of(&overhead.pod_fixed);
+                self.overheads.insert(class.metadata.name.to_string(), amount);
+            }
+        } else if let Body::Node(node) = &Object::parse(kind, json, ReviewStage::Stored)?.body {
+            self.add(node);
+        }
+        Ok(())
+    }
+
     /// Adds a node; ignores nodes that are not Windows nodes.
     pub(super) fn add(&mut self, node: &resources::Node<'_>) {
         let Some(host) = Host::of_node(node, None) else {

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 
 use super::ClusterInput;
-use crate::cluster::around::NodeGroupResource;
+use crate::cluster::environment::NodeGroupResource;
 use crate::manifest;
 
 /// One node group.
@@ -112,11 +112,11 @@ fn of_text(text: &str) -> Vec<AutoscalerGroup> {
 /// The resources that create Windows nodes, and whether each has zero nodes now.
 pub fn scaled(input: ClusterInput<'_>) -> impl Iterator<Item = (&NodeGroupResource, bool)> {
     let has_node = move |pool: &NodeGroupResource| {
-        let mut nodes = input.around.nodes.iter();
+        let mut nodes = input.environment.nodes.iter();
         let mut is_there = || nodes.any(|node| node.labels.get("karpenter.sh/nodepool") == Some(&pool.name));
         pool.replicas.map_or_else(&mut is_there, |replicas| replicas > 0)
     };
-    let windows = input.around.scaled.iter().filter(|pool| pool.is_windows);
+    let windows = input.environment.scaled.iter().filter(|pool| pool.is_windows);
     windows.map(move |pool| (pool, !has_node(pool)))
 }
 

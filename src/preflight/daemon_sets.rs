@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{ClusterInput, MOST, PreflightFinding};
-use crate::cluster::around::AnyNode;
+use crate::cluster::environment::AnyNode;
 use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
 use crate::model::facts::Facts;
 use crate::model::node::Taint;
@@ -33,7 +33,7 @@ impl<'w> DaemonSets<'w> {
     /// No DaemonSet visited yet.
     pub fn new(input: ClusterInput<'w>) -> Self {
         let nodes = |windows: bool| {
-            let nodes = input.around.nodes.iter();
+            let nodes = input.environment.nodes.iter();
             nodes.filter(move |node| node.is_windows() == windows).collect()
         };
         DaemonSets {

@@ -123,7 +123,7 @@ fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
 
 fn excluded_namespaces(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
     let mut by: BTreeMap<&str, &str> = BTreeMap::new();
-    for hooks in input.around.hooks.iter().filter(|hooks| hooks.sees_pods) {
+    for hooks in input.environment.hooks.iter().filter(|hooks| hooks.sees_pods) {
         for namespace in &hooks.namespaces {
             let known = NEVER.contains(&namespace.as_str()) || BY_DEFAULT.contains(&namespace.as_str());
             if !known && !workloads.in_namespaces.contains_key(namespace) {

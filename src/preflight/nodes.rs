@@ -118,7 +118,7 @@ pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
 pub fn is_for_windows(taint: &Taint, input: ClusterInput<'_>) -> bool {
     let says = |text: &str| text.to_ascii_lowercase().contains("windows");
     let on_linux = || {
-        let linux = input.around.nodes.iter().filter(|node| !node.is_windows());
+        let linux = input.environment.nodes.iter().filter(|node| !node.is_windows());
         linux.flat_map(|node| &node.taints).any(|other| other == taint)
     };
     taint.marks_windows()
@@ -188,7 +188,7 @@ fn labels(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
 
 /// Where Transom's two pods can run: Linux nodes, with the chart's default tolerations, which are none.
 fn own_pods(input: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFinding {
-    let nodes = input.around.nodes.iter();
+    let nodes = input.environment.nodes.iter();
     let linux: Vec<_> = nodes
         .filter(|node| node.labels.get(OS_LABEL).is_some_and(|os| os == "linux"))
         .collect();

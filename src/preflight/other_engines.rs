@@ -187,13 +187,13 @@ static ENGINES: [Engine; 16] = [
 impl Engine {
     /// The evidence that it is installed.
     fn evidence(&self, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
-        let around = input.around;
+        let environment = input.environment;
         let groups = self
             .groups
             .iter()
-            .filter(|group| around.groups.contains_key(**group));
+            .filter(|group| environment.groups.contains_key(**group));
         let mut evidence: Vec<String> = groups.map(|group| format!("API group {group}")).collect();
-        for hooks in &around.hooks {
+        for hooks in &environment.hooks {
             if self.hooks.iter().any(|part| hooks.name.contains(part)) {
                 evidence.push(format!("{} {}", kind(hooks.is_mutating), hooks.name));
             }
@@ -206,7 +206,7 @@ impl Engine {
                     None => name == *wanted,
                 })
             };
-            let names = around.named.get(*of).into_iter().flatten();
+            let names = environment.named.get(*of).into_iter().flatten();
             evidence.extend(
                 names
                     .filter(|name| is_wanted(name))
@@ -233,7 +233,7 @@ impl Engine {
                 .filter(|(_, namespace)| namespace.tolerations_whitelist.is_some())
                 .map(|(name, _)| format!("namespace {name}"))
                 .collect(),
-            SpecialSign::Autoscaler => (input.around.autoscaler.iter())
+            SpecialSign::Autoscaler => (input.environment.autoscaler.iter())
                 .map(|_| "ConfigMap kube-system/cluster-autoscaler-status".to_owned())
                 .collect(),
         }
@@ -274,7 +274,7 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         );
     }
     let own = configuration_name("transom");
-    for hooks in &input.around.hooks {
+    for hooks in &input.environment.hooks {
         let title = format!("{} {}", kind(hooks.is_mutating), hooks.name);
         if hooks.is_mutating && hooks.sees_pods && hooks.name > own {
             let text = format!(
@@ -291,8 +291,8 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
             all.push(PreflightFinding::fine(text).by([&title]));
         }
     }
-    if !input.around.bindings.is_empty() {
-        let names = input.around.bindings.iter();
+    if !input.environment.bindings.is_empty() {
+        let names = input.environment.bindings.iter();
         let names: Vec<&String> = names.filter(|name| !name.contains("transom")).collect();
         if !names.is_empty() {
             let text = format!(

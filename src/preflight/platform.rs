@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::cluster::around::{AnyNode, ClusterEnvironment};
+use crate::cluster::environment::{AnyNode, ClusterEnvironment};
 
 /// A platform and the evidence for it.
 #[derive(Clone, PartialEq, Debug)]
@@ -70,9 +70,9 @@ static PLATFORMS: [PlatformSigns; 5] = [
 
 impl Platform {
     /// Detects the platform. Without evidence for another one it is bare metal: the operator's own nodes.
-    pub fn of(around: &ClusterEnvironment) -> Self {
+    pub fn of(environment: &ClusterEnvironment) -> Self {
         for signs in &PLATFORMS {
-            let told_by = signs.evidence(around);
+            let told_by = signs.evidence(environment);
             if !told_by.is_empty() {
                 return Platform {
                     name: signs.name,
@@ -124,14 +124,14 @@ impl Platform {
 }
 
 impl PlatformSigns {
-    fn evidence(&self, around: &ClusterEnvironment) -> Vec<String> {
+    fn evidence(&self, environment: &ClusterEnvironment) -> Vec<String> {
         let mut evidence: BTreeMap<String, String> = BTreeMap::new();
         for group in self.groups {
-            if around.groups.contains_key(*group) {
+            if environment.groups.contains_key(*group) {
                 evidence.insert((*group).to_owned(), format!("API group {group}"));
             }
         }
-        for node in &around.nodes {
+        for node in &environment.nodes {
             if let Some((what, said)) = self.of_node(node) {
                 evidence.entry(what).or_insert(said);
             }
@@ -154,7 +154,7 @@ impl PlatformSigns {
 mod tests {
     use super::*;
 
-    fn around(groups: &[&str], label: &str, provider: &str) -> ClusterEnvironment {
+    fn environment(groups: &[&str], label: &str, provider: &str) -> ClusterEnvironment {
         ClusterEnvironment {
             groups: groups
                 .iter()
@@ -189,7 +189,7 @@ mod tests {
             (&[], "a", "aws:///eu-1/i-1", "bare-metal"),
             (&[], "kubernetes.io/os", "", "bare-metal"),
         ] {
-            let platform = Platform::of(&around(groups, label, provider));
+            let platform = Platform::of(&environment(groups, label, provider));
             assert_eq!(platform.name, name, "{groups:?} {label} {provider}");
             assert_eq!(platform.told_by.is_empty(), name == "bare-metal", "{platform:?}");
         }

@@ -8,7 +8,7 @@ use super::{ClusterInput, PreflightFinding};
 
 /// The autoscaler's groups without a ready node; an error if they cannot be determined.
 fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str> {
-    let Some(text) = &input.around.autoscaler else {
+    let Some(text) = &input.environment.autoscaler else {
         return Ok(Vec::new());
     };
     let groups = autoscaler::groups(text);

@@ -117,7 +117,7 @@ fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
         }
     }
     // Pools with nodes, whose group the autoscaler may scale to zero.
-    let status = input.around.autoscaler.as_deref().and_then(groups);
+    let status = input.environment.autoscaler.as_deref().and_then(groups);
     let to_zero: Vec<_> = status
         .into_iter()
         .flatten()
@@ -169,7 +169,7 @@ pub fn candidates(input: ClusterInput<'_>) -> BTreeSet<(String, String)> {
     known.extend(declared(&[], &input.platform.list("poolLabels")).labels);
     let labels = |windows: bool| -> BTreeSet<(String, String)> {
         let nodes = input
-            .around
+            .environment
             .nodes
             .iter()
             .filter(|node| node.is_windows() == windows);
@@ -217,7 +217,7 @@ pub fn pool_labels<'l>(
 
 /// The values of a label on Windows nodes that start with the prefix.
 fn values_on_windows_nodes(input: ClusterInput<'_>, key: &str, prefix: &str) -> Vec<String> {
-    let nodes = input.around.nodes.iter().filter(|node| node.is_windows());
+    let nodes = input.environment.nodes.iter().filter(|node| node.is_windows());
     let values: BTreeSet<&String> = nodes
         .filter_map(|node| node.labels.get(key))
         .filter(|value| value.starts_with(prefix))

@@ -6,8 +6,8 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::around::{AnyNode, NodeGroupResource, WebhookPresence};
 use crate::cluster::cache::ClusterCache;
+use crate::cluster::environment::{AnyNode, NodeGroupResource, WebhookPresence};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::snapshot::SnapshotBuilder;
 use crate::manifest::parse;
@@ -19,7 +19,7 @@ use crate::model::workload::Kind;
 /// A cluster with these nodes, as `(name, system, kernel, taints)`.
 struct PreflightCluster {
     view: ClusterCache,
-    around: ClusterEnvironment,
+    environment: ClusterEnvironment,
 }
 
 impl PreflightCluster {
@@ -29,7 +29,7 @@ impl PreflightCluster {
                 kubernetes: 36,
                 ..ClusterCache::default()
             },
-            around: ClusterEnvironment {
+            environment: ClusterEnvironment {
                 version: "v1.36.2".into(),
                 ..ClusterEnvironment::default()
             },
@@ -45,7 +45,7 @@ impl PreflightCluster {
                     "runtimeHandlers": [{"name": "runhcs-wcow-process"}]}}))
             .unwrap();
             let node = NodeView::from(stored);
-            world.around.nodes.push(AnyNode {
+            world.environment.nodes.push(AnyNode {
                 name: (*name).to_owned(),
                 labels: (*node.labels).clone(),
                 taints: taints.to_vec(),
@@ -74,10 +74,10 @@ impl PreflightCluster {
             None,
             jiff::Timestamp::UNIX_EPOCH,
         );
-        let platform = Platform::of(&self.around);
+        let platform = Platform::of(&self.environment);
         let input = ClusterInput {
             snapshot: &snapshot,
-            around: &self.around,
+            environment: &self.environment,
             platform: &platform,
             unread,
         };
@@ -332,7 +332,7 @@ fn a_pool_label_of_the_platform_keeps_what_it_stood_for_beside_new_values() {
         ("w2", "windows", "10.0.20348.1", &[mark()]),
     ]);
     for (node, group) in [(1, "windows-a"), (2, "team-b")] {
-        let labels = &mut world.around.nodes[node].labels;
+        let labels = &mut world.environment.nodes[node].labels;
         labels.insert("eks.amazonaws.com/nodegroup".to_owned(), group.to_owned());
     }
     let spec = json!({"nodeSelector": {"eks.amazonaws.com/nodegroup": "team-b"}});
@@ -394,7 +394,7 @@ fn linux_nodes_that_are_all_tainted_ask_for_tolerations_and_the_control_plane_is
 #[test]
 fn a_node_pool_without_nodes_is_named_in_the_values() {
     let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
-    world.around.scaled.push(NodeGroupResource {
+    world.environment.scaled.push(NodeGroupResource {
         source: "NodePool win".into(),
         name: "win".into(),
         labels: [("karpenter.sh/nodepool".to_owned(), "win".to_owned())].into(),
@@ -512,7 +512,7 @@ fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
         namespaces: [namespace.to_owned()].into(),
         sees_pods: true,
     };
-    world.around.hooks = vec![
+    world.environment.hooks = vec![
         hooks("istio-sidecar-injector", "istio-system"),
         hooks("own", "shop"),
         hooks("zzz", "kube-system"),

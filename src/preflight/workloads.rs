@@ -288,7 +288,7 @@ impl<'w> WorkloadFindings<'w> {
             if judged.verdict != Verdict::Windows || is_common {
                 continue;
             }
-            let mut nodes = self.input.around.nodes.iter();
+            let mut nodes = self.input.environment.nodes.iter();
             let is_kept = self.missing.len() < MOST_MISSING || self.missing.contains_key(&label);
             let is_known = self.input.could_list(&["nodes"]);
             if is_kept && is_known && !nodes.any(|node| node.labels.get(&label.0) == Some(&label.1)) {

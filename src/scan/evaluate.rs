@@ -128,8 +128,8 @@ pub fn evaluate_object(
     if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind()) {
         return Ok(Evaluated::Owned(kind, owner.name.to_string()));
     }
-    let around: StoredObject = serde_json::from_str(json).unwrap_or_default();
-    if around.has_ended(kind) {
+    let stored: StoredObject = serde_json::from_str(json).unwrap_or_default();
+    if stored.has_ended(kind) {
         return Ok(Evaluated::Passed(SkipReason::Finished));
     }
     let context = AdmissionContext {
@@ -140,7 +140,7 @@ pub fn evaluate_object(
     let not_asked = eval_context.not_asked(&subject.namespace);
     Ok(Evaluated::Judged(Box::new(owner_result(
         subject,
-        around,
+        stored,
         &foresight,
         not_asked.as_ref(),
         eval_context,
@@ -149,7 +149,7 @@ pub fn evaluate_object(
 
 fn owner_result(
     subject: &Object<'_>,
-    around: StoredObject,
+    stored: StoredObject,
     foresight: &Simulation<'_>,
     not_asked: Option<&NotReviewed>,
     eval_context: &EvalContext<'_>,
@@ -176,7 +176,7 @@ fn owner_result(
         kind: subject.kind,
         namespace: subject.namespace.to_string(),
         name: subject.meta.name.to_string(),
-        uid: around.metadata.uid.unwrap_or_default(),
+        uid: stored.metadata.uid.unwrap_or_default(),
         owner: subject.meta.controller().map(|owner| ForeignOwner {
             api_version: owner.api_version.to_string(),
             kind: owner.kind.to_string(),
@@ -189,7 +189,7 @@ fn owner_result(
         decision,
         image_builds,
         has_unknown_images,
-        replicas: around.spec.replicas.or(around.spec.parallelism),
+        replicas: stored.spec.replicas.or(stored.spec.parallelism),
         changes: if is_changed {
             paths(&foresight.edits)
         } else {

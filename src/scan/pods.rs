@@ -54,8 +54,8 @@ pub fn trouble(
     if subject.meta.deletion_timestamp.0 || pod_context.eval_context.facts.is_stored_mirror(subject) {
         return None;
     }
-    let around: PodRecord = serde_json::from_str(json).unwrap_or_default();
-    if around.is_ready() || around.has_ended() {
+    let record: PodRecord = serde_json::from_str(json).unwrap_or_default();
+    if record.is_ready() || record.has_ended() {
         return None;
     }
     let policy = pod_context.eval_context.policy_in(&subject.namespace);
@@ -69,8 +69,8 @@ pub fn trouble(
         pod_context,
     };
     let (wrong, message, remedy) = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
-        Some(node) => pod.misplaced(node, around.kubelet_messages())?,
-        None if around.waits_for_a_node(now) => pod.waits()?,
+        Some(node) => pod.misplaced(node, record.kubelet_messages())?,
+        None if record.waits_for_a_node(now) => pod.waits()?,
         None => return None,
     };
     Some(PodTrouble {
@@ -81,7 +81,7 @@ pub fn trouble(
         wrong,
         message,
         remedy,
-        since: around.since(),
+        since: record.since(),
     })
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use jiff::civil::date;
 use serde_json::{Value, json};
-use transom::cluster::around::{AnyNode, ClusterEnvironment, NodeGroupResource, WebhookPresence};
 use transom::cluster::cache::ClusterCache;
+use transom::cluster::environment::{AnyNode, ClusterEnvironment, NodeGroupResource, WebhookPresence};
 use transom::cluster::node::{NodeView, WatchedNode};
 use transom::cluster::snapshot::SnapshotBuilder;
 use transom::model::facts::Facts;
@@ -52,7 +52,7 @@ fn values_of(platform: &'static str) -> Value {
         .into(),
         ..ClusterCache::default()
     };
-    let around = ClusterEnvironment {
+    let environment = ClusterEnvironment {
         version: "v1.36.2".into(),
         nodes: vec![
             any("w1", "windows", vec![Taint::no_schedule("platform", "windows")]),
@@ -84,7 +84,7 @@ fn values_of(platform: &'static str) -> Value {
     };
     let sight = ClusterInput {
         snapshot: &snapshot,
-        around: &around,
+        environment: &environment,
         unread: &std::collections::BTreeSet::new(),
         platform: &platform,
     };

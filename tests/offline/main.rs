@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "each binary of tests uses a part of it")]
 mod support;
 
+mod api_faults;
 mod architecture;
 mod bad_input;
 mod check;

@@ -2,22 +2,18 @@
 //! created again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use anyhow::bail;
 use futures::{StreamExt as _, stream};
-use jiff::Timestamp;
 use kube::Client;
 
 use crate::audit_log::{AuditReport, CurrentState, WorkloadRow};
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::errors::{ApiError, answered};
-use crate::cluster::once;
-use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use crate::model::facts::Facts;
+use crate::cluster::offline::{self, OfflineOptions};
+use crate::cluster::snapshot::Snapshot;
 use crate::model::text::list;
 use crate::model::workload::Kind;
-use crate::process::today;
 use crate::registration::BY_DEFAULT;
 use crate::scan::{EvalContext, Evaluated, OwnerResult, SkipReason, evaluate_stored as look_at};
 
@@ -88,29 +84,32 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
 /// The snapshot to evaluate objects against in this cluster, and the resources that could not be read.
 /// Resources without read permission are reported, and treated as empty.
 async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot, Vec<&'static str>)> {
-    let read = once::read(client, namespace, INSTALLATION)
+    let excluded: Vec<String> = (BY_DEFAULT.map(str::to_owned).into_iter())
+        .chain([namespace.to_owned()])
+        .collect();
+    let options = OfflineOptions {
+        namespace,
+        installation: INSTALLATION,
+        excluded: &excluded,
+        namespaces: &[],
+    };
+    let cluster = offline::open(client, options, |_, _| ())
         .await
         .map_err(anyhow::Error::msg)?;
-    for part in read.unread.iter().filter(|part| !part.is_unknown) {
+    for part in cluster.gaps() {
         anstream::eprintln!(
             "note: cannot read {}: {}; judged without",
             part.resource,
             part.why
         );
     }
-    let is_lacking = |resource: &&str| {
-        let mut unread = read.unread.iter().filter(|part| !part.is_unknown);
-        unread.any(|part| part.resource == *resource)
-    };
+    let is_lacking = |resource: &&str| cluster.gaps().any(|part| part.resource == *resource);
     let lacks = NEEDED.into_iter().filter(is_lacking).collect();
-    let excluded = (BY_DEFAULT.map(str::to_owned).into_iter()).chain([namespace.to_owned()]);
-    let view = Arc::new(read.view);
     // The log shows that the webhooks were called; whether they are called now is irrelevant here.
-    let snapshot = SnapshotBuilder::new(Facts::new(view.kubernetes, today()), excluded).take(
-        &view,
-        None,
-        Timestamp::now(),
-    );
+    let snapshot = Snapshot {
+        registered: None,
+        ..cluster.snapshot
+    };
     Ok((snapshot, lacks))
 }
 

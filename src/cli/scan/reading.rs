@@ -2,26 +2,22 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::bail;
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
-use kube::Client;
 
 use super::{ScanArgs, assume};
 use crate::check::files::policies;
 use crate::cli::is_quiet;
 use crate::cli::options::nearest;
-use crate::cluster::list::{NODES, POD_CARRIERS, for_each_of};
-use crate::cluster::once::{self, ClusterRead, UnreadPart};
+use crate::cluster::list::{POD_CARRIERS, UnreadPart};
+use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
 use crate::cluster::policy_store::PolicyState;
-use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use crate::cluster::walk::{ListFailure, ListItem, walk};
-use crate::model::facts::Facts;
+use crate::cluster::snapshot::Snapshot;
+use crate::cluster::walk::{ListItem, walk};
 use crate::model::policy::Policy;
-use crate::plan::{PlanOptions, Planner, UpgradePlan};
-use crate::process::today;
+use crate::plan::{NodeInventory, PlanOptions, Planner, UpgradePlan};
 use crate::registration::names::named_namespaces;
 use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
@@ -41,43 +37,43 @@ pub(super) async fn scan(
     let progress = Progress::new();
     progress.say("reading nodes, namespaces, policies");
     let client = &connected.client;
-    let mut read = once::read(client, &own, &args.installation.name)
-        .await
-        .map_err(anyhow::Error::msg)?;
-    read.read_namespaces(client, &args.namespaces.namespace).await;
-
-    let registered = read.registered.take();
-    let has_webhooks = (registered.as_ref()).is_none_or(|registered| {
-        !(registered.mutating.entries.is_empty() && registered.validating.entries.is_empty())
+    let excluded = named_namespaces(args.excluded.exclude_namespace.clone());
+    let excluded: Vec<String> = excluded.chain([own.clone()]).collect();
+    let options = OfflineOptions {
+        namespace: &own,
+        installation: &args.installation.name,
+        excluded: &excluded,
+        namespaces: &args.namespaces.namespace,
+    };
+    let mut plan_nodes = NodeInventory::default();
+    let opened = offline::open(client, options, |kind, json| {
+        if args.plan_to.is_some() {
+            // A node that cannot be read is no node of a plan.
+            let _ = plan_nodes.visit(kind, json);
+        }
     });
-    let view = Arc::new(std::mem::take(&mut read.view));
-    let excluded = named_namespaces(args.excluded.exclude_namespace.clone()).chain([own]);
-    let base = Facts::new(view.kubernetes, today());
-    // Where nothing is registered, it is judged as if it were: to be told that nothing is asked about helps in nothing.
-    let registered = registered.filter(|_| has_webhooks).map(Arc::new);
-    let mut snapshot = SnapshotBuilder::new(base, excluded).take(&view, registered, Timestamp::now());
+    let mut cluster = opened.await.map_err(anyhow::Error::msg)?;
     let is_by_file = of_file.is_some();
     if let Some(of_file) = &of_file {
-        of_file.declare(&mut snapshot.facts);
+        of_file.declare(&mut cluster.snapshot.facts);
     }
-    let mut eval_context = EvalContext::of(&snapshot);
+    let snapshot = &cluster.snapshot;
+    let mut eval_context = EvalContext::of(snapshot);
     eval_context.policies = of_file.map_or(eval_context.policies, |of_file| Cow::Owned(of_file.set));
     let eval_context = eval_context.with(overrides);
 
-    let (knows_nodes, knows_classes) = (read.could_read("nodes"), read.could_read("runtimeclasses"));
-    let other_nodes = &read.other_nodes;
     let pod_context = PodContext {
         eval_context: &eval_context,
-        nodes: knows_nodes.then_some(&view.nodes),
-        is_other: &|name| other_nodes.contains(name),
-        knows_classes,
+        nodes: cluster.could_read("nodes").then_some(&snapshot.view.nodes),
+        is_other: &|name| cluster.other_nodes.contains(name),
+        knows_classes: cluster.could_read("runtimeclasses"),
     };
     let mut scan = Scan::new(&pod_context, Timestamp::now());
     let is_meant = |labels: &BTreeMap<String, String>| args.selector.selects(labels);
     if !args.selector.is_everything() {
         scan.only(&is_meant);
     }
-    let mut planner = planner(args, client, &eval_context).await?;
+    let mut planner = planner(args, &cluster, plan_nodes, &eval_context)?;
     let unlisted = walk(client, &args.namespaces.namespace, |met| match met {
         ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
         ListItem::Object(kind, json) => {
@@ -91,13 +87,9 @@ pub(super) async fn scan(
     let unlisted = unlisted.await;
     progress.end();
 
-    if is_by_file {
-        read.unread
-            .retain(|unread| unread.resource != "windowspodpolicies");
-    }
-    let mut gaps = of_unread(&read, has_webhooks);
-    gaps.extend(of_policies(&snapshot).filter(|_| !is_by_file));
-    gaps.extend(of_namespaces(args, &read, &snapshot));
+    let mut gaps = of_unread(&cluster, is_by_file);
+    gaps.extend(of_policies(snapshot).filter(|_| !is_by_file));
+    gaps.extend(of_namespaces(args, &cluster));
     gaps.extend(of_lists(&unlisted));
     for gap in gaps {
         scan.gap(gap);
@@ -111,49 +103,55 @@ pub(super) async fn scan(
     let report = scan.report(ReportHeader {
         cluster: ScannedCluster {
             name: connected.name,
-            kubernetes: format!("1.{}", view.kubernetes),
-            has_webhooks,
+            kubernetes: format!("1.{}", snapshot.view.kubernetes),
+            has_webhooks: cluster.has_webhooks,
             policies: stored.collect(),
             namespaces_without_policy: eval_context.namespaces_without_policy(),
         },
         judged_as: assume::words(&args.assume),
-        nodes: nodes(&view.nodes, &snapshot.facts),
+        nodes: nodes(&snapshot.view.nodes, &snapshot.facts),
     });
     Ok((report, plan))
 }
 
 /// The planner of the upgrade that was asked for, which has seen the nodes.
-async fn planner<'w>(
+fn planner<'w>(
     args: &ScanArgs,
-    client: &Client,
+    cluster: &OfflineCluster,
+    nodes: NodeInventory,
     eval_context: &'w EvalContext<'w>,
 ) -> anyhow::Result<Option<Planner<'w>>> {
     let Some(to) = args.plan_to else {
         return Ok(None);
     };
+    if let Some(unread) = cluster.gaps().find(|part| part.resource == "nodes") {
+        bail!(
+            "cannot read nodes, which --plan-to needs: {}; {RIGHTS}",
+            unread.why
+        );
+    }
     let plan_options = PlanOptions {
         to: to.0,
         from: Vec::new(),
         gmsa_ready: false,
     };
-    let mut planner = Planner::new(eval_context.facts, &eval_context.policies, plan_options);
-    let seen = for_each_of(client, &NODES, |kind, json| {
-        // A node that cannot be read is no node of a plan.
-        let _ = planner.visit(kind, json);
-    });
-    seen.await.context("the nodes, for --plan-to")?;
-    Ok(Some(planner))
+    let planner = Planner::new(eval_context.facts, &eval_context.policies, plan_options);
+    Ok(Some(planner.with_nodes(nodes)))
 }
 
-/// What of the cluster around the objects could not be read. Where Transom was never installed, its resources are no gap.
-fn of_unread(read: &ClusterRead, has_webhooks: bool) -> Vec<ScanGap> {
-    let is_gap = |unread: &&UnreadPart| has_webhooks || !unread.is_unknown;
+/// What of the cluster besides the objects could not be read. Where Transom was never installed, its resources are no
+/// gap, and a policy of a file replaces stored ones.
+fn of_unread(cluster: &OfflineCluster, is_by_file: bool) -> Vec<ScanGap> {
+    let is_gap = |unread: &&UnreadPart| {
+        (cluster.has_webhooks || !unread.is_unknown)
+            && !(is_by_file && unread.resource == "windowspodpolicies")
+    };
     let gap = |unread: &UnreadPart| ScanGap {
         what: unread.resource.clone(),
         why: unread.why.clone(),
         cure: Some(format!("{}: {RIGHTS}", without(&unread.resource))),
     };
-    read.unread.iter().filter(is_gap).map(gap).collect()
+    cluster.unread.iter().filter(is_gap).map(gap).collect()
 }
 
 /// What a report lacks without a resource.
@@ -187,12 +185,13 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = ScanGap> {
 }
 
 /// Namespaces that were asked for and do not exist.
-fn of_namespaces(args: &ScanArgs, read: &ClusterRead, snapshot: &Snapshot) -> Vec<ScanGap> {
+fn of_namespaces(args: &ScanArgs, cluster: &OfflineCluster) -> Vec<ScanGap> {
+    let snapshot = &cluster.snapshot;
     let is_known = |name: &&String| snapshot.view.namespaces.contains_key(*name);
     let missing = args.namespaces.namespace.iter().filter(|name| !is_known(name));
     let near = |name: &str| nearest(name, snapshot.view.namespaces.keys().map(String::as_str));
     missing
-        .filter(|_| read.could_read("namespaces"))
+        .filter(|_| cluster.could_read("namespaces"))
         .map(|name| ScanGap {
             what: format!("namespace {name}"),
             why: "there is no namespace of this name".to_owned(),
@@ -205,7 +204,7 @@ fn of_namespaces(args: &ScanArgs, read: &ClusterRead, snapshot: &Snapshot) -> Ve
 }
 
 /// Lists of objects that could not be read; a namespace of which none could be is told of once.
-fn of_lists(unlisted: &[ListFailure]) -> Vec<ScanGap> {
+fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
     let mut forbidden: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for list in unlisted.iter().filter(|list| list.is_forbidden) {
         *forbidden.entry(list.namespace.as_deref()).or_default() += 1;

@@ -161,7 +161,7 @@ async fn an_object_that_is_not_what_its_kind_says_is_named_and_the_rest_is_read(
     });
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     let listing = Listing::new("/apis/example.com/v1/things");
-    let visit = |object: Object| good.push(object.spec);
+    let visit = |object: Object, _: &str| good.push(object.spec);
     let read = for_each_as(&client, listing, visit, |name, _| bad.push(name.to_owned())).await;
     assert_eq!((read, good, bad), (Ok(2), vec![1], vec!["bad".to_owned()]));
 }

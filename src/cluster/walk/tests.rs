@@ -10,7 +10,7 @@ fn failure(code: u16, more: Option<&str>) -> Option<(u16, String)> {
     status(code, &json!({"metadata": {"continue": more}}))
 }
 
-async fn names(client: &Client, namespaces: &[&str]) -> (Vec<String>, Vec<ListFailure>) {
+async fn names(client: &Client, namespaces: &[&str]) -> (Vec<String>, Vec<UnreadPart>) {
     let mut names = Vec::new();
     let namespaces: Vec<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
     let unlisted = walk(client, &namespaces, |met| {
@@ -85,11 +85,12 @@ async fn what_may_not_be_listed_is_named_and_what_fails_once_is_asked_for_again(
     });
     let (names, unlisted) = names(&client, &[]).await;
     assert_eq!(names, ["Pod p"]);
-    let daemon_sets = ListFailure {
+    let daemon_sets = UnreadPart {
         resource: "daemonsets".to_owned(),
         namespace: None,
         why: "it is 403".to_owned(),
         is_forbidden: true,
+        is_unknown: false,
         read: 0,
     };
     assert_eq!(unlisted, [daemon_sets]);

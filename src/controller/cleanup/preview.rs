@@ -130,7 +130,7 @@ impl Cleanup<'_> {
     async fn preview_nodes(&self, preview: &mut CleanupPreview) {
         let keep = self.options.revert.on_nodes;
         let mut marked = Vec::new();
-        let read = |node: WatchedNode| {
+        let read = |node: WatchedNode, _: &str| {
             let node = NodeView::from(node);
             marked.extend(node.is_marked().then_some(node.name));
         };

@@ -73,7 +73,7 @@ async fn nodes(writer: &Writer, options: RevertOptions, report: &mut RevertRepor
     let decide = move |node: &NodeView| -> NodePlan { plan_revert(node, options.on_nodes) };
     let mut left = RemainingObjects::default();
     let mut marked = Vec::new();
-    let read = |node: WatchedNode| {
+    let read = |node: WatchedNode, _: &str| {
         let node = NodeView::from(node);
         if node.is_marked() {
             marked.push(node);

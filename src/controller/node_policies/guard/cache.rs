@@ -161,3 +161,100 @@ async fn survey(
     };
     (result, affected)
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::list::tests::{server, status};
+    use crate::engine::policy_set::PolicySet;
+    use crate::model::facts::Facts;
+    use crate::model::policy::Policy;
+
+    const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
+
+    #[expect(clippy::unnecessary_wraps, reason = "the server may also never answer")]
+    fn page(objects: &[serde_json::Value], more: &str) -> Option<(u16, String)> {
+        Some((
+            200,
+            json!({"metadata": {"continue": more}, "items": objects}).to_string(),
+        ))
+    }
+
+    fn deployment(name: &str, os: &str) -> serde_json::Value {
+        json!({"metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": {"template": {"spec": {
+            "nodeSelector": {"kubernetes.io/os": os}, "containers": [{"name": "app", "image": "app"}]}}}})
+    }
+
+    /// The guard's answer about one new taint, while a list of Deployments with two pages goes wrong like this.
+    async fn survey_with(
+        fault: impl Fn(&str, usize) -> Option<Option<(u16, String)>> + Send + Sync + 'static,
+    ) -> GuardResult {
+        let (client, _) = server(move |uri, before| {
+            if !uri.starts_with(DEPLOYMENTS) {
+                return page(&[], "");
+            }
+            if let Some(answer) = fault(uri, before) {
+                return answer;
+            }
+            if uri.contains("continue=") {
+                page(&[deployment("agent", "windows")], "")
+            } else {
+                page(&[deployment("web", "linux")], "old")
+            }
+        });
+        let taint = Taint {
+            key: "team".to_owned(),
+            value: "blue".to_owned(),
+            effect: "NoExecute".to_owned(),
+        };
+        let open = BTreeMap::from([(&taint, Vec::new())]);
+        let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
+        let snapshot = Snapshot::of_files(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), policies);
+        survey(&open, &client, &snapshot).await.0
+    }
+
+    fn refused(result: &GuardResult) -> &str {
+        match result {
+            GuardResult::Refused { message, .. } => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_guard_gets_over_faults_that_pass() {
+        let healthy = survey_with(|_, _| None).await;
+        assert!(
+            refused(&healthy).contains("shop/agent"),
+            "it is on the second page"
+        );
+        let expired = |uri: &str, _| {
+            let expired = uri.contains("continue=old");
+            expired.then(|| status(410, &json!({"metadata": {"continue": "new"}})))
+        };
+        let limited = |_: &str, before| {
+            (before == 0).then(|| status(429, &json!({"details": {"retryAfterSeconds": 2}})))
+        };
+        let cut = |_: &str, before| (before == 0).then(|| Some((200, "{\"items\": [{".to_owned())));
+        let hangs = |_: &str, before| (before == 0).then_some(None);
+        for result in [
+            survey_with(expired).await,
+            survey_with(limited).await,
+            survey_with(cut).await,
+            survey_with(hangs).await,
+        ] {
+            assert_eq!(refused(&result), refused(&healthy));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_guard_says_which_list_it_could_not_read() {
+        let forbidden = survey_with(|_, _| Some(status(403, &json!({"reason": "Forbidden"})))).await;
+        let GuardResult::Unknown(why) = forbidden else {
+            panic!("{forbidden:?}");
+        };
+        assert!(why.contains(DEPLOYMENTS) && why.contains("403"), "{why}");
+    }
+}

@@ -1,4 +1,4 @@
-//! Reading what stands around Transom before it is installed: every node, other engines, autoscalers. It writes nothing.
+//! Reads the environment of Transom before it is installed: other engines, autoscalers, webhooks. It writes nothing.
 
 mod scaled;
 
@@ -11,8 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::errors::{ApiError, answered_within};
-use super::list::{Listing, for_each_as};
-use super::once::UnreadPart;
+use super::list::{Listing, UnreadPart, for_each_as};
 use crate::model::node::{OS_LABEL, Taint};
 use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
 
@@ -41,7 +40,7 @@ const SCALED: [(&str, &str, &str); 4] = [
     ("cluster.x-k8s.io", "machinedeployments", "MachineDeployment"),
 ];
 
-/// What stands around Transom in a cluster.
+/// The environment of Transom in a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterEnvironment {
     /// The release of the API server, as in `v1.36.2`.
@@ -94,6 +93,26 @@ impl KnownNodeLabels for AnyNode {
 }
 
 impl AnyNode {
+    /// A node of the API server; `None` if it is not what its kind says.
+    pub fn read(json: &str) -> Option<Self> {
+        let node: EnvironmentNode = serde_json::from_str(json).ok()?;
+        Some(AnyNode {
+            name: node.metadata.name,
+            labels: node.metadata.labels.unwrap_or_default(),
+            taints: (node.spec.taints.into_iter().flatten())
+                .map(|taint| Taint {
+                    key: taint.key,
+                    value: taint.value,
+                    effect: taint.effect,
+                })
+                .collect(),
+            provider_id: node.spec.provider_id,
+            operating_system: node.status.node_info.operating_system,
+            os_image: node.status.node_info.os_image,
+            kubelet_version: node.status.node_info.kubelet_version,
+        })
+    }
+
     /// Whether it is a Windows node: by its kubelet, and by its label as long as the kubelet has not reported.
     pub fn is_windows(&self) -> bool {
         let label = self.labels.get(OS_LABEL).map_or("", String::as_str);
@@ -119,46 +138,50 @@ pub struct WebhookPresence {
     pub sees_pods: bool,
 }
 
-/// Reads it. A part that cannot be read is told, and left empty.
+/// Reads it. `nodes`: every node, as [`open`](super::offline::open) shows them. A part that cannot be read is reported, and
+/// left empty.
 ///
 /// # Errors
 /// The API server cannot be reached at all: in words for people.
-pub async fn read(client: &Client) -> Result<ClusterEnvironment, String> {
+pub async fn read(client: &Client, nodes: Vec<AnyNode>) -> Result<ClusterEnvironment, String> {
     let version = answered_within(PATIENCE, client.apiserver_version()).await;
     let version = version.map_err(|why| format!("cannot ask the API server for its version: {why}"))?;
     let mut reading = EnvironmentReader {
         client,
-        around: ClusterEnvironment {
+        environment: ClusterEnvironment {
             version: version.git_version,
+            nodes,
             ..ClusterEnvironment::default()
         },
     };
     reading.groups().await;
-    reading.nodes().await;
     reading.hooks("mutatingwebhookconfigurations", true).await;
     reading.hooks("validatingwebhookconfigurations", false).await;
     let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
-    reading.around.bindings = reading.names(path).await;
+    reading.environment.bindings = reading.names(path).await;
     for (group, resource) in NAMED {
         if let Some(path) = reading.path(group, resource) {
             let names = reading.names(&path).await;
-            reading.around.named.insert(format!("{group}/{resource}"), names);
+            reading
+                .environment
+                .named
+                .insert(format!("{group}/{resource}"), names);
         }
     }
     for (group, resource, kind) in SCALED {
         if let Some(path) = reading.path(group, resource) {
             let found = reading.all::<Value>(&path).await;
             let found = found.iter().map(|object| NodeGroupResource::read(kind, object));
-            reading.around.scaled.extend(found);
+            reading.environment.scaled.extend(found);
         }
     }
     reading.autoscaler().await;
-    Ok(reading.around)
+    Ok(reading.environment)
 }
 
 struct EnvironmentReader<'r> {
     client: &'r Client,
-    around: ClusterEnvironment,
+    environment: ClusterEnvironment,
 }
 
 #[derive(Deserialize, Default)]
@@ -222,35 +245,15 @@ impl EnvironmentReader<'_> {
                         .or_else(|| group.versions.first().cloned())?;
                     Some((group.name, version.version))
                 });
-                self.around.groups = preferred.collect();
+                self.environment.groups = preferred.collect();
             }
             Err(why) => self.note("API groups", &why),
         }
     }
 
     fn path(&self, group: &str, resource: &str) -> Option<String> {
-        let version = self.around.groups.get(group)?;
+        let version = self.environment.groups.get(group)?;
         Some(format!("/apis/{group}/{version}/{resource}"))
-    }
-
-    async fn nodes(&mut self) {
-        let nodes = self.all::<EnvironmentNode>("/api/v1/nodes").await;
-        let any = |node: EnvironmentNode| AnyNode {
-            name: node.metadata.name,
-            labels: node.metadata.labels.unwrap_or_default(),
-            taints: (node.spec.taints.into_iter().flatten())
-                .map(|taint| Taint {
-                    key: taint.key,
-                    value: taint.value,
-                    effect: taint.effect,
-                })
-                .collect(),
-            provider_id: node.spec.provider_id,
-            operating_system: node.status.node_info.operating_system,
-            os_image: node.status.node_info.os_image,
-            kubelet_version: node.status.node_info.kubelet_version,
-        };
-        self.around.nodes = nodes.into_iter().map(any).collect();
     }
 
     async fn hooks(&mut self, resource: &str, is_mutating: bool) {
@@ -259,7 +262,7 @@ impl EnvironmentReader<'_> {
         let found = found
             .iter()
             .map(|object| WebhookPresence::read(object, is_mutating));
-        self.around.hooks.extend(found);
+        self.environment.hooks.extend(found);
     }
 
     async fn names(&mut self, path: &str) -> Vec<String> {
@@ -274,7 +277,7 @@ impl EnvironmentReader<'_> {
         match answered_within(PATIENCE, self.client.request::<Value>(request)).await {
             Ok(map) => {
                 let status = map.pointer("/data/status").and_then(Value::as_str);
-                self.around.autoscaler = status.map(str::to_owned);
+                self.environment.autoscaler = status.map(str::to_owned);
             }
             Err(ApiError::NotFound) => {}
             Err(why) => self.note("configmaps cluster-autoscaler-status of kube-system", &why),
@@ -287,7 +290,7 @@ impl EnvironmentReader<'_> {
         let listing = Listing::new(path);
         let resource = listing.resource().to_owned();
         let note = |name: &str, error: &serde_json::Error| bad.push((name.to_owned(), error.to_string()));
-        match for_each_as(self.client, listing, |object| all.push(object), note).await {
+        match for_each_as(self.client, listing, |object, _| all.push(object), note).await {
             Err(error) if error.why != ApiError::NotFound => self.note(&resource, &error.why),
             // Without the kind there are no objects of it: not every group has it, or its definition was deleted.
             _ => {}
@@ -304,11 +307,7 @@ impl EnvironmentReader<'_> {
     }
 
     fn note(&mut self, resource: &str, why: &ApiError) {
-        self.around.unread.push(UnreadPart {
-            resource: resource.to_owned(),
-            why: why.to_string(),
-            is_unknown: *why == ApiError::NotFound,
-        });
+        self.environment.unread.push(UnreadPart::new(resource, why));
     }
 }
 

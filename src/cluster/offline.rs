@@ -1,10 +1,11 @@
-//! Reading a cluster once, by lists, into the same view as the watches make: for commands that look and end.
+//! Reads a cluster once, by lists, into the same snapshot that watches make: for commands that evaluate it and end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -16,75 +17,74 @@ use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::cache::ClusterCache;
+use super::cache::{CachedNamespace, ClusterCache, PoolHistoryObject};
 use super::errors::{ApiError, answered_within};
-use super::list::{Listing, for_each_as};
+use super::list::{Listing, UnreadPart, for_each_as};
 use super::node::WatchedNode;
 use super::pool_history::NODE_POOLS_CONFIG_MAP;
 use super::revisions::StoredRevision;
+use super::snapshot::{Snapshot, SnapshotBuilder};
 use super::watches::{ApiGroups, transform};
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
 use crate::model::facts::Facts;
 use crate::model::node::major_minor;
+use crate::model::workload::Kind;
+use crate::process::today;
 use crate::registration::configuration_name;
 use crate::registration::configurations::{Configuration, Configurations, RegisteredEntry};
 
 /// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A part of the cluster that could not be read; what was read is whole without it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct UnreadPart {
-    /// The resource, as in `csinodes`.
-    pub resource: String,
-    /// Why.
-    pub why: String,
-    /// Whether the API server does not know the resource: Transom's own ones before it is installed.
-    pub is_unknown: bool,
+/// What a command reads.
+#[derive(Clone, Copy, Debug)]
+pub struct OfflineOptions<'o> {
+    /// Transom's own namespace.
+    pub namespace: &'o str,
+    /// The name of the installation, which its webhook configurations carry.
+    pub installation: &'o str,
+    /// The namespaces that the webhooks exclude by name.
+    pub excluded: &'o [String],
+    /// The namespaces of interest, read one by one where they cannot be listed; empty: all.
+    pub namespaces: &'o [String],
 }
 
-/// What was read of a cluster.
-#[derive(Debug, Default)]
-pub struct ClusterRead {
-    /// The view.
-    pub view: ClusterCache,
-    /// What is registered; empty configurations where there are none. `None` where that could not be read.
-    pub registered: Option<Configurations>,
-    /// The names of the nodes that are not in the view: those that are for another operating system.
+/// A cluster without the objects that carry pods, as it was read once.
+#[derive(Debug)]
+pub struct OfflineCluster {
+    /// Facts, policies and the cache. Without `registered` if no webhook is registered, or that could not be read.
+    pub snapshot: Snapshot,
+    /// Whether webhooks of the installation are registered; `true` if that could not be read.
+    pub has_webhooks: bool,
+    /// The names of the nodes that are not in the cache: those that are for another operating system.
     pub other_nodes: BTreeSet<String>,
     /// What could not be read.
     pub unread: Vec<UnreadPart>,
 }
 
-impl ClusterRead {
-    /// Whether a part of the cluster could be read.
+impl OfflineCluster {
+    /// Whether a resource could be read.
     pub fn could_read(&self, resource: &str) -> bool {
         self.unread.iter().all(|unread| unread.resource != resource)
     }
 
-    /// Reads these namespaces one by one, where they could not be listed: the right to get one is given more often.
-    pub async fn read_namespaces(&mut self, client: &Client, names: &[String]) {
-        if self.could_read("namespaces") {
-            return;
-        }
-        let api: Api<Namespace> = Api::all(client.clone());
-        for name in names {
-            let Ok(Some(found)) = answered_within(PATIENCE, api.get_metadata_opt(name)).await else {
-                return;
-            };
-            let trimmed = transform::namespace(found).map(|trimmed| (name.clone(), Arc::new(trimmed)));
-            self.view.namespaces.extend(trimmed);
-        }
-        self.unread.retain(|unread| unread.resource != "namespaces");
+    /// What could not be read although the API server has it: Transom's own resources are unknown before it is
+    /// installed.
+    pub fn gaps(&self) -> impl Iterator<Item = &UnreadPart> {
+        self.unread.iter().filter(|unread| !unread.is_unknown)
     }
 }
 
-/// Reads everything but the objects that carry pods. `namespace` is Transom's own, `installation` the name that its webhook
-/// configurations go by. A part that cannot be read is told, and left empty.
+/// Reads everything but the objects that carry pods. Each node and each RuntimeClass is read once, and handed to `visit`
+/// as JSON too. A part that cannot be read is reported, and left empty.
 ///
 /// # Errors
 /// The API server cannot be reached at all: in words for people.
-pub async fn read(client: &Client, namespace: &str, installation: &str) -> Result<ClusterRead, String> {
+pub async fn open(
+    client: &Client,
+    options: OfflineOptions<'_>,
+    mut visit: impl FnMut(Kind, &str) + Send,
+) -> Result<OfflineCluster, String> {
     let version = answered_within(PATIENCE, client.apiserver_version()).await;
     let version = version.map_err(|why| format!("cannot ask the API server for its version: {why}"))?;
     let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
@@ -93,7 +93,8 @@ pub async fn read(client: &Client, namespace: &str, installation: &str) -> Resul
         unread: Vec::new(),
     };
     let mut other_nodes = BTreeSet::new();
-    let nodes = |node: WatchedNode| {
+    let nodes = |node: WatchedNode, json: &str| {
+        visit(Kind::Node, json);
         let name = node.name_any();
         let view = transform::node(node);
         if view.is_none() {
@@ -102,53 +103,61 @@ pub async fn read(client: &Client, namespace: &str, installation: &str) -> Resul
         view
     };
     let groups = ApiGroups::read(client).await;
+    let nodes = reading.all("nodes", &Api::all(client.clone()), nodes).await;
+    let classes = |class: RuntimeClass, json: &str| {
+        visit(Kind::RuntimeClass, json);
+        transform::runtime_class(class)
+    };
     let view = ClusterCache {
         kubernetes: minor.unwrap_or(Facts::KUBERNETES),
         has_scc: groups.has_scc,
         has_gmsa: groups.has_gmsa,
-        nodes: reading.all("nodes", &Api::all(client.clone()), nodes).await,
+        nodes,
         runtime_classes: reading
-            .all(
-                "runtimeclasses",
-                &Api::<RuntimeClass>::all(client.clone()),
-                transform::runtime_class,
-            )
+            .all("runtimeclasses", &Api::all(client.clone()), classes)
             .await,
         csi_nodes: reading
-            .all(
-                "csinodes",
-                &Api::<CSINode>::all(client.clone()),
-                transform::csi_node,
-            )
+            .all("csinodes", &Api::<CSINode>::all(client.clone()), |node, _| {
+                transform::csi_node(node)
+            })
             .await,
-        namespaces: reading.namespaces().await,
+        namespaces: reading.namespaces(options.namespaces).await,
         pod_policies: reading
             .all(
                 "windowspodpolicies",
                 &Api::all_with(client.clone(), &WindowsPodPolicy::api_resource()),
-                transform::pod_policy,
+                |policy, _| transform::pod_policy(policy),
             )
             .await,
         node_policies: reading
             .all(
                 "windowsnodepolicies",
                 &Api::all_with(client.clone(), &WindowsNodePolicy::api_resource()),
-                transform::node_policy,
+                |policy, _| transform::node_policy(policy),
             )
             .await,
         revisions: reading
             .all(
                 "controllerrevisions",
-                &Api::<ControllerRevision>::namespaced(client.clone(), namespace),
-                StoredRevision::of,
+                &Api::<ControllerRevision>::namespaced(client.clone(), options.namespace),
+                |revision, _| StoredRevision::of(revision),
             )
             .await,
-        seen: reading.seen(namespace).await,
+        seen: reading.seen(options.namespace).await,
     };
-    let registered = reading.registered(installation).await;
-    Ok(ClusterRead {
-        view,
-        registered,
+    let registered = reading.registered(options.installation).await;
+    let is_registered =
+        |it: &Configurations| !(it.mutating.entries.is_empty() && it.validating.entries.is_empty());
+    let has_webhooks = registered.as_ref().is_none_or(is_registered);
+    let base = Facts::new(view.kubernetes, today());
+    let snapshot = SnapshotBuilder::new(base, options.excluded.iter().cloned()).take(
+        &Arc::new(view),
+        registered.filter(is_registered).map(Arc::new),
+        Timestamp::now(),
+    );
+    Ok(OfflineCluster {
+        snapshot,
+        has_webhooks,
         other_nodes,
         unread: reading.unread,
     })
@@ -165,7 +174,7 @@ impl ClusterReader<'_> {
         &mut self,
         resource: &str,
         api: &Api<K>,
-        trim: impl FnMut(K) -> Option<T> + Send,
+        trim: impl FnMut(K, &str) -> Option<T> + Send,
     ) -> BTreeMap<String, Arc<T>>
     where
         K: Resource + Clone + DeserializeOwned + Debug,
@@ -179,7 +188,7 @@ impl ClusterReader<'_> {
         &mut self,
         resource: &str,
         listing: Listing,
-        mut trim: impl FnMut(K) -> Option<T> + Send,
+        mut trim: impl FnMut(K, &str) -> Option<T> + Send,
     ) -> BTreeMap<String, Arc<T>>
     where
         K: ResourceExt + DeserializeOwned,
@@ -187,15 +196,18 @@ impl ClusterReader<'_> {
     {
         let mut all = BTreeMap::new();
         let mut unreadable = Vec::new();
-        let take = |object: K| {
+        let take = |object: K, json: &str| {
             let name = object.name_any();
-            all.extend(trim(object).map(|trimmed| (name, Arc::new(trimmed))));
+            all.extend(trim(object, json).map(|trimmed| (name, Arc::new(trimmed))));
         };
         let note = |name: &str, error: &serde_json::Error| {
             unreadable.push(format!("{name} does not parse: {error}"));
         };
         if let Err(error) = for_each_as(self.client, listing, take, note).await {
-            self.note(resource, &error.why);
+            self.unread.push(UnreadPart {
+                read: error.read,
+                ..UnreadPart::new(resource, &error.why)
+            });
         }
         if let Some(first) = unreadable.first() {
             let more = unreadable.len() - 1;
@@ -209,24 +221,45 @@ impl ClusterReader<'_> {
         all
     }
 
-    async fn namespaces(&mut self) -> BTreeMap<String, Arc<super::cache::CachedNamespace>> {
+    /// Every namespace. Where they cannot be listed, these are read one by one: the right to get one is given more
+    /// often.
+    async fn namespaces(&mut self, names: &[String]) -> BTreeMap<String, Arc<CachedNamespace>> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let listing = Listing::new(api.resource_url()).metadata_only();
-        self.list("namespaces", listing, transform::namespace).await
+        let before = self.unread.len();
+        let mut all = self
+            .list("namespaces", listing, |namespace, _| {
+                transform::namespace(namespace)
+            })
+            .await;
+        if self.unread.len() == before {
+            return all;
+        }
+        for name in names {
+            let Ok(Some(found)) = answered_within(PATIENCE, api.get_metadata_opt(name)).await else {
+                return all;
+            };
+            let trimmed = transform::namespace(found).map(|trimmed| (name.clone(), Arc::new(trimmed)));
+            all.extend(trimmed);
+        }
+        if !names.is_empty() {
+            self.unread.truncate(before);
+        }
+        all
     }
 
     /// What is remembered of pools, where Transom remembers any.
-    async fn seen(&mut self, namespace: &str) -> BTreeMap<String, Arc<super::cache::PoolHistoryObject>> {
+    async fn seen(&mut self, namespace: &str) -> BTreeMap<String, Arc<PoolHistoryObject>> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
         match answered_within(PATIENCE, api.get_opt(NODE_POOLS_CONFIG_MAP)).await {
             Ok(map) => (map.and_then(transform::seen).into_iter())
                 .map(|seen| (NODE_POOLS_CONFIG_MAP.to_owned(), Arc::new(seen)))
                 .collect(),
             Err(why) => {
+                let part = UnreadPart::new(format!("configmaps of the namespace {namespace}"), &why);
                 self.unread.push(UnreadPart {
-                    resource: format!("configmaps of the namespace {namespace}"),
-                    why: why.to_string(),
                     is_unknown: false,
+                    ..part
                 });
                 BTreeMap::new()
             }
@@ -266,9 +299,8 @@ impl ClusterReader<'_> {
             }
             Err(why) => {
                 self.unread.push(UnreadPart {
-                    resource: K::plural(&()).into_owned(),
-                    why: why.to_string(),
                     is_unknown: false,
+                    ..UnreadPart::new(K::plural(&()), &why)
                 });
                 None
             }
@@ -276,10 +308,6 @@ impl ClusterReader<'_> {
     }
 
     fn note(&mut self, resource: &str, why: &ApiError) {
-        self.unread.push(UnreadPart {
-            resource: resource.to_owned(),
-            why: why.to_string(),
-            is_unknown: *why == ApiError::NotFound,
-        });
+        self.unread.push(UnreadPart::new(resource, why));
     }
 }
