@@ -167,7 +167,7 @@ pub enum CertsError {
     },
     /// The issued certificate would not be accepted by clients.
     #[error(
-        "cannot issue a certificate for {0}: clients would not accept it; look at the names, and at the CA"
+        "cannot issue a certificate for {0}: clients would not accept it; check the names and the CA"
     )]
     Useless(String),
     /// The certificate files cannot be used at start.

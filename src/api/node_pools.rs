@@ -42,7 +42,7 @@ impl DeclaredPools {
         let known = build.and_then(Build::parse_label);
         if let (Some(text), None) = (build, known) {
             let path = place(&["spec", "pools", &index.to_string(), "build"]);
-            let message = format!("\"{text}\" is no build; write it as in 10.0.20348");
+            let message = format!("\"{text}\" is not a build; write it as in 10.0.20348");
             self.problems.push(FieldError::at(path, &message));
         }
         self.pools.push(Host {
@@ -122,9 +122,9 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348",
-                "spec.poolLabels[0]: write values or valuePrefix, one of both",
-                "spec.poolLabels[1]: write values or valuePrefix, one of both",
+                "spec.pools[0].build: \"ltsc2022\" is not a build; write it as in 10.0.20348",
+                "spec.poolLabels[0]: set either values or valuePrefix",
+                "spec.poolLabels[1]: set either values or valuePrefix",
             ]
         );
         assert_eq!((declared.pools.len(), declared.labels.len()), (1, 0));

@@ -65,7 +65,7 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
         let path = vec![FieldStep::Key("spec".to_owned())];
         return Err(PolicyError::of(vec![FieldError::at(
             path,
-            "it has to be a map of fields",
+            "expected a map of fields",
         )]));
     }
     let mut unknown_fields = BTreeSet::new();
@@ -153,8 +153,8 @@ mod tests {
         }))
         .unwrap_err();
         let starts = [
-            "spec.exemptions[0].expires: \"soon\" is no date;",
-            "spec.mode: there is no value \"Deny\";",
+            "spec.exemptions[0].expires: \"soon\" is not a date;",
+            "spec.mode: unknown value \"Deny\";",
             "spec.namespaceSelector.matchLabels.team: no label has the value \"a b\":",
         ];
         assert_eq!(error.problems.len(), starts.len(), "{error}");
@@ -189,7 +189,7 @@ mod tests {
         for (spec, error) in [
             (
                 json!({"mode": "Deny"}),
-                "spec.mode: there is no value \"Deny\"; there are Audit, Warn, Enforce",
+                "spec.mode: unknown value \"Deny\"; use one of Audit, Warn, Enforce",
             ),
             (
                 json!({"exemptions": [{"name": "e", "rules": ["*"], "groups": ["g"], "expires": "2027-01-01", "owner": "a"}]}),

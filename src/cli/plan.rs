@@ -74,7 +74,7 @@ pub struct PlanArgs {
 }
 
 /// What is said to do where a right is missing.
-const RIGHTS: &str = "docs/how-to/plan.md has the rights that it takes";
+const RIGHTS: &str = "docs/how-to/plan.md lists the permissions that it needs";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum PlanFormat {

@@ -26,7 +26,7 @@ use crate::render::write_json;
 use crate::scan::report::ScanGap;
 
 /// What is said to do where a right is missing.
-const RIGHTS: &str = "docs/how-to/preflight.md has the rights that it takes";
+const RIGHTS: &str = "docs/how-to/preflight.md lists the permissions that it needs";
 
 /// Inspect a cluster before Transom is installed: what would be denied and changed, and the values to install with
 ///

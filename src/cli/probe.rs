@@ -46,7 +46,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
         ProbeResult::Unknown(why) => {
-            anyhow::bail!("cannot tell whether the API server calls Transom: {why}")
+            anyhow::bail!("cannot determine whether the API server calls Transom: {why}")
         }
     }
 }

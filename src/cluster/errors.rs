@@ -25,7 +25,7 @@ pub enum ApiError {
     #[error("it is gone")]
     NotFound,
     /// Another writer has changed the object since it was read, or created it.
-    #[error("another writer was faster")]
+    #[error("another client changed it first")]
     Conflict,
     /// A right is missing.
     #[error("{0}")]

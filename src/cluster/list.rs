@@ -351,7 +351,7 @@ impl Pages {
                     self.params.continue_token = None;
                 }
                 ApiError::Expired(_) => {
-                    let why = "the list expired again and again while it was read: the cluster changes faster than it answers";
+                    let why = "the list expired repeatedly while it was read: the cluster changes faster than it answers";
                     return Err(ApiError::Other(why.to_owned()));
                 }
                 error if attempts < ATTEMPTS && error.is_transient() => {

@@ -75,7 +75,7 @@ impl ImageKnowledge<'_> {
             );
         }
         let Ok(image) = ImageRef::parse(text) else {
-            let message = format!("\"{}\" is no image reference", shown(text));
+            let message = format!("\"{}\" is not an image reference", shown(text));
             return self.unknown(
                 used,
                 message,
@@ -143,7 +143,7 @@ impl ImageKnowledge<'_> {
         };
         let Some((process, build)) = best(ContainerIsolation::Process) else {
             let message = format!(
-                "{} is there for no Windows build, {}",
+                "{} has no Windows build, {}",
                 shown_image(&used.image),
                 known.how
             );
@@ -210,7 +210,7 @@ impl ImageKnowledge<'_> {
                     of(build)
                 );
                 self.unknown(used, message, process_row())
-                    .remedy("let the RuntimeClass be among what is read")
+                    .remedy("include the RuntimeClass in the input")
             }
             (_, Compatibility::Fails) => {
                 let statement = self.propose(self.new_image(used, of(build), process_row()), image);
@@ -319,7 +319,7 @@ impl ImageKnowledge<'_> {
             }
             OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository => {
                 let message =
-                    format!("{text} is for Linux by its name: it does not run on the nodes of today either");
+                    format!("{text} is for Linux by its name: it does not run on the current nodes either");
                 self.unknown(used, message, FindingSource::rule("linux-image-on-windows-pod"))
                     .remedy("add nodeSelector kubernetes.io/os: linux, or another image")
             }
@@ -330,7 +330,7 @@ impl ImageKnowledge<'_> {
                     FindingSource::row("the build of an image by its name", TAGS)
                 };
                 let message =
-                    format!("the build of {text} is not known from its name: it may be there for several");
+                    format!("the build of {text} is not known from its name: it may exist for several");
                 self.unknown(used, message, because)
             }
         }

@@ -140,7 +140,7 @@ fn excluded_namespaces(values: &mut HelmValues, input: ClusterInput<'_>, workloa
         &["webhooks", "excludedNamespaces"],
         json!(namespaces),
         format!(
-            "the chart's own, and those of webhooks that pods wait for, which hold nothing for Windows: {}",
+            "the chart's defaults, and the namespaces of webhooks that pod creation waits for, which contain no Windows workloads: {}",
             list(hooks, 10)
         ),
     );

@@ -324,7 +324,7 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         let text = format!("not known (not read): {}", unread.join(", "));
         all.push(PreflightFinding::fine(text));
     } else if all.is_empty() {
-        all.push(PreflightFinding::fine("none that is known to clash"));
+        all.push(PreflightFinding::fine("none known to conflict"));
     }
     all
 }

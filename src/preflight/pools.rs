@@ -12,7 +12,7 @@ fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str>
         return Ok(Vec::new());
     };
     let groups = autoscaler::groups(text);
-    let mut groups = groups.ok_or("its status is written in a way that Transom does not know")?;
+    let mut groups = groups.ok_or("its status has a format that Transom does not know")?;
     groups.retain(|group| group.ready == 0);
     Ok(groups)
 }
@@ -69,7 +69,7 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
     }
     for ((key, value), by) in &workloads.missing {
         let text = format!("workloads for Windows select {key}={value}, and no node has this label");
-        let cure = "where it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; else they wait for ever";
+        let cure = "if it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; otherwise they wait forever";
         all.push(PreflightFinding::act(text, cure).by(by));
     }
     let makers = [

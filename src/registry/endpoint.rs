@@ -53,7 +53,7 @@ impl RegistryEndpoint {
         );
         let uri: Uri = text
             .parse()
-            .map_err(|_| "its name is no host and port".to_owned())?;
+            .map_err(|_| "its name is not a host and port".to_owned())?;
         self.allow(&uri)?;
         Ok(uri)
     }

@@ -122,7 +122,7 @@ async fn what_a_registry_does_not_say_is_not_known_and_noted() {
         ("shop", "its answer was 404"),
         ("away", "169.254.169.254 would be asked without TLS"),
         ("thief", "tokens.example would be asked without TLS"),
-        ("other", "an answer that is no manifest"),
+        ("other", "an answer that is not a manifest"),
     ];
     for (repository, why) in cases {
         let (found, notes) = found(format!("127.0.0.1:{port}/{repository}:1")).await;

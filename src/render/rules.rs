@@ -35,7 +35,7 @@ pub fn rules_text() -> String {
     let count = |severity| catalogue().filter(|rule| rule.severity == severity).count();
     let _ = writeln!(
         out,
-        "{} rules: {} errors, {} warnings, {} advice. transom explain NAME tells more.",
+        "{} rules: {} errors, {} warnings, {} advice. transom explain NAME shows more.",
         catalogue().count(),
         count(Severity::Error),
         count(Severity::Warning),

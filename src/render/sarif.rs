@@ -62,7 +62,7 @@ pub fn of_rule(rule: &Rule) -> Value {
         "name": rule.name,
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.docs},
-        "help": {"text": format!("{}. transom explain {} tells more.", rule.remedy, rule.id)},
+        "help": {"text": format!("{}. transom explain {} shows more.", rule.remedy, rule.id)},
         "defaultConfiguration": {"level": level},
         "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "see": rule.see},
     })

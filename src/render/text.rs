@@ -152,7 +152,7 @@ impl<W: Write> TextReport<W> {
             let owner = one_line(owner);
             writeln!(
                 self.out,
-                "{BOLD}{kind} {name} would pass{BOLD:#}: the controller of its owner is assumed to make it; fix {owner}\n"
+                "{BOLD}{kind} {name} would pass{BOLD:#}: its owner's controller is assumed to create it; fix {owner}\n"
             )
         } else {
             Ok(())
@@ -249,7 +249,7 @@ impl<W: Write> TextReport<W> {
             let kinds = one_line(&kinds);
             writeln!(
                 self.out,
-                "skipped: {all} ({kinds}): admission judges what their controllers make"
+                "skipped: {all} ({kinds}): admission evaluates the objects that their controllers create"
             )?;
         }
         if !passed_over.is_empty() {
@@ -257,7 +257,7 @@ impl<W: Write> TextReport<W> {
             let places = one_line(&places);
             writeln!(
                 self.out,
-                "passed over: {all} that are no Kubernetes objects ({places})"
+                "ignored: {all} that are not Kubernetes objects ({places})"
             )?;
         }
         if !errors.is_empty() {
@@ -429,9 +429,9 @@ mod tests {
         let printed = anstream::adapter::strip_bytes(&out).into_vec();
         let printed = String::from_utf8(printed).unwrap();
         for line in [
-            "ReplicaSet web-1 would pass: the controller of its owner is assumed to make it; fix Deployment web\n",
+            "ReplicaSet web-1 would pass: its owner's controller is assumed to create it; fix Deployment web\n",
             "; 0 would be denied\n",
-            "\nskipped: 1 (Rollout 1): admission judges what their controllers make\n",
+            "\nskipped: 1 (Rollout 1): admission evaluates the objects that their controllers create\n",
         ] {
             assert!(printed.contains(line), "{printed}");
         }

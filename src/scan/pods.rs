@@ -163,7 +163,7 @@ impl ScannedPod<'_> {
         let remedy = self.recreate_advice("select kubernetes.io/os: windows");
         Some((
             PodProblem::OperatingSystem,
-            format!("a Windows pod on {node}, which is no Windows node"),
+            format!("a Windows pod on {node}, which is not a Windows node"),
             remedy,
         ))
     }
@@ -275,7 +275,7 @@ impl ScannedPod<'_> {
             }
             None if kubelet_messages.is_wrong_build() => (
                 format!(
-                    "an image of it is for another Windows build than that of {of_node}: so its kubelet says"
+                    "an image of it is for another Windows build than that of {of_node}, as its kubelet reports"
                 ),
                 self.recreate_advice(&format!(
                     "use an image for that build, or select the image's with {BUILD_LABEL}"

@@ -57,7 +57,7 @@ impl CertificateArgs {
     pub fn mode(&self, source: &CertificateSource) -> anyhow::Result<CertificateMode> {
         match (self.certificates, source) {
             (CertificateModeArg::SelfManaged, CertificateSource::Files(_)) => bail!(
-                "--tls-cert and --tls-key are for --certificates provided or cert-manager; say which, or leave them out"
+                "--tls-cert and --tls-key are for --certificates provided or cert-manager; say which, or remove them"
             ),
             (CertificateModeArg::SelfManaged, _) if self.ca_bundle.is_some() => {
                 bail!(
@@ -67,7 +67,7 @@ impl CertificateArgs {
             (CertificateModeArg::CertManager, _) if self.ca_bundle.is_some() => {
                 bail!(
                     "--ca-bundle is for --certificates provided; with cert-manager its CA injector writes the caBundle: \
-                     leave it out"
+                     remove it"
                 )
             }
             (
@@ -77,7 +77,7 @@ impl CertificateArgs {
                 },
             ) => bail!(
                 "--write-ca is for --standalone; in a cluster the leader publishes the CA in the webhook configurations: \
-                 leave it out"
+                 remove it"
             ),
             (CertificateModeArg::SelfManaged, _) => Ok(CertificateMode::SelfManaged),
             (CertificateModeArg::CertManager, CertificateSource::Files(files)) => {

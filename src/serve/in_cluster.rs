@@ -317,8 +317,8 @@ impl SnapshotTask {
         }
         let names = lacking.join(", ");
         let why = format!(
-            "another replica goes by a version of WindowsPodPolicy {names} that this one does not have and cannot read; \
-             correct what is stored, or go back to the version of Transom that reads it (kubectl describe wpp)"
+            "another replica uses a version of WindowsPodPolicy {names} that this one does not have and cannot read; \
+             correct what is stored, or return to the version of Transom that reads it (kubectl describe wpp)"
         );
         self.readiness.hold(POLICIES, why);
         true

@@ -41,7 +41,7 @@ pub(super) fn router(readiness: Readiness, metrics: Metrics) -> Router {
         .fallback(async || {
             (
                 StatusCode::NOT_FOUND,
-                "there is /livez, /readyz and /metrics here\n",
+                "use /livez, /readyz or /metrics\n",
             )
         })
         .with_state(Health {
@@ -70,7 +70,7 @@ async fn expose(State(Health { metrics, scrapes, .. }): State<Health>) -> Respon
     };
     match written.await {
         Some(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once\n").into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "too many concurrent scrapes\n").into_response(),
     }
 }
 

@@ -93,7 +93,7 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
         .map_err(anyhow::Error::msg)?;
     for part in read.unread.iter().filter(|part| !part.is_unknown) {
         anstream::eprintln!(
-            "note: cannot read {}: {}; judged without",
+            "note: cannot read {}: {}; evaluated without it",
             part.resource,
             part.why
         );
@@ -124,7 +124,7 @@ fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     if lacks.is_empty() {
         return now;
     }
-    let found = rules.map_or_else(String::new, |rules| format!("; without them it is open: {rules}"));
+    let found = rules.map_or_else(String::new, |rules| format!("; without them it would be denied: {rules}"));
     CurrentState::Unknown(format!(
         "this user cannot read {}{found}",
         list(lacks, NEEDED.len())
@@ -143,7 +143,7 @@ async fn ask(
         .into_iter()
         .find(|known| known.as_str() == kind && known.has_pod())
     else {
-        return CurrentState::Unknown("its kind is not judged".to_owned());
+        return CurrentState::Unknown("Transom does not evaluate its kind".to_owned());
     };
     if name.ends_with('*') {
         return CurrentState::Unknown("its name is not in the log".to_owned());
@@ -152,7 +152,7 @@ async fn ask(
     // A pod, its ReplicaSet, its Deployment.
     for _ in 0..3 {
         if !is_name(namespace) || !is_name(&name) {
-            return CurrentState::Unknown("its name is none".to_owned());
+            return CurrentState::Unknown("its name is not valid".to_owned());
         }
         let text = match get(client, kind, namespace, &name).await {
             Ok(text) => text,
@@ -164,12 +164,12 @@ async fn ask(
             Ok(Evaluated::Owned(of, owner)) => (kind, name) = (of, owner),
             Ok(Evaluated::Passed(SkipReason::Deleted | SkipReason::Finished)) => return CurrentState::Gone,
             Ok(Evaluated::Passed(SkipReason::Mirror | SkipReason::NoPod)) => {
-                return CurrentState::Unknown("admission does not judge it".to_owned());
+                return CurrentState::Unknown("admission does not evaluate it".to_owned());
             }
             Err(why) => return CurrentState::Unknown(why.to_string()),
         }
     }
-    CurrentState::Unknown("its owners have no end".to_owned())
+    CurrentState::Unknown("its chain of owners is too long".to_owned())
 }
 
 fn from_result(judged: &OwnerResult) -> CurrentState {

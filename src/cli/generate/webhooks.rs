@@ -122,7 +122,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         let pem = pem.with_context(|| format!("cannot read the CA from {}", file.display()))?;
         if !pem.windows(11).any(|part| part == b"-----BEGIN ") {
             bail!(
-                "{} is no PEM: write certificates that begin with -----BEGIN CERTIFICATE-----",
+                "{} is not PEM: write certificates that begin with -----BEGIN CERTIFICATE-----",
                 file.display()
             );
         }
@@ -138,8 +138,8 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         crate::registration::names::named_namespaces(excluded.exclude_namespace.clone()).collect();
     if pool_label.len() > MOST_POOL_LABELS {
         bail!(
-            "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: let one with \
-             a * at its end stand for several",
+            "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: replace several \
+             with one that ends in *",
             pool_label.len()
         );
     }

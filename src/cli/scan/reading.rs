@@ -28,7 +28,7 @@ use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
 use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes};
 
 /// Where the rights of a scan stand.
-const RIGHTS: &str = "the ClusterRole of docs/how-to/scan.md has all that a scan reads";
+const RIGHTS: &str = "the ClusterRole in docs/how-to/scan.md grants everything that a scan reads";
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(
@@ -159,14 +159,14 @@ fn of_unread(read: &ClusterRead, has_webhooks: bool) -> Vec<ScanGap> {
 /// What a report lacks without a resource.
 fn without(resource: &str) -> &'static str {
     match resource {
-        "nodes" => "builds, taints and where pods are were not looked at",
-        "namespaces" => "their labels are taken for none, and every policy that selects none counts",
-        "runtimeclasses" => "every pod is taken for one of process isolation",
-        "windowspodpolicies" => "the built-in policy is taken for the one that counts",
+        "nodes" => "builds, taints and the nodes of pods were not checked",
+        "namespaces" => "their labels are treated as empty when policies are selected",
+        "runtimeclasses" => "every pod is treated as process-isolated",
+        "windowspodpolicies" => "the built-in policy is assumed to apply",
         "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
-            "every namespace is taken for one that admission is asked about"
+            "every namespace is assumed to be selected by the webhooks"
         }
-        _ => "it was judged without them",
+        _ => "it was evaluated without them",
     }
 }
 
@@ -175,7 +175,7 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = ScanGap> {
     snapshot.outcomes.iter().filter_map(|(name, outcome)| {
         let (error, then) = match outcome {
             PolicyState::InForce(_) => return None,
-            PolicyState::LastGood { error, .. } => (error, "its last good version counts"),
+            PolicyState::LastGood { error, .. } => (error, "its last valid version applies"),
             PolicyState::Skipped { error } => (error, "it does not count"),
         };
         Some(ScanGap {
@@ -228,7 +228,7 @@ fn of_lists(unlisted: &[ListFailure]) -> Vec<ScanGap> {
             read => format!("{}; {read} of them were read", list.why),
         };
         let cure = match (list.is_forbidden, namespace) {
-            (true, None) => format!("{RIGHTS}; with rights in namespaces only, name these with --namespace"),
+            (true, None) => format!("{RIGHTS}; if you may read only some namespaces, name them with --namespace"),
             (true, Some(_)) => RIGHTS.to_owned(),
             (false, _) => "scan again".to_owned(),
         };

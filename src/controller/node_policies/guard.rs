@@ -227,7 +227,7 @@ impl<'g> Guard<'g> {
             // Placement adds nothing to a pod that is not known to be for Windows.
             _ if on_windows && GuardObject::of(json).is("Ready") => (
                 merged,
-                "it selects no operating system, runs on a Windows node all the same, and does not tolerate",
+                "it selects no operating system, runs on a Windows node, and does not tolerate",
             ),
             _ => return None,
         };

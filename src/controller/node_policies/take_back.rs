@@ -137,15 +137,15 @@ impl RemainingObjects {
         let of = |nodes: &[String]| format!("{} ({})", nodes.len(), list(nodes, NAMED));
         let mirrors = (!self.mirrors.is_empty()).then(|| {
             format!(
-                "label {RESTRICTED_BUILD_LABEL} on nodes: {}, where nothing proves that Transom wrote it; kubectl label node NAME \
+                "label {RESTRICTED_BUILD_LABEL} on nodes: {}, and nothing proves that Transom wrote it; kubectl label node NAME \
                  {RESTRICTED_BUILD_LABEL}-",
                 of(&self.mirrors)
             )
         });
         let taints = self.taints.iter().map(|(taint, nodes)| {
             format!(
-                "taint {taint} on nodes: {}, whose annotation {OWNED_ANNOTATION} was spoiled, so that nothing proves that \
-                 Transom set it; kubectl taint node NAME {taint}-",
+                "taint {taint} on nodes: {}, whose annotation {OWNED_ANNOTATION} is invalid, so nothing proves that Transom \
+                 set it; kubectl taint node NAME {taint}-",
                 of(nodes)
             )
         });
@@ -187,7 +187,7 @@ async fn runtime_classes(writer: &Writer, report: &mut RevertReport) {
         match carry_out(writer, change, &users).await {
             ClassWriteResult::Yes => report.runtime_classes.push(change.name().to_owned()),
             ClassWriteResult::Later => {
-                let why = "it was changed meanwhile; do it once more";
+                let why = "it was changed meanwhile; run this again";
                 report
                     .failures
                     .push(format!("RuntimeClass {}: {why}", change.name()));

@@ -96,7 +96,7 @@ impl ReportsController<'_> {
                 // If a watch ends immediately, the next one does not start immediately.
                 WatchEnded::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
                 WatchEnded::Expired => {
-                    return "what changed since the last look is not known any more".to_owned();
+                    return "changes since the last read are lost".to_owned();
                 }
                 // Resumes where the watch broke; if that resourceVersion has expired, the API server returns an
                 // error.

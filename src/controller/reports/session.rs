@@ -216,7 +216,7 @@ impl ReportsController<'_> {
 
     /// Discovers the report API; returns whether the API server answered.
     async fn find_dialect(&self) -> bool {
-        const DOING: &str = "which kind of report there is";
+        const DOING: &str = "which kind of report exists";
         match ReportApi::of(self.client()).await {
             Ok(found) => {
                 self.works(DOING);
@@ -344,7 +344,7 @@ impl ReportsController<'_> {
         let mut ledger = self.ledger();
         ledger.is_clean(uid);
         if ledger.unreadable(uid, which, pass) {
-            tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is passed over: {why}");
+            tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is skipped: {why}");
         }
     }
 

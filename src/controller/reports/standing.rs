@@ -95,14 +95,14 @@ impl ReportsController<'_> {
             return Some((
                 "NoReportApi",
                 "the API server has neither reports of openreports.io/v1alpha1 nor policyreports of wgpolicyk8s.io/v1alpha2: \
-                 install one of these CustomResourceDefinitions; metrics and Events go on without"
+                 install one of these CustomResourceDefinitions; metrics and Events continue without reports"
                     .to_owned(),
             ));
         }
         let ledger = self.ledger();
         if ledger.is_full() {
             let text =
-                format!("more than {MOST_OWNERS} objects have findings; no report tells of the others");
+                format!("more than {MOST_OWNERS} objects have findings; the others have no report");
             return Some(("TooMany", text));
         }
         let unreadable = ledger.all_unreadable();
@@ -117,7 +117,7 @@ impl ReportsController<'_> {
         Some((
             "Unreadable",
             format!(
-                "{count} stored objects cannot be read and are passed over: {}",
+                "{count} stored objects cannot be read and are skipped: {}",
                 named.join(", ")
             ),
         ))

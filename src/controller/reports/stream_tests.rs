@@ -229,7 +229,7 @@ async fn an_object_that_cannot_be_read_is_counted_named_and_passed_over() {
     };
     assert_eq!(reason, "Unreadable");
     assert!(
-        message.starts_with("1 stored objects cannot be read and are passed over: Deployment shop/broken ("),
+        message.starts_with("1 stored objects cannot be read and are skipped: Deployment shop/broken ("),
         "{message}"
     );
 }

@@ -130,7 +130,7 @@ impl ReportsController<'_> {
                 self.is_late(Invalidation::None.with(namespace.to_string()));
             }
             Err(failure) => {
-                let text = format!("the report cannot be taken away: {namespace}/{name}: {failure}");
+                let text = format!("the report cannot be deleted: {namespace}/{name}: {failure}");
                 self.trouble(&uid, &namespace, text);
             }
         }

@@ -23,19 +23,19 @@ const GRPC: u16 = 4317;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Tracing")]
 pub struct TracingArgs {
-    /// Where spans of reviews go: the base URL of an OTLP/HTTP receiver, as in http://collector:4318; /v1/traces is appended.
+    /// Where spans of reviews go: the base URL of an OTLP/HTTP receiver, such as http://collector:4318; /v1/traces is appended.
     /// Without it nothing is traced
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// The whole URL for spans, used as it is; counts before --otlp-endpoint
+    /// The complete URL for spans, used unchanged; takes precedence over --otlp-endpoint
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL")]
     otlp_traces_endpoint: Option<String>,
     /// CA certificates in PEM that the receiver's certificate must chain to; read again after a failure. Without it: those
     /// of the machine, of which the image has none
     #[arg(long, env = "OTEL_EXPORTER_OTLP_CERTIFICATE", value_name = "FILE")]
     otlp_ca: Option<PathBuf>,
-    /// More headers for the receiver, as in key=value,key=value with percent-encoded values. Others can read the arguments of
-    /// a process: secrets belong into the variable
+    /// More headers for the receiver, as in key=value,key=value with percent-encoded values. Other users can read the arguments
+    /// of a process: put secrets into the variable
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_HEADERS",
@@ -127,7 +127,7 @@ impl TracingArgs {
             set(traces_sampler),
             "parentbased_traceidratio",
             "OTEL_TRACES_SAMPLER",
-            "the sampler is parentbased_traceidratio; say the share with --trace-ratio",
+            "the sampler is parentbased_traceidratio; set the share with --trace-ratio",
         )?;
         Ok(Some(TracingSettings {
             url,

@@ -124,7 +124,7 @@ impl ScanText<'_> {
             (summary.warned, "warned of"),
             (
                 summary.not_asked,
-                "with findings that admission is not asked about",
+                "with findings where admission is not called",
             ),
         ];
         let of_pods = [
@@ -167,7 +167,7 @@ impl ScanText<'_> {
         } else if cluster.policies.is_empty() {
             writeln!(
                 self.out,
-                "no WindowsPodPolicy exists: evaluated without one, as the cluster does: nothing is denied or changed"
+                "no WindowsPodPolicy exists: evaluated without one, as in the cluster: nothing is denied or changed"
             )?;
         }
         if !cluster.namespaces_without_policy.is_empty() {
@@ -188,8 +188,8 @@ impl ScanText<'_> {
         if summary.denied > 0 || would > 0 {
             writeln!(
                 self.out,
-                "denied is what a create meets: a new object, delete and apply, a restore of a backup. An update passes as long \
-                 as it leaves a problem as it is: it was there before. Pods of a controller whose owner stands here pass too"
+                ""denied" applies to creates: new objects, delete and apply, restored backups. Updates that leave an existing \
+                 problem unchanged pass. Pods pass if a controller creates them for an owner that is listed here"
             )?;
         }
         writeln!(self.out)
@@ -328,7 +328,7 @@ impl ScanText<'_> {
         match &namespace.not_asked {
             Some(why) => writeln!(
                 self.out,
-                "{BOLD}namespace {name}{BOLD:#}: admission is not asked: {}",
+                "{BOLD}namespace {name}{BOLD:#}: admission is not called: {}",
                 one_line(why)
             )?,
             None => writeln!(
@@ -376,7 +376,7 @@ impl ScanText<'_> {
                 "passes; would be denied in mode Enforce"
             }
             OwnerOutcome::Passes => "passes",
-            OwnerOutcome::NotAsked => "passes: admission is not asked",
+            OwnerOutcome::NotAsked => "passes: admission is not called",
         };
         let system = match judged.verdict {
             Verdict::Windows => "",
@@ -549,7 +549,7 @@ impl ScanText<'_> {
         let yellow = AnsiColor::Yellow.on_default().bold();
         writeln!(
             self.out,
-            "{BOLD}not read or judged{BOLD:#}: what stands above is whole but for this"
+            "{BOLD}not read or evaluated{BOLD:#}: the report is complete except for this"
         )?;
         for gap in &self.report.gaps {
             writeln!(

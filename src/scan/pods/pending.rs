@@ -106,12 +106,12 @@ impl ScannedPod<'_> {
         } else {
             let pools = pools.join(", ");
             format!(
-                "see why no autoscaler brings a node, or scale one of the pools that are known by hand: {pools}"
+                "find out why no autoscaler adds a node, or scale one of the known pools manually: {pools}"
             )
         };
         (
             PodProblem::WaitsForOs,
-            "the cluster has no Windows node at the moment".to_owned(),
+            "the cluster has no Windows node now".to_owned(),
             remedy,
         )
     }
@@ -159,7 +159,7 @@ impl ScannedPod<'_> {
                     "it asks for nodes labelled with build {}, and those of that build, as {first}, carry no such label",
                     shown(&asked, " or ")
                 ),
-                format!("let a WindowsNodePolicy keep the label {BUILD_LABEL}"),
+                format!("let a WindowsNodePolicy maintain the label {BUILD_LABEL}"),
             );
         }
         if asked.is_empty() && !excluded.is_empty() {

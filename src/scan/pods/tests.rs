@@ -144,7 +144,7 @@ fn a_pod_on_a_node_of_the_other_operating_system_is_told() {
     let windows = |node: &str| windows_pod(json!({"nodeName": node}), json!({"phase": "Pending"}));
     let told = cluster.trouble(&windows("lin")).unwrap();
     assert_eq!(told.wrong, PodProblem::OperatingSystem);
-    assert_eq!(told.message, "a Windows pod on lin, which is no Windows node");
+    assert_eq!(told.message, "a Windows pod on lin, which is not a Windows node");
     assert_eq!(
         told.remedy,
         "let the template of the ReplicaSet web select kubernetes.io/os: windows"
