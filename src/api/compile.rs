@@ -27,7 +27,7 @@ pub struct UnknownNames {
 pub enum UnknownNameHandling<'u> {
     /// They are a problem: the author has just written them.
     Refused,
-    /// They are left out and noted here: the object is stored, perhaps by a newer version.
+    /// They are omitted and recorded here: the object is stored, perhaps by a newer version.
     LeftOut(&'u mut UnknownNames),
 }
 
@@ -145,8 +145,8 @@ impl Compiler<'_> {
         None
     }
 
-    /// The classes of releases that are known. After a rollback the others must not take the policy out of force: as
-    /// with rules, what is said of them is left out.
+    /// The classes of releases that are known. After a rollback the others must not deactivate the policy: as with
+    /// rules, their entries are omitted.
     fn runtime_classes(&mut self, written: Vec<RuntimeClassSpec>) -> BTreeMap<String, String> {
         let mut classes = BTreeMap::new();
         for (i, RuntimeClassSpec { release, name }) in written.into_iter().enumerate() {
@@ -163,7 +163,8 @@ impl Compiler<'_> {
         classes
     }
 
-    /// Users who are believed to be controllers. A pattern would trust too many, and no name at all is every unknown user.
+    /// Users who are believed to be controllers. A pattern would trust too many, and no name at all is every unknown
+    /// user.
     fn controllers(&mut self, users: Vec<String>) -> Vec<String> {
         for (i, user) in users.iter().enumerate() {
             let problem = match user.trim() {

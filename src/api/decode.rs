@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::field_error::{FieldError, FieldStep, spell};
 use crate::model::text::cut;
 
-/// So many unknown fields are left out of one object before it is given up.
+/// The most unknown fields that are omitted from one object before it is rejected.
 const MOST_UNKNOWN_FIELDS: usize = 200;
-/// So many corrections are tried on one object before it is given up; each of them is read once more.
+/// The most corrections that are tried on one object before it is rejected; the object is read again after each.
 const MOST_CORRECTIONS: usize = 200;
 
 /// What has been read.
 pub struct Decoded<T> {
-    /// The object; with problems only what is right with it, and nothing where that cannot be told.
+    /// The object; with problems only its valid parts, and `None` if they cannot be determined.
     pub read: Option<T>,
     /// What is wrong with it, in no order.
     pub problems: Vec<FieldError>,
@@ -40,7 +40,7 @@ impl<T> Decoded<T> {
     }
 }
 
-/// Reads a value. With `left_out`, fields that are not known are left out and noted there; else they are a problem.
+/// Reads a value. With `left_out`, unknown fields are omitted and recorded there; otherwise they are a problem.
 pub fn read<T: DeserializeOwned>(
     mut value: Value,
     mut left_out: Option<&mut BTreeSet<String>>,
@@ -163,8 +163,8 @@ fn remove(from: &mut Value, place: &[FieldStep]) -> bool {
     parent.is_some_and(|map| map.shift_remove(key).is_some())
 }
 
-/// Takes out what cannot be read, so that what stands beside it can be; where it cannot be done without, something else
-/// is put in its place, at each time another thing. Says whether there was anything left to try.
+/// Removes a value that cannot be read, so that its neighbours can be read. A required value is replaced with a
+/// placeholder, a different one each time. Returns whether anything was left to try.
 fn correct(value: &mut Value, place: &[FieldStep], times: usize) -> bool {
     if times == 0 && remove(value, place) {
         return true;
@@ -183,8 +183,8 @@ fn correct(value: &mut Value, place: &[FieldStep], times: usize) -> bool {
     other.is_some_and(|other| put(value, place, other))
 }
 
-/// Turns serde's words into ours, with the nearest valid name ("unknown field `validaton`, expected one of …") or with
-/// what stands there ("invalid type: string, expected i32").
+/// Rewrites serde's message with the nearest valid name ("unknown field `validaton`, expected one of …") or with the
+/// value ("invalid type: string, expected i32").
 fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
     let mut quoted = error.split('`').skip(1).step_by(2);
     let unknown = error.starts_with("unknown field") || error.starts_with("unknown variant");
@@ -207,7 +207,7 @@ fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
     format!("{}: there is no {what} \"{written}\"; {hint}", spell(place))
 }
 
-/// What stands there, what has to stand there, and how to write it.
+/// The expected type, the value, and how to write it.
 fn type_error(error: &str, found: Option<&Value>) -> Option<String> {
     if !error.starts_with("invalid type") && !error.starts_with("invalid value") {
         return None;

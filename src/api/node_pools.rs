@@ -1,4 +1,4 @@
-//! What node policies tell of the cluster: pools that may be at zero nodes, and labels that say Windows.
+//! What node policies state about the cluster: pools that may be at zero nodes, and labels that say Windows.
 
 use super::field_error::{FieldError, FieldStep, place};
 use super::node_policy::{Pool, PoolLabelSpec, WindowsNodePolicySpec};
@@ -14,7 +14,7 @@ pub struct DeclaredPools {
     pub pools: Vec<Host>,
     /// Labels that say Windows.
     pub labels: Vec<PoolLabel>,
-    /// What is left out, and why.
+    /// What is omitted, and why.
     pub problems: Vec<FieldError>,
 }
 

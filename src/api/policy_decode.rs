@@ -17,11 +17,11 @@ use crate::engine::policy_set::StoredPolicy;
 pub struct DecodedPolicy {
     /// What of it counts; shared, because policies can be many and large.
     pub policy: Arc<StoredPolicy>,
-    /// Names of rules that this version does not have; left out.
+    /// Names of rules that this version does not have; omitted.
     pub unknown_rules: BTreeSet<String>,
-    /// Names of releases of Windows that this version does not have; left out.
+    /// Names of releases of Windows that this version does not have; omitted.
     pub unknown_releases: BTreeSet<String>,
-    /// Paths of fields that this version does not have; left out.
+    /// Paths of fields that this version does not have; omitted.
     pub unknown_fields: BTreeSet<String>,
 }
 
@@ -49,8 +49,8 @@ struct StoredPolicyFields {
     spec: WindowsPodPolicySpec,
 }
 
-/// Reads a stored policy. Rules, releases and fields that this version does not know are left out and named: a newer
-/// version may have stored them, and the rest of the policy must go on.
+/// Reads a stored policy. Rules, releases and fields that this version does not know are omitted and named: a newer
+/// version may have stored them, and the rest of the policy must apply.
 ///
 /// # Errors
 /// Everything that cannot be used, such as values that this version does not know.

@@ -259,7 +259,7 @@ mod tests {
             ),
             "10: spec.validation.rules: unknown rule \"run-as-usr\"; did you mean run-as-user?"
         );
-        // Rules go by their names, as labels do.
+        // Rules are identified by name, like labels.
         assert_eq!(
             errors("  mode: Audit\n  validation:\n    rules:\n      TSM204: Warn\n"),
             "9: spec.validation.rules: unknown rule \"TSM204\"; did you mean run-as-user?"

@@ -1,4 +1,4 @@
-//! Parts of the custom resources' OpenAPI schemas that do not come out of the types by themselves.
+//! Parts of the custom resources' OpenAPI schemas that schemars does not derive from the types.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -112,7 +112,7 @@ pub fn action(_: &mut SchemaGenerator) -> Schema {
     one_of(&Action::ALL.map(Action::as_str))
 }
 
-/// What becomes of ignored fields.
+/// The action for ignored fields.
 pub fn ignored_fields(_: &mut SchemaGenerator) -> Schema {
     one_of(&IgnoredFields::ALL.map(IgnoredFields::as_str))
 }

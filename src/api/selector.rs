@@ -162,7 +162,7 @@ fn wrong_key(key: &str) -> Option<String> {
     ))
 }
 
-/// Why this is no value of a label.
+/// Why this is not a label value.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/validation`, `IsValidLabelValue`.
 fn wrong_value(value: &str) -> Option<String> {

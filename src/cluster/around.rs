@@ -1,4 +1,4 @@
-//! Reading what stands around Transom before it is installed: every node, other engines, autoscalers. It writes nothing.
+//! Reads the environment of Transom before it is installed: every node, other engines, autoscalers. Writes nothing.
 
 mod scaled;
 
@@ -58,7 +58,7 @@ pub struct ClusterEnvironment {
     pub named: BTreeMap<String, Vec<String>>,
     /// What makes nodes: Karpenter's `NodePools`, `MachineSets`, `MachineDeployments`.
     pub scaled: Vec<NodeGroupResource>,
-    /// What the cluster autoscaler says of itself.
+    /// The status of the cluster autoscaler.
     pub autoscaler: Option<String>,
     /// What could not be read.
     pub unread: Vec<UnreadPart>,
@@ -119,7 +119,7 @@ pub struct WebhookPresence {
     pub sees_pods: bool,
 }
 
-/// Reads it. A part that cannot be read is told, and left empty.
+/// Reads it. A part that cannot be read is reported, and stays empty.
 ///
 /// # Errors
 /// The API server cannot be reached at all: in words for people.
@@ -281,7 +281,7 @@ impl EnvironmentReader<'_> {
         }
     }
 
-    /// Everything of one kind; an object that does not parse is reported, and left out.
+    /// Everything of one kind; an object that does not parse is reported and omitted.
     async fn all<T: DeserializeOwned + Send>(&mut self, path: &str) -> Vec<T> {
         let (mut all, mut bad) = (Vec::new(), Vec::new());
         let listing = Listing::new(path);

@@ -79,8 +79,8 @@ impl ClusterRead {
     }
 }
 
-/// Reads everything but the objects that carry pods. `namespace` is Transom's own, `installation` the name that its webhook
-/// configurations go by. A part that cannot be read is told, and left empty.
+/// Reads everything but the objects that carry pods. `namespace` is Transom's own, `installation` the name that its
+/// webhook configurations go by. A part that cannot be read is reported, and stays empty.
 ///
 /// # Errors
 /// The API server cannot be reached at all: in words for people.
@@ -174,7 +174,7 @@ impl ClusterReader<'_> {
         self.list(resource, Listing::new(api.resource_url()), trim).await
     }
 
-    /// The same for a listing. An object that is not what its kind says is reported, and left out.
+    /// The same for a listing. An object that does not parse as its kind is reported and omitted.
     async fn list<K, T>(
         &mut self,
         resource: &str,
@@ -233,7 +233,7 @@ impl ClusterReader<'_> {
         }
     }
 
-    /// What stands in both webhook configurations.
+    /// The content of both webhook configurations.
     async fn registered(&mut self, installation: &str) -> Option<Configurations> {
         let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());

@@ -1,5 +1,5 @@
-//! Other engines and injectors: which are installed, how they conflict with Windows pods, and which setting resolves the
-//! conflict. The table equals that of `docs/explanation/coexistence.md`.
+//! Other engines and injectors: which are installed, how they conflict with Windows pods, and which setting resolves
+//! the conflict. The table equals that of `docs/explanation/coexistence.md`.
 
 use std::collections::BTreeSet;
 

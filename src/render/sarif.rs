@@ -10,6 +10,7 @@ use super::plain::write_json;
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
 use crate::rules::Rule;
+use crate::rules::documentation::as_url;
 
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
@@ -57,13 +58,18 @@ pub fn of_rule(rule: &Rule) -> Value {
         Severity::Warning => "warning",
         Severity::Advice => "note",
     };
-    json!({
+    let address = rule.address();
+    let mut metadata = json!({
         "id": rule.id,
         "name": rule.name,
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.docs},
-        "help": {"text": format!("{}. transom explain {} shows more.", rule.remedy, rule.id)},
+        "help": {"text": format!("{}. transom explain {} shows more, as does {address}.", rule.remedy, rule.id)},
         "defaultConfiguration": {"level": level},
         "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "see": rule.see},
-    })
+    });
+    if let Some(url) = as_url(&address) {
+        metadata["helpUri"] = json!(url);
+    }
+    metadata
 }

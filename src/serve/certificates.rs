@@ -14,8 +14,8 @@ use crate::tls::source::CertificateSource;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Certificate in a cluster")]
 pub struct CertificateArgs {
-    /// Who makes the certificate: self-managed (the leader, in a Secret), cert-manager or provided (both --tls-cert and
-    /// --tls-key)
+    /// Who issues the certificate: self-managed (the leader, in a Secret), cert-manager or provided (both --tls-cert
+    /// and --tls-key)
     #[arg(
         long,
         env = "TRANSOM_CERTIFICATES",
@@ -25,15 +25,15 @@ pub struct CertificateArgs {
     )]
     certificates: CertificateModeArg,
     /// With --certificates provided, CA certificates in PEM that the leader publishes as the caBundle of both webhook
-    /// configurations; without it, that is left to you
+    /// configurations; without it, you set the caBundle yourself
     #[arg(long, env = "TRANSOM_CA_BUNDLE", value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    /// The Service by which the API server finds Transom; a self-managed certificate is for its names, and any other one
-    /// must be for NAME.NAMESPACE.svc
+    /// The Service through which the API server reaches Transom; a self-managed certificate contains its names, and any
+    /// other one must contain NAME.NAMESPACE.svc
     #[arg(long, env = "TRANSOM_SERVICE", value_name = "NAME", default_value = "transom")]
     service: String,
-    /// The address by which the API server finds a Transom that runs beside its cluster; a self-managed certificate is
-    /// for its host too, and any other one must be. Register it with transom generate webhooks --url
+    /// The address at which the API server reaches a Transom that runs outside the cluster; a self-managed certificate
+    /// contains its host, and any other one must contain it. Register it with transom generate webhooks --url
     #[arg(long, env = "TRANSOM_WEBHOOK_URL", value_name = "https://HOST:PORT", value_parser = host)]
     webhook_url: Option<UrlHost>,
 }

@@ -336,7 +336,7 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
     assert!(
         kubelet
             .jobs()
-            .contains("windowspodpolicies.transom.dev is up to date (generation 2)"),
+            .contains("windowspodpolicies.transom.dev updated (generation 2)"),
         "{}",
         kubelet.jobs()
     );

@@ -375,7 +375,7 @@ fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
     };
     assert!(wait(Duration::from_secs(30), explains), "{explained}");
     assert!(
-        explained.contains("What findings do at most: Deny, Warn"),
+        explained.contains("The strongest action of findings: Deny, Warn"),
         "{explained}"
     );
     let fields = cluster

@@ -219,7 +219,7 @@ mod tests {
         ] {
             assert_eq!(without(&[], now.clone()), now);
             let CurrentState::Unknown(why) = without(&lacks, now) else {
-                panic!("it is said to be known");
+                panic!("it is treated as known");
             };
             assert!(
                 why.starts_with("this user cannot read windowspodpolicies, nodes"),

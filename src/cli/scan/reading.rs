@@ -1,4 +1,4 @@
-//! The way of a scan: the cluster is read once, its objects go by, the report is made of what was noted.
+//! Reads a cluster once for a scan, evaluates its objects one by one, and builds the report.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
 use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes};
 
-/// Where the rights of a scan stand.
+/// The page that lists the permissions of a scan.
 const RIGHTS: &str = "the ClusterRole in docs/how-to/scan.md grants everything that a scan reads";
 
 /// Scans the cluster that the arguments name.
@@ -53,7 +53,7 @@ pub(super) async fn scan(
     let view = Arc::new(std::mem::take(&mut read.view));
     let excluded = named_namespaces(args.excluded.exclude_namespace.clone()).chain([own]);
     let base = Facts::new(view.kubernetes, today());
-    // Where nothing is registered, it is judged as if it were: to be told that nothing is asked about helps in nothing.
+    // If no webhook is registered, evaluate as if they were: a report that admission is never called would not help.
     let registered = registered.filter(|_| has_webhooks).map(Arc::new);
     let mut snapshot = SnapshotBuilder::new(base, excluded).take(&view, registered, Timestamp::now());
     let is_by_file = of_file.is_some();
@@ -138,14 +138,15 @@ async fn planner<'w>(
     };
     let mut planner = Planner::new(eval_context.facts, &eval_context.policies, plan_options);
     let seen = for_each_of(client, &NODES, |kind, json| {
-        // A node that cannot be read is no node of a plan.
+        // A plan excludes nodes that cannot be read.
         let _ = planner.visit(kind, json);
     });
     seen.await.context("the nodes, for --plan-to")?;
     Ok(Some(planner))
 }
 
-/// What of the cluster around the objects could not be read. Where Transom was never installed, its resources are no gap.
+/// The parts of the cluster's environment that could not be read. If Transom was never installed, its missing
+/// resources are not a gap.
 fn of_unread(read: &ClusterRead, has_webhooks: bool) -> Vec<ScanGap> {
     let is_gap = |unread: &&UnreadPart| has_webhooks || !unread.is_unknown;
     let gap = |unread: &UnreadPart| ScanGap {
@@ -204,7 +205,7 @@ fn of_namespaces(args: &ScanArgs, read: &ClusterRead, snapshot: &Snapshot) -> Ve
         .collect()
 }
 
-/// Lists of objects that could not be read; a namespace of which none could be is told of once.
+/// Lists of objects that could not be read; a namespace without any readable list is reported once.
 fn of_lists(unlisted: &[ListFailure]) -> Vec<ScanGap> {
     let mut forbidden: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for list in unlisted.iter().filter(|list| list.is_forbidden) {
@@ -251,7 +252,7 @@ struct Progress(ProgressBar);
 
 impl Progress {
     fn new() -> Self {
-        // indicatif draws on standard error, and nothing where that is no terminal.
+        // indicatif draws on standard error, and draws nothing if that is not a terminal.
         if is_quiet() {
             return Progress(ProgressBar::hidden());
         }

@@ -560,8 +560,8 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     assert_eq!(
         said("base"),
         "True WithoutEffect: labels without effect are on 2 of the namespaces where the policy applies: audit \
-         (transom.dev/mode=Audit), web (transom.dev/mdoe=Warn, transom.dev/mode=enforce); the Events of \
-         each say why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored"
+         (transom.dev/mode=Audit), web (transom.dev/mdoe=Warn, transom.dev/mode=enforce); their Events \
+         give the reason and the remedy: kubectl get events -n default --field-selector reason=LabelIgnored"
     );
     assert!(
         said("team").contains("on 1 of the namespaces where the policy applies: db (transom.dev/ignore=yes);")

@@ -188,8 +188,8 @@ impl ScanText<'_> {
         if summary.denied > 0 || would > 0 {
             writeln!(
                 self.out,
-                ""denied" applies to creates: new objects, delete and apply, restored backups. Updates that leave an existing \
-                 problem unchanged pass. Pods pass if a controller creates them for an owner that is listed here"
+                "only creates are denied: new objects, delete and apply, restored backups. An update that leaves an existing \
+                 problem unchanged passes, and so do pods that a controller creates for an owner listed here"
             )?;
         }
         writeln!(self.out)
