@@ -204,7 +204,7 @@ fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
         Some(name) => format!("did you mean {name}?"),
         None => format!("use one of {}", known.join(", ")),
     };
-    format!("{}: there is no {what} \"{written}\"; {hint}", spell(place))
+    format!("{}: unknown {what} \"{written}\"; {hint}", spell(place))
 }
 
 /// The expected type, the value, and how to write it.

@@ -248,7 +248,7 @@ string_enum! {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "self.namePattern.contains('{release}')",
-    "message": "it must contain {release}, or all releases would share one RuntimeClass",
+    "message": "it must contain {release}, otherwise all releases would share one RuntimeClass",
     "fieldPath": ".namePattern",
 }]))]
 pub struct NodeRuntimeClasses {

@@ -110,7 +110,7 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         }
     } else {
         bail!(
-            "this is not a terminal, so no question can be asked: add --yes to uninstall from {} ({}), or --dry-run to see what \
+            "this is not a terminal, so Transom cannot ask for confirmation: add --yes to uninstall from {} ({}), or --dry-run to see what \
              would be removed",
             connected.name,
             connected.server
@@ -220,7 +220,10 @@ fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()
     match (report.failures.len(), report.kept.len()) {
         (0, 0) if keeps => writeln!(out, "done"),
         (0, 0) if !report.left.is_empty() => {
-            writeln!(out, "done, except for what is listed above as left: find out who owns it")
+            writeln!(
+                out,
+                "done, except for what is listed above as left: find out who owns it"
+            )
         }
         (0, 0) if report.done.is_empty() => writeln!(out, "the cluster contained nothing of Transom's"),
         (0, 0) => writeln!(out, "nothing else of Transom's is left in the cluster"),

@@ -260,7 +260,7 @@ impl WatchState {
                     let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
                     if minor.is_none() {
                         tracing::warn!(
-                            "the API server says its version is {:?}, which is not a version: 1.{} is assumed",
+                            "the API server reports the version {:?}, which is not a version: 1.{} is assumed",
                             version.git_version,
                             Facts::KUBERNETES
                         );

@@ -186,7 +186,9 @@ fn unprovable(namespace: &str, snapshot: &Snapshot) -> Option<String> {
         ));
     };
     (!registered.mutates_in(&known.labels)).then(|| {
-        format!("the webhooks exclude the namespace {namespace}, or are not registered; name one that they select")
+        format!(
+            "the webhooks exclude the namespace {namespace}, or are not registered; name one that they select"
+        )
     })
 }
 

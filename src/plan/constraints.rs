@@ -247,7 +247,10 @@ impl<'w> TargetNodes<'w> {
         if self.names_pool(requirement) {
             let mut nodes = self.nodes.all();
             let Some(node) = nodes.find(|node| requirement.matches(&node.host) == Match::Yes) else {
-                let statement = self.pin(requirement, "no node of such a pool is known, nor its build");
+                let statement = self.pin(
+                    requirement,
+                    "no node of such a pool is known, and its build is unknown",
+                );
                 return PlanFinding {
                     class: UpgradeClass::Unknown,
                     ..statement

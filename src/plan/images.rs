@@ -109,7 +109,7 @@ impl ImageKnowledge<'_> {
             let how = if hint.certain {
                 "by its tag"
             } else {
-                "by what its tag says"
+                "from its tag"
             };
             return known(vec![hint.build], how, VERSIONS);
         }
@@ -142,11 +142,7 @@ impl ImageKnowledge<'_> {
             each.max_by_key(rank)
         };
         let Some((process, build)) = best(ContainerIsolation::Process) else {
-            let message = format!(
-                "{} has no Windows build, {}",
-                shown_image(&used.image),
-                known.how
-            );
+            let message = format!("{} has no Windows build, {}", shown_image(&used.image), known.how);
             return self.propose(
                 self.new_image(used, message, FindingSource::rule("linux-image-on-windows-pod")),
                 image,
@@ -179,7 +175,7 @@ impl ImageKnowledge<'_> {
                 if process == Compatibility::Runs {
                     return statement;
                 }
-                let remedy = "see that the new nodes offer the handler of its RuntimeClass";
+                let remedy = "make sure that the new nodes have the handler of its RuntimeClass";
                 PlanFinding {
                     class: UpgradeClass::HyperVOnly,
                     ..statement
@@ -201,7 +197,7 @@ impl ImageKnowledge<'_> {
             }
             (_, Compatibility::Unknown) => self.unknown(
                 used,
-                format!("{}, and no table says whether that runs", of(build)),
+                format!("{}, and no table documents whether that runs", of(build)),
                 process_row(),
             ),
             (WorkloadIsolation::InDoubt, Compatibility::Fails) if hyper_v == Compatibility::Runs => {
@@ -340,7 +336,7 @@ impl ImageKnowledge<'_> {
         let told = if self.answers.contains_key(&*used.image) {
             "try it on one node of the new build"
         } else {
-            "ask its registry for the builds that it holds (docker manifest inspect), or start a pod of it on one node of the new build"
+            "list the builds in its registry (docker manifest inspect), or start a pod of it on one node of the new build"
         };
         PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because).remedy(told)
     }

@@ -313,18 +313,18 @@ impl ServiceAccountUse {
         }
         if self.asks_by_plug_in {
             let message = format!(
-                "the account {name} asks by the plug-in of its credential spec, which the new nodes need"
+                "the account {name} uses the plug-in of its credential spec, which the new nodes need"
             );
             return said(UpgradeClass::Unchanged, message)
-                .remedy("see that the new nodes have that plug-in")
+                .remedy("make sure that the new nodes have that plug-in")
                 .note();
         }
         let message = format!(
             "the nodes of {target} must be allowed to read the password of the account {name}, which no object shows"
         );
         said(UpgradeClass::Blocked, message).remedy(
-            "let the new nodes into the security group of the account in Active Directory, then say --gmsa-ready or start \
-             a pod with it there",
+            "add the new nodes to the security group of the account in Active Directory, then set --gmsa-ready or start a \
+             pod with the account there",
         )
     }
 }

@@ -99,7 +99,7 @@ impl<'w> DaemonSets<'w> {
             let what = if judged.verdict == Verdict::Linux {
                 "is for Linux"
             } else {
-                "says no operating system"
+                "names no operating system"
             };
             self.push(PreflightFinding::act(
                 format!("{title} {what}, and creates pods for Windows nodes: {}", list(&wrong, MOST)),

@@ -51,7 +51,7 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
         );
         ("Audit", why)
     } else if let Some(not_known) = workloads.not_known(input) {
-        let why = format!("not known: {not_known}; continue with Warn and Enforce when it is known");
+        let why = format!("not known: {not_known}; continue with Warn and Enforce when this is known");
         ("Audit", why)
     } else if changed > 0 {
         let why = format!(

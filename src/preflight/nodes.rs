@@ -30,13 +30,13 @@ pub fn statements(
     let mut all = Vec::new();
     if !input.could_list(&["nodes"]) {
         all.push(PreflightFinding::act(
-            "not known (not read): nodes, and what they say of builds, taints and labels",
+            "not known (not read): nodes, and their builds, taints and labels",
             "run this again with the permissions in docs/how-to/preflight.md",
         ));
         return all;
     }
     if windows(input.snapshot).next().is_none() {
-        all.push(PreflightFinding::fine("there is no Windows node at the moment"));
+        all.push(PreflightFinding::fine("there is no Windows node now"));
     }
     all.extend(builds(input));
     all.extend(plan_hint(input, plan));
@@ -91,11 +91,11 @@ fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         });
     }
     if !silent.is_empty() {
-        let text = format!("{} Windows nodes do not say their build", silent.len());
+        let text = format!("{} Windows nodes do not report their build", silent.len());
         all.push(
             PreflightFinding::act(
                 text,
-                "see whether their kubelets run: nothing is placed by build there",
+                "check that their kubelets run: placement cannot use the builds of these nodes",
             )
             .by(silent.iter().map(|name| format!("node {name}"))),
         );
@@ -134,11 +134,10 @@ fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         all.push(if is_for_windows(&taint, input) {
             PreflightFinding::fine(format!("the taint {on}: it keeps Linux pods off")).by(by)
         } else if taint.effect == "PreferNoSchedule" {
-            PreflightFinding::fine(format!("the taint {on}: it keeps nothing off")).by(by)
+            PreflightFinding::fine(format!("the taint {on}: it keeps no pods off")).by(by)
         } else {
             let text = format!("the taint {on} is not only for Windows: placement will not tolerate it");
-            let cure =
-                "if every Windows pod may run there, add it to policy.spec.placement.toleratedTaints";
+            let cure = "if every Windows pod may run there, add it to policy.spec.placement.toleratedTaints";
             PreflightFinding::act(text, cure).by(by)
         });
     }
@@ -176,7 +175,7 @@ fn labels(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
                 count(lacking.len(), "Windows node")
             );
             let cure = if label == BUILD_LABEL {
-                "nodePolicy.spec.labels.kubelet: Correct lets Transom keep it"
+                "with nodePolicy.spec.labels.kubelet: Correct, Transom maintains it"
             } else {
                 "the kubelet writes it when it registers the node: find out why it has not"
             };

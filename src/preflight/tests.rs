@@ -404,7 +404,10 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
         ..NodeGroupResource::default()
     });
     let report = world.report(&[]);
-    assert_eq!(finding(&report, "makes Windows nodes").evidence, ["NodePool win"]);
+    assert_eq!(
+        finding(&report, "creates Windows nodes").evidence,
+        ["NodePool win"]
+    );
     assert_eq!(
         report.values.json()["nodePolicy"]["spec"]["pools"],
         json!([{"name": "win", "build": "10.0.20348", "labels": {"karpenter.sh/nodepool": "win"},
@@ -461,7 +464,7 @@ fn daemon_sets_are_judged_as_they_are_written() {
     for (spec, expected) in [
         (
             json!({"tolerations": [{"operator": "Exists"}]}),
-            Some("DaemonSet shop/web says no operating system, and creates pods for Windows nodes: w1"),
+            Some("DaemonSet shop/web names no operating system, and creates pods for Windows nodes: w1"),
         ),
         (json!({}), None),
         (

@@ -252,9 +252,9 @@ fn taken(answer: RegistryResponse) -> Result<Bytes, RegistryError> {
     match answer.status {
         StatusCode::OK => Ok(answer.body),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(RegistryError::image("unauthorized")),
-        StatusCode::TOO_MANY_REQUESTS => {
-            Err(RegistryError::Registry("it received too many requests".to_owned()))
-        }
+        StatusCode::TOO_MANY_REQUESTS => Err(RegistryError::Registry(
+            "it received too many requests".to_owned(),
+        )),
         status => Err(RegistryError::Image(format!(
             "its answer was {}",
             status.as_u16()

@@ -82,8 +82,8 @@ pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
 
 /// The builds in the configuration of an image: one, or none.
 pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, RegistryError> {
-    let platform: ImagePlatform =
-        serde_json::from_slice(json).map_err(|_| RegistryError::image("a configuration that is not valid"))?;
+    let platform: ImagePlatform = serde_json::from_slice(json)
+        .map_err(|_| RegistryError::image("a configuration that is not valid"))?;
     if platform.os.as_deref().unwrap_or_default().is_empty() {
         return Err(RegistryError::image(
             "a configuration without an operating system",

@@ -257,7 +257,7 @@ fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\nroom by build: asked for / offered")?;
+    writeln!(out, "\ncapacity by build: requested / allocatable")?;
     for room in &plan.capacity {
         let build = room.build.map_or_else(
             || "unknown build".to_owned(),

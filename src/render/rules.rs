@@ -103,7 +103,7 @@ pub fn rules_markdown() -> String {
     let mut out = String::from(
         "# Rules\n\n\
          Every rule of the catalogue. This page is generated: `transom generate rules-doc`.\n\n\
-         `error`: will not run, or goes without something that was asked for; denied unless the policy says otherwise. \
+         `error`: will not run, or runs without something that it requests; denied unless the policy sets another action. \
          `warning`: runs, but not as written, or will probably end on the wrong node. `advice`: best practice, shown by \
          `transom check` and in audit annotations only. A policy sets the action of each rule by its name.\n\n\
          What is not checked, and why: [not-checked.md](not-checked.md).\n",

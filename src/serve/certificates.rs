@@ -57,7 +57,7 @@ impl CertificateArgs {
     pub fn mode(&self, source: &CertificateSource) -> anyhow::Result<CertificateMode> {
         match (self.certificates, source) {
             (CertificateModeArg::SelfManaged, CertificateSource::Files(_)) => bail!(
-                "--tls-cert and --tls-key are for --certificates provided or cert-manager; say which, or remove them"
+                "--tls-cert and --tls-key are for --certificates provided or cert-manager; choose one of these modes, or remove them"
             ),
             (CertificateModeArg::SelfManaged, _) if self.ca_bundle.is_some() => {
                 bail!(

@@ -38,12 +38,7 @@ pub(super) fn router(readiness: Readiness, metrics: Metrics) -> Router {
         .route("/livez", only_get(get("ok\n")))
         .route("/readyz", only_get(get(readyz)))
         .route("/metrics", only_get(get(expose)))
-        .fallback(async || {
-            (
-                StatusCode::NOT_FOUND,
-                "use /livez, /readyz or /metrics\n",
-            )
-        })
+        .fallback(async || (StatusCode::NOT_FOUND, "use /livez, /readyz or /metrics\n"))
         .with_state(Health {
             readiness,
             metrics,

@@ -97,7 +97,12 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
     for object in failed {
         world.create(object);
     }
-    let ended = || world.kubelet.jobs().contains("windowspodpolicies.transom.dev unchanged");
+    let ended = || {
+        world
+            .kubelet
+            .jobs()
+            .contains("windowspodpolicies.transom.dev unchanged")
+    };
     assert!(wait(Duration::from_secs(30), ended), "{}", world.kubelet.jobs());
 
     world

@@ -364,7 +364,8 @@ async fn a_daemonset_that_selects_no_os_and_runs_on_windows_keeps_taints_away() 
         .await;
     let message = world::message(&status, "TaintsRefused");
     assert!(
-        message.contains("1 workload would be affected: DaemonSet default/logs (it selects no operating system")
+        message
+            .contains("1 workload would be affected: DaemonSet default/logs (it selects no operating system")
     );
     assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
     world.kubectl(&[
@@ -446,9 +447,7 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
     let status = world
         .status_until("windows", "Contested", "True", "OtherWriter")
         .await;
-    assert!(
-        world::message(&status, "Contested").contains("removed os=windows:NoSchedule three times on w1")
-    );
+    assert!(world::message(&status, "Contested").contains("removed os=windows:NoSchedule three times on w1"));
     world
         .event_until("windows", "removed os=windows:NoSchedule three times on w1")
         .await;

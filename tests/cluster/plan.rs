@@ -105,7 +105,9 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
     );
     assert!(
         status == Some(1)
-            && text.contains("what b-1 offers (status.allocatable) is not in the input: free capacity is unknown"),
+            && text.contains(
+                "what b-1 offers (status.allocatable) is not in the input: free capacity is unknown"
+            ),
         "{text}"
     );
 

@@ -307,7 +307,7 @@ fn whats_said(report: &Value) {
     let waits = said(report, "Pools at zero nodes", "select agentpool=gone");
     assert_eq!(waits["evidence"], json!(["Deployment shop/waits"]));
     said(report, "RuntimeClasses", "windows-2022 is for Windows");
-    let everywhere = said(report, "DaemonSets", "says no operating system");
+    let everywhere = said(report, "DaemonSets", "names no operating system");
     assert_eq!(everywhere["evidence"], json!(["DaemonSet shop/everywhere"]));
     assert!(
         everywhere["text"]

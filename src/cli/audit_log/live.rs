@@ -79,7 +79,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     }
     for row in report.rows.iter_mut().filter(|row| is_told(row)) {
         let named = (row.namespace.clone(), row.workload.clone());
-        let more = || CurrentState::Unknown(format!("only {MOST} workloads are asked for"));
+        let more = || CurrentState::Unknown(format!("only {MOST} workloads are read"));
         row.now = Some(workloads.get(&named).cloned().flatten().unwrap_or_else(more));
     }
     Ok(())
@@ -124,7 +124,9 @@ fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     if lacks.is_empty() {
         return now;
     }
-    let found = rules.map_or_else(String::new, |rules| format!("; without them it would be denied: {rules}"));
+    let found = rules.map_or_else(String::new, |rules| {
+        format!("; without them it would be denied: {rules}")
+    });
     CurrentState::Unknown(format!(
         "this user cannot read {}{found}",
         list(lacks, NEEDED.len())
@@ -174,7 +176,7 @@ async fn ask(
 
 fn from_result(judged: &OwnerResult) -> CurrentState {
     if let Some(why) = &judged.not_asked {
-        return CurrentState::Unknown(format!("admission is not asked: {why}"));
+        return CurrentState::Unknown(format!("admission is not called: {why}"));
     }
     let rules = judged.denied_by();
     if rules.is_empty() {

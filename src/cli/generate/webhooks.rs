@@ -115,7 +115,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
     } = args;
     let mut options = RegistrationOptions::default();
     let Some(endpoint) = service.as_ref().or(url.as_ref()) else {
-        bail!("say where the webhook is: --service NAME.NAMESPACE or --url https://HOST:PORT");
+        bail!("give the address of the webhook: --service NAME.NAMESPACE or --url https://HOST:PORT");
     };
     options.endpoint = endpoint.clone();
     if let Some(file) = ca_bundle {

@@ -177,7 +177,7 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = ScanGap> {
         let (error, then) = match outcome {
             PolicyState::InForce(_) => return None,
             PolicyState::LastGood { error, .. } => (error, "its last valid version applies"),
-            PolicyState::Skipped { error } => (error, "it does not count"),
+            PolicyState::Skipped { error } => (error, "it does not apply"),
         };
         Some(ScanGap {
             what: format!("WindowsPodPolicy {name}"),
@@ -229,7 +229,9 @@ fn of_lists(unlisted: &[ListFailure]) -> Vec<ScanGap> {
             read => format!("{}; {read} of them were read", list.why),
         };
         let cure = match (list.is_forbidden, namespace) {
-            (true, None) => format!("{RIGHTS}; if you may read only some namespaces, name them with --namespace"),
+            (true, None) => {
+                format!("{RIGHTS}; if you may read only some namespaces, name them with --namespace")
+            }
             (true, Some(_)) => RIGHTS.to_owned(),
             (false, _) => "scan again".to_owned(),
         };

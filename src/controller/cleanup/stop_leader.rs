@@ -69,7 +69,9 @@ impl Cleanup<'_> {
                 Ok(lease) => lease,
                 Err(ApiError::NotFound) => return LeaderState::Gone,
                 Err(why) => {
-                    return LeaderState::Unknown(format!("cannot determine whether a leader is still active: {why}"));
+                    return LeaderState::Unknown(format!(
+                        "cannot determine whether a leader is still active: {why}"
+                    ));
                 }
             };
             let version = lease.metadata.resource_version.unwrap_or_default();

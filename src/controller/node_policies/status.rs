@@ -137,11 +137,7 @@ fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Condit
                 of.unwritten
             ),
         ),
-        None if nodes == 0 => (
-            true,
-            "NoNodes",
-            "it selects no Windows node now".to_owned(),
-        ),
+        None if nodes == 0 => (true, "NoNodes", "it selects no Windows node now".to_owned()),
         None if of.drift.is_empty() => (
             true,
             "AsWanted",

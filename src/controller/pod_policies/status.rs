@@ -415,7 +415,9 @@ fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Condition
 
 fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
     let message = |names| {
-        format!("exemptions that expire within {SOON} days: {names}; renew them, or fix the exempted findings before")
+        format!(
+            "exemptions that expire within {SOON} days: {names}; renew them, or fix the exempted findings before"
+        )
     };
     let unmet =
         exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpireSoon", message(names)));

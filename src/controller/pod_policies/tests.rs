@@ -497,14 +497,14 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
         said("a"),
         (
             "True".into(),
-            format!("b has the same priority and selects one, two too: there a counts{end}")
+            format!("b has the same priority and selects one, two too: a applies there{end}")
         )
     );
     assert_eq!(
         said("b"),
         (
             "True".into(),
-            format!("a has the same priority and selects one, two too: there a counts{end}")
+            format!("a has the same priority and selects one, two too: a applies there{end}")
         )
     );
     // If another priority decides, there is no tie.
@@ -564,7 +564,8 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
          give the reason and the remedy: kubectl get events -n default --field-selector reason=LabelIgnored"
     );
     assert!(
-        said("team").contains("on 1 of the namespaces where the policy applies: db (transom.dev/ignore=yes);")
+        said("team")
+            .contains("on 1 of the namespaces where the policy applies: db (transom.dev/ignore=yes);")
     );
     let notes = |reports: &[StatusUpdate]| -> Vec<&str> {
         let notes = reports.iter().flat_map(|report| &report.news);
@@ -606,14 +607,14 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     assert_eq!(
         messages,
         [
-            "the label transom.dev/mode=Audit of namespace audit does nothing: WindowsPodPolicy base allows labels \
+            "the label transom.dev/mode=Audit of namespace audit has no effect: WindowsPodPolicy base allows labels \
              only to make it stricter (namespaceOverrides: Stricter); remove it: kubectl label namespace audit \
              transom.dev/mode-; or set namespaceOverrides: Any in WindowsPodPolicy base, to make the label effective",
-            "the label transom.dev/ignore=\"\" of namespace db does nothing: only the value true excludes a namespace; \
+            "the label transom.dev/ignore=\"\" of namespace db has no effect: only the value true excludes a namespace; \
              remove it: kubectl label namespace db transom.dev/ignore-",
-            "the label transom.dev/mdoe=Warn of namespace web does nothing: Transom does not know this label; use \
+            "the label transom.dev/mdoe=Warn of namespace web has no effect: Transom does not know this label; use \
              transom.dev/mode, transom.dev/ignore; remove it: kubectl label namespace web transom.dev/mdoe-",
-            "the label transom.dev/mode=enforce of namespace web does nothing: the value is unknown; use Audit, Warn, \
+            "the label transom.dev/mode=enforce of namespace web has no effect: the value is unknown; use Audit, Warn, \
              Enforce; did you mean Enforce? kubectl label --overwrite namespace web transom.dev/mode=Enforce",
         ]
     );
@@ -675,7 +676,7 @@ fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
         [(
             "NamespaceExcluded",
             "the label transom.dev/ignore excludes namespace web: the API server does not call Transom there, so \
-             Windows pods are neither checked nor placed. Field manager kubectl-label wrote it at 2026-06-01T12:00:00.5Z; \
+             Windows pods are neither checked nor placed. Field manager kubectl-label set it at 2026-06-01T12:00:00.5Z; \
              to remove it: kubectl label namespace web transom.dev/ignore-"
         )]
     );
@@ -759,7 +760,7 @@ fn an_exemption_is_told_of_before_its_last_day() {
     // An Event reports it too, and another Event follows if another exemption is about to end.
     let tells = |reports: &[StatusUpdate]| {
         let mut news = reports.iter().flat_map(|report| &report.news);
-        news.any(|said| said.is_bad && said.message.contains("end within 14 days"))
+        news.any(|said| said.is_bad && said.message.contains("expire within 14 days"))
     };
     let reports = policies.reports(&seen, now());
     assert!(tells(&reports));

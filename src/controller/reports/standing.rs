@@ -101,8 +101,7 @@ impl ReportsController<'_> {
         }
         let ledger = self.ledger();
         if ledger.is_full() {
-            let text =
-                format!("more than {MOST_OWNERS} objects have findings; the others have no report");
+            let text = format!("more than {MOST_OWNERS} objects have findings; the others have no report");
             return Some(("TooMany", text));
         }
         let unreadable = ledger.all_unreadable();

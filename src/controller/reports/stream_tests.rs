@@ -392,7 +392,9 @@ async fn where_the_reports_that_are_there_cannot_be_read_it_is_said_and_the_rest
         _ => String::new(),
     };
     leader
-        .until("it is reported", |_| text() == "cannot watch the reports: not today")
+        .until("it is reported", |_| {
+            text() == "cannot watch the reports: not today"
+        })
         .await;
     leader.server.lock().unwrap().refused.clear();
     leader

@@ -50,7 +50,8 @@ pub(super) fn scan_error(error: &ScanError, lines: &DocumentLines<'_>) -> (usize
         let indentation: usize = text.chars().take_while(|c| matches!(c, ' ' | '\t')).count();
         let tab = text.chars().take(indentation).position(|c| c == '\t');
         if let Some(tab) = tab.filter(|_| !text.trim().is_empty()) {
-            let message = "a TAB in the indentation: YAML requires spaces; replace the TAB by spaces".to_owned();
+            let message =
+                "a TAB in the indentation: YAML requires spaces; replace the TAB by spaces".to_owned();
             return (number, tab + 1, message);
         }
     }

@@ -182,7 +182,7 @@ fn url(text: &str, appended: &str, flag: &'static str) -> Result<Uri, TracingErr
     }
     if authority.port_u16() == Some(GRPC) {
         tracing::warn!(
-            "4317 is the port of OTLP/gRPC by convention; Transom speaks OTLP/HTTP, whose port is 4318 ({flag})"
+            "4317 is the usual port of OTLP/gRPC; Transom uses OTLP/HTTP, with port 4318 ({flag})"
         );
     }
     let path = parts.path_and_query.as_ref();

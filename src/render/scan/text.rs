@@ -122,10 +122,7 @@ impl ScanText<'_> {
             (would, "would be denied in mode Enforce"),
             (summary.changed, "changed"),
             (summary.warned, "warned of"),
-            (
-                summary.not_asked,
-                "with findings where admission is not called",
-            ),
+            (summary.not_asked, "with findings where admission is not called"),
         ];
         let of_pods = [
             (summary.misplaced, "on a node that cannot run them"),

@@ -145,7 +145,7 @@ fn another_value_of_our_taint_is_reported_and_never_overwritten() {
     let plan = plan(&node, Some(&desired_node()));
     assert!(plan.taints.is_none());
     assert!(
-        plan.remains[0].contains("os=Windows:NoSchedule, which is not Transom's"),
+        plan.remains[0].contains("os=Windows:NoSchedule, which Transom did not set"),
         "{plan:?}"
     );
 }
