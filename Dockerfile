@@ -8,6 +8,8 @@
 FROM --platform=$BUILDPLATFORM rust:1.89-alpine AS build
 ARG TARGETARCH
 ARG REVISION=unknown
+# The URL where docs/ is published: the program prints it in the addresses of rules. Empty: the path in the repository.
+ARG DOCS_URL=
 ARG SOURCE_DATE_EPOCH=0
 # ring compiles C and assembly, mimalloc compiles C. clang compiles both for every target, and lld links them.
 RUN apk add --no-cache clang lld llvm musl-dev
@@ -27,7 +29,7 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     target=$(cat /target) \
  && export PATH="$(rustc --print target-libdir)/../bin:$PATH" \
- && export SOURCE_DATE_EPOCH TRANSOM_REVISION="$REVISION" \
+ && export SOURCE_DATE_EPOCH TRANSOM_REVISION="$REVISION" TRANSOM_DOCS_URL="$DOCS_URL" \
       CC="clang --target=$target --sysroot=/sysroot" AR=llvm-ar \
       CFLAGS="-ffile-prefix-map=/src=. -ffile-prefix-map=$CARGO_HOME=cargo" \
       CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER=rust-lld \

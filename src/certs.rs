@@ -166,9 +166,7 @@ pub enum CertsError {
         source: rcgen::Error,
     },
     /// The issued certificate would not be accepted by clients.
-    #[error(
-        "cannot issue a certificate for {0}: clients would not accept it; look at the names, and at the CA"
-    )]
+    #[error("cannot issue a certificate for {0}: clients would not accept it; check the names and the CA")]
     Useless(String),
     /// The certificate files cannot be used at start.
     #[error(transparent)]

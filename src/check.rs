@@ -522,10 +522,10 @@ fn no_user<'q>(subject: &'q Object<'_>, facts: &'q Facts) -> PolicyQuery<'q> {
 fn role(document: &Document) -> Result<DocumentRole<'_>, String> {
     const NOT_KUBERNETES: &str = "this is not a Kubernetes object";
     if !document.json().starts_with('{') {
-        return Err(format!("{NOT_KUBERNETES}: it is no mapping"));
+        return Err(format!("{NOT_KUBERNETES}: it is not a mapping"));
     }
     let header: DocumentHeader<'_> = serde_json::from_str(document.json())
-        .map_err(|_| format!("{NOT_KUBERNETES}: its apiVersion or kind is no text"))?;
+        .map_err(|_| format!("{NOT_KUBERNETES}: its apiVersion or kind is not a string"))?;
     let of_item = document
         .list_kind()
         .and_then(|kind| kind.strip_suffix("List"))

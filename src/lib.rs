@@ -22,8 +22,8 @@
 //!  admission (answer)            render (report)
 //! ```
 //!
-//! In a cluster the same function is asked about what the watches show: one task turns each view of the cluster into one
-//! immutable snapshot, which reviews and controllers read.
+//! In a cluster the same function is asked about what the watches show: one task turns each view of the cluster into
+//! one immutable snapshot, which reviews and controllers read.
 //!
 //! ```text
 //!  main ─ cli ─ serve ─┬─ webhook ─────────────── admission ─┐
@@ -36,10 +36,11 @@
 //!                                  └─ audit_log ─ model                  below: tls ─ process
 //! ```
 //!
-//! `plan` asks the engine and the tables of the model about an upgrade of Windows nodes that has not happened yet; `scan`
-//! judges what is stored, as `controller` does for its reports; `audit_log` adds up what logs of API servers tell.
+//! `plan` asks the engine and the tables of the model about an upgrade of Windows nodes that has not happened yet;
+//! `scan` judges what is stored, as `controller` does for its reports; `audit_log` adds up what logs of API servers
+//! tell.
 //!
-//! Imports run one way, from left to right; `tests/offline/architecture.rs` has the table of who may use whom, and holds it.
+//! Imports run one way, from left to right; `tests/offline/architecture.rs` checks which module may import which.
 //! Nothing under `model`, `rules` or `engine` is async, reads a clock, a file, the environment or the network.
 
 pub mod admission;

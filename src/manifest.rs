@@ -586,7 +586,7 @@ mod tests {
         let cases = [
             (
                 "{\"a\": 1\n \"é\": 2}",
-                "line 2, column 2: not JSON: expected `,` or `}`; look for a missing comma, quote or bracket just before this place",
+                "line 2, column 2: not JSON: expected `,` or `}`; check for a missing comma, quote or bracket just before this place",
             ),
             (
                 "{\"é\": [1, 2",

@@ -284,8 +284,8 @@ fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
     let file = format!("charts/transom/platforms/{}.yaml", input.platform.name);
     if input.platform.told_by.is_empty() && !input.could_list(&["nodes"]) {
         all.push(PreflightFinding::act(
-            "not known (not read): the platform, of which nodes tell most",
-            "choose its file of charts/transom/platforms by yourself",
+            "not known (not read): the platform, which is detected mostly from nodes",
+            "choose its file in charts/transom/platforms yourself",
         ));
     }
     all.push(
@@ -300,8 +300,8 @@ fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
     } else {
         all.push(
             PreflightFinding::act(
-                "the kinds of Transom are known here already: it is installed, or was",
-                "where it is installed, transom scan says what it does with what is stored",
+                "Transom's CustomResourceDefinitions exist already: it is installed, or was",
+                "if it is installed, transom scan shows how it evaluates stored objects",
             )
             .by(["API group transom.dev"]),
         );
@@ -349,7 +349,7 @@ fn plan_hint(input: ClusterInput<'_>, plan: Option<&UpgradePlan>) -> Option<Pref
     });
     Some(PreflightFinding {
         cure: Some(format!(
-            "transom plan --to {} says what a move to {} takes",
+            "transom plan --to {} shows what a move to {} needs",
             target.name, target.product
         )),
         ..PreflightFinding::fine(format!(

@@ -126,7 +126,7 @@ impl Registries {
         if !self.left_out.is_empty() {
             let left = self.left_out.len();
             notes.push(format!(
-                "registries were asked for {IMAGES} images, which is the most; {left} {} not asked for, and not verified",
+                "Transom requested {IMAGES} images from registries, which is the limit; {left} {} not requested, and not verified",
                 if left == 1 { "image was" } else { "images were" }
             ));
         }

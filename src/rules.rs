@@ -1,6 +1,7 @@
 //! The catalogue: every rule, by family. Adding a rule touches one file, that of its family.
 
 mod context;
+pub mod documentation;
 pub mod examples;
 mod identity;
 mod images;

@@ -111,7 +111,7 @@ pub enum ServerError {
 fn reason(source: &std::io::Error, flag: &str) -> String {
     match source.kind() {
         std::io::ErrorKind::AddrInUse => {
-            format!("address in use; stop what listens there or choose another port with {flag}")
+            format!("address in use; stop the process that listens there, or choose another port with {flag}")
         }
         std::io::ErrorKind::AddrNotAvailable => {
             format!("this machine has no such address; choose another with {flag}")

@@ -27,7 +27,7 @@ pub struct UnknownNames {
 pub enum UnknownNameHandling<'u> {
     /// They are a problem: the author has just written them.
     Refused,
-    /// They are left out and noted here: the object is stored, perhaps by a newer version.
+    /// They are omitted and recorded here: the object is stored, perhaps by a newer version.
     LeftOut(&'u mut UnknownNames),
 }
 
@@ -107,7 +107,7 @@ impl Compiler<'_> {
         let version = RulesVersion::parse(written);
         if version.is_none() {
             let path = place(&["spec", "validation", "rulesVersion"]);
-            let message = format!("\"{written}\" is no version; write major and minor, as in 0.1");
+            let message = format!("\"{written}\" is not a version; write major and minor, as in 0.1");
             self.problems.push(FieldError::at(path, &message));
         }
         version
@@ -140,13 +140,13 @@ impl Compiler<'_> {
             None => "transom rules lists them".to_owned(),
         };
         let list = spell(path.split_last().map_or(&[][..], |(_, list)| list));
-        let message = format!("{list}: there is no rule \"{name}\"; {hint}");
+        let message = format!("{list}: unknown rule \"{name}\"; {hint}");
         self.problems.push(FieldError { path, message });
         None
     }
 
-    /// The classes of releases that are known. After a rollback the others must not take the policy out of force: as
-    /// with rules, what is said of them is left out.
+    /// The classes of releases that are known. After a rollback the others must not deactivate the policy: as with
+    /// rules, their entries are omitted.
     fn runtime_classes(&mut self, written: Vec<RuntimeClassSpec>) -> BTreeMap<String, String> {
         let mut classes = BTreeMap::new();
         for (i, RuntimeClassSpec { release, name }) in written.into_iter().enumerate() {
@@ -156,18 +156,19 @@ impl Compiler<'_> {
                 names.releases.insert(release);
             } else {
                 let path = place(&["spec", "placement", "runtimeClasses", &i.to_string(), "release"]);
-                let message = format!("there is no release {}", known_releases(&release));
+                let message = format!("unknown release {}", known_releases(&release));
                 self.problems.push(FieldError::at(path, &message));
             }
         }
         classes
     }
 
-    /// Users who are believed to be controllers. A pattern would trust too many, and no name at all is every unknown user.
+    /// Users who are believed to be controllers. A pattern would trust too many, and no name at all is every unknown
+    /// user.
     fn controllers(&mut self, users: Vec<String>) -> Vec<String> {
         for (i, user) in users.iter().enumerate() {
             let problem = match user.trim() {
-                "" => "no user is named",
+                "" => "the user name is empty",
                 name if name.contains('*') => USERS_IN_FULL,
                 _ => continue,
             };
@@ -185,7 +186,7 @@ impl Compiler<'_> {
             let text = &written.expires;
             self.problems.push(FieldError::at(
                 place(&["spec", "exemptions", &at, "expires"]),
-                &format!("\"{text}\" is no date; write it as in 2027-03-31"),
+                &format!("\"{text}\" is not a date; write it as in 2027-03-31"),
             ));
         }
         let is_for_all = written.rules.iter().any(|rule| rule == "*");
@@ -197,7 +198,7 @@ impl Compiler<'_> {
         if written.rules.is_empty() {
             let path = place(&["spec", "exemptions", &at, "rules"]);
             self.problems
-                .push(FieldError::at(path, "name the rules; [\"*\"] stands for all"));
+                .push(FieldError::at(path, "name the rules; [\"*\"] means all rules"));
         }
         let whom = [
             &written.namespaces,
@@ -241,7 +242,7 @@ fn known_releases(name: &str) -> String {
     let meant = Release::from_tag(name).map(|release| release.name);
     let meant = meant.or_else(of_year).or(nearest);
     let hint = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
-    format!("\"{name}\"; {hint}there are {}", all.join(", "))
+    format!("\"{name}\"; {hint}use one of {}", all.join(", "))
 }
 
 #[cfg(test)]
@@ -271,8 +272,8 @@ mod tests {
         assert_eq!(
             compiled(&["a", " ", "system:*"]),
             Err(vec![
-                "spec.controllerUsernames[1]: no user is named".to_owned(),
-                "spec.controllerUsernames[2]: a user is named in full here, without *".to_owned(),
+                "spec.controllerUsernames[1]: the user name is empty".to_owned(),
+                "spec.controllerUsernames[2]: write the complete user name, without *".to_owned(),
             ])
         );
     }
@@ -292,7 +293,7 @@ mod tests {
         ] {
             let said = known_releases(written);
             let hint = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
-            let start = format!("\"{written}\"; {hint}there are ltsc2016, 1709,");
+            let start = format!("\"{written}\"; {hint}use one of ltsc2016, 1709,");
             assert!(said.starts_with(&start), "{said}");
         }
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::{WindowsNodePolicy, WindowsPodPolicy};
 
-/// Where the schema of the only version is.
+/// The path of the schema of the only version.
 const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
 
 /// Both definitions.
@@ -21,7 +21,7 @@ pub fn pod_policy_definition() -> Value {
 /// The definition of `WindowsNodePolicy`.
 pub fn node_policy_definition() -> Value {
     let mut definition = json!(WindowsNodePolicy::crd());
-    // Everything in its spec has a default, so that it may be left out; a policy for pods has to say its mode.
+    // Everything in its spec has a default, so the spec is optional; a WindowsPodPolicy must have a mode.
     if let Some(Value::Object(schema)) = definition.pointer_mut(SCHEMA) {
         schema.remove("required");
     }

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::field_error::{FieldError, FieldStep, spell};
 use crate::model::text::cut;
 
-/// So many unknown fields are left out of one object before it is given up.
+/// The most unknown fields that are omitted from one object before it is rejected.
 const MOST_UNKNOWN_FIELDS: usize = 200;
-/// So many corrections are tried on one object before it is given up; each of them is read once more.
+/// The most corrections that are tried on one object before it is rejected; the object is read again after each.
 const MOST_CORRECTIONS: usize = 200;
 
 /// What has been read.
 pub struct Decoded<T> {
-    /// The object; with problems only what is right with it, and nothing where that cannot be told.
+    /// The object; with problems only its valid parts, and `None` if they cannot be determined.
     pub read: Option<T>,
     /// What is wrong with it, in no order.
     pub problems: Vec<FieldError>,
@@ -40,7 +40,7 @@ impl<T> Decoded<T> {
     }
 }
 
-/// Reads a value. With `left_out`, fields that are not known are left out and noted there; else they are a problem.
+/// Reads a value. With `left_out`, unknown fields are omitted and recorded there; otherwise they are a problem.
 pub fn read<T: DeserializeOwned>(
     mut value: Value,
     mut left_out: Option<&mut BTreeSet<String>>,
@@ -163,8 +163,8 @@ fn remove(from: &mut Value, place: &[FieldStep]) -> bool {
     parent.is_some_and(|map| map.shift_remove(key).is_some())
 }
 
-/// Takes out what cannot be read, so that what stands beside it can be; where it cannot be done without, something else
-/// is put in its place, at each time another thing. Says whether there was anything left to try.
+/// Removes a value that cannot be read, so that its neighbours can be read. A required value is replaced with a
+/// placeholder, a different one each time. Returns whether anything was left to try.
 fn correct(value: &mut Value, place: &[FieldStep], times: usize) -> bool {
     if times == 0 && remove(value, place) {
         return true;
@@ -183,8 +183,8 @@ fn correct(value: &mut Value, place: &[FieldStep], times: usize) -> bool {
     other.is_some_and(|other| put(value, place, other))
 }
 
-/// Turns serde's words into ours, with the nearest valid name ("unknown field `validaton`, expected one of …") or with
-/// what stands there ("invalid type: string, expected i32").
+/// Rewrites serde's message with the nearest valid name ("unknown field `validaton`, expected one of …") or with the
+/// value ("invalid type: string, expected i32").
 fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
     let mut quoted = error.split('`').skip(1).step_by(2);
     let unknown = error.starts_with("unknown field") || error.starts_with("unknown variant");
@@ -202,12 +202,12 @@ fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
         .min_by_key(|name| strsim::damerau_levenshtein(name, written));
     let hint = match nearest.filter(|name| strsim::damerau_levenshtein(name, written) <= written.len() / 2) {
         Some(name) => format!("did you mean {name}?"),
-        None => format!("there are {}", known.join(", ")),
+        None => format!("use one of {}", known.join(", ")),
     };
-    format!("{}: there is no {what} \"{written}\"; {hint}", spell(place))
+    format!("{}: unknown {what} \"{written}\"; {hint}", spell(place))
 }
 
-/// What stands there, what has to stand there, and how to write it.
+/// The expected type, the value, and how to write it.
 fn type_error(error: &str, found: Option<&Value>) -> Option<String> {
     if !error.starts_with("invalid type") && !error.starts_with("invalid value") {
         return None;
@@ -223,12 +223,12 @@ fn type_error(error: &str, found: Option<&Value>) -> Option<String> {
         other if other.starts_with("struct ") => "a map of fields",
         other => other,
     };
-    let stands = match found {
-        Value::Null => "nothing stands here".to_owned(),
-        Value::Bool(_) | Value::Number(_) => format!("{found} stands here"),
-        Value::String(text) => format!("the text \"{}\" stands here", cut(text, 64)),
-        Value::Array(_) => "a list stands here".to_owned(),
-        Value::Object(_) => "a map stands here".to_owned(),
+    let written = match found {
+        Value::Null => "nothing".to_owned(),
+        Value::Bool(_) | Value::Number(_) => found.to_string(),
+        Value::String(text) => format!("the text \"{}\"", cut(text, 64)),
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "a map".to_owned(),
     };
     let cure = match found {
         Value::Bool(_) | Value::Number(_) if expected == "text" => {
@@ -242,7 +242,7 @@ fn type_error(error: &str, found: Option<&Value>) -> Option<String> {
         }
         _ => String::new(),
     };
-    Some(format!("{stands}, and it has to be {expected}{cure}"))
+    Some(format!("expected {expected}, found {written}{cure}"))
 }
 
 #[cfg(test)]
@@ -267,43 +267,43 @@ mod tests {
         for (spec, said) in [
             (
                 json!({"priority": "high"}),
-                "priority: the text \"high\" stands here, and it has to be a whole number",
+                "priority: expected a whole number, found the text \"high\"",
             ),
             (
                 json!({"priority": "10"}),
-                "priority: the text \"10\" stands here, and it has to be a whole number; write it without quotes: 10",
+                "priority: expected a whole number, found the text \"10\"; write it without quotes: 10",
             ),
             (
                 json!({"priority": 1.5}),
-                "priority: 1.5 stands here, and it has to be a whole number",
+                "priority: expected a whole number, found 1.5",
             ),
             (
                 json!({"priority": 99_999_999_999_i64}),
-                "priority: 99999999999 stands here, and it has to be a whole number from -2147483648 to 2147483647",
+                "priority: expected a whole number from -2147483648 to 2147483647, found 99999999999",
             ),
             (
                 json!({"placement": null}),
-                "placement: nothing stands here, and it has to be a map of fields",
+                "placement: expected a map of fields, found nothing",
             ),
             (
                 json!({"exemptions": {"name": "a"}}),
-                "exemptions: a map stands here, and it has to be a list",
+                "exemptions: expected a list, found a map",
             ),
             (
                 json!({"validation": {"rules": ["run-as-user"]}}),
-                "validation.rules: a list stands here, and it has to be a map",
+                "validation.rules: expected a map, found a list",
             ),
             (
                 json!({"validation": {"action": "Off"}}),
-                "validation.action: there is no value \"Off\"; there are Disabled, Audit, Warn, Deny",
+                "validation.action: unknown value \"Off\"; use one of Disabled, Audit, Warn, Deny",
             ),
             (
                 json!({"namespaceOverrides": false}),
-                "namespaceOverrides: there is no value \"false\"; there are None, Stricter, Any",
+                "namespaceOverrides: unknown value \"false\"; use one of None, Stricter, Any",
             ),
             (
                 json!({"namespaceSelector": {"matchLabels": {"example.com/team": 7}}}),
-                "namespaceSelector.matchLabels[example.com/team]: 7 stands here, and it has to be text; write it in \
+                "namespaceSelector.matchLabels[example.com/team]: expected text, found 7; write it in \
                  quotes: \"7\"",
             ),
             (
@@ -329,20 +329,20 @@ mod tests {
         }));
         let begin = |start: &str| found.iter().filter(|message| message.starts_with(start)).count();
         for start in [
-            "mode: there is no value \"enforce\"; did you mean Enforce?",
-            "priority: a list stands here",
-            "the policy: there is no field \"tomorrow\"",
-            "namespaceSelector.matchExpressions[0].key: 1 stands here",
-            "namespaceSelector.matchExpressions[0].operator: there is no value \"Is\"",
-            "namespaceSelector.matchExpressions[0].values[0]: true stands here",
-            "namespaceSelector.matchExpressions[1]: 5 stands here",
-            "validation.rules.run-as-user: there is no value \"1\"",
-            "placement.runtimeClasses[0]: the text \"win\" stands here",
-            "placement.runtimeClasses[1].release: a list stands here",
+            "mode: unknown value \"enforce\"; did you mean Enforce?",
+            "priority: expected a whole number, found a list",
+            "the policy: unknown field \"tomorrow\"",
+            "namespaceSelector.matchExpressions[0].key: expected text, found 1",
+            "namespaceSelector.matchExpressions[0].operator: unknown value \"Is\"",
+            "namespaceSelector.matchExpressions[0].values[0]: expected text, found true",
+            "namespaceSelector.matchExpressions[1]: expected a map of fields, found 5",
+            "validation.rules.run-as-user: unknown value \"1\"",
+            "placement.runtimeClasses[0]: expected a map of fields, found the text \"win\"",
+            "placement.runtimeClasses[1].release: expected text, found a list",
             "placement.runtimeClasses[1]: the field \"name\"",
-            "placement.runtimeClasses[2].name: a map stands here",
+            "placement.runtimeClasses[2].name: expected text, found a map",
             "placement.toleratedTaints[0]: the field \"key\"",
-            "exemptions[0].rules: the text \"all\" stands here",
+            "exemptions[0].rules: expected a list, found the text \"all\"",
             "exemptions[0]: the field \"name\"",
             "exemptions[0]: the field \"expires\"",
             "exemptions[0]: the field \"owner\"",

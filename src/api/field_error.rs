@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use crate::manifest::NodeStep;
 use crate::model::text::cut;
 
-/// So many problems are told in one message.
+/// The most problems in one message.
 pub const MOST_PROBLEMS: usize = 10;
-/// So much is told of each of several problems, in bytes.
+/// The longest text of each of several problems, in bytes.
 const LONGEST_OF_MANY: usize = 300;
 /// Room for "; and 12345 more".
 const AND_MORE: usize = 20;
@@ -40,7 +40,7 @@ pub fn place(steps: &[&str]) -> Vec<FieldStep> {
     steps.iter().map(place).collect()
 }
 
-/// A place as the API server prints it: `spec.pools[0].build`; keys that may hold dots stand in brackets.
+/// A field path as the API server prints it: `spec.pools[0].build`; keys that may contain dots are in brackets.
 pub fn spell(place: &[FieldStep]) -> String {
     let mut text = String::new();
     for step in place {
@@ -68,7 +68,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// A problem with what stands at `path`; the message begins with that.
+    /// A problem with the value at `path`; the message begins with the path.
     pub fn at(path: Vec<FieldStep>, what: &str) -> Self {
         let message = format!("{}: {what}", spell(&path));
         FieldError { path, message }

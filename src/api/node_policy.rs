@@ -12,7 +12,7 @@ use super::pod_policy::PoolTaint;
 use super::schema;
 use crate::model::string_enum::string_enum;
 
-/// What Transom keeps true on the Windows nodes that it selects.
+/// What Transom maintains on the Windows nodes that the policy selects.
 #[derive(CustomResource, Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
 #[kube(
     group = "transom.dev",
@@ -23,7 +23,7 @@ use crate::model::string_enum::string_enum;
     category = "transom",
     status = "WindowsNodePolicyStatus",
     derive = "PartialEq",
-    doc = "What Transom keeps true on Windows nodes (labels, taints, RuntimeClasses), and what it reports of them."
+    doc = "What Transom maintains on Windows nodes (labels, taints, RuntimeClasses), and what it reports about them."
 )]
 #[kube(printcolumn = r#"{"name": "Taints", "type": "string", "jsonPath": ".spec.taints.mode"}"#)]
 #[kube(printcolumn = r#"{"name": "Nodes", "type": "integer", "jsonPath": ".status.nodeCount"}"#)]
@@ -38,13 +38,14 @@ use crate::model::string_enum::string_enum;
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowsNodePolicySpec {
-    /// Of the policies that select a node the one with the highest number applies; ties go to the name that sorts first.
+    /// If several policies select a node, the one with the highest number applies. If the numbers are equal, the name
+    /// that sorts first applies.
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
-    /// The nodes that it is for, among the Windows nodes; empty: all of them.
+    /// Selects Windows nodes by their labels. Empty: all Windows nodes.
     #[schemars(schema_with = "schema::label_selector")]
     pub node_selector: LabelSelector,
-    /// The labels that are kept true.
+    /// The labels that Transom maintains.
     pub labels: NodeLabels,
     /// The taints that keep other pods away, and whether they are set or only reported.
     pub taints: NodeTaints,
@@ -56,8 +57,8 @@ pub struct WindowsNodePolicySpec {
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
     )]
     pub pools: Vec<Pool>,
-    /// Labels of nodes that say Windows, beside those of AKS, GKE and OpenShift, which are known. Those of every policy
-    /// are evidence.
+    /// Labels of node pools that mean Windows, in addition to those of AKS, GKE and OpenShift, which are built in. The
+    /// labels of every policy are evidence.
     #[schemars(
         length(max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key"])
@@ -69,15 +70,15 @@ pub struct WindowsNodePolicySpec {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pool {
-    /// What people call it.
+    /// A name for people.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Labels of its nodes that an autoscaler knows before there is a node: of its node template, or of the platform.
-    /// Without the build label among them, placement lets pods go by these too.
+    /// Labels of its nodes that an autoscaler knows before a node exists: from its node template, or from the platform.
+    /// If the build label is not among them, placement also lets pods select nodes by these labels.
     #[serde(default)]
     #[schemars(schema_with = "schema::labels")]
     pub labels: BTreeMap<String, String>,
-    /// The build of its nodes, as in 10.0.20348.
+    /// The build of its nodes, such as 10.0.20348.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::build")]
     pub build: Option<String>,
@@ -98,7 +99,7 @@ pub struct Pool {
     pub resources: Vec<String>,
 }
 
-/// A label of nodes that says Windows.
+/// A label of node pools that means Windows.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -109,25 +110,26 @@ pub struct PoolLabelSpec {
     /// The label's key.
     #[schemars(length(min = 1, max = 316), regex(pattern = schema::QUALIFIED_NAME))]
     pub key: String,
-    /// Its values that say Windows, compared with regard to case.
+    /// Its values that mean Windows; case-sensitive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::label_values")]
     pub values: Vec<String>,
-    /// Or how such values begin.
+    /// Alternatively, the prefix of such values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::label_value_prefix")]
     pub value_prefix: Option<String>,
 }
 
-/// Which labels are kept true.
+/// The labels that Transom maintains.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeLabels {
-    /// node.kubernetes.io/windows-build is what the kernel says: Correct writes it where it is missing, stale or forged,
-    /// and never removes it; Disabled leaves it alone.
+    /// The label node.kubernetes.io/windows-build, which must match the node's kernel: Correct writes it if it is
+    /// missing, stale or forged, and never removes it; Disabled does not change it.
     pub kubelet: KubeletLabel,
-    /// The same value in transom.dev.node-restriction.kubernetes.io/windows-build, which a kubelet cannot write; removed
-    /// when the policy goes. Placement uses it where a WindowsPodPolicy says placement.buildLabel: NodeRestriction.
+    /// The same value in transom.dev.node-restriction.kubernetes.io/windows-build, which a kubelet cannot write;
+    /// removed when the policy is deleted. Placement uses it if a WindowsPodPolicy has placement.buildLabel:
+    /// NodeRestriction.
     pub node_restriction: Management,
 }
 
@@ -138,7 +140,7 @@ pub enum KubeletLabel {
     /// It is corrected.
     #[default]
     Correct,
-    /// It is left alone.
+    /// It is not changed.
     Disabled,
 }
 
@@ -162,15 +164,15 @@ pub enum Management {
     "fieldPath": ".required",
 }]))]
 pub struct NodeTaints {
-    /// Report says what is missing; Apply sets it, unless pods that run today would be hurt.
+    /// Report lists missing taints; Apply sets them, unless running pods would be affected.
     pub mode: TaintMode,
-    /// The taints that every selected Windows node is to carry.
+    /// The taints that every selected Windows node must have.
     #[schemars(
         length(max = 16),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "effect"])
     )]
     pub required: Vec<NodeTaintSpec>,
-    /// Whether a taint with effect NoExecute may be required: it evicts what runs and does not tolerate it.
+    /// Whether a taint with effect NoExecute may be required: it evicts running pods that do not tolerate it.
     pub no_execute: NoExecute,
 }
 
@@ -210,7 +212,7 @@ pub enum TaintMode {
     Apply,
 }
 
-/// One taint that nodes are to carry.
+/// One taint that nodes must have.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeTaintSpec {
@@ -234,31 +236,31 @@ string_enum! {
         /// They are not scheduled there.
         #[default]
         NoSchedule = "NoSchedule",
-        /// They are scheduled there only where nothing else fits.
+        /// They are scheduled there only if no other node fits.
         PreferNoSchedule = "PreferNoSchedule",
         /// They are evicted, too.
         NoExecute = "NoExecute",
     }
 }
 
-/// RuntimeClasses that Transom keeps, one for each release and isolation.
+/// RuntimeClasses that Transom maintains, one for each release and isolation.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 #[schemars(extend("x-kubernetes-validations" = [{
     "rule": "self.namePattern.contains('{release}')",
-    "message": "it must contain {release}, or all releases would share one RuntimeClass",
+    "message": "it must contain {release}, otherwise all releases would share one RuntimeClass",
     "fieldPath": ".namePattern",
 }]))]
 pub struct NodeRuntimeClasses {
     /// Whether Transom creates, updates and deletes them.
     pub management: Management,
-    /// The isolations that there are classes for.
+    /// The isolations to create classes for.
     #[schemars(length(min = 1, max = 2), extend("x-kubernetes-list-type" = "set"))]
     pub isolations: Vec<Isolation>,
-    /// The containerd handlers; used only where the nodes report them, as far as they report any.
+    /// The containerd handlers. If nodes report their handlers, a handler is used only if they report it.
     pub handlers: RuntimeHandlers,
-    /// The names of the classes. {release} stands for the release (ltsc2022), {isolation} for process or hyperv; where
-    /// there is no {isolation}, classes for Hyper-V end in -hyperv.
+    /// The pattern of class names: {release} is the release (ltsc2022), {isolation} is process or hyperv. Without
+    /// {isolation}, the names of classes for Hyper-V end in -hyperv.
     #[schemars(
         length(min = 1, max = 100),
         regex(pattern = r"^([a-z0-9]|\{release\}|\{isolation\})([-.a-z0-9]|\{release\}|\{isolation\})*$")
@@ -302,13 +304,13 @@ impl NodeRuntimeClasses {
     }
 }
 
-/// How containers are kept apart from the node.
+/// How containers are isolated from the node.
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, JsonSchema)]
 #[schemars(inline)]
 pub enum Isolation {
     /// They share the node's kernel; the build of image and node must fit.
     Process,
-    /// Each pod gets a small virtual machine, and with it older builds.
+    /// Each pod runs in a small virtual machine, which also runs older builds.
     HyperV,
 }
 
@@ -333,12 +335,12 @@ impl Default for RuntimeHandlers {
     }
 }
 
-/// What became of the policy.
+/// The state of the policy.
 // Every field is written always, null where there is nothing: a merge patch with it leaves nothing old behind.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowsNodePolicyStatus {
-    /// The generation that this was written for.
+    /// The metadata.generation that this status describes.
     pub observed_generation: Option<i64>,
     /// Conditions, by type.
     #[schemars(schema_with = "schema::conditions")]
@@ -350,12 +352,12 @@ pub struct WindowsNodePolicyStatus {
     pub builds: Vec<BuildCount>,
     /// The same in one line.
     pub build_summary: Option<String>,
-    /// How many of them differ from what they should be.
+    /// How many of them differ from the policy.
     pub drifted_node_count: i32,
     /// The first of these by name, 20 at most.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub drifted_nodes: Vec<DriftedNode>,
-    /// The last thing that went wrong, in words; null where nothing is wrong.
+    /// The most recent problem as a sentence; null if there is none.
     pub last_problem: Option<String>,
 }
 
@@ -389,7 +391,7 @@ impl WindowsNodePolicyStatus {
     pub const MOST_DRIFTED: usize = 20;
 }
 
-/// A node that differs from what it should be.
+/// A node that differs from the policy.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DriftedNode {

@@ -1,4 +1,4 @@
-//! What node policies tell of the cluster: pools that may be at zero nodes, and labels that say Windows.
+//! What node policies state about the cluster: pools that may be at zero nodes, and labels that say Windows.
 
 use super::field_error::{FieldError, FieldStep, place};
 use super::node_policy::{Pool, PoolLabelSpec, WindowsNodePolicySpec};
@@ -14,7 +14,7 @@ pub struct DeclaredPools {
     pub pools: Vec<Host>,
     /// Labels that say Windows.
     pub labels: Vec<PoolLabel>,
-    /// What is left out, and why.
+    /// What is omitted, and why.
     pub problems: Vec<FieldError>,
 }
 
@@ -42,7 +42,7 @@ impl DeclaredPools {
         let known = build.and_then(Build::parse_label);
         if let (Some(text), None) = (build, known) {
             let path = place(&["spec", "pools", &index.to_string(), "build"]);
-            let message = format!("\"{text}\" is no build; write it as in 10.0.20348");
+            let message = format!("\"{text}\" is not a build; write it as in 10.0.20348");
             self.problems.push(FieldError::at(path, &message));
         }
         self.pools.push(Host {
@@ -122,9 +122,9 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348",
-                "spec.poolLabels[0]: write values or valuePrefix, one of both",
-                "spec.poolLabels[1]: write values or valuePrefix, one of both",
+                "spec.pools[0].build: \"ltsc2022\" is not a build; write it as in 10.0.20348",
+                "spec.poolLabels[0]: set either values or valuePrefix",
+                "spec.poolLabels[1]: set either values or valuePrefix",
             ]
         );
         assert_eq!((declared.pools.len(), declared.labels.len()), (1, 0));

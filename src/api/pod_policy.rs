@@ -16,7 +16,7 @@ use crate::model::policy::{
     Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
 };
 
-/// What it does, and for which namespaces.
+/// What the policy does, and in which namespaces.
 // The comments of the fields are what `kubectl explain` prints.
 #[derive(CustomResource, Serialize, Deserialize, Clone, PartialEq, Debug, JsonSchema)]
 #[kube(
@@ -53,21 +53,22 @@ use crate::model::policy::{
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WindowsPodPolicySpec {
-    /// How much the policy does: Audit records everything and changes nothing, Warn warns of errors and applies
-    /// placement, Enforce denies errors and applies placement. Settings of validation and placement that are given count
-    /// instead.
+    /// Sets the defaults of validation and placement: Audit records everything and changes nothing, Warn warns of
+    /// errors and applies placement, Enforce denies errors and applies placement. Explicit settings of validation and
+    /// placement take precedence.
     #[schemars(schema_with = "schema::mode")]
     pub mode: Mode,
-    /// Of the policies that select a namespace the one with the highest number applies; ties go to the name that sorts
-    /// first.
+    /// If several policies select a namespace, the one with the highest number applies. If the numbers are equal, the
+    /// name that sorts first applies.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
-    /// The namespaces that it is for, by their labels; empty: every namespace.
+    /// Selects namespaces by their labels. Empty: every namespace.
     #[serde(default)]
     #[schemars(schema_with = "schema::label_selector")]
     pub namespace_selector: LabelSelector,
-    /// What the namespace label transom.dev/mode may change: nothing (None), only to a stricter mode (Stricter), or Any.
+    /// What the namespace label transom.dev/mode may change: nothing (None), only to a stricter mode (Stricter), or
+    /// Any.
     #[serde(default)]
     #[schemars(schema_with = "schema::namespace_overrides")]
     pub namespace_overrides: NamespaceOverrides,
@@ -77,16 +78,16 @@ pub struct WindowsPodPolicySpec {
     /// What is changed in Windows pods at their creation, so that they land on a node that can run them.
     #[serde(default)]
     pub placement: PlacementSpec,
-    /// What says that a pod is for Windows.
+    /// The evidence that a pod is for Windows.
     #[serde(default)]
     pub evidence: EvidenceSpec,
     /// Users that are the controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs and
-    /// ReplicationControllers, where a platform calls them otherwise than Kubernetes does. What they make of such an owner
-    /// is denied only for what cannot run anyway, so name no user here that people or pipelines use.
+    /// ReplicationControllers, if the platform names them differently from Kubernetes. Objects that they create for
+    /// such an owner are denied only if they could not run anyway, so name no user here that people or pipelines use.
     #[serde(default)]
     #[schemars(schema_with = "schema::users")]
     pub controller_usernames: Vec<String>,
-    /// Findings that are accepted until a day.
+    /// Findings that are accepted until a date.
     #[serde(default)]
     #[schemars(
         length(max = 256),
@@ -116,23 +117,23 @@ impl WindowsPodPolicySpec {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ValidationSpec {
-    /// What findings do at most: Deny, Warn (a kubectl warning), Audit (audit annotations, log, metrics) or Disabled.
-    /// Unset: from the mode.
+    /// The strongest action of findings: Deny, Warn (a kubectl warning), Audit (audit annotations, log, metrics) or
+    /// Disabled. Unset: from the mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::action")]
     pub action: Option<Action>,
-    /// Fields of Windows pods that Windows ignores, that stop nothing, and that the API server accepts as long as spec.os
-    /// does not say windows: Deny, Warn, Audit, or Remove (they are removed from pods, also from those of DaemonSets).
-    /// Unset: from the mode. A rule that stands in rules goes by that.
+    /// The action for fields that Windows ignores, that break nothing, and that the API server accepts unless spec.os
+    /// is windows: Deny, Warn, Audit, or Remove (Transom removes them from pods, including those of DaemonSets).
+    /// Unset: from the mode. A rule listed in rules uses its own action.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::ignored_fields")]
     pub ignored_fields: Option<IgnoredFields>,
-    /// Rules by name, and what their findings do: Deny, Warn, Audit or Disabled. What counts is the weaker of this and
-    /// action; without an entry errors are Deny, warnings Warn, advice Audit.
+    /// Actions of rules by rule name: Deny, Warn, Audit or Disabled. The weaker of this and action applies. Without an
+    /// entry, errors are Deny, warnings Warn, advice Audit.
     #[schemars(schema_with = "schema::rule_actions")]
     pub rules: BTreeMap<String, Action>,
-    /// Errors of rules that are newer than this version only warn. Unset: a new rule warns in the minor version in which
-    /// it appears, and denies from the next one.
+    /// Errors of rules that are newer than this version only warn. Unset: a new rule warns in the minor version in
+    /// which it appears, and denies from the next one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::rules_version")]
     pub rules_version: Option<String>,
@@ -146,12 +147,12 @@ pub struct PlacementSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::placement_mode")]
     pub mode: Option<PlacementMode>,
-    /// What is written: NodeSelector (kubernetes.io/os), OSName (spec.os.name, where the API server then refuses nothing),
-    /// Tolerations (of the Windows nodes' taints), WindowsBuild (the builds that run the image, where some known node or
-    /// pool does not), RuntimeClass (by runtimeClasses).
+    /// The fields that placement sets: NodeSelector (kubernetes.io/os), OSName (spec.os.name, if the API server
+    /// accepts the pod with it), Tolerations (of the Windows nodes' taints), WindowsBuild (the builds that run the
+    /// image, if some known node or pool does not), RuntimeClass (by runtimeClasses).
     #[schemars(schema_with = "schema::placement_fields")]
     pub fields: Vec<PlacementField>,
-    /// Taints that every Windows pod is made to tolerate, beside those learned from known Windows nodes.
+    /// Taints that placement makes every Windows pod tolerate, in addition to those of known Windows nodes.
     #[schemars(
         length(max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["key", "value", "effect"])
@@ -161,15 +162,15 @@ pub struct PlacementSpec {
     /// kubelet cannot write (NodeRestriction); the nodes must carry it.
     #[schemars(schema_with = "schema::build_label")]
     pub build_label: BuildLabel,
-    /// RuntimeClasses by release of Windows. Set where the class is known, agrees with the pod, isolates by process and
-    /// adds no overhead.
+    /// RuntimeClasses by release of Windows. Placement sets the class if it exists, fits the pod, uses process
+    /// isolation and adds no overhead.
     #[schemars(
         length(max = 64),
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["release"])
     )]
     pub runtime_classes: Vec<RuntimeClassSpec>,
-    /// A Linux pod, or one that gives no sign, that could land on a Windows node: Apply gives it the nodeSelector
-    /// kubernetes.io/os: linux (while placement is applied), Warn warns, Disabled does nothing.
+    /// The action for a Linux pod, or a pod without evidence, that could be scheduled on a Windows node: Apply gives
+    /// it the nodeSelector kubernetes.io/os: linux (while placement is applied), Warn warns, Disabled does nothing.
     #[schemars(schema_with = "schema::linux_pods")]
     pub linux_pods: LinuxPods,
 }
@@ -203,14 +204,14 @@ pub struct RuntimeClassSpec {
     pub name: String,
 }
 
-/// What says that a pod is for Windows.
+/// The evidence that a pod is for Windows.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct EvidenceSpec {
-    /// Whether images are evidence where nothing stronger speaks: by their names (Names), or not at all (Disabled).
+    /// Whether image names are evidence if there is no stronger evidence: Names or Disabled.
     #[schemars(schema_with = "schema::image_evidence")]
     pub images: ImageEvidence,
-    /// What a pod is that gives no sign at all: Windows or Linux; without it: unknown.
+    /// The operating system of pods without any evidence: Windows or Linux. Unset: unknown.
     #[serde(rename = "namespaceDefaultOS", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::os")]
     pub namespace_default_os: Option<Os>,
@@ -247,7 +248,7 @@ fn no_schedule() -> String {
     "NoSchedule".to_owned()
 }
 
-/// Findings that are accepted until a day.
+/// Findings that are accepted until a date.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-kubernetes-validations" = [{
@@ -256,31 +257,31 @@ fn no_schedule() -> String {
     "message": schema::WHOM,
 }]))]
 pub struct ExemptionSpec {
-    /// What people call it.
+    /// A name for people.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Who answers for it.
+    /// The person or team that is responsible for it.
     #[schemars(length(min = 1, max = 256), regex(pattern = r"\S"))]
     pub owner: String,
     /// Why.
     #[schemars(length(min = 1, max = 1024), regex(pattern = r"\S"))]
     pub reason: String,
-    /// The last day on which it counts, in UTC, as in 2027-03-31.
+    /// The last day on which it applies, in UTC, such as 2027-03-31.
     #[schemars(length(min = 10, max = 10), extend("format" = "date"))]
     pub expires: String,
-    /// The rules that it is for, by name; "*" stands for all.
+    /// The names of the rules that it exempts; "*" means all rules.
     #[schemars(schema_with = "schema::rule_names")]
     pub rules: Vec<String>,
-    /// Namespaces, where * stands for anything. Unset: every namespace.
+    /// Namespaces; * matches any text. Unset: every namespace.
     #[serde(default)]
     #[schemars(schema_with = "schema::short_strings")]
     pub namespaces: Vec<String>,
-    /// Images, where * stands for anything: only findings in a container with such an image. Unset: all findings.
+    /// Images; * matches any text. Exempts only findings in containers with such an image. Unset: all findings.
     #[serde(default)]
     #[schemars(schema_with = "schema::long_strings")]
     pub images: Vec<String>,
-    /// User names, as the API server knows them. Without usernames and groups it is for every user, else for those in
-    /// one of both lists.
+    /// User names, as the API server knows them. If usernames and groups are both unset, every user is exempt;
+    /// otherwise a user must be in one of the two lists.
     #[serde(default)]
     #[schemars(schema_with = "schema::long_strings")]
     pub usernames: Vec<String>,
@@ -290,33 +291,33 @@ pub struct ExemptionSpec {
     pub groups: Vec<String>,
 }
 
-/// What became of the policy.
+/// The state of the policy.
 // Every field is written always, null where there is nothing: a merge patch with it leaves nothing old behind.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowsPodPolicyStatus {
-    /// The generation that this was written for.
+    /// The metadata.generation that this status describes.
     pub observed_generation: Option<i64>,
     /// Conditions, by type.
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// The settings that count where no namespace label changes the mode; null where no version of it is in force.
+    /// The settings that apply if no namespace label changes the mode; null if no version of the policy is active.
     pub effective: Option<EffectiveSettings>,
     /// The namespaces that it selects.
     pub matched_namespaces: MatchedNamespaces,
-    /// The last thing that went wrong, in words; null where nothing is wrong.
+    /// The most recent problem as a sentence; null if there is none.
     pub last_problem: Option<String>,
 }
 
-/// The settings of a policy, resolved: what it says itself, and the rest from its mode.
+/// The effective settings of a policy: its own, and the rest from its mode.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EffectiveSettings {
-    /// The generation that they are of: an earlier one while the stored one cannot be used.
+    /// The generation that these settings come from: an earlier one while the stored one is invalid.
     pub generation: i64,
     /// What findings do at most.
     pub validation: String,
-    /// What becomes of fields that Windows ignores.
+    /// The action for fields that Windows ignores.
     pub ignored_fields: String,
     /// What placement does.
     pub placement: String,
@@ -330,7 +331,8 @@ pub struct EffectiveSettings {
 pub struct MatchedNamespaces {
     /// How many it selects.
     pub count: i32,
-    /// In how many of them it counts: no other policy goes before it, and the API server asks Transom about their pods.
+    /// In how many of them it applies: no other policy takes precedence, and the API server calls Transom for their
+    /// pods.
     pub effective: i32,
     /// The first of those that it selects, by name, 50 at most.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]

@@ -17,11 +17,11 @@ use crate::engine::policy_set::StoredPolicy;
 pub struct DecodedPolicy {
     /// What of it counts; shared, because policies can be many and large.
     pub policy: Arc<StoredPolicy>,
-    /// Names of rules that this version does not have; left out.
+    /// Names of rules that this version does not have; omitted.
     pub unknown_rules: BTreeSet<String>,
-    /// Names of releases of Windows that this version does not have; left out.
+    /// Names of releases of Windows that this version does not have; omitted.
     pub unknown_releases: BTreeSet<String>,
-    /// Paths of fields that this version does not have; left out.
+    /// Paths of fields that this version does not have; omitted.
     pub unknown_fields: BTreeSet<String>,
 }
 
@@ -49,8 +49,8 @@ struct StoredPolicyFields {
     spec: WindowsPodPolicySpec,
 }
 
-/// Reads a stored policy. Rules, releases and fields that this version does not know are left out and named: a newer
-/// version may have stored them, and the rest of the policy must go on.
+/// Reads a stored policy. Rules, releases and fields that this version does not know are omitted and named: a newer
+/// version may have stored them, and the rest of the policy must apply.
 ///
 /// # Errors
 /// Everything that cannot be used, such as values that this version does not know.
@@ -65,7 +65,7 @@ pub fn decode_policy(object: &Value) -> Result<DecodedPolicy, PolicyError> {
         let path = vec![FieldStep::Key("spec".to_owned())];
         return Err(PolicyError::of(vec![FieldError::at(
             path,
-            "it has to be a map of fields",
+            "expected a map of fields",
         )]));
     }
     let mut unknown_fields = BTreeSet::new();
@@ -153,8 +153,8 @@ mod tests {
         }))
         .unwrap_err();
         let starts = [
-            "spec.exemptions[0].expires: \"soon\" is no date;",
-            "spec.mode: there is no value \"Deny\";",
+            "spec.exemptions[0].expires: \"soon\" is not a date;",
+            "spec.mode: unknown value \"Deny\";",
             "spec.namespaceSelector.matchLabels.team: no label has the value \"a b\":",
         ];
         assert_eq!(error.problems.len(), starts.len(), "{error}");
@@ -189,7 +189,7 @@ mod tests {
         for (spec, error) in [
             (
                 json!({"mode": "Deny"}),
-                "spec.mode: there is no value \"Deny\"; there are Audit, Warn, Enforce",
+                "spec.mode: unknown value \"Deny\"; use one of Audit, Warn, Enforce",
             ),
             (
                 json!({"exemptions": [{"name": "e", "rules": ["*"], "groups": ["g"], "expires": "2027-01-01", "owner": "a"}]}),

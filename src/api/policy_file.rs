@@ -170,7 +170,7 @@ fn value_of(document: &Document) -> Result<Value, Vec<FieldError>> {
         let spec = vec![FieldStep::Key("spec".to_owned())];
         return Err(vec![FieldError::at(
             spec,
-            "a list stands here, and it has to be a map of fields",
+            "expected a map of fields, found a list",
         )]);
     }
     Ok(value)
@@ -247,41 +247,41 @@ mod tests {
     fn what_is_unknown_is_refused_with_its_line_and_the_nearest_name() {
         assert_eq!(
             errors("  mode: Audit\n  validaton: {}\n"),
-            "7: spec: there is no field \"validaton\"; did you mean validation?"
+            "7: spec: unknown field \"validaton\"; did you mean validation?"
         );
         assert_eq!(
             errors("  mode: Enforc\n"),
-            "6: spec.mode: there is no value \"Enforc\"; did you mean Enforce?"
+            "6: spec.mode: unknown value \"Enforc\"; did you mean Enforce?"
         );
         assert_eq!(
             errors(
                 "  mode: Audit\n  validation:\n    rules:\n      host-pid: Warn\n      run-as-usr: Warn\n"
             ),
-            "10: spec.validation.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?"
+            "10: spec.validation.rules: unknown rule \"run-as-usr\"; did you mean run-as-user?"
         );
-        // Rules go by their names, as labels do.
+        // Rules are identified by name, like labels.
         assert_eq!(
             errors("  mode: Audit\n  validation:\n    rules:\n      TSM204: Warn\n"),
-            "9: spec.validation.rules: there is no rule \"TSM204\"; did you mean run-as-user?"
+            "9: spec.validation.rules: unknown rule \"TSM204\"; did you mean run-as-user?"
         );
         assert_eq!(
             errors("  mode: Audit\n  validation:\n    rules: {run-as-user: warn}\n"),
-            "8: spec.validation.rules.run-as-user: there is no value \"warn\"; did you mean Warn?"
+            "8: spec.validation.rules.run-as-user: unknown value \"warn\"; did you mean Warn?"
         );
         assert_eq!(
             errors(
                 "  mode: Audit\n  exemptions:\n  - {name: e, expires: soon, owner: a, reason: b, rules: [\"*\"], users: [c]}\n"
             ),
-            "8: spec.exemptions[0]: say for whom: at least one of namespaces, images, usernames or groups\n8: \
-             spec.exemptions[0].expires: \"soon\" is no date; write it as in 2027-03-31\n8: spec.exemptions[0]: there is no \
-             field \"users\"; there are name, owner, reason, expires, rules, namespaces, images, usernames, groups"
+            "8: spec.exemptions[0]: name at least one of namespaces, images, usernames or groups\n8: \
+             spec.exemptions[0].expires: \"soon\" is not a date; write it as in 2027-03-31\n8: spec.exemptions[0]: unknown field \
+             \"users\"; use one of name, owner, reason, expires, rules, namespaces, images, usernames, groups"
         );
         assert_eq!(
             errors(
                 "  mode: Audit\n  exemptions:\n  - {name: e, expires: 2027-01-01, owner: a, reason: b, rules: []}\n"
             ),
-            "8: spec.exemptions[0]: say for whom: at least one of namespaces, images, usernames or groups\n8: \
-             spec.exemptions[0].rules: name the rules; [\"*\"] stands for all"
+            "8: spec.exemptions[0]: name at least one of namespaces, images, usernames or groups\n8: \
+             spec.exemptions[0].rules: name the rules; [\"*\"] means all rules"
         );
     }
 
@@ -294,22 +294,22 @@ mod tests {
         let found = errors(spec);
         let releases: Vec<&str> = crate::model::build::RELEASES.iter().map(|r| r.name).collect();
         let expected = [
-            "6: spec.priority: the text \"high\" stands here, and it has to be a whole number".to_owned(),
-            "7: spec.mode: there is no value \"audit\"; did you mean Audit?".to_owned(),
-            "8: spec.validation.rules: there is no rule \"run-as-usr\"; did you mean run-as-user?".to_owned(),
+            "6: spec.priority: expected a whole number, found the text \"high\"".to_owned(),
+            "7: spec.mode: unknown value \"audit\"; did you mean Audit?".to_owned(),
+            "8: spec.validation.rules: unknown rule \"run-as-usr\"; did you mean run-as-user?".to_owned(),
             format!(
-                "11: spec.placement.runtimeClasses[0].release: there is no release \"1809\"; did you mean ltsc2019? there are {}",
+                "11: spec.placement.runtimeClasses[0].release: unknown release \"1809\"; did you mean ltsc2019? use one of {}",
                 releases.join(", ")
             ),
-            "14: spec.namespaceSelector.matchLabels: \"not a key!\" is no key of a label: its name takes letters, \
+            "14: spec.namespaceSelector.matchLabels: \"not a key!\" is not a label key: its name takes letters, \
              digits, - _ and . with a letter or digit at both ends; write it as in team or example.com/team"
                 .to_owned(),
-            "16: spec.namespaceSelector.matchExpressions[0].values: In needs at least one value; to ask only whether \
-             the label is there, write Exists or DoesNotExist"
+            "16: spec.namespaceSelector.matchExpressions[0].values: In needs at least one value; to require only that \
+             the label exists, write Exists or DoesNotExist"
                 .to_owned(),
             "18: spec.exemptions[0]: the field \"reason\" is missing; it has no default".to_owned(),
-            "18: spec.exemptions[0].expires: \"soon\" is no date; write it as in 2027-03-31".to_owned(),
-            "18: spec.exemptions[0].owner: 7 stands here, and it has to be text; write it in quotes: \"7\"".to_owned(),
+            "18: spec.exemptions[0].expires: \"soon\" is not a date; write it as in 2027-03-31".to_owned(),
+            "18: spec.exemptions[0].owner: expected text, found 7; write it in quotes: \"7\"".to_owned(),
         ];
         assert_eq!(found.lines().collect::<Vec<_>>(), expected);
     }
@@ -351,7 +351,7 @@ mod tests {
         let errors = read_policies(format!("{pods}---\n{wrong}").into()).unwrap_err();
         assert_eq!(
             errors[0].to_string(),
-            "10: spec.pools[0].build: \"ltsc2022\" is no build; write it as in 10.0.20348"
+            "10: spec.pools[0].build: \"ltsc2022\" is not a build; write it as in 10.0.20348"
         );
         assert!(
             read_policies(nodes.into()).is_err(),

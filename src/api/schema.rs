@@ -1,4 +1,4 @@
-//! Parts of the custom resources' OpenAPI schemas that do not come out of the types by themselves.
+//! Parts of the custom resources' OpenAPI schemas that schemars does not derive from the types.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -73,21 +73,21 @@ pub fn conditions(_: &mut SchemaGenerator) -> Schema {
             "type": "object",
             "required": ["type", "status", "lastTransitionTime", "reason", "message"],
             "properties": {
-                "type": {"description": "What it is about.", "type": "string", "maxLength": 316},
-                "status": {"description": "Whether it is so.", "type": "string", "enum": ["True", "False", "Unknown"]},
+                "type": {"description": "The type of the condition.", "type": "string", "maxLength": 316},
+                "status": {"description": "The status of the condition.", "type": "string", "enum": ["True", "False", "Unknown"]},
                 "observedGeneration": {
-                    "description": "The generation that it was written for.",
+                    "description": "The metadata.generation that the condition describes.",
                     "type": "integer", "format": "int64", "minimum": 0,
                 },
                 "lastTransitionTime": {
-                    "description": "When the status changed last.", "type": "string", "format": "date-time",
+                    "description": "When the status last changed.", "type": "string", "format": "date-time",
                 },
                 "reason": {
-                    "description": "Why, in one word.",
+                    "description": "The reason as one word.",
                     "type": "string", "minLength": 1, "maxLength": 1024,
                     "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
                 },
-                "message": {"description": "Why, in words.", "type": "string", "maxLength": 32768},
+                "message": {"description": "The reason as a sentence.", "type": "string", "maxLength": 32768},
             },
         },
     })
@@ -112,7 +112,7 @@ pub fn action(_: &mut SchemaGenerator) -> Schema {
     one_of(&Action::ALL.map(Action::as_str))
 }
 
-/// What becomes of ignored fields.
+/// The action for ignored fields.
 pub fn ignored_fields(_: &mut SchemaGenerator) -> Schema {
     one_of(&IgnoredFields::ALL.map(IgnoredFields::as_str))
 }
@@ -199,9 +199,9 @@ pub fn label_value_prefix(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// What an exemption lacks that is for everybody and everything.
-pub const WHOM: &str = "say for whom: at least one of namespaces, images, usernames or groups";
+pub const WHOM: &str = "name at least one of namespaces, images, usernames or groups";
 /// What a pool label lacks, or has too much.
-pub const VALUES_OR_PREFIX: &str = "write values or valuePrefix, one of both";
+pub const VALUES_OR_PREFIX: &str = "set either values or valuePrefix";
 
 /// An operating system, as a policy names it.
 pub fn os(_: &mut SchemaGenerator) -> Schema {
@@ -215,7 +215,7 @@ pub fn build(_: &mut SchemaGenerator) -> Schema {
         "maxLength": 32,
         "x-kubernetes-validations": [{
             "rule": r"self.matches('^10\\.0\\.[1-9][0-9]{4}$')",
-            "message": "this is no build; write it as in 10.0.20348",
+            "message": "this is not a build; write it as in 10.0.20348",
         }],
     })
 }
@@ -248,7 +248,7 @@ pub fn users(_: &mut SchemaGenerator) -> Schema {
 }
 
 /// What is wrong with a pattern in the place of a user.
-pub const USERS_IN_FULL: &str = "a user is named in full here, without *";
+pub const USERS_IN_FULL: &str = "write the complete user name, without *";
 
 fn strings(longest: usize) -> Schema {
     json_schema!({

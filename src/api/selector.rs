@@ -108,7 +108,7 @@ impl Look {
             "In" | "NotIn" if values.is_empty() => self.note(
                 &below("values"),
                 Some(format!(
-                    "{operator} needs at least one value; to ask only whether the label is there, write Exists or \
+                    "{operator} needs at least one value; to require only that the label exists, write Exists or \
                      DoesNotExist"
                 )),
             ),
@@ -116,12 +116,12 @@ impl Look {
             "Exists" | "DoesNotExist" if values.is_empty() => (),
             "Exists" | "DoesNotExist" => {
                 let other = if operator == "Exists" { "In" } else { "NotIn" };
-                let what = format!("{operator} takes no values; leave them out, or write {other}");
+                let what = format!("{operator} takes no values; remove them, or write {other}");
                 self.note(&below("values"), Some(what));
             }
             other => {
                 let what = format!(
-                    "there is no operator \"{}\"; there are In, NotIn, Exists, DoesNotExist",
+                    "unknown operator \"{}\"; use In, NotIn, Exists or DoesNotExist",
                     cut(other, 64)
                 );
                 self.note(&below("operator"), Some(what));
@@ -135,7 +135,7 @@ impl Look {
     }
 }
 
-/// Why this is no key of a label.
+/// Why this is not a label key.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/validation`, `IsQualifiedName`.
 fn wrong_key(key: &str) -> Option<String> {
@@ -158,11 +158,11 @@ fn wrong_key(key: &str) -> Option<String> {
     };
     let key = cut(key, 80);
     Some(format!(
-        "\"{key}\" is no key of a label: {why}; write it as in team or example.com/team"
+        "\"{key}\" is not a label key: {why}; write it as in team or example.com/team"
     ))
 }
 
-/// Why this is no value of a label.
+/// Why this is not a label value.
 ///
 /// Source: `k8s.io/apimachinery/pkg/util/validation`, `IsValidLabelValue`.
 fn wrong_value(value: &str) -> Option<String> {
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(
             wrong(&json!({"matchLabels": {"not a key!": "x"}})),
             [
-                "s.matchLabels: \"not a key!\" is no key of a label: its name takes letters, digits, - _ and . with a \
+                "s.matchLabels: \"not a key!\" is not a label key: its name takes letters, digits, - _ and . with a \
                  letter or digit at both ends; write it as in team or example.com/team"
             ]
         );
@@ -275,10 +275,10 @@ mod tests {
             {"key": "a", "operator": "Exists", "values": ["b", "c d"]},
         ]}));
         let starts = [
-            "s.matchExpressions[0].operator: there is no operator \"Is\"; there are In,",
+            "s.matchExpressions[0].operator: unknown operator \"Is\"; use In,",
             "s.matchExpressions[1].values: In needs at least one value;",
             "s.matchExpressions[2].values: NotIn needs at least one value;",
-            "s.matchExpressions[3].values: Exists takes no values; leave them out, or write In",
+            "s.matchExpressions[3].values: Exists takes no values; remove them, or write In",
             "s.matchExpressions[3].values[1]: no label has the value \"c d\"",
         ];
         assert_eq!(found.len(), starts.len(), "{found:?}");

@@ -144,7 +144,7 @@ pub fn plain<'r>(bytes: impl Read + 'r) -> io::Result<Box<dyn BufRead + 'r>> {
 pub fn words(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::UnexpectedEof => {
-            "the compressed data ends in the middle; what stands before that was read".to_owned()
+            "the compressed data ends in the middle; everything before that was read".to_owned()
         }
         ErrorKind::InvalidInput => format!("the compressed data is damaged: {error}"),
         _ => error.to_string(),

@@ -54,9 +54,8 @@ impl CaBundleConflict {
             writers => format!("one of the field managers {}", writers.join(", ")),
         };
         self.message = format!(
-            "{who} overwrites the caBundle of the {title} again and again, and the leader puts it back: in between the API \
-             server does not trust Transom, and goes by failurePolicy; take caBundle out of what it writes, and out of what \
-             it restores (GitOps: ignore webhooks[].clientConfig.caBundle)"
+            "{who} overwrites the caBundle of the {title} repeatedly, and the leader restores it: in between the API server \
+             does not trust Transom, and follows failurePolicy; remove caBundle from what it writes, and from what it restores (GitOps: ignore webhooks[].clientConfig.caBundle)"
         );
     }
 

@@ -79,7 +79,7 @@ impl ConfigurationStore {
         let written = if let Some(who) = who {
             tracing::warn!(
                 configuration = self.title(),
-                "takes the caBundle back: {who}; let nothing else write it"
+                "restores the caBundle: {who}; let no other client write it"
             );
             params = params.force();
             self.api.patch(&self.name, &params, &wanted).await?

@@ -74,12 +74,12 @@ impl Action {
         match self {
             Action::Nothing { .. } => "nothing to do",
             Action::CreateSecret { .. } => "there is no Secret: creates it with a new CA",
-            Action::StartOver { .. } => "nothing in the Secret is of use: makes a new CA",
+            Action::StartOver { .. } => "the Secret has no usable content: creates a new CA",
             Action::TrustAgain { .. } => "puts a CA that is still needed back into the Secret",
             Action::PublishBundle => "publishes the CA bundle",
             Action::RenewLeaf => "issues a new serving certificate",
-            Action::AddNextCa => "makes the next CA, to be trusted before it is used",
-            Action::PromoteNextCa => "issues a new serving certificate by the next CA",
+            Action::AddNextCa => "creates the next CA, to be trusted before it is used",
+            Action::PromoteNextCa => "issues a new serving certificate from the next CA",
             Action::DropOldCas => "no longer trusts the old CA",
         }
     }

@@ -66,7 +66,7 @@ impl SecretStore {
     }
 
     /// Applies the changes to the observed Secret, or creates it if there is none; the API server rejects the write
-    /// if another writer was faster. Other keys of the Secret stay.
+    /// if another client changed it first. Other keys of the Secret stay.
     pub(super) async fn write(
         &self,
         seen: Option<&StoredSecret>,

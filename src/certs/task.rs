@@ -362,7 +362,7 @@ impl TaskState {
                 "cert-manager's CA injector should write it (annotation cert-manager.io/inject-ca-from)"
             }
             CertificateMode::Provided { ca_bundle: None, .. } => {
-                "the tool that made the certificate should write it"
+                "the tool that issued the certificate should write it"
             }
         };
         readiness.hold(

@@ -42,8 +42,8 @@ impl Manifests {
                         Some(first) if count => errors.push(unreadable(
                             line,
                             format!(
-                                "there is another WindowsPodPolicy \"{name}\" in {first}, and a cluster holds one of a name; \
-                                 say by --policy which counts"
+                                "there is another WindowsPodPolicy \"{name}\" in {first}, and a cluster has only one of each \
+                                 name; select one with --policy"
                             ),
                         )),
                         _ => found.push(policy),

@@ -28,9 +28,9 @@ impl Scope {
         }
         let by_name = NEVER.contains(&namespace) || self.excluded.iter().any(|name| name == namespace);
         Some(if by_name {
-            format!("admission is never asked about the namespace {namespace}")
+            format!("the API server never calls admission webhooks for the namespace {namespace}")
         } else {
-            format!("labels of the namespace {namespace} take it out of admission")
+            format!("labels of the namespace {namespace} exclude it from admission")
         })
     }
 }

@@ -22,8 +22,8 @@ use crate::render::audit_log as render;
 /// Read audit logs of API servers: who was denied or changed, or would be
 ///
 /// Reads what the API server writes (JSON lines), plain or gzip, rotated sets and folders in any order, and what log
-/// stores wrap it in: Azure Monitor, CloudWatch, Cloud Logging, lists and objects over several lines. An event that is in
-/// two files counts once. Lines that cannot be read are counted, reported and skipped.
+/// stores wrap it in: Azure Monitor, CloudWatch, Cloud Logging, lists and objects over several lines. An event that
+/// is in two files counts once. Lines that cannot be read are counted, reported and skipped.
 ///
 /// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or an input that cannot be read to its end or
 /// holds no audit event (the rest is still reported).
@@ -60,11 +60,11 @@ pub struct AuditLogArgs {
     #[arg(long, value_name = "WHAT", default_value = "would-deny",
           value_parser = FailOn::among(["never", "deny", "would-deny", "patch", "unanswered"]))]
     fail_on: FailOn,
-    /// A webhook of Transom's that is registered under another name, or the end of that name. Repeatable
+    /// A webhook of Transom that is registered under another name, or the end of that name. May be repeated
     #[arg(long, value_name = "NAME")]
     webhook: Vec<String>,
-    /// Also read from the cluster which of the workloads that were denied or would have been are fixed; only those
-    /// that are not count for --fail-on then. docs/how-to/audit.md lists the permissions that it needs
+    /// Also read from the cluster which of the workloads that were denied or would have been are fixed; --fail-on
+    /// then counts only those that are not. docs/how-to/audit.md lists the permissions that it needs
     #[arg(long)]
     check_cluster: bool,
     #[command(flatten)]

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 
@@ -30,7 +31,7 @@ enum CrdsCommand {
 /// Apply the CustomResourceDefinitions that this version of Transom needs
 ///
 /// Helm installs them once and does not change them when a release is upgraded; the chart runs this before an upgrade.
-/// Missing ones are created. The same with kubectl: transom generate crds | kubectl apply --server-side
+/// Missing ones are created. With kubectl: transom generate crds | kubectl apply --server-side
 /// --field-manager=helm --force-conflicts -f -
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -59,12 +60,52 @@ async fn apply(args: &ApplyArgs) -> anyhow::Result<()> {
     let params = PatchParams::apply(FIELD_MANAGER).force();
     for definition in api::definitions() {
         let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        let stored = definitions
+            .get_metadata_opt(name)
+            .await
+            .with_context(|| format!("cannot read the CustomResourceDefinition {name}"))?;
         let applied = definitions
             .patch(name, &params, &Patch::Apply(&definition))
             .await
             .with_context(|| format!("cannot apply the CustomResourceDefinition {name}"))?;
+        let before = stored.map(|stored| stored.metadata);
+        let outcome = outcome(before.as_ref(), &applied.metadata);
         let generation = applied.metadata.generation.unwrap_or_default();
-        anstream::println!("{name} is up to date (generation {generation})");
+        anstream::println!("{name} {outcome} (generation {generation})");
     }
     Ok(())
+}
+
+/// What an apply did. The API server increases the generation when the spec changes, not for labels and annotations;
+/// the resourceVersion would not do, because the API server also writes the status.
+fn outcome(before: Option<&ObjectMeta>, after: &ObjectMeta) -> &'static str {
+    let content = |it: &ObjectMeta| (it.generation, it.labels.clone(), it.annotations.clone());
+    match before {
+        None => "created",
+        Some(before) if content(before) == content(after) => "unchanged",
+        Some(_) => "updated",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_apply_is_reported_as_what_it_did() {
+        let at = |generation: i64, version: &str| ObjectMeta {
+            generation: Some(generation),
+            resource_version: Some(version.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let labelled = ObjectMeta {
+            labels: Some([("app".to_owned(), "transom".to_owned())].into()),
+            ..at(1, "9")
+        };
+        assert_eq!(outcome(None, &at(1, "7")), "created");
+        assert_eq!(outcome(Some(&at(1, "7")), &at(2, "8")), "updated");
+        assert_eq!(outcome(Some(&at(1, "7")), &labelled), "updated");
+        // The API server has written the status meanwhile.
+        assert_eq!(outcome(Some(&at(1, "7")), &at(1, "8")), "unchanged");
+    }
 }

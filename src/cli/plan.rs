@@ -27,8 +27,8 @@ use crate::render::{plan_text, write_json};
 /// PATH it reads files as transom check does, such as a dump of kubectl get nodes,runtimeclasses,deployments,pods -A -o
 /// yaml. Without --registry, images are known by their names, and tags for the new build are proposed, not verified.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or input or lists that cannot be read (the rest
-/// is still planned).
+/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or input or lists that cannot be read (the
+/// rest is still planned).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom plan --to ltsc2025
@@ -46,8 +46,8 @@ pub struct PlanArgs {
     /// The new nodes may read the passwords of the group-managed service accounts, so these block nothing
     #[arg(long)]
     gmsa_ready: bool,
-    /// Ask the registries of the images, anonymously and over HTTPS, for the builds of images and for proposed tags; the
-    /// registries see which images the cluster runs
+    /// Ask the registries of the images, anonymously and over HTTPS, for the builds of images and for proposed tags;
+    /// the registries see which images the cluster runs
     #[arg(long)]
     registry: bool,
     /// What ends in exit status 1: blocked is a workload on the replaced pools that cannot move as it is, or of which
@@ -68,7 +68,7 @@ pub struct PlanArgs {
 }
 
 /// What is said to do where a right is missing.
-const RIGHTS: &str = "docs/how-to/plan.md has the rights that it takes";
+const RIGHTS: &str = "docs/how-to/plan.md lists the permissions that it needs";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum PlanFormat {
@@ -141,7 +141,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
                 Ok(())
             }
         });
-        // What is no object at all is so in every pass.
+        // A document that is not an object is reported once, not in every pass.
         unreadable.extend(
             errors
                 .into_iter()

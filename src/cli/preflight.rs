@@ -1,4 +1,5 @@
-//! `transom preflight`: looks at a cluster without Transom, and says what Transom would do there and what to install it with.
+//! `transom preflight`: evaluates a cluster without Transom, and prints what Transom would do there and the values to
+//! install it with.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -21,13 +22,13 @@ use crate::render::write_json;
 use crate::scan::report::ScanGap;
 
 /// What is said to do where a right is missing.
-const RIGHTS: &str = "docs/how-to/preflight.md has the rights that it takes";
+const RIGHTS: &str = "docs/how-to/preflight.md lists the permissions that it needs";
 
 /// Inspect a cluster before Transom is installed: what would be denied and changed, and the values to install with
 ///
 /// Reads nodes, workloads, RuntimeClasses, namespaces, webhook configurations, autoscalers and the marks of other
-/// engines, and writes nothing to the cluster. The values are for helm install, after the chart's file for the platform.
-/// Missing permissions are reported; the rest continues.
+/// engines, and writes nothing to the cluster. The values are for helm install, after the chart's file for the
+/// platform. Missing permissions are reported; the rest continues.
 ///
 /// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or something cannot be read: the report names
 /// it, and if that was workloads, the values enforce nothing.
@@ -121,7 +122,7 @@ async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, Str
         let ListItem::Object(kind, json) = met else { return };
         workloads.visit(kind, json);
         if let Some(planner) = &mut planner {
-            // What is not what its kind says is told of above.
+            // Objects that do not parse are reported above.
             let _ = planner.visit(kind, json);
         }
     });

@@ -10,11 +10,11 @@ use crate::controller::webhook_probe::{self, ProbeResult};
 
 /// Check that the API server calls Transom, with a pod that is created as a dry run
 ///
-/// Creates a Windows pod as a dry run. /mutate marks this pod and /validate denies it, whatever the policies say,
-/// so the answer shows which webhooks were called, and nothing is stored. Needs the right to create pods in the
-/// namespace, which must be one that the webhooks select. `helm test` runs this command.
+/// Creates a Windows pod as a dry run. /mutate marks this pod and /validate denies it regardless of the policies,
+/// so the answer shows which webhooks were called, and nothing is stored. Needs permission to create pods in the
+/// namespace, which the webhooks must select. `helm test` runs this command.
 ///
-/// Exit status: 0 both webhooks were called; 1 one of them was not; 2 bad usage, or the answer does not tell.
+/// Exit status: 0 both webhooks were called; 1 one of them was not; 2 bad usage, or the answer does not show it.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom probe
@@ -46,7 +46,7 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::FAILURE)
         }
         ProbeResult::Unknown(why) => {
-            anyhow::bail!("cannot tell whether the API server calls Transom: {why}")
+            anyhow::bail!("cannot determine whether the API server calls Transom: {why}")
         }
     }
 }

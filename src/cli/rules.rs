@@ -48,8 +48,8 @@ pub fn list(args: &RulesArgs) -> anyhow::Result<ExitCode> {
 pub fn explain(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let Some(rule) = find(&args.rule) else {
         match nearest(&args.rule) {
-            Some(nearest) => bail!("there is no rule \"{}\"; did you mean {nearest}?", args.rule),
-            None => bail!("there is no rule \"{}\"; transom rules lists them", args.rule),
+            Some(nearest) => bail!("unknown rule \"{}\"; did you mean {nearest}?", args.rule),
+            None => bail!("unknown rule \"{}\"; transom rules lists all rules", args.rule),
         }
     };
     write!(anstream::stdout().lock(), "{}", render::explain(rule))?;

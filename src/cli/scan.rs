@@ -20,13 +20,13 @@ use crate::scan::report::ScanSummary;
 
 /// Scan what is stored in a cluster, as admission would evaluate it at its next create
 ///
-/// Reads policies, namespaces, nodes, RuntimeClasses, the webhook configurations and every object that carries a pod, and
-/// evaluates each top owner once: what would be denied at its next create, what would be changed, what passes and why.
-/// Names pods on a node of the wrong operating system or build, and pods that wait for a node. Writes nothing to the
-/// cluster. Missing permissions are reported; the rest is evaluated.
+/// Reads policies, namespaces, nodes, RuntimeClasses, the webhook configurations and every object that carries a pod,
+/// and evaluates each top owner once: what would be denied at its next create, what would be changed, what passes and
+/// why. Names pods on a node of the wrong operating system or build, and pods that wait for a node. Writes nothing to
+/// the cluster. Missing permissions are reported; the rest is evaluated.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, no cluster, or a part of the cluster that cannot
-/// be read (the report is still printed).
+/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, no cluster, or a part of the cluster that
+/// cannot be read (the report is still printed).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom scan
@@ -38,15 +38,16 @@ pub struct ScanArgs {
     namespaces: NamespaceArgs,
     #[command(flatten)]
     selector: SelectorArgs,
-    /// Evaluate as if every policy said this, as in mode=Enforce: what to look at before a policy enforces
+    /// Evaluate as if every policy had this setting, such as mode=Enforce: shows the effect of a mode before a policy
+    /// uses it
     #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
     assume: Vec<String>,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
     output: OutputArgs<ScanFormat>,
-    /// Include the plan of an upgrade to this release or build in the page, as in ltsc2025; needs -o html (for text and
-    /// JSON see transom plan)
+    /// Include the plan of an upgrade to this release or build in the page, such as ltsc2025; needs -o html (for text
+    /// and JSON see transom plan)
     #[arg(long, value_name = "RELEASE", value_parser = PlanTarget::parse)]
     plan_to: Option<PlanTarget>,
     /// What ends in exit status 1: deny is a workload that would be denied; would-deny one that mode Enforce would

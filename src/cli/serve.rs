@@ -20,7 +20,7 @@ use crate::webhook::{LimitArgs, ListenArgs, WebhookConfig};
 
 /// Serve the admission webhook
 ///
-/// In a cluster, or beside one with --kubeconfig, policies and facts come from the API server, and the leader
+/// In a cluster, or outside of one with --kubeconfig, policies and facts come from the API server, and the leader
 /// among the replicas reconciles Windows nodes, RuntimeClasses and certificates. With --standalone it needs no
 /// cluster: the policy is built in or comes from a file, what is known of the cluster comes from files, and the
 /// certificate is issued at start or comes from files. POST /mutate and POST /validate take an AdmissionReview
@@ -33,8 +33,8 @@ pub struct ServeArgs {
     /// Run without a cluster
     #[arg(long, env = "TRANSOM_STANDALONE", conflicts_with_all = ["kubeconfig", "webhook_url", "certificates", "ca_bundle"])]
     standalone: bool,
-    /// With --standalone, a file of WindowsPodPolicy objects; read again when it changes. Without it the built-in policy
-    /// counts: errors deny, placement is applied, ignored fields deny
+    /// With --standalone, a file of WindowsPodPolicy objects; read again when it changes. Without it the built-in
+    /// policy applies: errors deny, placement is applied, ignored fields deny
     #[arg(long, env = "TRANSOM_POLICY", value_name = "FILE", requires = "standalone")]
     policy: Option<PathBuf>,
     /// With --standalone, files or folders with Nodes, RuntimeClasses and Namespaces as YAML or JSON: what is known of

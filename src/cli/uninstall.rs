@@ -110,7 +110,7 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
         }
     } else {
         bail!(
-            "this is not a terminal, so no question can be asked: add --yes to uninstall from {} ({}), or --dry-run to see what \
+            "this is not a terminal, so Transom cannot ask for confirmation: add --yes to uninstall from {} ({}), or --dry-run to see what \
              would be removed",
             connected.name,
             connected.server
@@ -208,25 +208,28 @@ fn print(report: &CleanupReport, options: &CleanupOptions) -> std::io::Result<()
         (options.revert.keep_runtime_classes, "the RuntimeClasses"),
     ];
     for (_, what) in stays.iter().filter(|(stays, _)| *stays) {
-        writeln!(out, "kept, and yours from now on: {what}")?;
+        writeln!(out, "kept, and no longer managed by Transom: {what}")?;
     }
     if !options.crds {
         writeln!(
             out,
-            "the policies stay, and their status is no longer true; --crds deletes them with their definitions"
+            "the policies remain, and their status is no longer updated; --crds deletes them with their definitions"
         )?;
     }
     let keeps = stays.iter().any(|(stays, _)| *stays);
     match (report.failures.len(), report.kept.len()) {
         (0, 0) if keeps => writeln!(out, "done"),
         (0, 0) if !report.left.is_empty() => {
-            writeln!(out, "done, but for what is left above: look whose it is")
+            writeln!(
+                out,
+                "done, except for what is listed above as left: find out who owns it"
+            )
         }
-        (0, 0) if report.done.is_empty() => writeln!(out, "there was nothing of Transom's in the cluster"),
+        (0, 0) if report.done.is_empty() => writeln!(out, "the cluster contained nothing of Transom's"),
         (0, 0) => writeln!(out, "nothing else of Transom's is left in the cluster"),
         (0, kept) => writeln!(
             out,
-            "done; {kept} still in use: run transom uninstall again when they are not"
+            "done; {kept} still in use: run transom uninstall again when nothing uses them"
         ),
         (failed, _) => writeln!(
             out,

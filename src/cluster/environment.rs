@@ -57,7 +57,7 @@ pub struct ClusterEnvironment {
     pub named: BTreeMap<String, Vec<String>>,
     /// What makes nodes: Karpenter's `NodePools`, `MachineSets`, `MachineDeployments`.
     pub scaled: Vec<NodeGroupResource>,
-    /// What the cluster autoscaler says of itself.
+    /// The status of the cluster autoscaler.
     pub autoscaler: Option<String>,
     /// What could not be read.
     pub unread: Vec<UnreadPart>,
@@ -284,7 +284,7 @@ impl EnvironmentReader<'_> {
         }
     }
 
-    /// Everything of one kind; an object that does not parse is reported, and left out.
+    /// Everything of one kind; an object that does not parse is reported and omitted.
     async fn all<T: DeserializeOwned + Send>(&mut self, path: &str) -> Vec<T> {
         let (mut all, mut bad) = (Vec::new(), Vec::new());
         let listing = Listing::new(path);

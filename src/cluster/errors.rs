@@ -1,4 +1,4 @@
-//! Waiting for the API server, but not for ever, and what went wrong in words for people.
+//! Waits for the API server with a limit, and describes its errors for people.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub enum ApiError {
     #[error("it is gone")]
     NotFound,
     /// Another writer has changed the object since it was read, or created it.
-    #[error("another writer was faster")]
+    #[error("another client changed it first")]
     Conflict,
     /// A right is missing.
     #[error("{0}")]
@@ -36,8 +36,8 @@ pub enum ApiError {
     /// The namespace of the object is being deleted, so that nothing can be created in it.
     #[error("{0}")]
     NamespaceTerminating(String),
-    /// The continue token of a list, or the version of a watch, has expired. With the token that continues the list in what
-    /// is stored now, if the API server gives one.
+    /// The continue token of a list, or the version of a watch, has expired. With the token that continues the list
+    /// in what is stored now, if the API server gives one.
     #[error("the continue token of the list has expired")]
     Expired(Option<String>),
     /// The API server limits requests.

@@ -94,7 +94,7 @@ pub async fn run(
         match leases.write(&lease).await {
             Ok(_) => tracing::info!(lease = leases.lease, "gave up leadership"),
             Err(error) => {
-                tracing::warn!(lease = leases.lease, %error, "cannot give up leadership; another replica waits it out");
+                tracing::warn!(lease = leases.lease, %error, "cannot release leadership; another replica takes over when the lease expires");
             }
         }
     }

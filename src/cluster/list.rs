@@ -45,8 +45,8 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause that the API server can ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-/// How often a list may continue after its token has expired, before it is given up: the cluster changes faster than it is
-/// read.
+/// How often a list may continue after its token has expired, before it is given up: the cluster changes faster than
+/// it is read.
 const MOST_CONTINUED: u32 = 100;
 /// How often it may start again, because the API server gives no token to continue with.
 pub(super) const MOST_RESTARTS: u32 = 5;
@@ -271,8 +271,8 @@ impl<'a> Page<'a> {
 }
 
 impl Pages {
-    /// A list at its beginning. Without a resourceVersion: with `resourceVersion=0` the API server ignores the limit and
-    /// answers with everything, which for pods of a large cluster are hundreds of megabytes.
+    /// A list at its beginning. Without a resourceVersion: with `resourceVersion=0` the API server ignores the limit
+    /// and answers with everything, which for pods of a large cluster are hundreds of megabytes.
     pub fn of(listing: Listing) -> Self {
         let params = ListParams {
             field_selector: listing.field_selector.clone(),
@@ -349,8 +349,8 @@ impl Pages {
         uid.is_none_or(|uid| visited.insert(self.hashes.hash_one(uid)))
     }
 
-    /// Hands the next page, with its size in bytes, to `take`. Tries again after errors that may pass, and after an expired
-    /// token.
+    /// Hands the next page, with its size in bytes, to `take`. Tries again after errors that may pass, and after an
+    /// expired token.
     async fn page<T>(
         &mut self,
         client: &Client,
@@ -376,7 +376,7 @@ impl Pages {
                     self.params.continue_token = None;
                 }
                 ApiError::Expired(_) => {
-                    let why = "the list expired again and again while it was read: the cluster changes faster than it answers";
+                    let why = "the list expired repeatedly while it was read: the cluster changes faster than it answers";
                     return Err(ApiError::Other(why.to_owned()));
                 }
                 error if attempts < ATTEMPTS && error.is_transient() => {

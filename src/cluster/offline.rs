@@ -183,7 +183,7 @@ impl ClusterReader<'_> {
         self.list(resource, Listing::new(api.resource_url()), trim).await
     }
 
-    /// The same for a listing. An object that is not what its kind says is reported, and left out.
+    /// The same for a listing. An object that does not parse as its kind is reported and omitted.
     async fn list<K, T>(
         &mut self,
         resource: &str,
@@ -266,7 +266,7 @@ impl ClusterReader<'_> {
         }
     }
 
-    /// What stands in both webhook configurations.
+    /// The content of both webhook configurations.
     async fn registered(&mut self, installation: &str) -> Option<Configurations> {
         let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());

@@ -1,5 +1,5 @@
-//! Objects that carry pods, as the API server stores them: lists of them, and watches on them, each object as raw JSON that is
-//! dropped after it was read.
+//! Objects that carry pods, as the API server stores them: lists of them, and watches on them, each object as raw
+//! JSON that is dropped after it was read.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// A line of a watch that is longer leaves no buffer of its size behind.
 const LONG: usize = 64 << 10;
 
-/// Objects of one kind, wherever in the cluster they are.
+/// Objects of one kind in the whole cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectList {
     /// The kind.
@@ -136,8 +136,8 @@ struct VersionedMeta {
 }
 
 impl<R: AsyncBufRead + Unpin> ObjectWatch<R> {
-    /// The next change that is no bookmark; `version` follows everything that was read. Nothing is lost where this is not
-    /// waited for to its end.
+    /// The next change that is no bookmark; `version` follows everything that was read. Nothing is lost where this is
+    /// not waited for to its end.
     ///
     /// # Errors
     /// The watch has ended, and how.

@@ -1,12 +1,12 @@
-//! Every object of a cluster, or of some namespaces, that carries a pod, for commands that report what they could not read
-//! and continue.
+//! Every object of a cluster, or of some namespaces, that carries a pod, for commands that report what they could not
+//! read and continue.
 
 use kube::Client;
 
 use super::list::{ListError, Listing, POD_CARRIERS, Pages, UnreadPart};
 use crate::model::workload::Kind;
 
-/// What is met on the way.
+/// What the walk finds.
 #[derive(Clone, Copy, Debug)]
 pub enum ListItem<'m> {
     /// A list begins, or continues: the resource, and how many objects of it are left, if the API server reports it.
@@ -15,8 +15,8 @@ pub enum ListItem<'m> {
     Object(Kind, &'m str),
 }
 
-/// Hands every object that carries a pod to `meet`, owners before what they own, page by page, each once; finished pods are
-/// excluded. `namespaces`: those that are listed, one by one; empty: all of them, together.
+/// Hands every object that carries a pod to `meet`, owners before what they own, page by page, each once; finished
+/// pods are excluded. `namespaces`: those that are listed, one by one; empty: all of them, together.
 pub async fn walk(
     client: &Client,
     namespaces: &[String],

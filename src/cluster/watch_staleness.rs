@@ -79,9 +79,8 @@ impl WatchStaleness {
                 if watch.told {
                     tracing::error!(
                         resource,
-                        "the API server has not answered the watch for {} s: what is known of {resource} is as old, and reviews \
-                         and the leader go on by it; look for \"the watch has broken\" above, at the rights of Transom's \
-                         ServiceAccount, and at the way to the API server",
+                        "the API server has not answered the watch for {} s: the data on {resource} is as old, and reviews and \
+                         the leader continue to use it; look for \"the watch has broken\" above, and check the permissions of Transom's ServiceAccount and the connection to the API server",
                         age.as_secs()
                     );
                 } else {

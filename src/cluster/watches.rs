@@ -260,7 +260,7 @@ impl WatchState {
                     let minor = major_minor(&version.git_version).map(|(_, minor)| minor);
                     if minor.is_none() {
                         tracing::warn!(
-                            "the API server says its version is {:?}, which is none: it is taken for 1.{}",
+                            "the API server reports the version {:?}, which is not a version: 1.{} is assumed",
                             version.git_version,
                             Facts::KUBERNETES
                         );
@@ -353,7 +353,7 @@ fn explain(name: &str, error: &watcher::Error) -> String {
     };
     match (source, status) {
         (_, Some(status)) if status.code == 404 => format!(
-            "the API server knows no {name}; install Transom's CustomResourceDefinitions: \
+            "the API server does not have {name}; install Transom's CustomResourceDefinitions: \
              transom generate crds | kubectl apply --server-side -f -"
         ),
         (_, Some(status)) if status.code == 403 => {

@@ -119,7 +119,7 @@ impl Cleanup<'_> {
             Vec::new()
         });
         if others.is_empty() {
-            say("takes back what is Transom's on nodes, and RuntimeClasses".to_owned());
+            say("removes Transom's labels and taints from nodes, and its RuntimeClasses".to_owned());
             self.revert().await;
             reports::remove_reports(self.client, &mut self.report).await;
         } else {
@@ -171,9 +171,9 @@ impl Cleanup<'_> {
         } = take_back_everything(self.client, self.options.revert).await;
         let nodes = match nodes.as_slice() {
             [] => None,
-            [name] => Some(format!("Node {name}: what was Transom's is taken back")),
+            [name] => Some(format!("Node {name}: Transom's labels and taints were removed")),
             nodes => Some(format!(
-                "{} Nodes ({}): what was Transom's is taken back",
+                "{} Nodes ({}): Transom's labels and taints were removed",
                 nodes.len(),
                 list(nodes, NAMED)
             )),

@@ -45,7 +45,7 @@ pub async fn run(
             for (revision, why) in &refused {
                 reconcile.failed();
                 if complaints.get(revision) != Some(why) {
-                    tracing::warn!("cannot keep the ControllerRevision {namespace}/{revision}: {why}");
+                    tracing::warn!("cannot store the ControllerRevision {namespace}/{revision}: {why}");
                 }
             }
             complaints = refused;

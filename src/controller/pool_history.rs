@@ -66,13 +66,13 @@ pub async fn run(
         };
         reconcile.took(began.elapsed());
         match written {
-            Ok(_) => tracing::debug!("what is remembered of Windows pools has been written down"),
+            Ok(_) => tracing::debug!("saved the history of Windows pools"),
             // Another replica was faster; the next snapshot shows what it wrote.
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => {
                 reconcile.failed();
                 tracing::warn!(
-                    "cannot write which Windows pools were seen to the ConfigMap {namespace}/{NODE_POOLS_CONFIG_MAP}: {}",
+                    "cannot save the history of Windows pools to the ConfigMap {namespace}/{NODE_POOLS_CONFIG_MAP}: {}",
                     words(&error)
                 );
             }

@@ -87,8 +87,8 @@ impl ProbeResult {
             _ => "/validate",
         };
         Some(format!(
-            "calls of the API server to {which} do not arrive, so that failurePolicy decides for Windows pods ({why}); look at \
-             the firewall between the API server and the nodes, at the endpoints of the Service, and for \"failed calling \
+            "calls of the API server to {which} do not arrive, so failurePolicy decides about Windows pods ({why}); check the \
+             firewall between the API server and the nodes, the endpoints of the Service, and the messages \"failed calling \
              webhook\" in the API server's log"
         ))
     }
@@ -103,7 +103,7 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
             return ProbeResult::Lost {
                 mutating: marked.is_some_and(|marked| marked == word),
                 validating: false,
-                why: "a probe passed unanswered".to_owned(),
+                why: "a probe passed without an answer".to_owned(),
             };
         }
         Err(error) => error,
@@ -114,7 +114,7 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
         Some(false) => ProbeResult::Lost {
             mutating: false,
             validating: true,
-            why: "/validate has seen a probe that /mutate has not".to_owned(),
+            why: "/validate received a probe that /mutate did not".to_owned(),
         },
         // Another vendor's webhook may fail as well, which proves nothing about Transom's webhooks.
         None if said.contains("failed calling webhook")
@@ -186,7 +186,9 @@ fn unprovable(namespace: &str, snapshot: &Snapshot) -> Option<String> {
         ));
     };
     (!registered.mutates_in(&known.labels)).then(|| {
-        format!("the webhooks leave the namespace {namespace} out, or are not registered; name one that they select")
+        format!(
+            "the webhooks exclude the namespace {namespace}, or are not registered; name one that they select"
+        )
     })
 }
 
@@ -217,7 +219,7 @@ async fn probe(pods: &Api<Pod>) -> ProbeResult {
         },
     }));
     let Ok(pod) = pod else {
-        return ProbeResult::Unknown("the probe is no pod".to_owned());
+        return ProbeResult::Unknown("the probe is not a pod".to_owned());
     };
     let params = PostParams {
         dry_run: true,
@@ -248,7 +250,7 @@ fn log_change(namespace: &str, before: Option<&ProbeResult>, now: Option<&ProbeR
         Some(ProbeResult::Unknown(why)) => {
             tracing::warn!(
                 namespace,
-                "cannot tell whether calls of the API server arrive: {why}"
+                "cannot determine whether calls of the API server arrive: {why}"
             );
         }
         Some(ProbeResult::Arrives) | None => {}

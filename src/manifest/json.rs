@@ -132,7 +132,7 @@ fn explain(error: &serde_json::Error) -> JsonSyntaxError {
     } else if what == "trailing comma" {
         "a comma before a closing bracket is not JSON: remove it".to_owned()
     } else if what == "key must be a string" {
-        "not JSON: a key must stand in double quotes here".to_owned()
+        "not JSON: a key must be in double quotes here".to_owned()
     } else if what == "number out of range" {
         "a number that is too large: quote it if it is text".to_owned()
     } else if what.starts_with("control character") {
@@ -141,7 +141,7 @@ fn explain(error: &serde_json::Error) -> JsonSyntaxError {
     } else if what == "invalid escape" {
         "an unknown `\\` escape: write `\\\\` for a backslash, for example in \"C:\\\\logs\"".to_owned()
     } else {
-        format!("not JSON: {what}; look for a missing comma, quote or bracket just before this place")
+        format!("not JSON: {what}; check for a missing comma, quote or bracket just before this place")
     };
     JsonSyntaxError {
         offset: 0,

@@ -36,7 +36,7 @@ pub(super) fn plain(text: &str) -> Result<Scalar<'_>, String> {
             let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
             if matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN") {
                 return Err(format!(
-                    "`{text}` is a number that JSON cannot say: quote it if it is text"
+                    "`{text}` is a number that JSON cannot represent: quote it if it is text"
                 ));
             }
             // Dates such as 2024-01-02 are not numbers and remain text, as for kubectl.
@@ -260,7 +260,7 @@ mod tests {
         for text in [".inf", "-.Inf", "+.INF", ".nan", ".NaN"] {
             assert_eq!(
                 plain(text).unwrap_err(),
-                format!("`{text}` is a number that JSON cannot say: quote it if it is text")
+                format!("`{text}` is a number that JSON cannot represent: quote it if it is text")
             );
         }
     }

@@ -57,7 +57,7 @@ impl<'w> TargetNodes<'w> {
             policy,
             target,
             to_come: Host {
-                name: "a node to come".to_owned(),
+                name: "a future node".to_owned(),
                 build: Some(target),
                 may_be_at_zero: true,
                 ..Host::default()
@@ -235,19 +235,22 @@ impl<'w> TargetNodes<'w> {
         let key = requirement.key;
         let target = named(self.target);
         if self.has_nodes() {
-            return self.pin(requirement, &format!("no node of {target} is so"));
+            return self.pin(requirement, &format!("no node of {target} has it"));
         }
         if OS_SKU_LABELS.contains(&key) {
             return self.pin(requirement, "AKS gives that label to nodes of another release");
         }
         if requirement.is_field() || key == HOSTNAME_LABEL {
-            let why = "that names a node, and the nodes to come have other names";
+            let why = "that names a node, and the new nodes have other names";
             return self.pin(requirement, why);
         }
         if self.names_pool(requirement) {
             let mut nodes = self.nodes.all();
             let Some(node) = nodes.find(|node| requirement.matches(&node.host) == Match::Yes) else {
-                let statement = self.pin(requirement, "no node of such a pool is known, nor its build");
+                let statement = self.pin(
+                    requirement,
+                    "no node of such a pool is known, and its build is unknown",
+                );
                 return PlanFinding {
                     class: UpgradeClass::Unknown,
                     ..statement
@@ -263,7 +266,7 @@ impl<'w> TargetNodes<'w> {
         match self.to_come.label_value(key) {
             LabelValue::Is(value) => self.pin(requirement, &format!("nodes of {target} have {value}")),
             LabelValue::Absent | LabelValue::Unknown => {
-                self.pin(requirement, &format!("no node of {target} is so"))
+                self.pin(requirement, &format!("no node of {target} has it"))
             }
         }
     }
@@ -277,10 +280,10 @@ impl<'w> TargetNodes<'w> {
             UpgradeClass::Pinned,
             "spec",
             message,
-            FindingSource::row("node selection: all requirements at once", AFFINITY),
+            FindingSource::row("node selection: all requirements together", AFFINITY),
         )
         .by(BlockedBy::NodeLabel)
-        .remedy("give one pool of the new nodes all the labels, or take requirements out")
+        .remedy("give one pool of the new nodes all the labels, or remove requirements")
     }
 
     fn pin(&self, requirement: &Requirement<'_>, why: &str) -> PlanFinding {
@@ -304,13 +307,13 @@ impl<'w> TargetNodes<'w> {
         let remedy = match by {
             BlockedBy::RuntimeClass => self.another_class(),
             BlockedBy::NodeSelector | BlockedBy::NodeAffinity | BlockedBy::RestrictedBuildLabel => format!(
-                "take it out (placement holds pods to the builds that run their images), or require {} when the image runs \
+                "remove it (placement keeps pods on builds that run their images), or require {} when the image runs \
                  there",
                 self.target
             ),
-            BlockedBy::NodeName => "take it out: the scheduler finds a node".to_owned(),
+            BlockedBy::NodeName => "remove it: the scheduler finds a node".to_owned(),
             BlockedBy::NodeLabel => format!(
-                "give the nodes of {} the label, or take the requirement out",
+                "give the nodes of {} the label, or remove the requirement",
                 named(self.target)
             ),
             _ => "name a pool of the new nodes, or select by what both pools have".to_owned(),
@@ -343,7 +346,7 @@ impl<'w> TargetNodes<'w> {
         } else {
             ", which no Windows node has now"
         };
-        let message = format!("it requires {asks}{now}: the nodes to come need that label");
+        let message = format!("it requires {asks}{now}: the new nodes need that label");
         PlanFinding::new(
             UpgradeClass::Unchanged,
             requirement.path.as_str(),

@@ -17,7 +17,7 @@ use crate::model::build::Build;
 
 /// A pool that `from` names does not exist.
 #[derive(thiserror::Error, Debug, PartialEq, Eq)]
-#[error("there is no pool of Windows nodes {name:?}, nor one of that build; there are: {known}")]
+#[error("no pool of Windows nodes has the name or build {name:?}; known pools: {known}")]
 pub struct NoPool {
     name: String,
     known: String,
@@ -353,7 +353,7 @@ impl Planner<'_> {
                         matches!(statement.class, UpgradeClass::Unknown | UpgradeClass::Blocked);
                 }
                 let message = format!(
-                    "DaemonSet {} is there for nodes of {target}; this one goes with the old nodes",
+                    "DaemonSet {} exists for nodes of {target}; this one is removed with the old nodes",
                     twin.key.name
                 );
                 statements.push(
@@ -362,10 +362,9 @@ impl Planner<'_> {
                         .note(),
                 );
             } else {
-                let message = format!(
-                    "it must be there for both builds while pools are drained, and none is for {target}"
-                );
-                let remedy = format!("add one with an image and a nodeSelector for {target} beside it");
+                let message =
+                    format!("it is needed for both builds while pools are drained, and none is for {target}");
+                let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
                 statements.push(
                     PlanFinding::new(UpgradeClass::Blocked, "spec.template", message, because)
                         .by(BlockedBy::DaemonSet)
@@ -514,14 +513,13 @@ impl Planner<'_> {
     fn notes(&self, needed: &NodesNeeded) -> Vec<String> {
         let mut notes = Vec::new();
         if self.nodes.pools.is_empty() {
-            notes
-                .push("no Windows node is known: nothing is said of pools, their order, and room".to_owned());
+            notes.push("no Windows node is known: the plan has no pools, order or capacity".to_owned());
         } else if needed.like.is_none() {
             let new = self.nodes.of(self.plan_options.to).next();
             let node = new.or_else(|| self.nodes.all().next());
             let name = node.map_or("each node", |node| &node.host.name);
             notes.push(format!(
-                "what {name} offers (status.allocatable) is not in the input: room is not known"
+                "what {name} offers (status.allocatable) is not in the input: free capacity is unknown"
             ));
         }
         if !self.has_pods && !self.workloads.is_empty() {
@@ -529,11 +527,10 @@ impl Planner<'_> {
         }
         if self.nodes.pools.iter().any(|pool| pool.build.is_none()) {
             notes.push(
-                "some Windows nodes do not say their build: they are in no pool that goes by itself"
-                    .to_owned(),
+                "some Windows nodes do not report their build: the plan drains no pool for them".to_owned(),
             );
         }
-        notes.push("not looked at: PodDisruptionBudgets, volumes that only one node or zone has, and what programs ask of Windows".to_owned());
+        notes.push("not checked: PodDisruptionBudgets, volumes that only one node or zone has, and what programs require from Windows".to_owned());
         notes
     }
 }

@@ -75,7 +75,7 @@ impl ImageKnowledge<'_> {
             );
         }
         let Ok(image) = ImageRef::parse(text) else {
-            let message = format!("\"{}\" is no image reference", shown(text));
+            let message = format!("\"{}\" is not an image reference", shown(text));
             return self.unknown(
                 used,
                 message,
@@ -109,7 +109,7 @@ impl ImageKnowledge<'_> {
             let how = if hint.certain {
                 "by its tag"
             } else {
-                "by what its tag says"
+                "from its tag"
             };
             return known(vec![hint.build], how, VERSIONS);
         }
@@ -142,11 +142,7 @@ impl ImageKnowledge<'_> {
             each.max_by_key(rank)
         };
         let Some((process, build)) = best(ContainerIsolation::Process) else {
-            let message = format!(
-                "{} is there for no Windows build, {}",
-                shown_image(&used.image),
-                known.how
-            );
+            let message = format!("{} has no Windows build, {}", shown_image(&used.image), known.how);
             return self.propose(
                 self.new_image(used, message, FindingSource::rule("linux-image-on-windows-pod")),
                 image,
@@ -179,7 +175,7 @@ impl ImageKnowledge<'_> {
                 if process == Compatibility::Runs {
                     return statement;
                 }
-                let remedy = "see that the new nodes offer the handler of its RuntimeClass";
+                let remedy = "make sure that the new nodes have the handler of its RuntimeClass";
                 PlanFinding {
                     class: UpgradeClass::HyperVOnly,
                     ..statement
@@ -201,7 +197,7 @@ impl ImageKnowledge<'_> {
             }
             (_, Compatibility::Unknown) => self.unknown(
                 used,
-                format!("{}, and no table says whether that runs", of(build)),
+                format!("{}, and no table documents whether that runs", of(build)),
                 process_row(),
             ),
             (WorkloadIsolation::InDoubt, Compatibility::Fails) if hyper_v == Compatibility::Runs => {
@@ -210,7 +206,7 @@ impl ImageKnowledge<'_> {
                     of(build)
                 );
                 self.unknown(used, message, process_row())
-                    .remedy("let the RuntimeClass be among what is read")
+                    .remedy("include the RuntimeClass in the input")
             }
             (_, Compatibility::Fails) => {
                 let statement = self.propose(self.new_image(used, of(build), process_row()), image);
@@ -319,7 +315,7 @@ impl ImageKnowledge<'_> {
             }
             OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository => {
                 let message =
-                    format!("{text} is for Linux by its name: it does not run on the nodes of today either");
+                    format!("{text} is for Linux by its name: it does not run on the current nodes either");
                 self.unknown(used, message, FindingSource::rule("linux-image-on-windows-pod"))
                     .remedy("add nodeSelector kubernetes.io/os: linux, or another image")
             }
@@ -330,7 +326,7 @@ impl ImageKnowledge<'_> {
                     FindingSource::row("the build of an image by its name", TAGS)
                 };
                 let message =
-                    format!("the build of {text} is not known from its name: it may be there for several");
+                    format!("the build of {text} is not known from its name: it may exist for several");
                 self.unknown(used, message, because)
             }
         }
@@ -340,7 +336,7 @@ impl ImageKnowledge<'_> {
         let told = if self.answers.contains_key(&*used.image) {
             "try it on one node of the new build"
         } else {
-            "ask its registry for the builds that it holds (docker manifest inspect), or start a pod of it on one node of the new build"
+            "list the builds in its registry (docker manifest inspect), or start a pod of it on one node of the new build"
         };
         PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because).remedy(told)
     }

@@ -8,7 +8,7 @@ use crate::model::build::{Build, RELEASES, Release};
 
 /// A text that does not name a Windows build with container support.
 #[derive(thiserror::Error, Debug, PartialEq, Eq)]
-#[error("{text:?} is no Windows release; write one of {known}, or a build as in 10.0.26100", known = known())]
+#[error("{text:?} is not a Windows release; write one of {known}, or a build as in 10.0.26100", known = known())]
 pub struct NoRelease {
     text: String,
 }

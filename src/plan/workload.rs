@@ -219,7 +219,7 @@ impl WorkloadContext<'_, '_> {
                     .remedy("upgrade containerd on them to 1.6 or later"),
             );
         }
-        let message = "what a HostProcess container does to its node may differ from release to release, and no object says it";
+        let message = "what a HostProcess container does to its node may differ between releases, and no object shows it";
         let note = PlanFinding::new(
             UpgradeClass::Unchanged,
             path,
@@ -280,7 +280,7 @@ fn has_account(options: &WindowsOptions<'_>) -> bool {
 }
 
 fn no_controller() -> PlanFinding {
-    let message = "nothing makes the pod anew when its node is drained: it has no controller";
+    let message = "nothing creates the pod again when its node is drained: it has no controller";
     let because = FindingSource::row("kubectl drain: pods without a controller", DRAIN);
     PlanFinding::new(
         UpgradeClass::Blocked,
@@ -313,18 +313,18 @@ impl ServiceAccountUse {
         }
         if self.asks_by_plug_in {
             let message = format!(
-                "the account {name} asks by the plug-in of its credential spec, which the new nodes need"
+                "the account {name} uses the plug-in of its credential spec, which the new nodes need"
             );
             return said(UpgradeClass::Unchanged, message)
-                .remedy("see that the new nodes have that plug-in")
+                .remedy("make sure that the new nodes have that plug-in")
                 .note();
         }
         let message = format!(
-            "the nodes of {target} must be allowed to read the password of the account {name}, which no object says"
+            "the nodes of {target} must be allowed to read the password of the account {name}, which no object shows"
         );
         said(UpgradeClass::Blocked, message).remedy(
-            "let the new nodes into the security group of the account in Active Directory, then say --gmsa-ready or start \
-             a pod with it there",
+            "add the new nodes to the security group of the account in Active Directory, then set --gmsa-ready or start a \
+             pod with the account there",
         )
     }
 }

@@ -84,7 +84,7 @@ impl<'w> DaemonSets<'w> {
                 self.push(
                     PreflightFinding::act(
                         format!(
-                            "{what}, and it makes them for Linux nodes too: {}",
+                            "{what}, and it creates them for Linux nodes too: {}",
                             list(&wrong, MOST)
                         ),
                         "write nodeSelector kubernetes.io/os: windows into its template",
@@ -99,12 +99,12 @@ impl<'w> DaemonSets<'w> {
             let what = if judged.verdict == Verdict::Linux {
                 "is for Linux"
             } else {
-                "says no operating system"
+                "names no operating system"
             };
             self.push(PreflightFinding::act(
-                format!("{title} {what}, and makes pods for Windows nodes: {}", list(&wrong, MOST)),
+                format!("{title} {what}, and creates pods for Windows nodes: {}", list(&wrong, MOST)),
                 "write nodeSelector kubernetes.io/os: linux into its template, or taint the Windows nodes; placement.linuxPods \
-                 only warns of a DaemonSet, and nothing of Transom moves pods that are there",
+                 only warns of a DaemonSet, and Transom does not move pods that exist",
             ).by(evidence));
         }
     }
@@ -130,7 +130,7 @@ impl<'w> DaemonSets<'w> {
         let mut all = self.statements.clone();
         if self.more > 0 {
             all.push(PreflightFinding::act(
-                format!("so it is with {} more", self.more),
+                format!("the same for {} more", self.more),
                 "fix these first, and run this again",
             ));
         }

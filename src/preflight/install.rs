@@ -51,7 +51,7 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
         );
         ("Audit", why)
     } else if let Some(not_known) = workloads.not_known(input) {
-        let why = format!("not known: {not_known}; continue with Warn and Enforce when it is known");
+        let why = format!("not known: {not_known}; continue with Warn and Enforce when this is known");
         ("Audit", why)
     } else if changed > 0 {
         let why = format!(
@@ -140,7 +140,7 @@ fn excluded_namespaces(values: &mut HelmValues, input: ClusterInput<'_>, workloa
         &["webhooks", "excludedNamespaces"],
         json!(namespaces),
         format!(
-            "the chart's own, and those of webhooks that pods wait for, which hold nothing for Windows: {}",
+            "the chart's defaults, and the namespaces of webhooks that pod creation waits for, which contain no Windows workloads: {}",
             list(hooks, 10)
         ),
     );

@@ -30,13 +30,13 @@ pub fn statements(
     let mut all = Vec::new();
     if !input.could_list(&["nodes"]) {
         all.push(PreflightFinding::act(
-            "not known (not read): nodes, and what they say of builds, taints and labels",
-            "run this again with the rights of docs/how-to/preflight.md",
+            "not known (not read): nodes, and their builds, taints and labels",
+            "run this again with the permissions in docs/how-to/preflight.md",
         ));
         return all;
     }
     if windows(input.snapshot).next().is_none() {
-        all.push(PreflightFinding::fine("there is no Windows node at the moment"));
+        all.push(PreflightFinding::fine("there is no Windows node now"));
     }
     all.extend(builds(input));
     all.extend(plan_hint(input, plan));
@@ -47,7 +47,7 @@ pub fn statements(
             windows(input.snapshot).map(|node| format!("node {} ({})", node.name, node.container_runtime));
         all.push(
             PreflightFinding::act(
-                "the Windows nodes run Docker, which no release of Kubernetes that is supported can use",
+                "the Windows nodes run Docker, which no supported Kubernetes release can use",
                 "move them to containerd 1.7 or later",
             )
             .by(by),
@@ -70,7 +70,7 @@ fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     for (build, nodes) in by_build {
         let release = build.release();
-        let product = release.map_or("a build that the table does not know", |release| release.product);
+        let product = release.map_or("a build that Transom does not know", |release| release.product);
         let what = format!("{} with {build} ({product})", count(nodes.len(), "node"));
         let by = nodes.iter().map(|name| format!("node {name}"));
         let end = release.and_then(crate::model::build::Release::end_of_support);
@@ -91,11 +91,11 @@ fn builds(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         });
     }
     if !silent.is_empty() {
-        let text = format!("{} Windows nodes do not say their build", silent.len());
+        let text = format!("{} Windows nodes do not report their build", silent.len());
         all.push(
             PreflightFinding::act(
                 text,
-                "see whether their kubelets run: nothing is placed by build there",
+                "check that their kubelets run: placement cannot use the builds of these nodes",
             )
             .by(silent.iter().map(|name| format!("node {name}"))),
         );
@@ -134,11 +134,10 @@ fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         all.push(if is_for_windows(&taint, input) {
             PreflightFinding::fine(format!("the taint {on}: it keeps Linux pods off")).by(by)
         } else if taint.effect == "PreferNoSchedule" {
-            PreflightFinding::fine(format!("the taint {on}: it keeps nothing off")).by(by)
+            PreflightFinding::fine(format!("the taint {on}: it keeps no pods off")).by(by)
         } else {
-            let text = format!("the taint {on} says more than Windows: placement will not tolerate it");
-            let cure =
-                "where every Windows pod may go there, add it to policy.spec.placement.toleratedTaints";
+            let text = format!("the taint {on} is not only for Windows: placement will not tolerate it");
+            let cure = "if every Windows pod may run there, add it to policy.spec.placement.toleratedTaints";
             PreflightFinding::act(text, cure).by(by)
         });
     }
@@ -176,9 +175,9 @@ fn labels(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
                 count(lacking.len(), "Windows node")
             );
             let cure = if label == BUILD_LABEL {
-                "nodePolicy.spec.labels.kubelet: Correct lets Transom keep it"
+                "with nodePolicy.spec.labels.kubelet: Correct, Transom maintains it"
             } else {
-                "the kubelet writes it when it registers: look why it has not"
+                "the kubelet writes it when it registers the node: find out why it has not"
             };
             all.push(PreflightFinding::act(text, cure).by(lacking));
         }
@@ -319,7 +318,7 @@ pub fn classes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         let is_there = |build| facts.builds().contains(&build) || windows(input.snapshot).next().is_none();
         if let Some(build) = build.filter(|build| !is_there(*build)) {
             let text = format!("{name} selects the build {build}, and no node has it");
-            let cure = "where its pool is at zero nodes, name the pool in nodePolicy.spec.pools; else delete the class";
+            let cure = "if its pool is at zero nodes, name the pool in nodePolicy.spec.pools; otherwise delete the class";
             all.push(PreflightFinding::act(text, cure).by(&by));
         }
     }

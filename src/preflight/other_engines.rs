@@ -1,5 +1,5 @@
-//! Other engines and injectors: which are installed, how they conflict with Windows pods, and which setting resolves the
-//! conflict. The table equals that of `docs/explanation/coexistence.md`.
+//! Other engines and injectors: which are installed, how they conflict with Windows pods, and which setting resolves
+//! the conflict. The table equals that of `docs/explanation/coexistence.md`.
 
 use std::collections::BTreeSet;
 
@@ -324,7 +324,7 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         let text = format!("not known (not read): {}", unread.join(", "));
         all.push(PreflightFinding::fine(text));
     } else if all.is_empty() {
-        all.push(PreflightFinding::fine("none that is known to clash"));
+        all.push(PreflightFinding::fine("none known to conflict"));
     }
     all
 }

@@ -83,7 +83,7 @@ impl Platform {
         }
         Platform {
             name: "bare-metal",
-            title: "none that is known: bare metal, or nodes of your own in a cloud",
+            title: "not recognized: bare metal, or your own nodes in a cloud",
             told_by: Vec::new(),
         }
     }

@@ -12,7 +12,7 @@ fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str>
         return Ok(Vec::new());
     };
     let groups = autoscaler::groups(text);
-    let mut groups = groups.ok_or("its status is written in a way that Transom does not know")?;
+    let mut groups = groups.ok_or("its status has a format that Transom does not know")?;
     groups.retain(|group| group.ready == 0);
     Ok(groups)
 }
@@ -25,7 +25,7 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
             .build
             .map_or_else(String::new, |build| format!(" of build {build}"));
         all.push(if is_at_zero {
-            let text = format!("{} makes Windows nodes{build}, and has none now", pool.source);
+            let text = format!("{} creates Windows nodes{build}, and has none now", pool.source);
             let cure = if pool.build.is_some() {
                 "the values below name it in nodePolicy.spec.pools"
             } else {
@@ -33,7 +33,7 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
             };
             PreflightFinding::act(text, cure).by([&pool.source])
         } else {
-            PreflightFinding::fine(format!("{} makes Windows nodes{build}", pool.source)).by([&pool.source])
+            PreflightFinding::fine(format!("{} creates Windows nodes{build}", pool.source)).by([&pool.source])
         });
     }
     let status = ["ConfigMap kube-system/cluster-autoscaler-status"];
@@ -46,14 +46,14 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
                     "the node group {} has no ready node (it may have {} to {}); by its name it is for Windows",
                     group.name, group.min, group.max
                 );
-                let cure = "name it in nodePolicy.spec.pools with its build and a label that the autoscaler knows; the status says \
+                let cure = "name it in nodePolicy.spec.pools with its build and a label that the autoscaler knows; the status contains \
                             neither";
                 all.push(PreflightFinding::act(text, cure).by(status));
             }
             let others: BTreeSet<&str> = others.iter().map(|group| group.name.as_str()).collect();
             if !others.is_empty() {
                 let text = format!(
-                    "{} more node groups have no ready node; the status does not say of which system",
+                    "{} more node groups have no ready node; the status does not show their operating system",
                     others.len()
                 );
                 all.push(PreflightFinding::fine(text).by(others));
@@ -69,7 +69,7 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
     }
     for ((key, value), by) in &workloads.missing {
         let text = format!("workloads for Windows select {key}={value}, and no node has this label");
-        let cure = "where it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; else they wait for ever";
+        let cure = "if it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; otherwise they wait forever";
         all.push(PreflightFinding::act(text, cure).by(by));
     }
     let makers = [

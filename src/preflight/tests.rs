@@ -139,7 +139,7 @@ fn where_nothing_would_be_denied_or_changed_the_values_enforce() {
         values["tolerations"].is_null() && values["webhooks"].is_null(),
         "{values}"
     );
-    assert!(has_finding(&report, "none that is known to clash"));
+    assert!(has_finding(&report, "none known to conflict"));
     assert!(!has_finding(&report, "there is a newer build"));
 }
 
@@ -178,7 +178,7 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         "there is no Linux node",
         "there is no Windows node",
         "there is no RuntimeClass",
-        "none that is known to clash",
+        "none known to conflict",
         "each DaemonSet selects",
         "none is seen",
     ] {
@@ -404,7 +404,10 @@ fn a_node_pool_without_nodes_is_named_in_the_values() {
         ..NodeGroupResource::default()
     });
     let report = world.report(&[]);
-    assert_eq!(finding(&report, "makes Windows nodes").evidence, ["NodePool win"]);
+    assert_eq!(
+        finding(&report, "creates Windows nodes").evidence,
+        ["NodePool win"]
+    );
     assert_eq!(
         report.values.json()["nodePolicy"]["spec"]["pools"],
         json!([{"name": "win", "build": "10.0.20348", "labels": {"karpenter.sh/nodepool": "win"},
@@ -461,7 +464,7 @@ fn daemon_sets_are_judged_as_they_are_written() {
     for (spec, expected) in [
         (
             json!({"tolerations": [{"operator": "Exists"}]}),
-            Some("DaemonSet shop/web says no operating system, and makes pods for Windows nodes: w1"),
+            Some("DaemonSet shop/web names no operating system, and creates pods for Windows nodes: w1"),
         ),
         (json!({}), None),
         (
@@ -474,12 +477,12 @@ fn daemon_sets_are_judged_as_they_are_written() {
         ),
         (
             json!({"os": {"name": "windows"}, "tolerations": [{"operator": "Exists"}]}),
-            Some("makes them for Linux nodes too: l1"),
+            Some("creates them for Linux nodes too: l1"),
         ),
         // The tag of an image is not certain evidence, but reason enough not to send its pods to Linux nodes.
         (
             json!({"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "fluent/fluent-bit:windows-2022"}]}),
-            Some("makes them for Linux nodes too: l1"),
+            Some("creates them for Linux nodes too: l1"),
         ),
         (
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}},

@@ -62,7 +62,8 @@ fn first(report: &Preflight) -> Vec<String> {
     lines.push(if summary.denied == 0 && !not_listed.is_empty() {
         "Not known whether anything would be denied: workloads could not be read.".to_owned()
     } else if summary.denied == 0 && !report.is_known {
-        "Not known whether anything would be denied: not all that it depends on could be read.".to_owned()
+        "Not known whether anything would be denied: some of what this depends on could not be read."
+            .to_owned()
     } else if summary.denied == 0 {
         format!(
             "None of {} for Windows would be denied; install with the values below.",
@@ -95,7 +96,7 @@ fn first(report: &Preflight) -> Vec<String> {
     });
     if summary.changed > 0 {
         lines.push(format!(
-            "Placement would change the pods of {} more that would pass; they run on as they are until they are made anew.",
+            "Placement would change the pods of {} more that would pass; they continue to run unchanged until they are created again.",
             summary.changed
         ));
     }

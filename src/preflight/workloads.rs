@@ -303,7 +303,7 @@ impl<'w> WorkloadFindings<'w> {
         if !self.not_listed.is_empty() {
             let text = format!("not known (not read): {}", list(&self.not_listed, 2 * MOST));
             let cure =
-                "run this again with the rights of docs/how-to/preflight.md before anything is enforced";
+                "run this again with the permissions in docs/how-to/preflight.md before anything is enforced";
             all.push(PreflightFinding::act(text, cure));
         }
         if self.windows == 0 && self.denied.is_empty() {

@@ -140,7 +140,7 @@ impl<W: Write> Write for Sink<W> {
         if !self.fails {
             let lines = self.room.unsaid.swap(0, Relaxed);
             if lines > 0 {
-                tracing::warn!("{lines} log lines were dropped: standard error did not take them");
+                tracing::warn!("{lines} log lines were dropped: standard error was too slow");
             }
         }
         let written = self.to.flush();

@@ -36,7 +36,7 @@ enum LogFormat {
 
 /// The log of a process. Dropping it writes the waiting lines, for at most about a second.
 #[derive(Debug)]
-#[must_use = "what waits is lost when it is gone"]
+#[must_use = "queued lines are lost when it is dropped"]
 pub struct Logs(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
 
 impl LogArgs {

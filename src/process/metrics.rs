@@ -57,12 +57,12 @@ impl Reconciles {
         metrics.register(|registry| {
             registry.register(
                 "reconcile_duration_seconds",
-                "Time that a controller took to reconcile what it keeps",
+                "Duration of one reconcile of a controller",
                 reconciles.durations.clone(),
             );
             registry.register(
                 "reconcile_errors",
-                "Requests of a controller that failed",
+                "Failed requests of a controller",
                 reconciles.errors.clone(),
             );
         });
@@ -131,7 +131,7 @@ impl Metrics {
         let certificate_expiry = Gauge::default();
         registry.register(
             "certificate_expiry_timestamp_seconds",
-            "When the serving certificate ends, in seconds since 1970",
+            "When the serving certificate expires, in seconds since 1970",
             certificate_expiry.clone(),
         );
         Self {

@@ -7,7 +7,7 @@
 //!
 //! A review never waits for its span: a span that does not fit into the queue is counted and dropped. The
 //! SDK's batch processor is not used, because its separate thread cannot run a tokio client, and it does not
-//! count drops.
+//! apply drops.
 
 mod args;
 mod collector;

@@ -158,7 +158,7 @@ impl Configurations {
             return vec![CoverageGap {
                 reason: "NoWebhooks",
                 message: format!(
-                    "no effect on what is created: there is no {}, or an entry of it is missing, so the API server does not call Transom; run helm upgrade again, or transom \
+                    "no effect on new objects: there is no {}, or an entry of it is missing, so the API server does not call Transom; run helm upgrade again, or transom \
                      generate webhooks | kubectl apply --server-side -f -",
                     without.join(" and no ")
                 ),
@@ -284,8 +284,8 @@ impl Configurations {
         Some(CoverageGap {
             reason: "PoolLabelsUnknown",
             message: format!(
-                "the webhook configurations do not know all poolLabels of the node policies, so that Transom is not called for \
-                 pods with no other sign; add to the chart's webhooks.poolLabels: {}, or to transom generate webhooks: {}",
+                "the webhook configurations do not contain all poolLabels of the node policies, so Transom is not called for \
+                 pods that are recognized only by them; add to the chart's webhooks.poolLabels: {}, or to transom generate webhooks: {}",
                 Value::from(values),
                 flags.join(" ")
             ),

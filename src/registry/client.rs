@@ -42,7 +42,7 @@ pub enum NoClient {
     #[error("cannot set up TLS for registries: {0}")]
     Tls(#[from] rustls::Error),
     /// This machine has no CA certificates.
-    #[error("cannot read the CA certificates of this machine, by which registries are known: {0}")]
+    #[error("cannot read the CA certificates of this machine, which verify registries: {0}")]
     NoCa(#[source] io::Error),
 }
 
@@ -252,9 +252,9 @@ fn taken(answer: RegistryResponse) -> Result<Bytes, RegistryError> {
     match answer.status {
         StatusCode::OK => Ok(answer.body),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(RegistryError::image("unauthorized")),
-        StatusCode::TOO_MANY_REQUESTS => {
-            Err(RegistryError::Registry("it has had too many requests".to_owned()))
-        }
+        StatusCode::TOO_MANY_REQUESTS => Err(RegistryError::Registry(
+            "it received too many requests".to_owned(),
+        )),
         status => Err(RegistryError::Image(format!(
             "its answer was {}",
             status.as_u16()

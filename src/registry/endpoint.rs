@@ -53,7 +53,7 @@ impl RegistryEndpoint {
         );
         let uri: Uri = text
             .parse()
-            .map_err(|_| "its name is no host and port".to_owned())?;
+            .map_err(|_| "its name is not a host and port".to_owned())?;
         self.allow(&uri)?;
         Ok(uri)
     }
@@ -77,10 +77,10 @@ impl RegistryEndpoint {
         match uri.scheme_str() {
             Some("https") => {}
             Some("http") if is_plain(host) => {}
-            _ => return Err(format!("{authority} would be asked without TLS")),
+            _ => return Err(format!("{authority} would be called without TLS")),
         }
         if is_metadata(host) {
-            return Err(format!("{authority} is an address that is never asked"));
+            return Err(format!("{authority} is an address that Transom never calls"));
         }
         if is_here(host) && !is_here(self.host()) {
             return Err("it points at this machine".to_owned());
@@ -113,7 +113,7 @@ pub(super) fn connectable(name: &str, found: Vec<SocketAddr>) -> Result<Vec<Sock
     let known = found.len();
     let left: Vec<SocketAddr> = found.into_iter().filter(may).collect();
     if left.is_empty() && known > 0 {
-        return Err(format!("{name} has an address that is never asked"));
+        return Err(format!("{name} has an address that Transom never calls"));
     }
     Ok(left)
 }
@@ -211,7 +211,7 @@ mod tests {
                 continue;
             };
             let refused = place.uri("manifests", "1").unwrap_err();
-            assert!(refused.contains("never asked"), "{image}: {refused}");
+            assert!(refused.contains("never calls"), "{image}: {refused}");
         }
         assert!(RegistryEndpoint::of("169.254.169.254/app:1").is_ok());
     }
@@ -236,7 +236,7 @@ mod tests {
         ] {
             let refused = connectable("registry.example", addresses(&[address])).unwrap_err();
             assert_eq!(
-                refused, "registry.example has an address that is never asked",
+                refused, "registry.example has an address that Transom never calls",
                 "{address}"
             );
             // The other addresses of the name are used.

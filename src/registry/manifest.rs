@@ -64,7 +64,7 @@ pub(super) enum ManifestContent {
 /// Parses an index or a manifest.
 pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
     let manifest: Manifest =
-        serde_json::from_slice(json).map_err(|_| RegistryError::image("an answer that is no manifest"))?;
+        serde_json::from_slice(json).map_err(|_| RegistryError::image("an answer that is not a manifest"))?;
     if let Some(entries) = manifest.manifests {
         let mut builds = BTreeSet::new();
         for platform in entries.iter().filter_map(|entry| entry.platform.as_ref()) {
@@ -82,8 +82,8 @@ pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
 
 /// The builds in the configuration of an image: one, or none.
 pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, RegistryError> {
-    let platform: ImagePlatform =
-        serde_json::from_slice(json).map_err(|_| RegistryError::image("a configuration that is none"))?;
+    let platform: ImagePlatform = serde_json::from_slice(json)
+        .map_err(|_| RegistryError::image("a configuration that is not valid"))?;
     if platform.os.as_deref().unwrap_or_default().is_empty() {
         return Err(RegistryError::image(
             "a configuration without an operating system",

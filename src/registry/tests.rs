@@ -120,9 +120,9 @@ async fn what_a_registry_does_not_say_is_not_known_and_noted() {
         ("long", "an answer of more than 4 MiB"),
         ("private", "unauthorized"),
         ("shop", "its answer was 404"),
-        ("away", "169.254.169.254 would be asked without TLS"),
-        ("thief", "tokens.example would be asked without TLS"),
-        ("other", "an answer that is no manifest"),
+        ("away", "169.254.169.254 would be called without TLS"),
+        ("thief", "tokens.example would be called without TLS"),
+        ("other", "an answer that is not a manifest"),
     ];
     for (repository, why) in cases {
         let (found, notes) = found(format!("127.0.0.1:{port}/{repository}:1")).await;
@@ -155,7 +155,7 @@ async fn a_registry_that_wants_fewer_requests_is_left_alone_and_the_most_is_200_
     assert!(heads.lock().unwrap().len() <= AT_ONCE);
     let notes = registries.notes();
     assert!(notes[0].contains("too many requests (200 images)"), "{notes:?}");
-    assert!(notes[1].contains("3 images were not asked for"), "{notes:?}");
+    assert!(notes[1].contains("3 images were not requested"), "{notes:?}");
     assert_eq!(registries.ask(images).await, []);
 }
 
@@ -179,7 +179,7 @@ async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
         panic!("{answers:?}");
     };
     assert!(
-        why.contains("registry.example has an address that is never asked"),
+        why.contains("registry.example has an address that Transom never calls"),
         "{why}"
     );
     assert_eq!(connections.load(Ordering::Relaxed), 0);

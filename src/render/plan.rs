@@ -65,7 +65,7 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 pub fn can_move(plan: &UpgradePlan) -> String {
     let summary = &plan.summary;
     format!(
-        "{} of {} on the pools that go can move as they are",
+        "{} of {} on the drained pools can move unchanged",
         summary.can_move, summary.affected
     )
 }
@@ -185,7 +185,7 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
     let not = if workload.affected {
         ""
     } else {
-        ", not on the pools that go"
+        ", not on the drained pools"
     };
     let read_from = workload.read_from.as_ref();
     let read_from = read_from.map_or_else(String::new, |pod| format!(", read from the pod {pod}"));
@@ -257,7 +257,7 @@ fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "\nroom by build: asked for / offered")?;
+    writeln!(out, "\ncapacity by build: requested / allocatable")?;
     for room in &plan.capacity {
         let build = room.build.map_or_else(
             || "unknown build".to_owned(),
@@ -292,7 +292,7 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         ),
         (Some(like), None) => writeln!(
             out,
-            "  nodes like {like} have no room for it beside their DaemonSets"
+            "  nodes like {like} have no room for it in addition to their DaemonSets"
         ),
         (None, _) => Ok(()),
     }

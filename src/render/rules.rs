@@ -35,7 +35,7 @@ pub fn rules_text() -> String {
     let count = |severity| catalogue().filter(|rule| rule.severity == severity).count();
     let _ = writeln!(
         out,
-        "{} rules: {} errors, {} warnings, {} advice. transom explain NAME tells more.",
+        "{} rules: {} errors, {} warnings, {} advice. transom explain NAME shows more.",
         catalogue().count(),
         count(Severity::Error),
         count(Severity::Warning),
@@ -59,6 +59,7 @@ pub fn rules_json() -> Value {
                 "kubernetes": releases(&rule.kubernetes),
                 "summary": rule.summary,
                 "docs": rule.docs,
+                "documentation": rule.address(),
                 "remedy": rule.remedy,
                 "see": rule.see,
                 "removable": rule.removable,
@@ -90,7 +91,7 @@ pub fn explain(rule: &Rule) -> String {
     };
     examples("It reports", rule.bad);
     examples("It does not report", rule.good);
-    out.push_str("\nSee:\n");
+    let _ = writeln!(out, "\nSee:\n  {}", rule.address());
     for source in rule.see {
         let _ = writeln!(out, "  {source}");
     }
@@ -102,7 +103,7 @@ pub fn rules_markdown() -> String {
     let mut out = String::from(
         "# Rules\n\n\
          Every rule of the catalogue. This page is generated: `transom generate rules-doc`.\n\n\
-         `error`: will not run, or goes without something that was asked for; denied unless the policy says otherwise. \
+         `error`: will not run, or runs without something that it requests; denied unless the policy sets another action. \
          `warning`: runs, but not as written, or will probably end on the wrong node. `advice`: best practice, shown by \
          `transom check` and in audit annotations only. A policy sets the action of each rule by its name.\n\n\
          What is not checked, and why: [not-checked.md](not-checked.md).\n",
@@ -119,7 +120,7 @@ pub fn rules_markdown() -> String {
                 "| {} | [{}](#{}) | {} | {} |",
                 rule.id,
                 rule.name,
-                rule.name,
+                rule.anchor(),
                 rule.severity,
                 rule.summary.replace('|', "\\|")
             );
@@ -127,7 +128,8 @@ pub fn rules_markdown() -> String {
         for rule in family.rules {
             let _ = write!(
                 out,
-                "\n### {}\n\n{} · {}\n\n{}.\n\n",
+                "\n<a id=\"{}\"></a>\n\n### {}\n\n{} · {}\n\n{}.\n\n",
+                rule.anchor(),
                 rule.name,
                 rule.id,
                 severities(rule),
@@ -201,7 +203,7 @@ fn properties(rule: &Rule) -> Vec<(&'static str, String)> {
     if rule.removable {
         list.push((
             "removal",
-            "removes the field, where the policy says validation.ignoredFields: Remove".to_owned(),
+            "removes the field, if the policy has validation.ignoredFields: Remove".to_owned(),
         ));
     }
     list

@@ -10,6 +10,7 @@ use super::plain::write_json;
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
 use crate::rules::Rule;
+use crate::rules::documentation::as_url;
 
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
@@ -52,18 +53,45 @@ pub fn message(text: &str) -> Value {
 
 /// The metadata of a rule.
 pub fn of_rule(rule: &Rule) -> Value {
+    metadata(rule, &rule.address())
+}
+
+/// The metadata of a rule that is documented at an address.
+fn metadata(rule: &Rule, address: &str) -> Value {
     let level = match rule.severity {
         Severity::Error => "error",
         Severity::Warning => "warning",
         Severity::Advice => "note",
     };
-    json!({
+    let mut metadata = json!({
         "id": rule.id,
         "name": rule.name,
         "shortDescription": {"text": rule.summary},
         "fullDescription": {"text": rule.docs},
-        "help": {"text": format!("{}. transom explain {} tells more.", rule.remedy, rule.id)},
+        "help": {"text": format!("{}. transom explain {} shows more, as does {address}.", rule.remedy, rule.id)},
         "defaultConfiguration": {"level": level},
         "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "see": rule.see},
-    })
+    });
+    if let Some(url) = as_url(address) {
+        metadata["helpUri"] = json!(url);
+    }
+    metadata
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules;
+
+    #[test]
+    fn a_rule_has_a_help_uri_if_its_documentation_is_published() {
+        let rule = rules::find("TSM204").unwrap();
+        let url = "https://git.example.com/transom/blob/main/docs/reference/rules.md#tsm204";
+        assert_eq!(metadata(rule, url)["helpUri"], url);
+        // SARIF allows only absolute URIs there.
+        let path = metadata(rule, "docs/reference/rules.md#tsm204");
+        assert_eq!(path.get("helpUri"), None);
+        let help = path["help"]["text"].as_str().unwrap();
+        assert!(help.ends_with("docs/reference/rules.md#tsm204."), "{help}");
+    }
 }

@@ -39,6 +39,8 @@ pub struct TextReport<W> {
     quiet_advice: bool,
     /// What would be denied, by top owner, with the rules.
     denied: BTreeMap<String, BTreeSet<&'static str>>,
+    /// The rules of the findings that were printed, with the addresses of their documentation.
+    documented: BTreeMap<&'static str, String>,
     /// The notes that were printed, by namespace: each is printed once.
     noted: HashSet<(String, String)>,
 }
@@ -65,6 +67,7 @@ impl<W: Write> TextReport<W> {
             choices: BTreeMap::new(),
             quiet_advice: !advice,
             denied: BTreeMap::new(),
+            documented: BTreeMap::new(),
             noted: HashSet::new(),
         }
     }
@@ -152,7 +155,7 @@ impl<W: Write> TextReport<W> {
             let owner = one_line(owner);
             writeln!(
                 self.out,
-                "{BOLD}{kind} {name} would pass{BOLD:#}: the controller of its owner is assumed to make it; fix {owner}\n"
+                "{BOLD}{kind} {name} would pass{BOLD:#}: its owner's controller is assumed to create it; fix {owner}\n"
             )
         } else {
             Ok(())
@@ -173,6 +176,7 @@ impl<W: Write> TextReport<W> {
         let style = style_of(finding.severity);
         let out = &mut self.out;
         let (rule, severity) = (finding.rule, finding.severity);
+        (self.documented.entry(rule.id)).or_insert_with(|| rule.address());
         writeln!(
             out,
             "{style}{severity}[{} {}]{style:#} ({effect}){BOLD}: {}{BOLD:#}",
@@ -239,6 +243,7 @@ impl<W: Write> TextReport<W> {
             let (source, message) = (one_line(&error.source), one_line(&error.message));
             writeln!(self.out, "{red}cannot read{red:#} {source}{at}: {message}\n")?;
         }
+        self.documentation()?;
         self.totals()?;
         self.policies()?;
         let NotEvaluated { skipped, passed_over } = unjudged;
@@ -249,7 +254,7 @@ impl<W: Write> TextReport<W> {
             let kinds = one_line(&kinds);
             writeln!(
                 self.out,
-                "skipped: {all} ({kinds}): admission judges what their controllers make"
+                "skipped: {all} ({kinds}): admission evaluates the objects that their controllers create"
             )?;
         }
         if !passed_over.is_empty() {
@@ -257,7 +262,7 @@ impl<W: Write> TextReport<W> {
             let places = one_line(&places);
             writeln!(
                 self.out,
-                "passed over: {all} that are no Kubernetes objects ({places})"
+                "ignored: {all} that are not Kubernetes objects ({places})"
             )?;
         }
         if !errors.is_empty() {
@@ -274,6 +279,18 @@ impl<W: Write> TextReport<W> {
             writeln!(self.out, "  {owner}: {}", list(rules, RULES))?;
         }
         Ok(self.summary)
+    }
+
+    /// Writes the address of each rule once, because many findings can have the same rule.
+    fn documentation(&mut self) -> io::Result<()> {
+        if self.documented.is_empty() {
+            return Ok(());
+        }
+        writeln!(self.out, "documentation of the rules above:")?;
+        for (id, address) in &self.documented {
+            writeln!(self.out, "  {id} {address}")?;
+        }
+        writeln!(self.out)
     }
 
     fn totals(&mut self) -> io::Result<()> {
@@ -429,9 +446,9 @@ mod tests {
         let printed = anstream::adapter::strip_bytes(&out).into_vec();
         let printed = String::from_utf8(printed).unwrap();
         for line in [
-            "ReplicaSet web-1 would pass: the controller of its owner is assumed to make it; fix Deployment web\n",
+            "ReplicaSet web-1 would pass: its owner's controller is assumed to create it; fix Deployment web\n",
             "; 0 would be denied\n",
-            "\nskipped: 1 (Rollout 1): admission judges what their controllers make\n",
+            "\nskipped: 1 (Rollout 1): admission evaluates the objects that their controllers create\n",
         ] {
             assert!(printed.contains(line), "{printed}");
         }

@@ -59,8 +59,8 @@ impl NotReviewed {
     /// The reason as text, to follow "admission is not asked:".
     pub fn words(&self, namespace: &str) -> String {
         match self {
-            NotReviewed::ByName => format!("the namespace {namespace} is left out by name"),
-            NotReviewed::ByLabel(label) => format!("the label {label} takes the namespace {namespace} out"),
+            NotReviewed::ByName => format!("the namespace {namespace} is excluded by name"),
+            NotReviewed::ByLabel(label) => format!("the label {label} excludes the namespace {namespace}"),
             NotReviewed::NotRegistered => {
                 format!("no webhook of Transom is registered for the namespace {namespace}")
             }

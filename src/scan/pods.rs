@@ -163,7 +163,7 @@ impl ScannedPod<'_> {
         let remedy = self.recreate_advice("select kubernetes.io/os: windows");
         Some((
             PodProblem::OperatingSystem,
-            format!("a Windows pod on {node}, which is no Windows node"),
+            format!("a Windows pod on {node}, which is not a Windows node"),
             remedy,
         ))
     }
@@ -219,11 +219,11 @@ impl ScannedPod<'_> {
         let handler = &class.handler;
         told(
             format!(
-                "the node {} has no handler {handler}, which the RuntimeClass {name} asks for",
+                "the node {} has no handler {handler}, which the RuntimeClass {name} requires",
                 node.name
             ),
             format!(
-                "set the handler up in the node's containerd, or let the RuntimeClass {name} select nodes that have it"
+                "configure the handler in the node's containerd, or change the RuntimeClass {name} to select nodes that have it"
             ),
         )
     }
@@ -267,7 +267,7 @@ impl ScannedPod<'_> {
                 (
                     format!("its image {image} is for {build}, which {of_node} does not run"),
                     self.recreate_advice(&if runs.is_empty() {
-                        "use an image for a build that there are nodes of".to_owned()
+                        "use an image for a build that nodes have".to_owned()
                     } else {
                         select
                     }),
@@ -275,7 +275,7 @@ impl ScannedPod<'_> {
             }
             None if kubelet_messages.is_wrong_build() => (
                 format!(
-                    "an image of it is for another Windows build than that of {of_node}: so its kubelet says"
+                    "one of its images is for another Windows build than {of_node}, as its kubelet reports"
                 ),
                 self.recreate_advice(&format!(
                     "use an image for that build, or select the image's with {BUILD_LABEL}"
@@ -289,8 +289,8 @@ impl ScannedPod<'_> {
     /// What to write, and where: a pod cannot be changed, so its owner must create it again.
     fn recreate_advice(&self, what: &str) -> String {
         match &self.owner {
-            Some(owner) => format!("let the template of the {owner} {what}"),
-            None => format!("delete the pod, and create it again; let it {what}"),
+            Some(owner) => format!("change the template of the {owner}: {what}"),
+            None => format!("delete the pod, change it, and create it again: {what}"),
         }
     }
 }

@@ -202,7 +202,7 @@ impl<'s> Scan<'s> {
             what: format!("{kind} {}/{}", field("namespace"), field("name")),
             why: format!("it cannot be read: {}", cut(why, LONGEST_REASON)),
             cure: Some(format!(
-                "look at it with kubectl get {} --output yaml, and write it again",
+                "inspect it with kubectl get {} --output yaml, and correct it",
                 kind.as_str().to_lowercase()
             )),
         });
@@ -243,19 +243,19 @@ impl<'s> Scan<'s> {
             (
                 self.left_out.owners,
                 "owners",
-                "the report holds no more; they are in its counts",
+                "the report does not list more; they are included in its counts",
             ),
             (
                 self.left_out.pods,
                 "pods in trouble",
-                "the report holds no more; they are in its counts",
+                "the report does not list more; they are included in its counts",
             ),
         ];
         for (count, what, why) in counts.into_iter().filter(|(count, ..)| *count > 0) {
             self.gaps.push(ScanGap {
                 what: format!("{count} more {what}"),
                 why: why.to_owned(),
-                cure: Some("scan one namespace after the other with --namespace".to_owned()),
+                cure: Some("scan one namespace at a time with --namespace".to_owned()),
             });
         }
     }

@@ -14,8 +14,8 @@ use crate::tls::source::CertificateSource;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Certificate in a cluster")]
 pub struct CertificateArgs {
-    /// Who makes the certificate: self-managed (the leader, in a Secret), cert-manager or provided (both --tls-cert and
-    /// --tls-key)
+    /// Who issues the certificate: self-managed (the leader, in a Secret), cert-manager or provided (both --tls-cert
+    /// and --tls-key)
     #[arg(
         long,
         env = "TRANSOM_CERTIFICATES",
@@ -25,15 +25,15 @@ pub struct CertificateArgs {
     )]
     certificates: CertificateModeArg,
     /// With --certificates provided, CA certificates in PEM that the leader publishes as the caBundle of both webhook
-    /// configurations; without it, that is left to you
+    /// configurations; without it, you set the caBundle yourself
     #[arg(long, env = "TRANSOM_CA_BUNDLE", value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    /// The Service by which the API server finds Transom; a self-managed certificate is for its names, and any other one
-    /// must be for NAME.NAMESPACE.svc
+    /// The Service through which the API server reaches Transom; a self-managed certificate contains its names, and any
+    /// other one must contain NAME.NAMESPACE.svc
     #[arg(long, env = "TRANSOM_SERVICE", value_name = "NAME", default_value = "transom")]
     service: String,
-    /// The address by which the API server finds a Transom that runs beside its cluster; a self-managed certificate is
-    /// for its host too, and any other one must be. Register it with transom generate webhooks --url
+    /// The address at which the API server reaches a Transom that runs outside the cluster; a self-managed certificate
+    /// contains its host, and any other one must contain it. Register it with transom generate webhooks --url
     #[arg(long, env = "TRANSOM_WEBHOOK_URL", value_name = "https://HOST:PORT", value_parser = host)]
     webhook_url: Option<UrlHost>,
 }
@@ -57,7 +57,7 @@ impl CertificateArgs {
     pub fn mode(&self, source: &CertificateSource) -> anyhow::Result<CertificateMode> {
         match (self.certificates, source) {
             (CertificateModeArg::SelfManaged, CertificateSource::Files(_)) => bail!(
-                "--tls-cert and --tls-key are for --certificates provided or cert-manager; say which, or leave them out"
+                "--tls-cert and --tls-key are for --certificates provided or cert-manager; choose one of these modes, or remove them"
             ),
             (CertificateModeArg::SelfManaged, _) if self.ca_bundle.is_some() => {
                 bail!(
@@ -67,7 +67,7 @@ impl CertificateArgs {
             (CertificateModeArg::CertManager, _) if self.ca_bundle.is_some() => {
                 bail!(
                     "--ca-bundle is for --certificates provided; with cert-manager its CA injector writes the caBundle: \
-                     leave it out"
+                     remove it"
                 )
             }
             (
@@ -77,7 +77,7 @@ impl CertificateArgs {
                 },
             ) => bail!(
                 "--write-ca is for --standalone; in a cluster the leader publishes the CA in the webhook configurations: \
-                 leave it out"
+                 remove it"
             ),
             (CertificateModeArg::SelfManaged, _) => Ok(CertificateMode::SelfManaged),
             (CertificateModeArg::CertManager, CertificateSource::Files(files)) => {

@@ -75,7 +75,7 @@ impl ClusterMetrics {
             );
             registry.register(
                 "windows_nodes",
-                "Windows nodes that are known, by release",
+                "Windows nodes, by release",
                 gauges.nodes.clone(),
             );
             registry.register(
@@ -90,7 +90,7 @@ impl ClusterMetrics {
             );
             registry.register(
                 "node_policy_drifted_nodes",
-                "Nodes that are not as their WindowsNodePolicy wants them, by its status",
+                "Nodes that differ from their WindowsNodePolicy, by its status",
                 gauges.drifted_nodes.clone(),
             );
             registry.register(

@@ -40,14 +40,14 @@ use crate::webhook::{self, Listening, Server, WebhookConfig};
 pub struct InClusterArgs {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// The name of this replica in the election of the leader; the name of the pod, else that of the machine
+    /// The name of this replica in the leader election; default: the name of the pod, else of the machine
     #[arg(long, env = "TRANSOM_IDENTITY", value_name = "NAME")]
     identity: Option<String>,
     #[command(flatten)]
     names: NamesArgs,
-    /// Namespaces that the webhooks exclude, in addition to kube-system, kube-node-lease, kube-public and Transom's own:
-    /// pods get no toleration there, so a taint is not set before their Windows pods have it; an empty value excludes
-    /// none
+    /// Namespaces that the webhooks exclude, in addition to kube-system, kube-node-lease, kube-public and Transom's
+    /// own: pods get no toleration there, so Transom does not set a taint before their Windows pods tolerate it; an
+    /// empty value excludes none
     #[arg(
         long,
         env = "TRANSOM_EXCLUDE_NAMESPACE",
@@ -56,8 +56,9 @@ pub struct InClusterArgs {
         default_values_t = registration::BY_DEFAULT.map(str::to_owned)
     )]
     exclude_namespace: Vec<String>,
-    /// A namespace in which the leader creates a pod as a dry run once a minute, to see whether calls of the API server
-    /// arrive: one that the webhooks select, and where the ServiceAccount may create pods. Empty: none
+    /// A namespace in which the leader creates a pod as a dry run once a minute, to check that calls of the API
+    /// server arrive. The webhooks must select it, and the ServiceAccount must be allowed to create pods in it.
+    /// Empty: no probe
     #[arg(
         long,
         env = "TRANSOM_PROBE_NAMESPACE",
@@ -65,8 +66,9 @@ pub struct InClusterArgs {
         default_value = ""
     )]
     probe_namespace: String,
-    /// Judges what is stored already, as it changes: reports, metrics and Events say what would become of it. Needs the
-    /// rights to watch all pods and workloads, and to write reports and Events in all namespaces
+    /// Evaluate stored objects whenever they change: reports, metrics and Events show what would happen to them at
+    /// their next create. Needs permission to watch all pods and workloads, and to write reports and Events in all
+    /// namespaces
     #[arg(long, env = "TRANSOM_REPORTS")]
     reports: bool,
     #[command(flatten)]
@@ -317,8 +319,8 @@ impl SnapshotTask {
         }
         let names = lacking.join(", ");
         let why = format!(
-            "another replica goes by a version of WindowsPodPolicy {names} that this one does not have and cannot read; \
-             correct what is stored, or go back to the version of Transom that reads it (kubectl describe wpp)"
+            "another replica uses a version of WindowsPodPolicy {names} that this one does not have and cannot read; \
+             correct what is stored, or return to the version of Transom that reads it (kubectl describe wpp)"
         );
         self.readiness.hold(POLICIES, why);
         true

@@ -136,13 +136,13 @@ async fn follow(files: StandaloneFiles, show: watch::Sender<Arc<Snapshot>>, metr
                 _ = show.send_replace(Arc::new(new));
                 if changed {
                     metrics.policy_reloaded(true);
-                    tracing::info!("policy and facts files have changed: the new content counts");
+                    tracing::info!("policy and facts files have changed: the new content applies");
                 }
             }
             Err(error) => {
                 metrics.policy_reloaded(false);
                 tracing::error!(
-                    "policy or facts files have changed and cannot be used, so the old content still counts: {error:#}"
+                    "policy or facts files have changed and cannot be used, so the old content still applies: {error:#}"
                 );
             }
         }

@@ -18,10 +18,10 @@ pub struct TlsArgs {
     /// Private key of the certificate in PEM: PKCS#8, SEC1 or RSA
     #[arg(long, env = "TRANSOM_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     pub tls_key: Option<PathBuf>,
-    /// How often the certificate and key files are looked at for new content
+    /// How often to check the certificate and key files for new content
     #[arg(long, env = "TRANSOM_TLS_POLL", value_name = "DURATION", default_value = "5s", value_parser = positive)]
     pub tls_poll: Duration,
-    /// Where to write the CA of the self-issued certificate in PEM, for `clientConfig.caBundle`
+    /// File to write the CA of the self-issued certificate to, in PEM, for `clientConfig.caBundle`
     #[arg(
         long,
         env = "TRANSOM_WRITE_CA",
@@ -29,8 +29,8 @@ pub struct TlsArgs {
         conflicts_with = "tls_cert"
     )]
     pub write_ca: Option<PathBuf>,
-    /// One more DNS name or IP address in the self-issued certificate; may be repeated. It always has
-    /// localhost, 127.0.0.1, ::1 and the address of --listen
+    /// Another DNS name or IP address in the self-issued certificate; may be repeated. The certificate
+    /// always contains localhost, 127.0.0.1, ::1 and the address of --listen
     #[arg(
         long,
         env = "TRANSOM_TLS_NAME",
@@ -45,12 +45,12 @@ pub struct TlsArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Clients")]
 pub struct ClientArgs {
-    /// CA certificates in PEM that client certificates must come from; read again when their content changes. A client
-    /// with such a certificate is the last to be refused when there is no more room
+    /// CA certificates in PEM that client certificates must be issued by; read again when their content changes. If the
+    /// server is overloaded, clients with such a certificate are rejected last
     #[arg(long, env = "TRANSOM_CLIENT_CA", value_name = "FILE")]
     pub client_ca: Option<PathBuf>,
-    /// The name that a client certificate must have, as its common name or a DNS name; may be repeated. Without it every
-    /// certificate of the CA counts
+    /// The name that a client certificate must have, as its common name or a DNS name; may be repeated. Without it,
+    /// every certificate of the CA is accepted
     #[arg(
         long,
         env = "TRANSOM_CLIENT_NAME",
@@ -59,10 +59,10 @@ pub struct ClientArgs {
         requires = "client_ca"
     )]
     pub client_name: Vec<String>,
-    /// Turn away clients that show no certificate. The API server shows one only where its admission configuration names it
+    /// Reject clients without a certificate. The API server sends one only if its admission configuration names it
     #[arg(long, env = "TRANSOM_REQUIRE_CLIENT_CERTIFICATE", requires = "client_ca")]
     pub require_client_certificate: bool,
-    /// How often the file of --client-ca is looked at for new content
+    /// How often to check the file of --client-ca for new content
     #[arg(long, env = "TRANSOM_CLIENT_CA_POLL", value_name = "DURATION", default_value = "5s", value_parser = positive)]
     pub client_ca_poll: Duration,
 }

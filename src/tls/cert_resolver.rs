@@ -101,15 +101,15 @@ pub async fn watch_expiry(certificate: Arc<ServingCert>, metrics: Metrics, readi
                 Expiry::Far => readiness.release("certificate"),
                 Expiry::Near => {
                     readiness.release("certificate");
-                    tracing::warn!("the serving certificate ends within a week");
+                    tracing::warn!("the serving certificate expires within a week");
                 }
                 Expiry::Over => {
                     readiness.hold("certificate", "the serving certificate has expired");
-                    tracing::error!("the serving certificate has expired: API servers will refuse it");
+                    tracing::error!("the serving certificate has expired: API servers will reject it");
                 }
                 Expiry::Early => {
                     readiness.hold("certificate", "the serving certificate is not valid yet");
-                    tracing::error!("the serving certificate is not valid yet: API servers will refuse it");
+                    tracing::error!("the serving certificate is not valid yet: API servers will reject it");
                 }
             }
             known = Some(now);

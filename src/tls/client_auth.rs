@@ -89,7 +89,7 @@ impl ClientVerifier {
                         }
                     }
                     Err(error) => {
-                        tracing::error!(%error, "cannot reload the CA of client certificates; the old one stays");
+                        tracing::error!(%error, "cannot reload the CA of client certificates; the old one remains in use");
                     }
                 }
                 known = Some(content);

@@ -95,7 +95,7 @@ impl CertificateFiles {
                         if suspect.as_ref() == Some(&content) && reported.as_ref() != Some(&content) =>
                     {
                         metrics.certificate_reloaded(false);
-                        tracing::error!(%error, "cannot reload the TLS certificate; the old one stays");
+                        tracing::error!(%error, "cannot reload the TLS certificate; the old one remains in use");
                         reported = Some(content);
                     }
                     Err(_) => suspect = Some(content),

@@ -74,7 +74,7 @@ pub(crate) fn write_ca(path: &Path, pem: &str) -> Result<(), CertificateError> {
         if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
             return Err(std::io::Error::new(
                 std::io::ErrorKind::InvalidInput,
-                "there is something else than a regular file; name a file that may be replaced",
+                "it is not a regular file; name a file that may be replaced",
             ));
         }
         let mut temporary = std::ffi::OsString::from(".");
@@ -123,7 +123,7 @@ pub(crate) async fn keep(
                 tracing::info!("renewed the self-issued certificate");
             }
             Err(error) => {
-                tracing::error!(%error, "cannot renew the self-issued certificate; the old one stays");
+                tracing::error!(%error, "cannot renew the self-issued certificate; the old one remains in use");
                 tokio::time::sleep(RETRY).await;
             }
         }
@@ -172,7 +172,7 @@ mod tests {
             std::os::unix::fs::symlink(&path, &link).unwrap();
             for other in [link.as_path(), Path::new("/dev/null"), directory.path()] {
                 let error = write_ca(other, "three").unwrap_err().to_string();
-                assert!(error.contains("something else than a regular file"), "{error}");
+                assert!(error.contains("not a regular file"), "{error}");
             }
             assert!(link.is_symlink() && std::fs::read_to_string(&path).unwrap() == "two");
         }

@@ -125,7 +125,7 @@ impl AcceptFailures {
         let is_news = (self.told).is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
         if is_news {
             self.told = Some(now);
-            tracing::error!(%error, "cannot accept connections; this is told once a minute");
+            tracing::error!(%error, "cannot accept connections; this is logged once a minute");
         }
         wait
     }

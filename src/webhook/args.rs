@@ -35,11 +35,11 @@ pub struct ListenArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitArgs {
-    /// Reviews in flight, each from the end of its body to its answer; one more waits for its turn
+    /// Reviews in flight, each from the end of its body to its answer; others wait
     #[arg(long, env = "TRANSOM_MAX_CONCURRENT", value_name = "N", default_value = "256", value_parser = count)]
     pub max_concurrent: usize,
-    /// Bytes in flight, of bodies and of answers; when there is no room, more waits for its turn. At least 24MiB: a body
-    /// of 20 MiB, the largest that is read, with small ones next to it
+    /// Bytes in flight, of bodies and of answers; if they are used up, others wait. At least 24MiB: a body of 20 MiB,
+    /// the largest that is read, together with small ones
     #[arg(
         long,
         env = "TRANSOM_MAX_BYTES_IN_FLIGHT",
@@ -48,12 +48,12 @@ pub struct LimitArgs {
         value_parser = bytes_in_flight
     )]
     pub max_bytes_in_flight: usize,
-    /// How long a review may wait for room before it is answered 503; half of the webhook's timeoutSeconds, which the API
-    /// server names, where that is less
+    /// How long a review may wait before it is answered with 503; at most half of the webhook's timeoutSeconds, which
+    /// the API server sends
     #[arg(long, env = "TRANSOM_MAX_WAIT", value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub max_wait: Duration,
-    /// Open connections of the webhook; one more takes the place of the one of least use. Without it, as many as a
-    /// quarter of the container's memory limit holds, 4096 at most. Never more than the limit of open files allows
+    /// Open connections of the webhook; another one replaces the least useful one. Without it, as many as fit in a
+    /// quarter of the container's memory limit, 4096 at most. Never more than the limit of open files allows
     #[arg(long, env = "TRANSOM_MAX_CONNECTIONS", value_name = "N", value_parser = count)]
     pub max_connections: Option<usize>,
     /// How long a client may take to send the head of a request
@@ -74,7 +74,7 @@ pub struct LimitArgs {
         value_parser = positive
     )]
     pub body_timeout: Duration,
-    /// Time between not being ready and closing the listener, for the endpoints of the Service to follow
+    /// Time between becoming unready and closing the listener, until the endpoints of the Service are updated
     #[arg(
         long,
         env = "TRANSOM_DRAIN_DELAY",

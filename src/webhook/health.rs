@@ -38,12 +38,7 @@ pub(super) fn router(readiness: Readiness, metrics: Metrics) -> Router {
         .route("/livez", only_get(get("ok\n")))
         .route("/readyz", only_get(get(readyz)))
         .route("/metrics", only_get(get(expose)))
-        .fallback(async || {
-            (
-                StatusCode::NOT_FOUND,
-                "there is /livez, /readyz and /metrics here\n",
-            )
-        })
+        .fallback(async || (StatusCode::NOT_FOUND, "use /livez, /readyz or /metrics\n"))
         .with_state(Health {
             readiness,
             metrics,
@@ -70,7 +65,7 @@ async fn expose(State(Health { metrics, scrapes, .. }): State<Health>) -> Respon
     };
     match written.await {
         Some(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
-        None => (StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once\n").into_response(),
+        None => (StatusCode::SERVICE_UNAVAILABLE, "too many concurrent scrapes\n").into_response(),
     }
 }
 

@@ -77,7 +77,7 @@ async fn read(
     until: Instant,
 ) -> Result<ReceivedRequest, Rejection> {
     let unread = |why| match why {
-        BodyError::Broken => Rejection::new(StatusCode::BAD_REQUEST, "the body ended before its time\n"),
+        BodyError::Broken => Rejection::new(StatusCode::BAD_REQUEST, "the body ended early\n"),
         BodyError::Shed(shed) => reviews.shed(shed),
     };
     let shed = |shed| reviews.shed(shed);

@@ -120,8 +120,8 @@ impl ReviewService {
         Rejection::overloaded(match shed {
             RejectReason::Requests => "overloaded, too many reviews in flight\n",
             RejectReason::Bytes => "overloaded, too many bytes of reviews in flight\n",
-            RejectReason::Open => "overloaded, too many requests at once\n",
-            RejectReason::Share => "overloaded, and others needed the room of this request\n",
+            RejectReason::Open => "overloaded, too many concurrent requests\n",
+            RejectReason::Share => "overloaded, and other requests took precedence over this one\n",
             RejectReason::Large => "overloaded, too many large reviews in flight\n",
         })
     }

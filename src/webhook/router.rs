@@ -216,7 +216,7 @@ async fn trace(State(tracer): State<Tracer>, request: Request, next: Next) -> Re
     let error = match extensions.remove() {
         Some(Rejection { text, .. }) => Some(text),
         // The exact error is in the log: it may quote the body.
-        None => (status != StatusCode::OK).then_some("the body is no AdmissionReview"),
+        None => (status != StatusCode::OK).then_some("the body is not an AdmissionReview"),
     };
     span.answered(status, error);
     response

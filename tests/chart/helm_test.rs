@@ -108,7 +108,7 @@ fn the_account_of_the_test_creates_dry_runs_only() {
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
     let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(
-        said.contains("cannot tell whether") && said.contains("forbidden"),
+        said.contains("cannot determine whether") && said.contains("forbidden"),
         "{said}"
     );
 }

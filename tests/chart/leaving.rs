@@ -81,7 +81,7 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
     let kept = [version("node", "win-1"), version("runtimeclass", CLASS)];
     second("uninstall", &json!({}));
     let jobs = world.kubelet.jobs();
-    let says = "kept: the labels and taints of nodes, RuntimeClasses, and reports: Transom is registered as zz-transom too";
+    let says = "kept: the labels and taints of nodes, RuntimeClasses, and reports: Transom is also registered as zz-transom";
     assert!(jobs.contains(says), "{jobs}");
     assert_eq!([version("node", "win-1"), version("runtimeclass", CLASS)], kept);
     let configuration = ["mutatingwebhookconfiguration", "zz-second-transom"];
@@ -97,7 +97,12 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
     for object in failed {
         world.create(object);
     }
-    let ended = || world.kubelet.jobs().contains("is up to date");
+    let ended = || {
+        world
+            .kubelet
+            .jobs()
+            .contains("windowspodpolicies.transom.dev unchanged")
+    };
     assert!(wait(Duration::from_secs(30), ended), "{}", world.kubelet.jobs());
 
     world
@@ -208,7 +213,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
         lines,
         [
             "MutatingWebhookConfiguration zz-transom deleted",
-            "Node win-1: what was Transom's is taken back",
+            "Node win-1: Transom's labels and taints were removed",
             "RuntimeClass windows-ltsc2022 deleted",
             "ConfigMap transom-node-pools deleted",
             "ControllerRevision policy-… deleted",
@@ -216,7 +221,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
             "FAILED: ValidatingWebhookConfiguration zz-transom",
             "FAILED: Deployment transom cannot be scaled to 0",
             "FAILED: Secret transom-certificates",
-            "the policies stay, and their status is no longer true; --crds deletes them with their definitions",
+            "the policies remain, and their status is no longer updated; --crds deletes them with their definitions",
             "3 could not be done: run transom uninstall again when that is fixed",
         ],
         "{said}"

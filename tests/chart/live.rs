@@ -278,24 +278,24 @@ fn controllers(world: &World) {
         "--timeout=60s",
     ];
     world.cluster.kubectl(&ready).succeeded();
-    // The ServiceAccount may tell of a label that does nothing.
+    // The ServiceAccount may write an Event about a label without effect.
     let label = ["label", "namespace", "apps", "transom.dev/mode=enforce"];
     world.cluster.kubectl(&label).succeeded();
     let told = || ignored_labels_told(&world.cluster) == 1;
-    assert!(wait(Duration::from_secs(60), told), "nobody tells of the label");
-    // And of one that takes a namespace out, by the name that the API server keeps of its author.
+    assert!(wait(Duration::from_secs(60), told), "no Event reports the label");
+    // And about a label that excludes a namespace, with the field manager that the API server recorded.
     let label = ["label", "namespace", "second", "transom.dev/ignore=true"];
     world.cluster.kubectl(&label).succeeded();
     let told = || {
         let told = told_of(&world.cluster, "NamespaceExcluded", "second");
         told.iter().any(|event| {
             let note = event["note"].as_str().or(event["message"].as_str());
-            note.is_some_and(|note| note.contains("Field manager kubectl-label wrote it"))
+            note.is_some_and(|note| note.contains("Field manager kubectl-label set it"))
         })
     };
     assert!(
         wait(Duration::from_secs(60), told),
-        "nobody tells who took the namespace out"
+        "no Event names the field manager that excluded the namespace"
     );
     let label = ["label", "namespace", "second", "transom.dev/ignore-"];
     world.cluster.kubectl(&label).succeeded();
@@ -336,7 +336,7 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
     assert!(
         kubelet
             .jobs()
-            .contains("windowspodpolicies.transom.dev is up to date (generation 2)"),
+            .contains("windowspodpolicies.transom.dev updated (generation 2)"),
         "{}",
         kubelet.jobs()
     );

@@ -258,13 +258,13 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
         ),
         (
             policy(json!({"validation": {"rules": {"run-as-usr": "Warn"}}})),
-            "policy.spec.validation.rules: there is no rule \"run-as-usr\"; `transom rules` lists them",
+            "policy.spec.validation.rules: unknown rule \"run-as-usr\"; `transom rules` lists them",
         ),
         (
             policy(
                 json!({"exemptions": [{"name": "a", "rules": ["*", "TSM301"], "namespaces": ["a"], "expires": "2027-01-01", "owner": "a", "reason": "b"}]}),
             ),
-            "policy.spec.exemptions[0].rules: there is no rule \"TSM301\"",
+            "policy.spec.exemptions[0].rules: unknown rule \"TSM301\"",
         ),
         (
             policy(

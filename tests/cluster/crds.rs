@@ -375,7 +375,7 @@ fn kubectl_lists_policies_in_columns_and_explains_their_fields() {
     };
     assert!(wait(Duration::from_secs(30), explains), "{explained}");
     assert!(
-        explained.contains("What findings do at most: Deny, Warn"),
+        explained.contains("The strongest action of findings: Deny, Warn"),
         "{explained}"
     );
     let fields = cluster
@@ -719,7 +719,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     assert!(started.lacking().is_empty());
     let problem = writer.get("base", ".status.lastProblem");
     assert!(
-        problem.starts_with("spec.mode: there is no value \"Simulate\";"),
+        problem.starts_with("spec.mode: unknown value \"Simulate\";"),
         "{problem}"
     );
 
@@ -753,7 +753,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
         let messages = listed.iter().filter_map(|event| event["message"].as_str());
         messages.map(str::to_owned).collect::<Vec<_>>()
     };
-    let problem = "spec.namespaceSelector.matchLabels: \"not a key!\" is no key of a label:";
+    let problem = "spec.namespaceSelector.matchLabels: \"not a key!\" is not a label key:";
     assert!(writer.get("base", ".status.lastProblem").starts_with(problem));
     writer.until(
         "an Event has its words, and not those of the problem before it",
@@ -766,8 +766,8 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     writer.apply("base", &worse);
     writer.until("both problems are told", || {
         let problem = writer.get("base", ".status.lastProblem");
-        problem.starts_with("2 problems: (1) spec.mode: there is no value \"Simulate\"")
-            && problem.contains("; (2) spec.namespaceSelector.matchLabels: \"a/b/c\" is no key of a label")
+        problem.starts_with("2 problems: (1) spec.mode: unknown value \"Simulate\"")
+            && problem.contains("; (2) spec.namespaceSelector.matchLabels: \"a/b/c\" is not a label key")
     });
 
     // A release that this version does not know is left out, and the rest counts.

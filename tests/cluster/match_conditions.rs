@@ -277,7 +277,7 @@ fn what_is_printed_is_what_the_library_makes() {
         (&["--url", "http://h"], "https://"),
         (&["--url", "https://h", "--service", "a.b"], "cannot be used with"),
         (&["--url", "https://h", "--timeout", "3"], "1..=2"),
-        (&["--url", "https://h", "--ca-bundle", "Cargo.toml"], "no PEM"),
+        (&["--url", "https://h", "--ca-bundle", "Cargo.toml"], "not PEM"),
         (
             &["--url", "https://h", "--default-os-selector", "a in (b)"],
             "write labels as in",

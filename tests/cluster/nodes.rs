@@ -267,8 +267,8 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_se
     );
     assert_eq!(
         status["lastProblem"],
-        "not set: os=windows:NoSchedule, because 1 workload would be hurt: Deployment default/web; the condition \
-         TaintsRefused says why, and what to write"
+        "not set: os=windows:NoSchedule, because 1 workload would be affected: Deployment default/web; the condition \
+         TaintsRefused gives the reasons and the remedies"
     );
     world.event_until("windows", "Deployment default/web").await;
     assert_eq!(taints(&world.node("w1").await), ["team=blue:NoSchedule"]);
@@ -288,7 +288,7 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_se
         .status_until("windows", "TaintsRefused", "False", "NobodyHurt")
         .await;
     world.status_until("windows", "Ready", "True", "AsWanted").await;
-    world.event_until("windows", "no taint is held back").await;
+    world.event_until("windows", "no taint is withheld").await;
     // The guard was asked more than once meanwhile.
     let told = world.events("windows").await;
     assert_eq!(
@@ -364,7 +364,8 @@ async fn a_daemonset_that_selects_no_os_and_runs_on_windows_keeps_taints_away() 
         .await;
     let message = world::message(&status, "TaintsRefused");
     assert!(
-        message.contains("1 workload would be hurt: DaemonSet default/logs (it selects no operating system")
+        message
+            .contains("1 workload would be affected: DaemonSet default/logs (it selects no operating system")
     );
     assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
     world.kubectl(&[
@@ -446,11 +447,9 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
     let status = world
         .status_until("windows", "Contested", "True", "OtherWriter")
         .await;
-    assert!(
-        world::message(&status, "Contested").contains("took os=windows:NoSchedule away three times on w1")
-    );
+    assert!(world::message(&status, "Contested").contains("removed os=windows:NoSchedule three times on w1"));
     world
-        .event_until("windows", "took os=windows:NoSchedule away three times on w1")
+        .event_until("windows", "removed os=windows:NoSchedule three times on w1")
         .await;
     let version = |node: &Value| node["metadata"]["resourceVersion"].clone();
     let counted =
@@ -479,12 +478,12 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
 async fn odd_nodes_are_reported_and_not_written() {
     let world = world!();
     let mut odd: Vec<(Value, &str)> = vec![
-        (node("no-kernel", "", &[]), "tells no Windows build"),
+        (node("no-kernel", "", &[]), "contains no Windows build"),
         (
             node("linux-kernel", "5.15.0-1041-azure", &[]),
-            "tells no Windows build",
+            "contains no Windows build",
         ),
-        (node("short-kernel", "10.0", &[]), "tells no Windows build"),
+        (node("short-kernel", "10.0", &[]), "contains no Windows build"),
         (
             node("wrong-os-label", LTSC2022, &[("kubernetes.io/os", "linux")]),
             "its kubelet reports \"windows\"",
@@ -579,7 +578,7 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do
     let _running = world.run(quick());
 
     world
-        .event_until("garbage", "what it named is Transom's no longer")
+        .event_until("garbage", "Transom no longer owns what it names")
         .await;
     let fixed = world
         .node_until("garbage", |node| owned(node).is_some_and(|o| o.starts_with('{')))
@@ -633,9 +632,9 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_lets_no_node_go() {
         .await;
     let message = world::message(&status, "Ready");
     for part in [
-        "2 problems: (1) spec.nodeSelector.matchLabels: \"a/b/c\" is no key of a label",
-        "; (2) spec.nodeSelector.matchLabels: \"not a key!\" is no key of a label",
-        "nothing is set and nothing taken back",
+        "2 problems: (1) spec.nodeSelector.matchLabels: \"a/b/c\" is not a label key",
+        "; (2) spec.nodeSelector.matchLabels: \"not a key!\" is not a label key",
+        "nothing is set and nothing is removed",
     ] {
         assert!(message.contains(part), "{message}");
     }
@@ -755,7 +754,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
         .await;
     let message = world::message(&status, "RuntimeClassesReady");
     assert!(
-        message.contains("windows-ltsc2022-hyperv was not made by Transom"),
+        message.contains("windows-ltsc2022-hyperv was not created by Transom"),
         "{message}"
     );
     assert!(message.contains("selects linux"), "{message}");
@@ -898,7 +897,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     };
     assert!(
         left.starts_with(
-            "label transom.dev.node-restriction.kubernetes.io/windows-build on nodes: 1 (w2), where nothing proves"
+            "label transom.dev.node-restriction.kubernetes.io/windows-build on nodes: 1 (w2), and nothing proves"
         ),
         "{left}"
     );

@@ -64,7 +64,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         "default/web Deployment",
         "[process isolation: 10.0.20348 image on 10.0.26100 host]",
         "1. win22",
-        "1 of 1 on the pools that go can move",
+        "1 of 1 on the drained pools can move",
         "assumed placement: Apply in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
@@ -105,7 +105,9 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
     );
     assert!(
         status == Some(1)
-            && text.contains("what b-1 offers (status.allocatable) is not in the input: room is not known"),
+            && text.contains(
+                "what b-1 offers (status.allocatable) is not in the input: free capacity is unknown"
+            ),
         "{text}"
     );
 

@@ -234,7 +234,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
     ] {
         apply(&cluster, &object);
     }
-    let count = "1 of 2 on the pools that go can move as they are";
+    let count = "1 of 2 on the drained pools can move unchanged";
     let placement = "DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies";
     let (json, _) = preflight(&cluster, "", &["-o", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
@@ -307,7 +307,7 @@ fn whats_said(report: &Value) {
     let waits = said(report, "Pools at zero nodes", "select agentpool=gone");
     assert_eq!(waits["evidence"], json!(["Deployment shop/waits"]));
     said(report, "RuntimeClasses", "windows-2022 is for Windows");
-    let everywhere = said(report, "DaemonSets", "says no operating system");
+    let everywhere = said(report, "DaemonSets", "names no operating system");
     assert_eq!(everywhere["evidence"], json!(["DaemonSet shop/everywhere"]));
     assert!(
         everywhere["text"]
@@ -450,7 +450,7 @@ fn rights(cluster: &ControlPlane) {
         let mut lines = errors.lines();
         assert!(
             lines.any(|line| line.starts_with(&start)
-                && line.ends_with("docs/how-to/plan.md has the rights that it takes")),
+                && line.ends_with("docs/how-to/plan.md lists the permissions that it needs")),
             "{refused}: {errors}"
         );
     }

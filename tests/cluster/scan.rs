@@ -251,12 +251,12 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
     for part in [
         "(Kubernetes 1.36): ",
         "evaluated as if every policy had mode=Enforce",
-        "namespace ignored: admission is not asked: the label transom.dev/ignore takes the namespace ignored out",
+        "namespace ignored: admission is not called: the label transom.dev/ignore excludes the namespace ignored",
         "host-pid] (denied): ",
         " more like it: Deployment web",
         "Deployment old would be denied",
         "  shop/stray",
-        "a Windows pod on lin, which is no Windows node",
+        "a Windows pod on lin, which is not a Windows node",
         "10.0.20348   Windows Server 2022",
     ] {
         assert!(text.contains(part), "no {part:?} in:\n{text}");

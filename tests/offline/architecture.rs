@@ -3,9 +3,8 @@
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs;
 
-use self::source::{House, Import, Module, files, root, shown};
+use self::source::{House, Import, Module};
 
 /// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
 /// `docs/explanation/architecture.md` draw it.
@@ -112,28 +111,6 @@ fn no_files_import_each_other_in_a_circle() {
         circles.is_empty(),
         "files import each other:\n{}",
         circles.join("\n")
-    );
-}
-
-#[test]
-fn every_sentence_says_who_acts() {
-    let words = ["some", "no", "any"].map(|word| format!("{word}body"));
-    let words = [&words[..], &["whoever".to_owned()]].concat();
-    let mut wrong = Vec::new();
-    for path in files(&root()) {
-        let text = fs::read_to_string(&path).unwrap();
-        for (line, text) in text.lines().enumerate() {
-            let lower = text.to_lowercase();
-            let mut spoken = lower.split(|c: char| !c.is_alphabetic());
-            if spoken.any(|word| words.iter().any(|refused| refused == word)) {
-                wrong.push(format!("{}:{}: {}", shown(&path), line + 1, text.trim()));
-            }
-        }
-    }
-    assert!(
-        wrong.is_empty(),
-        "say who: the kubelet, the author, the leader, …\n{}",
-        wrong.join("\n")
     );
 }
 

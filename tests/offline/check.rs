@@ -82,32 +82,32 @@ fn what_admission_never_sees_is_not_called_denied() {
         (
             &[][..],
             bad("name: a, namespace: kube-system"),
-            "never asked about the namespace kube-system",
+            "never calls admission webhooks for the namespace kube-system",
         ),
         (
             &[],
             bad("name: a, namespace: gatekeeper-system"),
-            "never asked about the namespace gatekeeper-system",
+            "never calls admission webhooks for the namespace gatekeeper-system",
         ),
         (
             &["--exclude-namespace", "web,db"],
             in_web.clone(),
-            "never asked about the namespace web",
+            "never calls admission webhooks for the namespace web",
         ),
         (
             &["--namespace", "kube-public"],
             bad("name: a"),
-            "never asked about the namespace kube-public",
+            "never calls admission webhooks for the namespace kube-public",
         ),
         (
             &[],
             namespace("transom.dev/ignore: \"true\"") + &in_web,
-            "labels of the namespace web take it out",
+            "labels of the namespace web exclude it",
         ),
         (
             &[],
             namespace("kubernetes.azure.com/managedby: aks") + &in_web,
-            "labels of the namespace web take it out",
+            "labels of the namespace web exclude it",
         ),
     ] {
         let run = check_text(arguments, &text);
@@ -413,7 +413,7 @@ fn a_folder_holds_other_things_too() {
     let run = at(&["--exclude", "chart/templates", "."]);
     assert_eq!(run.status, 1, "{}", run.out);
     assert!(run.out.contains("1 object checked"), "{}", run.out);
-    let passed = "passed over: 3 that are no Kubernetes objects (./chart/Chart.yaml:1, ./chart/values.yaml:1, ./chart/values.yaml:3)\n";
+    let passed = "ignored: 3 that are not Kubernetes objects (./chart/Chart.yaml:1, ./chart/values.yaml:1, ./chart/values.yaml:3)\n";
     assert!(run.out.contains(passed), "{}", run.out);
     let json = at(&["--exclude", "templates", "-o", "json", "."]).json();
     assert_eq!(json["passedOver"].as_array().unwrap().len(), 3, "{json:#}");

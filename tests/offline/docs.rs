@@ -392,6 +392,20 @@ fn the_page_of_rules_is_what_the_catalogue_says() {
 }
 
 #[test]
+fn the_address_of_every_rule_is_an_anchor_of_the_page() {
+    for rule in transom::rules::catalogue() {
+        let address = rule.address();
+        let (page, anchor) = address.split_once('#').unwrap();
+        assert!(anchor.eq_ignore_ascii_case(rule.id), "{address}");
+        // A build with a published address still documents the page of the repository.
+        let page = page.rsplit_once("docs/").map_or(page, |(_, page)| page);
+        let place = format!("<a id=\"{anchor}\"></a>\n\n### {}\n", rule.name);
+        let found = text(&format!("docs/{page}")).matches(&place).count();
+        assert_eq!(found, 1, "{address}");
+    }
+}
+
+#[test]
 fn the_explained_rule_is_shown_as_it_is_printed() {
     let page = text("docs/reference/cli.md");
     let start = "transom explain run-as-user\n```\n\n```text\n";

@@ -88,7 +88,7 @@ fn a_reader_of_the_log_that_sleeps_holds_up_no_review_no_probe_and_not_the_end()
         .by_ref()
         .inspect(|line| denials += u64::from(line.contains("decision=deny")))
         .find(|line| line.contains("log lines were dropped"));
-    let said = said.expect("it is said");
+    let said = said.expect("it is reported");
     assert!(
         said.contains(&format!("{dropped} log lines were dropped")),
         "{said}"

@@ -123,7 +123,7 @@ fn an_empty_report_has_a_page_too() {
     for said in [
         "There is no Windows node",
         "Nothing was found",
-        "There is nothing to say of any workload",
+        "No workload has findings",
     ] {
         assert!(page.contains(said), "{said}");
     }

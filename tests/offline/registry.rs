@@ -243,7 +243,7 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
         .collect();
     for registry in [
         format!("localhost:{unused}: "),
-        "169.254.169.254: 169.254.169.254 is an address that is never asked".to_owned(),
+        "169.254.169.254: 169.254.169.254 is an address that Transom never calls".to_owned(),
     ] {
         let of_it = notes
             .iter()

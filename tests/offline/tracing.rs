@@ -250,17 +250,17 @@ fn what_gets_no_review_is_a_span_with_an_error() {
     assert_eq!(
         json!(said),
         json!([
-            ["POST /validate", 400, "400", "the body is no AdmissionReview"],
+            ["POST /validate", 400, "400", "the body is not an AdmissionReview"],
             [
                 "POST /mutate",
                 503,
                 "503",
-                "overloaded, and others needed the room of this request"
+                "overloaded, and other requests took precedence over this one"
             ],
-            ["POST /mutate", 400, "400", "the body ended before its time"],
-            ["POST /mutate", 400, "400", "the body ended before its time"],
-            ["POST /mutate", 400, "400", "the body ended before its time"],
-            ["POST /mutate", 400, "400", "the body is no AdmissionReview"],
+            ["POST /mutate", 400, "400", "the body ended early"],
+            ["POST /mutate", 400, "400", "the body ended early"],
+            ["POST /mutate", 400, "400", "the body ended early"],
+            ["POST /mutate", 400, "400", "the body is not an AdmissionReview"],
         ])
     );
     assert_eq!(spans[1].attributes["server.port"], 8443);

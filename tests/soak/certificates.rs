@@ -646,7 +646,7 @@ async fn a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader
         replace_bundle(client, name, &foreign).await;
         sleep(Duration::from_millis(100)).await;
     }
-    let said = replica.contested().expect("it is told");
+    let said = replica.contested().expect("it is reported");
     assert!(
         said.starts_with("the field manager \"somebody\" overwrites the caBundle of the Validating"),
         "{said}"

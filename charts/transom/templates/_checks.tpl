@@ -184,13 +184,13 @@ notes then state that the release has no policy. */}}
 {{- $known := .Files.Lines "files/rules.txt" -}}
 {{- range $rule, $_ := dig "validation" "rules" (dict) .Values.policy.spec -}}
 {{- if not (has $rule $known) -}}
-{{- fail (printf "policy.spec.validation.rules: there is no rule %q; `transom rules` lists them" $rule) -}}
+{{- fail (printf "policy.spec.validation.rules: unknown rule %q; `transom rules` lists them" $rule) -}}
 {{- end -}}
 {{- end -}}
 {{- range $index, $exemption := .Values.policy.spec.exemptions -}}
 {{- range $exemption.rules -}}
 {{- if not (or (eq . "*") (has . $known)) -}}
-{{- fail (printf "policy.spec.exemptions[%d].rules: there is no rule %q; `transom rules` lists them, and \"*\" means all rules" $index .) -}}
+{{- fail (printf "policy.spec.exemptions[%d].rules: unknown rule %q; `transom rules` lists them, and \"*\" means all rules" $index .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

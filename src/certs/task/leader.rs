@@ -58,7 +58,7 @@ impl TaskState {
         if let Some(error) = unusable {
             tracing::warn!(
                 secret = title,
-                "its CA cannot be used, and a new one is made: {error}"
+                "its CA cannot be used, and a new one is created: {error}"
             );
         }
         let (secrets, seen) = (self.secrets.clone(), self.stored().cloned());
@@ -133,10 +133,10 @@ impl TaskState {
             }
             let store = self.stores[which].clone();
             let title = store.title();
-            let what = format!("let go the webhooks of the {title}");
+            let what = format!("release the ownership of the webhooks of the {title}");
             match self.write(&what, store.release(&seen)).await {
                 Ok(written) => {
-                    tracing::debug!(configuration = title, "let the webhooks go");
+                    tracing::debug!(configuration = title, "release the ownership of the webhooks");
                     self.put_configuration(which, Some(written));
                 }
                 Err(next) => return Some(next),
@@ -155,7 +155,7 @@ impl TaskState {
             return Err(LeaderStep::Rest(LOOK_AGAIN));
         }
         if let Err(wait) = self.writes.take(Instant::now()) {
-            self.complain("certificates or caBundles change again and again: something else writes them too");
+            self.complain("certificates or caBundles change repeatedly: another client also writes them");
             return Err(LeaderStep::Rest(wait));
         }
         match answered_within(REQUEST, request).await {

@@ -36,7 +36,7 @@ impl ConfigurationPresence {
         metrics.register(|registry| {
             registry.register(
                 "webhook_configuration_present",
-                "Whether a webhook configuration is there and has entries",
+                "Whether a webhook configuration exists and has entries",
                 present.clone(),
             );
             registry.register(
@@ -82,7 +82,7 @@ impl ConfigurationPresence {
         if !drift.is_empty() && !told {
             tracing::warn!(
                 configuration = title,
-                "the webhook configuration is not as Transom registers it: {}; put it back with helm upgrade, or with transom \
+                "the webhook configuration is not as Transom registers it: {}; restore it with helm upgrade, or with transom \
                  generate webhooks",
                 drift.join("; ")
             );
@@ -91,7 +91,7 @@ impl ConfigurationPresence {
         match (was_there, is_there) {
             (Some(true), false) => tracing::warn!(
                 configuration = title,
-                "the webhook configuration {gone} any more: the API server no longer calls Transom; put it back with helm \
+                "the webhook configuration {gone} any more: the API server no longer calls Transom; restore it with helm \
                  upgrade, or with transom generate webhooks"
             ),
             (None, false) => tracing::info!(
@@ -101,7 +101,7 @@ impl ConfigurationPresence {
             ),
             (Some(false), true) => tracing::info!(
                 configuration = title,
-                "the webhook configuration is there: the API server calls Transom"
+                "the webhook configuration exists: the API server calls Transom"
             ),
             (Some(true) | None, true) | (Some(false), false) => {}
         }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(drift().as_deref(), Some("1"));
         assert!(
             log.take()
-                .contains("its rules ask about more than Transom looks at (* */*/*/*)")
+                .contains("its rules match more than Transom evaluates (* */*/*/*)")
         );
         presence.see(0, "m", Some(&there));
         assert_eq!(drift().as_deref(), Some("0"));

@@ -75,7 +75,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     }
     for row in report.rows.iter_mut().filter(|row| is_told(row)) {
         let named = (row.namespace.clone(), row.workload.clone());
-        let more = || CurrentState::Unknown(format!("only {MOST} workloads are asked for"));
+        let more = || CurrentState::Unknown(format!("only {MOST} workloads are read"));
         row.now = Some(workloads.get(&named).cloned().flatten().unwrap_or_else(more));
     }
     Ok(())
@@ -98,7 +98,7 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
         .map_err(anyhow::Error::msg)?;
     for part in cluster.gaps() {
         anstream::eprintln!(
-            "note: cannot read {}: {}; judged without",
+            "note: cannot read {}: {}; evaluated without it",
             part.resource,
             part.why
         );
@@ -123,7 +123,9 @@ fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
     if lacks.is_empty() {
         return now;
     }
-    let found = rules.map_or_else(String::new, |rules| format!("; without them it is open: {rules}"));
+    let found = rules.map_or_else(String::new, |rules| {
+        format!("; without them it would be denied: {rules}")
+    });
     CurrentState::Unknown(format!(
         "this user cannot read {}{found}",
         list(lacks, NEEDED.len())
@@ -142,7 +144,7 @@ async fn ask(
         .into_iter()
         .find(|known| known.as_str() == kind && known.has_pod())
     else {
-        return CurrentState::Unknown("its kind is not judged".to_owned());
+        return CurrentState::Unknown("Transom does not evaluate its kind".to_owned());
     };
     if name.ends_with('*') {
         return CurrentState::Unknown("its name is not in the log".to_owned());
@@ -151,7 +153,7 @@ async fn ask(
     // A pod, its ReplicaSet, its Deployment.
     for _ in 0..3 {
         if !is_name(namespace) || !is_name(&name) {
-            return CurrentState::Unknown("its name is none".to_owned());
+            return CurrentState::Unknown("its name is not valid".to_owned());
         }
         let text = match get(client, kind, namespace, &name).await {
             Ok(text) => text,
@@ -163,17 +165,17 @@ async fn ask(
             Ok(Evaluated::Owned(of, owner)) => (kind, name) = (of, owner),
             Ok(Evaluated::Passed(SkipReason::Deleted | SkipReason::Finished)) => return CurrentState::Gone,
             Ok(Evaluated::Passed(SkipReason::Mirror | SkipReason::NoPod)) => {
-                return CurrentState::Unknown("admission does not judge it".to_owned());
+                return CurrentState::Unknown("admission does not evaluate it".to_owned());
             }
             Err(why) => return CurrentState::Unknown(why.to_string()),
         }
     }
-    CurrentState::Unknown("its owners have no end".to_owned())
+    CurrentState::Unknown("its chain of owners is too long".to_owned())
 }
 
 fn from_result(judged: &OwnerResult) -> CurrentState {
     if let Some(why) = &judged.not_asked {
-        return CurrentState::Unknown(format!("admission is not asked: {why}"));
+        return CurrentState::Unknown(format!("admission is not called: {why}"));
     }
     let rules = judged.denied_by();
     if rules.is_empty() {
@@ -218,7 +220,7 @@ mod tests {
         ] {
             assert_eq!(without(&[], now.clone()), now);
             let CurrentState::Unknown(why) = without(&lacks, now) else {
-                panic!("it is said to be known");
+                panic!("it is treated as known");
             };
             assert!(
                 why.starts_with("this user cannot read windowspodpolicies, nodes"),

@@ -22,14 +22,14 @@ use crate::render;
 /// Generate the webhook configurations by which an API server calls Transom
 ///
 /// One MutatingWebhookConfiguration and one ValidatingWebhookConfiguration, for kubectl apply -f -. Start the server
-/// first: docs/reference/webhooks.md says what is registered, and why.
+/// first: docs/reference/webhooks.md explains what is registered, and why.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom generate webhooks --service transom.transom-system --ca-bundle ca.pem | kubectl apply -f -
   transom generate webhooks --url https://192.0.2.7:8443 -o json=webhooks.json")]
 #[command(group = ArgGroup::new("endpoint").required(true).args(["service", "url"]))]
 pub struct WebhooksArgs {
-    /// The Service of the webhook; it is called at port 443, and its namespace is left out
+    /// The Service of the webhook; it is called at port 443, and its namespace is excluded
     #[arg(long, value_name = "NAME.NAMESPACE", value_parser = service)]
     service: Option<WebhookEndpoint>,
     /// The address of a webhook outside the cluster, without a path
@@ -40,8 +40,8 @@ pub struct WebhooksArgs {
     ca_bundle: Option<PathBuf>,
     #[command(flatten)]
     installation: InstallationArgs,
-    /// What happens without Transom to pods that are surely for Windows, at /validate. Everything else passes then,
-    /// whatever this says
+    /// What /validate does with pods that are certainly for Windows if Transom does not answer. Everything else passes
+    /// in that case
     #[arg(long, value_name = "POLICY", value_enum, default_value = "Ignore")]
     validate_failure_policy: FailurePolicyArg,
     /// How long the API server waits for an answer: 1 or 2
@@ -50,15 +50,16 @@ pub struct WebhooksArgs {
     timeout: u64,
     #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
-    /// One more label of node pools that says Windows, as in poolLabels of a node policy; a * at the end of the
-    /// value stands for anything. May be repeated
+    /// Another label of node pools that means Windows, as in poolLabels of a node policy; a * at the end of the
+    /// value matches any text. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pool_label)]
     pool_label: Vec<PoolLabel>,
-    /// Registers linux-pods for namespaces with these labels: Linux pods that nothing keeps off Windows nodes are
-    /// looked at there
+    /// Registers linux-pods for namespaces with these labels: the webhooks are called there for Linux pods that
+    /// nothing keeps off Windows nodes
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
     linux_pods_selector: Option<LabelSelector>,
-    /// Registers the default operating system for namespaces with these labels: pods that say none are looked at there
+    /// Registers the default operating system for namespaces with these labels: the webhooks are called there for
+    /// pods without an operating system
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
     default_os_selector: Option<LabelSelector>,
     #[command(flatten)]
@@ -114,7 +115,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
     } = args;
     let mut options = RegistrationOptions::default();
     let Some(endpoint) = service.as_ref().or(url.as_ref()) else {
-        bail!("say where the webhook is: --service NAME.NAMESPACE or --url https://HOST:PORT");
+        bail!("give the address of the webhook: --service NAME.NAMESPACE or --url https://HOST:PORT");
     };
     options.endpoint = endpoint.clone();
     if let Some(file) = ca_bundle {
@@ -122,7 +123,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         let pem = pem.with_context(|| format!("cannot read the CA from {}", file.display()))?;
         if !pem.windows(11).any(|part| part == b"-----BEGIN ") {
             bail!(
-                "{} is no PEM: write certificates that begin with -----BEGIN CERTIFICATE-----",
+                "{} is not PEM: write certificates that begin with -----BEGIN CERTIFICATE-----",
                 file.display()
             );
         }
@@ -138,8 +139,8 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         crate::registration::names::named_namespaces(excluded.exclude_namespace.clone()).collect();
     if pool_label.len() > MOST_POOL_LABELS {
         bail!(
-            "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: let one with \
-             a * at its end stand for several",
+            "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: replace several \
+             with one that ends in *",
             pool_label.len()
         );
     }

@@ -1,4 +1,4 @@
-//! The way of a scan: the cluster is read once, its objects go by, the report is made of what was noted.
+//! Reads a cluster once for a scan, evaluates its objects one by one, and builds the report.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
 use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes};
 
-/// Where the rights of a scan stand.
-const RIGHTS: &str = "the ClusterRole of docs/how-to/scan.md has all that a scan reads";
+/// The page that lists the permissions of a scan.
+const RIGHTS: &str = "the ClusterRole in docs/how-to/scan.md grants everything that a scan reads";
 
 /// Scans the cluster that the arguments name.
 pub(super) async fn scan(
@@ -48,7 +48,7 @@ pub(super) async fn scan(
     let mut plan_nodes = NodeInventory::default();
     let opened = offline::open(client, options, |kind, json| {
         if args.plan_to.is_some() {
-            // A node that cannot be read is no node of a plan.
+            // A plan excludes nodes that cannot be read.
             let _ = plan_nodes.visit(kind, json);
         }
     });
@@ -157,14 +157,14 @@ fn of_unread(cluster: &OfflineCluster, is_by_file: bool) -> Vec<ScanGap> {
 /// What a report lacks without a resource.
 fn without(resource: &str) -> &'static str {
     match resource {
-        "nodes" => "builds, taints and where pods are were not looked at",
-        "namespaces" => "their labels are taken for none, and every policy that selects none counts",
-        "runtimeclasses" => "every pod is taken for one of process isolation",
-        "windowspodpolicies" => "the built-in policy is taken for the one that counts",
+        "nodes" => "builds, taints and the nodes of pods were not checked",
+        "namespaces" => "their labels are treated as empty when policies are selected",
+        "runtimeclasses" => "every pod is treated as process-isolated",
+        "windowspodpolicies" => "the built-in policy is assumed to apply",
         "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
-            "every namespace is taken for one that admission is asked about"
+            "every namespace is assumed to be selected by the webhooks"
         }
-        _ => "it was judged without them",
+        _ => "it was evaluated without them",
     }
 }
 
@@ -173,8 +173,8 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = ScanGap> {
     snapshot.outcomes.iter().filter_map(|(name, outcome)| {
         let (error, then) = match outcome {
             PolicyState::InForce(_) => return None,
-            PolicyState::LastGood { error, .. } => (error, "its last good version counts"),
-            PolicyState::Skipped { error } => (error, "it does not count"),
+            PolicyState::LastGood { error, .. } => (error, "its last valid version applies"),
+            PolicyState::Skipped { error } => (error, "it does not apply"),
         };
         Some(ScanGap {
             what: format!("WindowsPodPolicy {name}"),
@@ -203,7 +203,7 @@ fn of_namespaces(args: &ScanArgs, cluster: &OfflineCluster) -> Vec<ScanGap> {
         .collect()
 }
 
-/// Lists of objects that could not be read; a namespace of which none could be is told of once.
+/// Lists of objects that could not be read; a namespace without any readable list is reported once.
 fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
     let mut forbidden: BTreeMap<Option<&str>, usize> = BTreeMap::new();
     for list in unlisted.iter().filter(|list| list.is_forbidden) {
@@ -227,7 +227,9 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
             read => format!("{}; {read} of them were read", list.why),
         };
         let cure = match (list.is_forbidden, namespace) {
-            (true, None) => format!("{RIGHTS}; with rights in namespaces only, name these with --namespace"),
+            (true, None) => {
+                format!("{RIGHTS}; if you may read only some namespaces, name them with --namespace")
+            }
             (true, Some(_)) => RIGHTS.to_owned(),
             (false, _) => "scan again".to_owned(),
         };
@@ -250,7 +252,7 @@ struct Progress(ProgressBar);
 
 impl Progress {
     fn new() -> Self {
-        // indicatif draws on standard error, and nothing where that is no terminal.
+        // indicatif draws on standard error, and draws nothing if that is not a terminal.
         if is_quiet() {
             return Progress(ProgressBar::hidden());
         }

@@ -29,7 +29,7 @@ impl Installation {
 /// The installations that are registered under another name than `own`, without duplicates.
 pub(super) async fn others(client: &Client, own: &str) -> Result<Vec<Installation>, String> {
     let params = ListParams::default().labels(OURS);
-    let unknown = |why| format!("cannot see whether another Transom keeps nodes here: {why}");
+    let unknown = |why| format!("cannot determine whether another Transom maintains nodes here: {why}");
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let mutating = answered(mutating.list(&params)).await.map_err(unknown)?;
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -67,8 +67,8 @@ fn of(found: impl Iterator<Item = Installation>, own: &str) -> Vec<Installation>
 pub(super) fn kept(others: &[Installation], what: &str) -> String {
     let names: Vec<&str> = others.iter().map(|it| it.configuration.as_str()).collect();
     format!(
-        "{what}: Transom is registered as {} too, and keeps them; uninstalling the last installation removes them \
-         (one that is gone but for its webhook configurations: transom uninstall --name, without the zz-)",
+        "{what}: Transom is also registered as {}, and maintains them; uninstalling the last installation removes them \
+         (if only its webhook configurations are left: transom uninstall --name, without the zz-)",
         names.join(", ")
     )
 }
@@ -87,7 +87,7 @@ mod tests {
         let others = of(list.into_iter(), "zz-transom");
         assert_eq!(others, [found("zz-a"), found("zz-b")]);
         assert!(others[0].is_in("a") && !others[0].is_in("b"));
-        assert!(kept(&others, "x").starts_with("x: Transom is registered as zz-a, zz-b too"));
+        assert!(kept(&others, "x").starts_with("x: Transom is also registered as zz-a, zz-b"));
         assert_eq!(of([found("zz-transom")].into_iter(), "zz-transom"), []);
     }
 }

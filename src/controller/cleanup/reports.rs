@@ -32,7 +32,7 @@ fn unseen(dialect: ReportApi, why: &str) -> String {
     let (group, _) = dialect.as_str().split_once('/').unwrap_or_default();
     let resource = dialect.plural();
     format!(
-        "{resource} of {dialect}, if reports were ever on: they may not be looked for ({why}); kubectl delete \
+        "{resource} of {dialect}, if reports were ever enabled: Transom may not list them ({why}); kubectl delete \
          {resource}.{group} -A -l app.kubernetes.io/managed-by=transom"
     )
 }

@@ -69,7 +69,9 @@ impl Cleanup<'_> {
                 Ok(lease) => lease,
                 Err(ApiError::NotFound) => return LeaderState::Gone,
                 Err(why) => {
-                    return LeaderState::Unknown(format!("cannot see whether a leader still acts: {why}"));
+                    return LeaderState::Unknown(format!(
+                        "cannot determine whether a leader is still active: {why}"
+                    ));
                 }
             };
             let version = lease.metadata.resource_version.unwrap_or_default();
@@ -93,8 +95,8 @@ impl Cleanup<'_> {
             sleep(Duration::from_secs(1)).await;
         }
         LeaderState::Acts(format!(
-            "{leader} still renews the Lease {}/{} and would make everything again, so nothing but the webhook \
-             configurations was deleted: stop that process (a Deployment: kubectl -n {} scale deployment {} --replicas 0; \
+            "{leader} still renews the Lease {}/{} and would create everything again, so only the webhook \
+             configurations were deleted: stop that process (a Deployment: kubectl -n {} scale deployment {} --replicas 0; \
              elsewhere: end its transom serve), then run this again",
             options.namespace, options.lease, options.namespace, options.name
         ))

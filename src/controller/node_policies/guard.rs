@@ -219,15 +219,15 @@ impl<'g> Guard<'g> {
             // It was admitted already: neither placement nor a changed template affects it any longer.
             Verdict::Windows if owner.is_some() => (
                 merged,
-                "pods of it wait for a node since before they were given a toleration: delete those pods, so that it \
-                 makes new ones; they do not tolerate",
+                "its pods wait for a node and were created before they were given a toleration: delete them, so that \
+                 it creates new ones; they do not tolerate",
             ),
             Verdict::Windows => (merged, "it does not tolerate"),
             Verdict::Linux if selects(inference, false) => return None,
             // Placement adds nothing to a pod that is not known to be for Windows.
             _ if on_windows && GuardObject::of(json).is("Ready") => (
                 merged,
-                "it selects no operating system, runs on a Windows node all the same, and does not tolerate",
+                "it selects no operating system, runs on a Windows node, and does not tolerate",
             ),
             _ => return None,
         };

@@ -67,7 +67,7 @@ impl NodePolicy {
             // The API server rejects both; a policy may have been stored before its schema did.
             if taint.effect == TaintEffect::NoExecute && spec.no_execute == NoExecute::Forbidden {
                 left_out.push(format!(
-                    "spec.taints.required: {required} is left out, because NoExecute evicts running pods: set \
+                    "spec.taints.required: {required} is ignored, because NoExecute evicts running pods: set \
                      spec.taints.noExecute: Allowed if that is what you want"
                 ));
             } else if taints
@@ -75,7 +75,7 @@ impl NodePolicy {
                 .any(|t| t.key == required.key && t.effect == required.effect)
             {
                 left_out.push(format!(
-                    "spec.taints.required: {required} is left out, because a node carries one taint of a key and effect"
+                    "spec.taints.required: {required} is ignored, because a node can carry only one taint of each key and effect"
                 ));
             } else {
                 taints.push(required);

@@ -166,7 +166,7 @@ impl NodeController {
             Err(ApiError::NotFound) => true,
             Err(error) => {
                 self.context.reconcile.failed();
-                tracing::warn!(error = %error, "nothing is taken back, because the node policies cannot be listed");
+                tracing::warn!(error = %error, "nothing is removed, because the node policies cannot be listed");
                 false
             }
         }

@@ -168,7 +168,7 @@ fn undesired_classes(
     let deletions = certain.map(|(class, owned)| ClassChange::Delete {
         class: Arc::clone(class),
         policy: owned.policy,
-        why: "no policy wants it any more",
+        why: "no policy requires it any more",
     });
     deletions.collect()
 }
@@ -187,7 +187,7 @@ fn against(
 ) -> Option<ClassChange> {
     let Some(owned) = OwnedClass::of(class) else {
         state.notes.push(format!(
-            "{} was not made by Transom: it is used as it is, and never changed",
+            "{} was not created by Transom: it is used as it is, and never changed",
             desired.name
         ));
         state.problems.extend(misfit(class, desired));
@@ -275,7 +275,7 @@ fn report_contradictions(
         .filter(|(name, class)| !taken.contains(*name) && OwnedClass::of(class).is_none());
     let said = foreign.filter_map(|(name, class)| {
         contradiction(class)
-            .map(|what| format!("{name}, which Transom did not make, contradicts itself: {what}"))
+            .map(|what| format!("{name}, which Transom did not create, contradicts itself: {what}"))
     });
     state.notes.extend(said.take(MOST));
 }

@@ -112,7 +112,7 @@ fn problem(
 ) -> Option<(&'static str, String)> {
     let brief = |text: &str| cut(text, LONGEST_BRIEF).into_owned();
     if let Some(why) = &policy.unusable {
-        let text = format!("{why}; until it can be read nothing is set and nothing taken back");
+        let text = format!("{why}; until it can be read, nothing is set and nothing is removed");
         return Some(("InvalidSelector", brief(&text)));
     }
     if let Some(bad) = statements.iter().find(|statement| statement.is_bad) {
@@ -133,25 +133,21 @@ fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Condit
             false,
             "Converging",
             format!(
-                "{} of {nodes} Windows nodes are still to be written",
+                "{} of {nodes} Windows nodes still wait to be written",
                 of.unwritten
             ),
         ),
-        None if nodes == 0 => (
-            true,
-            "NoNodes",
-            "it selects no Windows node at present".to_owned(),
-        ),
+        None if nodes == 0 => (true, "NoNodes", "it selects no Windows node now".to_owned()),
         None if of.drift.is_empty() => (
             true,
             "AsWanted",
-            format!("all {nodes} Windows nodes are as they are to be"),
+            format!("all {nodes} Windows nodes match the policy"),
         ),
         None => (
             true,
             "Reported",
             format!(
-                "what Transom writes is written; status.driftedNodes says what is not as it is to be on {} of {nodes} Windows \
+                "everything that Transom writes is written; status.driftedNodes lists what differs from the policy on {} of {nodes} Windows \
                  nodes",
                 of.drift.len()
             ),
@@ -179,7 +175,7 @@ fn contested(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
                 .map(ToString::to_string)
                 .collect();
             parts.push(format!(
-                "another writer took {} away three times on {}: it is not set there any more; set it where that writer \
+                "another client removed {} three times on {}: Transom no longer sets it there; set it where that client \
                  reads it (the node pool), or change the policy to try again",
                 list(&taints, most),
                 list(nodes.contested.keys(), most)
@@ -187,14 +183,14 @@ fn contested(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
         }
         if !known.restless.is_empty() {
             parts.push(format!(
-                "another writer undoes what is written to {} again and again; it is corrected ever more slowly: find that \
-                 writer in metadata.managedFields of the node",
+                "another client repeatedly reverts what Transom writes to {}; Transom corrects it at growing intervals: \
+                 find that client in metadata.managedFields of the node",
                 list(&known.restless, most)
             ));
         }
         parts
     };
-    let quiet = "no other writer undoes what is written";
+    let quiet = "no other client reverts what Transom writes";
     let mut statement = where_any("Contested", &parts(NAMED), "OtherWriter", "NoOtherWriter", quiet);
     if statement.is_bad {
         statement.brief = cut(&parts(BRIEF).join("; "), LONGEST_BRIEF).into_owned();
@@ -207,12 +203,12 @@ fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> C
     let (parts, reason) = match &known.guarded {
         GuardResult::Refused { message, .. } if waits => (vec![message.clone()], "WouldHurt"),
         GuardResult::Unknown(why) if waits => {
-            let text = format!("not set, because it cannot be known whether a workload would be hurt: {why}");
+            let text = format!("not set, because it is unknown whether a workload would be affected: {why}");
             (vec![text], "NotKnown")
         }
         _ => (Vec::new(), "WouldHurt"),
     };
-    let quiet = "no taint is held back";
+    let quiet = "no taint is withheld";
     let mut statement = where_any("TaintsRefused", &parts, reason, "NobodyHurt", quiet);
     if let (GuardResult::Refused { brief, .. }, true) = (&known.guarded, statement.is_bad) {
         statement.brief = cut(brief, LONGEST_BRIEF).into_owned();
@@ -224,8 +220,8 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
     let parts = nodes.overlapping.iter().map(|(other, node)| {
         let first = policy.name.as_str().min(other);
         format!(
-            "node {node} is selected by {} and {other}: {first} counts, as the first by name; make their nodeSelectors \
-             exclude each other",
+            "node {node} is selected by {} and {other}: {first} takes precedence, as the first by name; make their \
+             nodeSelectors exclude each other",
             policy.name
         )
     });
@@ -242,8 +238,8 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
     let parts = nodes.unsupported.iter().map(|(build, nodes)| {
         let product = build.release().map_or("an unknown release", |release| release.product);
         format!(
-            "{nodes} nodes run {build} ({product}), which this Kubernetes release is not documented to support; nothing \
-             is done about it here: move their workloads to a supported release"
+            "{nodes} nodes run {build} ({product}), which this Kubernetes release is not documented to support; Transom \
+             changes nothing: move their workloads to a supported release"
         )
     });
     let statement = where_any(
@@ -251,7 +247,7 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
         &parts.collect::<Vec<_>>(),
         "OldOrNew",
         "Supported",
-        "every known build is supported, or not known",
+        "every build is supported or unknown",
     );
     // Transom does not act on it, so it does not affect `Ready`.
     ConditionUpdate {

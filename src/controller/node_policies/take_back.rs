@@ -1,4 +1,4 @@
-//! Taking back everything at once, without a view: what `transom uninstall` does, and what may be done twice.
+//! Reverts everything in one pass, without a cache: what `transom uninstall` does. It may run twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct RevertOptions {
     pub keep_runtime_classes: bool,
 }
 
-/// What was taken back.
+/// What was reverted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RevertReport {
     /// The nodes that were changed.
@@ -43,7 +43,7 @@ pub struct RevertReport {
     pub kept: Vec<String>,
     /// What is still on nodes, and that nothing proves to be Transom's; one line for each kind, with the nodes.
     pub left: Vec<String>,
-    /// What failed, and why. Everything else was taken back all the same.
+    /// What failed, and why. Everything else was reverted.
     pub failures: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ impl RevertReport {
 }
 
 /// Takes everything of ours back from all nodes, and deletes our RuntimeClasses that nothing names. Works without a
-/// controller, and any number of times; goes on where something is refused, and reports it.
+/// controller, and any number of times; continues if a write is rejected, and reports it.
 ///
 /// No controller must run meanwhile, or it would write everything again.
 pub async fn take_back_everything(client: &Client, options: RevertOptions) -> RevertReport {
@@ -137,15 +137,15 @@ impl RemainingObjects {
         let of = |nodes: &[String]| format!("{} ({})", nodes.len(), list(nodes, NAMED));
         let mirrors = (!self.mirrors.is_empty()).then(|| {
             format!(
-                "label {RESTRICTED_BUILD_LABEL} on nodes: {}, where nothing proves that Transom wrote it; kubectl label node NAME \
+                "label {RESTRICTED_BUILD_LABEL} on nodes: {}, and nothing proves that Transom wrote it; kubectl label node NAME \
                  {RESTRICTED_BUILD_LABEL}-",
                 of(&self.mirrors)
             )
         });
         let taints = self.taints.iter().map(|(taint, nodes)| {
             format!(
-                "taint {taint} on nodes: {}, whose annotation {OWNED_ANNOTATION} was spoiled, so that nothing proves that \
-                 Transom set it; kubectl taint node NAME {taint}-",
+                "taint {taint} on nodes: {}, whose annotation {OWNED_ANNOTATION} is invalid, so nothing proves that Transom \
+                 set it; kubectl taint node NAME {taint}-",
                 of(nodes)
             )
         });
@@ -187,7 +187,7 @@ async fn runtime_classes(writer: &Writer, report: &mut RevertReport) {
         match carry_out(writer, change, &users).await {
             ClassWriteResult::Yes => report.runtime_classes.push(change.name().to_owned()),
             ClassWriteResult::Later => {
-                let why = "it was changed meanwhile; do it once more";
+                let why = "it was changed meanwhile; run this again";
                 report
                     .failures
                     .push(format!("RuntimeClass {}: {why}", change.name()));

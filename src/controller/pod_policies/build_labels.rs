@@ -22,9 +22,8 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
             ("nodes carry", "their")
         };
         format!(
-            "{} Windows {them} no label {label} with {theirs} build: {names}; for images that run there placement excludes \
-             the builds that do not, by the labels of other nodes, and pods of other images may land there; let a \
-             WindowsNodePolicy keep the label (kubectl explain wnp.spec.labels)",
+            "{} Windows {them} no label {label} with {theirs} build: {names}; so for images that run there, placement can \
+             only exclude other builds by the labels of other nodes, and pods with other images may be scheduled there; let a WindowsNodePolicy maintain the label (kubectl explain wnp.spec.labels)",
             missing.len()
         )
     };
@@ -32,7 +31,7 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
     let unmet = unmet.map(|policy| ("NodesWithoutLabel", message(policy)));
     let met = (
         "NoneMissing",
-        "no node lacks a label by which placement would require its build",
+        "every node has the build label that placement would require",
     );
     ConditionUpdate::expect_true("BuildLabelsPresent", unmet, met).with_events(EventPolicy::Turns)
 }

@@ -97,7 +97,7 @@ impl NamespaceEvent {
 fn message(namespace: &str, label: &IgnoredLabel) -> String {
     let IgnoredLabel { key, value, why, .. } = label;
     let shown = if value.is_empty() { "\"\"" } else { value };
-    let mut text = format!("the label {key}={shown} of namespace {namespace} does nothing: {why}");
+    let mut text = format!("the label {key}={shown} of namespace {namespace} has no effect: {why}");
     match label.meant {
         Some((meant, with)) if meant == key => {
             let _ = write!(
@@ -112,7 +112,7 @@ fn message(namespace: &str, label: &IgnoredLabel) -> String {
             );
         }
         None => {
-            let _ = write!(text, "; take it away: kubectl label namespace {namespace} {key}-");
+            let _ = write!(text, "; remove it: kubectl label namespace {namespace} {key}-");
         }
     }
     if let Some(or_else) = &label.or_else {
@@ -130,15 +130,15 @@ fn left_out(namespace: &str, author: &LabelAuthor) -> String {
         manager
     };
     let mut text = format!(
-        "the label {label} takes namespace {namespace} out: the API server asks Transom about nothing there, so Windows \
-         pods are neither checked nor placed. Field manager {manager} wrote it"
+        "the label {label} excludes namespace {namespace}: the API server does not call Transom there, so Windows pods \
+         are neither checked nor placed. Field manager {manager} set it"
     );
     if let Some(at) = at {
         let _ = write!(text, " at {at}");
     }
     let _ = write!(
         text,
-        "; to take it away: kubectl label namespace {namespace} {label}-"
+        "; to remove it: kubectl label namespace {namespace} {label}-"
     );
     text
 }
@@ -163,7 +163,7 @@ fn notes(snapshot: &Snapshot, now: Timestamp) -> Vec<NamespaceEvent> {
 /// Which policy the namespace lost, what applies there now, and what to compare.
 fn without_policy(namespace: &str, former: &str) -> String {
     format!(
-        "no WindowsPodPolicy selects namespace {namespace} any more; until now {former} did. The built-in policy counts there \
+        "no WindowsPodPolicy selects namespace {namespace} any more; until now {former} did. The built-in policy applies there \
          (validation Audit, placement DryRun), so nothing is denied. Compare the labels of the namespace with the \
          namespaceSelector of the policies: kubectl get namespace {namespace} --show-labels"
     )

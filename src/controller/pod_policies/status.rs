@@ -137,7 +137,7 @@ fn written(reporting: &ReportingState) -> Option<ConditionUpdate> {
         ReportingState::Written => None,
         ReportingState::Amiss(reason, message) => Some((*reason, message.clone())),
     };
-    let met = ("Written", "the reports say what was found of stored objects");
+    let met = ("Written", "the reports contain the findings of stored objects");
     Some(ConditionUpdate::expect_true(REPORTS_WRITTEN, unmet, met).with_events(EventPolicy::Reasons))
 }
 
@@ -276,10 +276,10 @@ fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
             let instead = if in_force == 0 {
                 "no other policy can be used either, so the built-in policy applies everywhere"
             } else {
-                "other policies apply instead, and the built-in policy where none selects a namespace"
+                "other policies apply instead, and the built-in policy if none selects a namespace"
             };
             let consequence = format!(
-                "until then the policy does not apply, because no earlier version of it is known; {instead} (built-in: mode \
+                "until then the policy does not apply, because no earlier valid version is known; {instead} (built-in: mode \
                  Audit)"
             );
             ("Invalid", error, consequence)
@@ -325,7 +325,7 @@ fn left_out(decoded: &DecodedPolicy, met: (&'static str, &str)) -> ConditionUpda
         .map(|(_, what, names)| format!("{what} {names}"))
         .collect();
     let mut message = format!(
-        "Transom {VERSION} does not know {}; they are left out, the rest of the policy applies; correct the names, or go back \
+        "Transom {VERSION} does not know {}; they are ignored, and the rest of the policy applies; correct the names, or return \
          to the version that knows them",
         names.join(", ")
     );
@@ -361,7 +361,7 @@ fn overridden(reach: &PolicyReach<'_>) -> ConditionUpdate {
     let is_overridden = !reach.selected.is_empty() && !reach.applies_somewhere;
     let unmet = is_overridden.then(|| {
         let message = format!(
-            "other policies come first in all {} namespaces that this policy selects: {}; give this one a higher priority, or \
+            "other policies take precedence in all {} namespaces that this policy selects: {}; give this one a higher priority, or \
              delete it",
             reach.selected.len(),
             list(&reach.overridden_by, MOST_NAMES)
@@ -370,7 +370,7 @@ fn overridden(reach: &PolicyReach<'_>) -> ConditionUpdate {
     });
     let met = (
         "NotOverridden",
-        "the policy applies in a namespace, or selects none",
+        "the policy applies in at least one namespace, or selects none",
     );
     ConditionUpdate::expect_false("Overridden", unmet, met)
 }
@@ -383,7 +383,7 @@ fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
         .map(|(other, (wins, namespaces))| {
             let counts = if *wins { name } else { other };
             let places = list(namespaces, MOST_NAMES);
-            format!("{other} has the same priority and selects {places} too: there {counts} counts")
+            format!("{other} has the same priority and selects {places} too: {counts} applies there")
         });
     let mut ties: Vec<String> = ties.collect();
     if reach.ties.len() > ties.len() {
@@ -391,7 +391,7 @@ fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
     }
     let message = || {
         format!(
-            "{}; of equal priorities the name decides that sorts first; give one of them another priority",
+            "{}; if priorities are equal, the name that sorts first takes precedence; give one of them another priority",
             ties.join(", ")
         )
     };
@@ -404,7 +404,7 @@ fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
 }
 
 fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
-    let message = |names| format!("exemptions that no longer count: {names}; renew or remove them");
+    let message = |names| format!("expired exemptions: {names}; renew or remove them");
     let unmet = exemptions(decoded, ExemptionState::Expired, today).map(|names| ("Expired", message(names)));
     ConditionUpdate::expect_false(
         "ExemptionsExpired",
@@ -415,7 +415,9 @@ fn exemptions_expired(decoded: Option<&DecodedPolicy>, today: Date) -> Condition
 
 fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> ConditionUpdate {
     let message = |names| {
-        format!("exemptions that end within {SOON} days: {names}; renew them, or fix what they lift before")
+        format!(
+            "exemptions that expire within {SOON} days: {names}; renew them, or fix the exempted findings before"
+        )
     };
     let unmet =
         exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpireSoon", message(names)));
@@ -433,15 +435,15 @@ fn exemptions(decoded: Option<&DecodedPolicy>, state: ExemptionState, today: Dat
 fn labels_ignored(reach: &PolicyReach<'_>) -> ConditionUpdate {
     let message = |namespaces| {
         format!(
-            "labels that do nothing are on {} of the namespaces where the policy counts: {namespaces}; the Events of each say \
-             why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored",
+            "labels without effect are on {} of the namespaces where the policy applies: {namespaces}; their Events give the \
+             reason and the remedy: kubectl get events -n default --field-selector reason=LabelIgnored",
             reach.ignored.len()
         )
     };
     let unmet = listed(&reach.ignored).map(|namespaces| ("WithoutEffect", message(namespaces)));
     let met = (
         "AllCount",
-        "every label for Transom counts on the namespaces where the policy does",
+        "every label for Transom has its effect in the namespaces where the policy applies",
     );
     ConditionUpdate::expect_false("NamespaceLabelsIgnored", unmet, met)
 }
@@ -452,7 +454,7 @@ fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
     let names: Vec<&str> = snapshot.namespaces_without_policy().collect();
     let message = |namespaces| {
         format!(
-            "no policy selects {} of the namespaces that admission asks about: {namespaces}; the built-in policy counts there \
+            "no policy selects {} of the namespaces that the webhooks select: {namespaces}; the built-in policy applies there \
              (mode Audit); a policy without namespaceSelector selects every namespace",
             names.len()
         )
@@ -460,7 +462,7 @@ fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
     let some = listed(&names).map(|namespaces| ("SelectedByNone", message(namespaces)));
     let met = (
         "AllSelected",
-        "every namespace that admission asks about has a policy",
+        "every namespace that the webhooks select has a policy",
     );
     ConditionUpdate {
         is_bad: false,

@@ -193,7 +193,7 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     let ready = condition(report(&reports, "p"), "Accepted");
     assert_eq!(
         ready.message,
-        "spec.mode: there is no value \"Deny\"; there are Audit, Warn, Enforce; correct it: until then generation 1 of the \
+        "spec.mode: unknown value \"Deny\"; use one of Audit, Warn, Enforce; correct it: until then generation 1 of the \
          policy applies"
     );
     let effective_settings = reports[0].status.effective.as_ref().unwrap();
@@ -492,19 +492,19 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
         let overlapping = condition(report(&reports, name), "Overlapping");
         (overlapping.status.clone(), overlapping.message.clone())
     };
-    let end = "; of equal priorities the name decides that sorts first; give one of them another priority";
+    let end = "; if priorities are equal, the name that sorts first takes precedence; give one of them another priority";
     assert_eq!(
         said("a"),
         (
             "True".into(),
-            format!("b has the same priority and selects one, two too: there a counts{end}")
+            format!("b has the same priority and selects one, two too: a applies there{end}")
         )
     );
     assert_eq!(
         said("b"),
         (
             "True".into(),
-            format!("a has the same priority and selects one, two too: there a counts{end}")
+            format!("a has the same priority and selects one, two too: a applies there{end}")
         )
     );
     // If another priority decides, there is no tie.
@@ -559,12 +559,13 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     };
     assert_eq!(
         said("base"),
-        "True WithoutEffect: labels that do nothing are on 2 of the namespaces where the policy counts: audit \
-         (transom.dev/mode=Audit), web (transom.dev/mdoe=Warn, transom.dev/mode=enforce); the Events of \
-         each say why and what to write: kubectl get events -n default --field-selector reason=LabelIgnored"
+        "True WithoutEffect: labels without effect are on 2 of the namespaces where the policy applies: audit \
+         (transom.dev/mode=Audit), web (transom.dev/mdoe=Warn, transom.dev/mode=enforce); their Events \
+         give the reason and the remedy: kubectl get events -n default --field-selector reason=LabelIgnored"
     );
     assert!(
-        said("team").contains("on 1 of the namespaces where the policy counts: db (transom.dev/ignore=yes);")
+        said("team")
+            .contains("on 1 of the namespaces where the policy applies: db (transom.dev/ignore=yes);")
     );
     let notes = |reports: &[StatusUpdate]| -> Vec<&str> {
         let notes = reports.iter().flat_map(|report| &report.news);
@@ -606,14 +607,14 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
     assert_eq!(
         messages,
         [
-            "the label transom.dev/mode=Audit of namespace audit does nothing: WindowsPodPolicy base allows labels \
-             only to make it stricter (namespaceOverrides: Stricter); take it away: kubectl label namespace audit \
+            "the label transom.dev/mode=Audit of namespace audit has no effect: WindowsPodPolicy base allows labels \
+             only to make it stricter (namespaceOverrides: Stricter); remove it: kubectl label namespace audit \
              transom.dev/mode-; or set namespaceOverrides: Any in WindowsPodPolicy base, to make the label effective",
-            "the label transom.dev/ignore=\"\" of namespace db does nothing: only the value true excludes a namespace; \
-             take it away: kubectl label namespace db transom.dev/ignore-",
-            "the label transom.dev/mdoe=Warn of namespace web does nothing: Transom does not know this label; use \
-             transom.dev/mode, transom.dev/ignore; take it away: kubectl label namespace web transom.dev/mdoe-",
-            "the label transom.dev/mode=enforce of namespace web does nothing: the value is unknown; use Audit, Warn, \
+            "the label transom.dev/ignore=\"\" of namespace db has no effect: only the value true excludes a namespace; \
+             remove it: kubectl label namespace db transom.dev/ignore-",
+            "the label transom.dev/mdoe=Warn of namespace web has no effect: Transom does not know this label; use \
+             transom.dev/mode, transom.dev/ignore; remove it: kubectl label namespace web transom.dev/mdoe-",
+            "the label transom.dev/mode=enforce of namespace web has no effect: the value is unknown; use Audit, Warn, \
              Enforce; did you mean Enforce? kubectl label --overwrite namespace web transom.dev/mode=Enforce",
         ]
     );
@@ -674,9 +675,9 @@ fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
         said,
         [(
             "NamespaceExcluded",
-            "the label transom.dev/ignore takes namespace web out: the API server asks Transom about nothing there, so \
-             Windows pods are neither checked nor placed. Field manager kubectl-label wrote it at 2026-06-01T12:00:00.5Z; \
-             to take it away: kubectl label namespace web transom.dev/ignore-"
+            "the label transom.dev/ignore excludes namespace web: the API server does not call Transom there, so \
+             Windows pods are neither checked nor placed. Field manager kubectl-label set it at 2026-06-01T12:00:00.5Z; \
+             to remove it: kubectl label namespace web transom.dev/ignore-"
         )]
     );
 }
@@ -725,7 +726,7 @@ fn an_exemption_that_has_expired_is_named_from_the_day_after() {
         (expired.status.as_str(), expired.message.as_str()),
         (
             "True",
-            "exemptions that no longer count: \"team-a until 2026-05-31: old chart\"; renew or remove them"
+            "expired exemptions: \"team-a until 2026-05-31: old chart\"; renew or remove them"
         )
     );
     let seen = written(seen, &reports);
@@ -754,12 +755,12 @@ fn an_exemption_is_told_of_before_its_last_day() {
     let report = &policies.reports(&seen, now())[0];
     assert_eq!(
         condition(report, "ExemptionsExpiring").message,
-        "exemptions that end within 14 days: \"team-a until 2026-06-15: old chart\"; renew them, or fix what they lift before"
+        "exemptions that expire within 14 days: \"team-a until 2026-06-15: old chart\"; renew them, or fix the exempted findings before"
     );
     // An Event reports it too, and another Event follows if another exemption is about to end.
     let tells = |reports: &[StatusUpdate]| {
         let mut news = reports.iter().flat_map(|report| &report.news);
-        news.any(|said| said.is_bad && said.message.contains("end within 14 days"))
+        news.any(|said| said.is_bad && said.message.contains("expire within 14 days"))
     };
     let reports = policies.reports(&seen, now());
     assert!(tells(&reports));
@@ -948,7 +949,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
     );
     assert!(
         without.message.starts_with(
-            "no policy selects 1 of the namespaces that admission asks about: web; the built-in policy counts"
+            "no policy selects 1 of the namespaces that the webhooks select: web; the built-in policy applies"
         ),
         "{}",
         without.message
@@ -1015,7 +1016,7 @@ fn a_namespace_that_loses_its_policy_is_told_once() {
         told,
         [(
             "NamespaceWithoutPolicy",
-            "no WindowsPodPolicy selects namespace web any more; until now base did. The built-in policy counts there \
+            "no WindowsPodPolicy selects namespace web any more; until now base did. The built-in policy applies there \
              (validation Audit, placement DryRun), so nothing is denied. Compare the labels of the namespace with the \
              namespaceSelector of the policies: kubectl get namespace web --show-labels"
         )]

@@ -179,7 +179,7 @@ impl ReportsController<'_> {
 
     /// Discovers the report API; returns whether the API server answered.
     async fn discover_api(&self) -> bool {
-        const DISCOVERY: &str = "which kind of report there is";
+        const DISCOVERY: &str = "which kind of report exists";
         let found = match ReportApi::of(&self.context.client).await {
             Ok(found) => found,
             Err(failure) => {

@@ -80,7 +80,7 @@ pub fn event_on(judged: &OwnerResult) -> Option<OwnerEvent> {
     let becomes = match (denied, would_be) {
         (true, _) => "would be denied at its next create",
         (false, true) => "would be denied if validation were Deny",
-        (false, false) => "is warned of when it is applied",
+        (false, false) => "causes a warning when it is applied",
     };
     let mut rules: Vec<&str> = told.iter().map(|found| found.rule).collect();
     rules.sort_unstable();

@@ -137,13 +137,13 @@ impl GarbageCollector<'_> {
             match sweep(self.client, other, || self.leadership.holds()).await {
                 Ok(GarbageCollection::All(0)) => {}
                 Ok(GarbageCollection::All(count)) => {
-                    tracing::info!("{count} reports of {other} are taken away: another kind counts");
+                    tracing::info!("{count} reports of {other} are deleted: another kind is in use");
                 }
                 Ok(GarbageCollection::Unseen(why)) => {
-                    tracing::info!("the reports of {other} are not looked for: {why}");
+                    tracing::info!("the reports of {other} were not searched for: {why}");
                 }
                 Err(failure) => {
-                    tracing::warn!("cannot take away the reports of {other}: {failure}");
+                    tracing::warn!("cannot delete the reports of {other}: {failure}");
                     is_done = false;
                 }
             }

@@ -74,13 +74,12 @@ impl Health {
             return Some((
                 "NoReportApi",
                 "the API server has neither reports of openreports.io/v1alpha1 nor policyreports of wgpolicyk8s.io/v1alpha2: \
-                 install one of these CustomResourceDefinitions; metrics and Events go on without"
+                 install one of these CustomResourceDefinitions; metrics and Events continue without reports"
                     .to_owned(),
             ));
         }
         if index.is_full() {
-            let text =
-                format!("more than {MOST_OWNERS} objects have findings; no report tells of the others");
+            let text = format!("more than {MOST_OWNERS} objects have findings; the others have no report");
             return Some(("TooMany", text));
         }
         let unreadable = index.all_unreadable();
@@ -95,7 +94,7 @@ impl Health {
         Some((
             "Unreadable",
             format!(
-                "{count} stored objects cannot be read and are passed over: {}",
+                "{count} stored objects cannot be read and are skipped: {}",
                 named.join(", ")
             ),
         ))

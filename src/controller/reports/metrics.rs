@@ -80,13 +80,13 @@ impl Collector for StoredFindingMetrics {
         gauge(
             &mut encoder,
             "stored_findings",
-            "Findings of stored objects, by what they would do",
+            "Findings of stored objects, by effect",
             &labelled.collect::<Vec<Labelled<'_>>>(),
         )?;
         let unreadable = ledger.all_unreadable().len();
         let help = "Stored objects that cannot be parsed";
         plain(&mut encoder, "unparseable_objects", help, unreadable)?;
-        let help = "Reports that are to be written or deleted";
+        let help = "Reports waiting to be written or deleted";
         plain(&mut encoder, "reports_pending", help, ledger.behind())
     }
 }

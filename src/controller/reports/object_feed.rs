@@ -146,7 +146,7 @@ impl ObjectFeed<'_> {
                 // If a watch ends immediately, the next one does not start immediately.
                 WatchEnded::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
                 WatchEnded::Expired => {
-                    return "what changed since the last look is not known any more".to_owned();
+                    return "changes since the last read are lost".to_owned();
                 }
                 // Resumes where the watch broke; if that resourceVersion has expired, the API server returns an
                 // error.
@@ -228,7 +228,7 @@ impl ObjectFeed<'_> {
             && let Evaluation::Unreadable(why) = &evaluation
         {
             let ObjectHeadMeta { namespace, name, .. } = &object;
-            tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is passed over: {why}");
+            tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is skipped: {why}");
         }
         let (Some(content), Evaluation::Owner(owner, _)) = (recorded.write, evaluation) else {
             return None;

@@ -158,8 +158,8 @@ pub fn outcome(found: &FindingResult) -> String {
         FindingOutcome::Noted => "noted in the audit log",
         FindingOutcome::Fixed => "fixed at its next create",
         FindingOutcome::Fixable => "fixed if placement and the removal of ignored fields were not in dry run",
-        FindingOutcome::Exempted => "lifted by an exemption",
-        FindingOutcome::Passed => "admission is not asked",
+        FindingOutcome::Exempted => "covered by an exemption",
+        FindingOutcome::Passed => "admission is not called",
     }
     .to_owned();
     if found.would_deny && found.fate != FindingOutcome::Denied {

@@ -123,7 +123,7 @@ impl ReportWriter<'_> {
             Ok(()) => self.index().written(&uid, None, None),
             Err(ApiError::Conflict) => self.was_written_by_another(&uid, &namespace),
             Err(failure) => {
-                let text = format!("the report cannot be taken away: {namespace}/{name}: {failure}");
+                let text = format!("the report cannot be deleted: {namespace}/{name}: {failure}");
                 self.failed(&uid, &namespace, text);
             }
         }

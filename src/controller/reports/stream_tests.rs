@@ -244,7 +244,7 @@ async fn an_object_that_cannot_be_read_is_counted_named_and_passed_over() {
         .await;
     let said = leader.reporting.clone();
     leader
-        .until("it is said", |_| {
+        .until("it is reported", |_| {
             matches!(*said.borrow(), ReportingState::Amiss(..))
         })
         .await;
@@ -254,7 +254,7 @@ async fn an_object_that_cannot_be_read_is_counted_named_and_passed_over() {
     };
     assert_eq!(reason, "Unreadable");
     assert!(
-        message.starts_with("1 stored objects cannot be read and are passed over: Deployment shop/broken ("),
+        message.starts_with("1 stored objects cannot be read and are skipped: Deployment shop/broken ("),
         "{message}"
     );
 }
@@ -336,7 +336,7 @@ async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its
             &[top.to_string()],
         ),
     ]);
-    leader.until("both are told", |it| it.events.len() >= 2).await;
+    leader.until("both are reported", |it| it.events.len() >= 2).await;
     let server = leader.server.lock().unwrap();
     let (one, other) = (&server.events[0], &server.events[1]);
     assert_eq!(
@@ -357,10 +357,10 @@ async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its
 async fn without_any_kind_of_report_owners_are_judged_and_told_all_the_same() {
     let all = list("9", &[deployment("one", 1)]);
     let leader = TestLeader::start_with(&[(DEPLOYMENTS, &[all])], true);
-    leader.until("it is told", |it| it.events.len() == 1).await;
+    leader.until("it is reported", |it| it.events.len() == 1).await;
     let said = leader.reporting.clone();
     let is_said = || matches!(*said.borrow(), ReportingState::Amiss("NoReportApi", _));
-    leader.until("it is said", |_| is_said()).await;
+    leader.until("it is reported", |_| is_said()).await;
     let server = leader.server.lock().unwrap();
     assert_eq!(server.events[0]["regarding"]["name"], "one");
     assert!(server.written.is_empty());
@@ -417,7 +417,9 @@ async fn where_the_reports_that_are_there_cannot_be_read_it_is_said_and_the_rest
         _ => String::new(),
     };
     leader
-        .until("it is said", |_| text() == "cannot watch the reports: not today")
+        .until("it is reported", |_| {
+            text() == "cannot watch the reports: not today"
+        })
         .await;
     leader.server.lock().unwrap().refused.clear();
     leader
@@ -434,14 +436,14 @@ async fn a_watch_that_breaks_again_and_again_is_said_and_everything_is_read_anew
     ]);
     let said = leader.reporting.clone();
     let is_said = || matches!(&*said.borrow(), ReportingState::Amiss("Refused", text) if text.ends_with("deployments: broken"));
-    leader.until("it is said", |_| is_said()).await;
+    leader.until("it is reported", |_| is_said()).await;
     let listed = |it: &FakeApiServer| {
         it.asked
             .iter()
             .filter(|it| *it == "GET /apis/apps/v1/deployments")
             .count()
     };
-    leader.until("it is read anew", |it| listed(it) >= 4).await;
+    leader.until("it is read again", |it| listed(it) >= 4).await;
 }
 
 const REPORTS: &str = "/apis/openreports.io/v1alpha1/reports";

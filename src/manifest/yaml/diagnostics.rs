@@ -50,7 +50,8 @@ pub(super) fn scan_error(error: &ScanError, lines: &DocumentLines<'_>) -> (usize
         let indentation: usize = text.chars().take_while(|c| matches!(c, ' ' | '\t')).count();
         let tab = text.chars().take(indentation).position(|c| c == '\t');
         if let Some(tab) = tab.filter(|_| !text.trim().is_empty()) {
-            let message = "a TAB in the indentation: YAML wants spaces; replace the TAB by spaces".to_owned();
+            let message =
+                "a TAB in the indentation: YAML requires spaces; replace the TAB by spaces".to_owned();
             return (number, tab + 1, message);
         }
     }
@@ -80,7 +81,7 @@ pub(super) fn null_key(text: &str) -> String {
 
 /// Parts of scanner messages, and the messages in the terms of the author; the first match applies.
 const KNOWN: &[(&str, &str)] = &[
-    ("tab", "a TAB where YAML wants spaces: replace it by spaces"),
+    ("tab", "a TAB where YAML requires spaces: replace it by spaces"),
     (
         "a block scalar, did not find",
         "text on the line of a `|` or `>`: begin it on the next line, or quote the value if it begins with one",
@@ -125,7 +126,7 @@ const KNOWN: &[(&str, &str)] = &[
     ),
     (
         "mapping values are not allowed",
-        "a `: ` where no key can stand: correct the indentation, or quote the value if the colon is part of it",
+        "a `: ` where no key is allowed: correct the indentation, or quote the value if the colon is part of it",
     ),
     (
         "simple key expect",
@@ -137,7 +138,7 @@ const KNOWN: &[(&str, &str)] = &[
     ),
     (
         "block sequence entries are not allowed",
-        "a list item (`- `) where none can stand: put it on a line of its own, below its key",
+        "a list item (`- `) where none is allowed: put it on a line of its own, below its key",
     ),
     (
         "only valid inside a block",
@@ -161,7 +162,7 @@ const KNOWN: &[(&str, &str)] = &[
     ),
     (
         "indentation in quoted scalar",
-        "the quote that opens here goes on in a line that is indented too little: close it, or indent that line",
+        "the quote that opens here continues on a line that is indented too little: close it, or indent that line",
     ),
     (
         "flow",
@@ -185,7 +186,7 @@ const KNOWN: &[(&str, &str)] = &[
     ),
     (
         "invalid trailing content",
-        "something stands after the closing quote: quote the whole value",
+        "something follows the closing quote: quote the whole value",
     ),
     (
         "expected <document start>",
@@ -219,7 +220,7 @@ const KNOWN: &[(&str, &str)] = &[
 
 fn translate(info: &str) -> String {
     KNOWN.iter().find(|(part, _)| info.contains(part)).map_or_else(
-        || format!("not YAML: {info}; look at the indentation and the quotes here"),
+        || format!("not YAML: {info}; check the indentation and the quotes here"),
         |(_, message)| (*message).to_owned(),
     )
 }
@@ -302,19 +303,19 @@ mod tests {
                 "a:\n\tb: c\n",
                 2,
                 1,
-                "a TAB in the indentation: YAML wants spaces; replace the TAB by spaces",
+                "a TAB in the indentation: YAML requires spaces; replace the TAB by spaces",
             ),
             (
                 "a:\n  b: 1\n \t c: 2\n",
                 3,
                 2,
-                "a TAB in the indentation: YAML wants spaces; replace the TAB by spaces",
+                "a TAB in the indentation: YAML requires spaces; replace the TAB by spaces",
             ),
             (
                 "a: .nan\n",
                 1,
                 4,
-                "`.nan` is a number that JSON cannot say: quote it if it is text",
+                "`.nan` is a number that JSON cannot represent: quote it if it is text",
             ),
             (
                 "a: 1\nb:\n  x: 1\na: 2\n",
@@ -376,7 +377,7 @@ mod tests {
                 "a: \"x\ny: 1\n",
                 1,
                 4,
-                "the quote that opens here goes on in a line that is indented too little: close it, or indent that line",
+                "the quote that opens here continues on a line that is indented too little: close it, or indent that line",
             ),
             (
                 "a: {b: c\n",
@@ -394,7 +395,7 @@ mod tests {
                 "a: 'x' y\n",
                 1,
                 8,
-                "something stands after the closing quote: quote the whole value",
+                "something follows the closing quote: quote the whole value",
             ),
             (
                 "a: | x\n",
@@ -430,7 +431,7 @@ mod tests {
                 "a: - b\n",
                 1,
                 4,
-                "a list item (`- `) where none can stand: put it on a line of its own, below its key",
+                "a list item (`- `) where none is allowed: put it on a line of its own, below its key",
             ),
             (
                 "a: \"\\x1\"\n",
@@ -484,13 +485,13 @@ mod tests {
                 "a: b: c\n",
                 1,
                 5,
-                "a `: ` where no key can stand: correct the indentation, or quote the value if the colon is part of it",
+                "a `: ` where no key is allowed: correct the indentation, or quote the value if the colon is part of it",
             ),
             (
                 "a: 1\n  b: 2\n",
                 2,
                 4,
-                "a `: ` where no key can stand: correct the indentation, or quote the value if the colon is part of it",
+                "a `: ` where no key is allowed: correct the indentation, or quote the value if the colon is part of it",
             ),
             (
                 "a:\n  b: 1\n c: 2\n",

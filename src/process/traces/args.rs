@@ -19,23 +19,24 @@ const TRACES: &str = "/v1/traces";
 /// The port of OTLP/gRPC, which Transom does not support.
 const GRPC: u16 = 4317;
 
-/// Where spans of reviews go, and of which reviews. A variable that is empty is as good as none, as OpenTelemetry has it.
+/// Where spans of reviews go, and of which reviews. A variable that is empty is as good as none, as OpenTelemetry has
+/// it.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Tracing")]
 pub struct TracingArgs {
-    /// Where spans of reviews go: the base URL of an OTLP/HTTP receiver, as in http://collector:4318; /v1/traces is appended.
-    /// Without it nothing is traced
+    /// The destination of spans of reviews: the base URL of an OTLP/HTTP receiver, such as http://collector:4318;
+    /// /v1/traces is appended. Without it nothing is traced
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<String>,
-    /// The whole URL for spans, used as it is; counts before --otlp-endpoint
+    /// The complete URL for spans, used unchanged; takes precedence over --otlp-endpoint
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL")]
     otlp_traces_endpoint: Option<String>,
-    /// CA certificates in PEM that the receiver's certificate must chain to; read again after a failure. Without it: those
-    /// of the machine, of which the image has none
+    /// CA certificates in PEM that the receiver's certificate must chain to; read again after a failure. Without it:
+    /// those of the machine; the image has none
     #[arg(long, env = "OTEL_EXPORTER_OTLP_CERTIFICATE", value_name = "FILE")]
     otlp_ca: Option<PathBuf>,
-    /// More headers for the receiver, as in key=value,key=value with percent-encoded values. Others can read the arguments of
-    /// a process: secrets belong into the variable
+    /// More headers for the receiver, as in key=value,key=value with percent-encoded values. Other users can read the
+    /// arguments of a process: put secrets into the variable
     #[arg(
         long,
         env = "OTEL_EXPORTER_OTLP_HEADERS",
@@ -43,8 +44,8 @@ pub struct TracingArgs {
         hide_env_values = true
     )]
     otlp_headers: Option<Secret>,
-    /// The share of reviews without a parent span that are traced, from 0 to 1 (default 0). A review with a parent span is
-    /// traced when its parent is
+    /// The share of reviews without a parent span that are traced, from 0 to 1 (default 0). A review with a parent
+    /// span is traced when its parent is
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", value_name = "SHARE")]
     trace_ratio: Option<String>,
     /// The attribute service.name of all spans (default transom)
@@ -127,7 +128,7 @@ impl TracingArgs {
             set(traces_sampler),
             "parentbased_traceidratio",
             "OTEL_TRACES_SAMPLER",
-            "the sampler is parentbased_traceidratio; say the share with --trace-ratio",
+            "the sampler is parentbased_traceidratio; set the share with --trace-ratio",
         )?;
         Ok(Some(TracingSettings {
             url,
@@ -181,7 +182,7 @@ fn url(text: &str, appended: &str, flag: &'static str) -> Result<Uri, TracingErr
     }
     if authority.port_u16() == Some(GRPC) {
         tracing::warn!(
-            "4317 is the port of OTLP/gRPC by convention; Transom speaks OTLP/HTTP, whose port is 4318 ({flag})"
+            "4317 is the usual port of OTLP/gRPC; Transom uses OTLP/HTTP, with port 4318 ({flag})"
         );
     }
     let path = parts.path_and_query.as_ref();

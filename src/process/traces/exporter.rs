@@ -48,12 +48,12 @@ impl ExporterCounters {
         let exported = Counter::default();
         registry.register(
             "spans_exported",
-            "Spans that the collector has taken",
+            "Spans accepted by the collector",
             exported.clone(),
         );
         registry.register(
             "spans_dropped",
-            "Spans that the collector will not get",
+            "Spans dropped before the collector accepted them",
             dropped.clone(),
         );
         Self {
@@ -151,7 +151,7 @@ impl Exporter {
             // It is suspended at an await, so the abort takes effect immediately.
             let _ = self.task.await;
             tracing::warn!(
-                "gave up on the last spans, which the trace collector did not take within {limit:?}"
+                "dropped the last spans, which the trace collector did not accept within {limit:?}"
             );
         }
     }
@@ -213,7 +213,7 @@ impl ExporterTask {
                 }
                 let full = self.counters.queue.get();
                 if full > std::mem::replace(&mut self.full, full) {
-                    self.complain("it takes them more slowly than they come");
+                    self.complain("it accepts them more slowly than they are produced");
                 }
             }
             Err(why) => {
@@ -238,7 +238,7 @@ impl ExporterTask {
         tracing::warn!(
             url = %self.settings.url,
             dropped = self.counters.dropped(),
-            "the trace collector does not take all spans, and they are dropped: {why}"
+            "the trace collector does not accept all spans, and the rest are dropped: {why}"
         );
         true
     }

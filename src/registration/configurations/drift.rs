@@ -116,7 +116,7 @@ impl RegisteredEntry {
         let longest = LONGEST_TIMEOUT.as_secs();
         if timeout > longest {
             found.push(format!(
-                "timeoutSeconds is {timeout} and may be {longest} at most"
+                "timeoutSeconds is {timeout} and must be at most {longest}"
             ));
         }
         let may_fail = self.name == names::CERTAIN_VALIDATE;
@@ -125,11 +125,11 @@ impl RegisteredEntry {
             .as_deref()
             .unwrap_or(FailurePolicy::Fail.as_str());
         if policy != FailurePolicy::Ignore.as_str() && !may_fail {
-            found.push(format!("failurePolicy is {policy} and has to be Ignore"));
+            found.push(format!("failurePolicy is {policy} and must be Ignore"));
         }
         let mut is_to_be = |field: &str, stands: Option<&str>, wanted: &str| {
             if let Some(stands) = stands.filter(|stands| *stands != wanted) {
-                found.push(format!("{field} is {stands} and has to be {wanted}"));
+                found.push(format!("{field} is {stands} and must be {wanted}"));
             }
         };
         is_to_be("matchPolicy", call.match_policy.as_deref(), "Equivalent");
@@ -154,7 +154,7 @@ impl RegisteredEntry {
         );
         let url = call.client_config.url.as_deref();
         if url.is_some_and(|url| !url.ends_with(path)) {
-            found.push(format!("clientConfig.url has to end with {path}"));
+            found.push(format!("clientConfig.url must end with {path}"));
         }
         found
     }
@@ -180,7 +180,7 @@ impl RegisteredEntry {
         let further: Vec<&String> = stands.difference(&wanted).collect();
         if !further.is_empty() {
             found.push(format!(
-                "its rules ask about more than Transom looks at ({})",
+                "its rules match more than Transom evaluates ({})",
                 list(&further, NAMED)
             ));
         }
@@ -188,7 +188,7 @@ impl RegisteredEntry {
         let is_wild = stands.iter().any(|asked| asked.contains('*'));
         let missing: Vec<&String> = wanted.difference(&stands).collect();
         if !missing.is_empty() && !is_wild {
-            found.push(format!("its rules leave out {}", list(&missing, NAMED)));
+            found.push(format!("its rules omit {}", list(&missing, NAMED)));
         }
     }
 
@@ -210,7 +210,7 @@ impl RegisteredEntry {
         let others: Vec<&str> = others.map(|condition| condition.name.as_str()).collect();
         if !others.is_empty() {
             found.push(format!(
-                "Transom has no condition {}, by which Windows pods may not be asked about",
+                "Transom has no condition {}, which may exclude Windows pods",
                 list(&others, NAMED)
             ));
         }
@@ -230,14 +230,14 @@ impl RegisteredEntry {
         }
         if !asked.is_empty() {
             found.push(format!(
-                "its namespaceSelector does not leave out {}",
+                "its namespaceSelector does not exclude {}",
                 list(&asked, NAMED)
             ));
         }
         let selects_all = |selector: &LabelSelector| *selector == LabelSelector::default();
         if !self.call.object_selector.as_ref().is_none_or(selects_all) {
             found.push(
-                "its objectSelector leaves out objects by labels that their authors choose; it has to go"
+                "its objectSelector excludes objects by labels that their authors choose; remove it"
                     .to_owned(),
             );
         }

@@ -201,8 +201,8 @@ fn pool_labels_that_no_condition_hears_are_named_with_what_to_add() {
         gaps_beside(&known, &policy, &wider),
         [(
             "PoolLabelsUnknown",
-            "the webhook configurations do not know all poolLabels of the node policies, so that Transom is not called for \
-             pods with no other sign; add to the chart's webhooks.poolLabels: [{\"key\":\"team\",\"values\":[\"blue\"]}], or \
+            "the webhook configurations do not contain all poolLabels of the node policies, so Transom is not called for \
+             pods that are recognized only by them; add to the chart's webhooks.poolLabels: [{\"key\":\"team\",\"values\":[\"blue\"]}], or \
              to transom generate webhooks: --pool-label 'team=blue'"
                 .to_owned()
         )]
@@ -312,20 +312,20 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
         (
             "mutate",
             &set("/rules", all),
-            &["its rules ask about more than Transom looks at (* */*/*/*)"],
+            &["its rules match more than Transom evaluates (* */*/*/*)"],
         ),
         (
             "validate",
             &set("/rules", more),
             &[
-                "ask about more than Transom looks at (CREATE core/v1/secrets)",
-                "its rules leave out CREATE apps/v1/daemonsets,",
+                "match more than Transom evaluates (CREATE core/v1/secrets)",
+                "its rules omit CREATE apps/v1/daemonsets,",
             ],
         ),
         (
             "mutate",
             &|entry| drop(entry.as_object_mut().unwrap().remove("rules")),
-            &["its rules leave out CREATE"],
+            &["its rules omit CREATE"],
         ),
         (
             "mutate",
@@ -350,33 +350,33 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
         (
             "mutate",
             &set("/timeoutSeconds", json!(30)),
-            &["timeoutSeconds is 30 and may be 2 at most"],
+            &["timeoutSeconds is 30 and must be at most 2"],
         ),
         (
             "mutate",
             &set("/failurePolicy", json!("Fail")),
-            &["failurePolicy is Fail and has to be Ignore"],
+            &["failurePolicy is Fail and must be Ignore"],
         ),
         (
             "validate",
             &set("/failurePolicy", json!("Fail")),
-            &["failurePolicy is Fail and has to be Ignore"],
+            &["failurePolicy is Fail and must be Ignore"],
         ),
         (
             "validate",
             &set("/matchPolicy", json!("Exact")),
-            &["matchPolicy is Exact and has to be Equivalent"],
+            &["matchPolicy is Exact and must be Equivalent"],
         ),
         (
             "mutate",
             &set("/reinvocationPolicy", json!("Never")),
-            &["reinvocationPolicy is Never and has to be IfNeeded"],
+            &["reinvocationPolicy is Never and must be IfNeeded"],
         ),
         (
             "mutate",
             &set("/namespaceSelector", json!({})),
             &[
-                "does not leave out kube-system, kube-node-lease, kube-public, those with transom.dev/ignore=true",
+                "does not exclude kube-system, kube-node-lease, kube-public, those with transom.dev/ignore=true",
             ],
         ),
         (
@@ -386,8 +386,8 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
                 entry["clientConfig"]["service"]["path"] = json!("/mutate");
             },
             &[
-                "its objectSelector leaves out objects",
-                "clientConfig.service.path is /mutate and has to be /validate",
+                "its objectSelector excludes objects",
+                "clientConfig.service.path is /mutate and must be /validate",
             ],
         ),
     ];

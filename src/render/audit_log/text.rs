@@ -45,7 +45,7 @@ const OUTCOMES: [(RequestOutcome, &str, &str); RequestOutcome::ALL.len()] = [
     (
         RequestOutcome::OwnerNotTrusted,
         "OWNER?",
-        "of an owner that is not believed",
+        "of an owner that is not trusted",
     ),
     (RequestOutcome::NotEvaluated, "NOT-EVALUATED", "not evaluated"),
     (
@@ -97,7 +97,7 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
     if report.forgets {
         writeln!(
             out,
-            "note: more events than are remembered; one that stands in two files may be counted twice"
+            "note: more events than Transom remembers; one that is in two files may be counted twice"
         )?;
     }
     let has_events = report.inputs.iter().any(|input| input.has_events);
@@ -115,7 +115,7 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
         }
         writeln!(
             out,
-            "{} that Transom judged or missed{}",
+            "{} that Transom evaluated or missed{}",
             some(cluster.counts.requests, "request"),
             sentence(&cluster.counts)
         )?;
@@ -150,7 +150,7 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
         if cluster.beyond.requests > 0 {
             writeln!(
                 out,
-                "note: {} of more workloads and users than are told apart are in the sums only; ask for less with \
+                "note: {} of more workloads and users than can be listed are in the totals only; select fewer with \
                  --namespace or --since",
                 some(cluster.beyond.requests, "request")
             )?;
@@ -191,7 +191,7 @@ fn write_troubles(input: &InputResult, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     if input.unfinished {
-        writeln!(out, "note: {name}: its end is not whole")?;
+        writeln!(out, "note: {name}: its end is cut off")?;
     }
     Ok(())
 }

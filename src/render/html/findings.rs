@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::model::severity::Severity;
+use crate::rules::{self, documentation};
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult};
 
@@ -66,10 +67,20 @@ pub(super) struct FindingsLine<'r> {
 pub(super) struct Crosstab<'r> {
     /// The namespaces with a column, by name.
     pub(super) namespaces: Vec<&'r str>,
+    /// The address of the page that documents the rules.
+    pub(super) page: String,
     /// How many namespaces share the last column.
     pub(super) others: usize,
     /// The rules, worst first, then the most frequent.
     pub(super) lines: Vec<FindingsLine<'r>>,
+}
+
+impl FindingsLine<'_> {
+    /// The URL of the rule's documentation, if it is published.
+    pub(super) fn url(&self) -> Option<String> {
+        let address = rules::find(self.id)?.address();
+        documentation::as_url(&address).map(str::to_owned)
+    }
 }
 
 impl<'r> Crosstab<'r> {
@@ -106,6 +117,7 @@ impl<'r> Crosstab<'r> {
         let mut lines: Vec<FindingsLine<'_>> = lines.into_values().collect();
         lines.sort_by_key(|line| Reverse((line.total.worst, line.total.count)));
         Crosstab {
+            page: documentation::page(),
             namespaces,
             others,
             lines,

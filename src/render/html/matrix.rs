@@ -96,7 +96,7 @@ impl MatrixLine {
 
     /// The name of the build.
     pub(super) fn name(&self) -> &'static str {
-        self.build.map_or("not told by the name", release_name)
+        self.build.map_or("not shown by the name", release_name)
     }
 
     /// The number of pods as text.

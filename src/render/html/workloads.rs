@@ -134,7 +134,7 @@ impl<'r> SaidFinding<'r> {
             FindingOutcome::Fixed => "is fixed by admission",
             FindingOutcome::Fixable => "would be fixed without dry run",
             FindingOutcome::Exempted => "is exempted",
-            FindingOutcome::Passed => "passes: admission is not asked",
+            FindingOutcome::Passed => "passes: admission is not called",
         };
         SaidFinding {
             found,
@@ -174,7 +174,7 @@ fn images(judged: &OwnerResult) -> String {
         .map(|build| format!("{build} ({})", release_name(*build)))
         .collect();
     if judged.has_unknown_images {
-        said.push("not told by the name".to_owned());
+        said.push("not shown by the name".to_owned());
     }
     said.join(", ")
 }

@@ -154,7 +154,7 @@ fn of_wrong(wrong: PodProblem) -> Value {
         PodProblem::OperatingSystem => "a pod on a node of another operating system",
         PodProblem::Build => "a pod on a Windows node whose build does not run its image",
         PodProblem::WaitsForOs => "a pod that waits: no node has its operating system",
-        PodProblem::WaitsForBuild => "a pod that waits: no node has the build that it asks for",
+        PodProblem::WaitsForBuild => "a pod that waits: no node has the build that it requires",
         PodProblem::WaitsForToleration => {
             "a pod that waits: it does not tolerate a taint of the Windows nodes"
         }

@@ -122,10 +122,7 @@ impl ScanText<'_> {
             (would, "would be denied in mode Enforce"),
             (summary.changed, "changed"),
             (summary.warned, "warned of"),
-            (
-                summary.not_asked,
-                "with findings that admission is not asked about",
-            ),
+            (summary.not_asked, "with findings where admission is not called"),
         ];
         let of_pods = [
             (summary.misplaced, "on a node that cannot run them"),
@@ -167,7 +164,7 @@ impl ScanText<'_> {
         } else if cluster.policies.is_empty() {
             writeln!(
                 self.out,
-                "no WindowsPodPolicy exists: evaluated without one, as the cluster does: nothing is denied or changed"
+                "no WindowsPodPolicy exists: evaluated without one, as in the cluster: nothing is denied or changed"
             )?;
         }
         if !cluster.namespaces_without_policy.is_empty() {
@@ -188,8 +185,8 @@ impl ScanText<'_> {
         if summary.denied > 0 || would > 0 {
             writeln!(
                 self.out,
-                "denied is what a create meets: a new object, delete and apply, a restore of a backup. An update passes as long \
-                 as it leaves a problem as it is: it was there before. Pods of a controller whose owner stands here pass too"
+                "only creates are denied: new objects, delete and apply, restored backups. An update that leaves an existing \
+                 problem unchanged passes, and so do pods that a controller creates for an owner listed here"
             )?;
         }
         writeln!(self.out)
@@ -328,7 +325,7 @@ impl ScanText<'_> {
         match &namespace.not_asked {
             Some(why) => writeln!(
                 self.out,
-                "{BOLD}namespace {name}{BOLD:#}: admission is not asked: {}",
+                "{BOLD}namespace {name}{BOLD:#}: admission is not called: {}",
                 one_line(why)
             )?,
             None => writeln!(
@@ -376,7 +373,7 @@ impl ScanText<'_> {
                 "passes; would be denied in mode Enforce"
             }
             OwnerOutcome::Passes => "passes",
-            OwnerOutcome::NotAsked => "passes: admission is not asked",
+            OwnerOutcome::NotAsked => "passes: admission is not called",
         };
         let system = match judged.verdict {
             Verdict::Windows => "",
@@ -549,7 +546,7 @@ impl ScanText<'_> {
         let yellow = AnsiColor::Yellow.on_default().bold();
         writeln!(
             self.out,
-            "{BOLD}not read or judged{BOLD:#}: what stands above is whole but for this"
+            "{BOLD}not read or evaluated{BOLD:#}: the report is complete except for this"
         )?;
         for gap in &self.report.gaps {
             writeln!(

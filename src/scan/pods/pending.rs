@@ -55,7 +55,9 @@ impl ScannedPod<'_> {
             return Some((
                 PodProblem::WaitsForRuntimeClass,
                 format!("the RuntimeClass {name} selects {labels}, which no Windows node has"),
-                format!("label nodes so, or let the RuntimeClass {name} select labels that they have"),
+                format!(
+                    "add these labels to nodes, or change the RuntimeClass {name} to select labels that they have"
+                ),
             ));
         }
         let constraints = constraints(
@@ -90,7 +92,7 @@ impl ScannedPod<'_> {
             PodProblem::WaitsForAffinity,
             "its required node affinity matches no node: an empty term matches none".to_owned(),
             self.recreate_advice(
-                "have no empty term: write into it what the nodes must have, or delete the affinity",
+                "write into the empty term what the nodes must have, or delete the affinity",
             ),
         ))
     }
@@ -106,12 +108,12 @@ impl ScannedPod<'_> {
         } else {
             let pools = pools.join(", ");
             format!(
-                "see why no autoscaler brings a node, or scale one of the pools that are known by hand: {pools}"
+                "find out why no autoscaler adds a node, or scale one of the known pools manually: {pools}"
             )
         };
         (
             PodProblem::WaitsForOs,
-            "the cluster has no Windows node at the moment".to_owned(),
+            "the cluster has no Windows node now".to_owned(),
             remedy,
         )
     }
@@ -122,7 +124,7 @@ impl ScannedPod<'_> {
             .map(|(key, value)| format!("{key}: {}", &**value))
             .collect();
         let what = if selected.is_empty() {
-            "what its affinity asks for of the operating system".to_owned()
+            "the operating system that its affinity requires".to_owned()
         } else {
             selected.join(", ")
         };
@@ -156,10 +158,10 @@ impl ScannedPod<'_> {
             return (
                 PodProblem::WaitsForBuild,
                 format!(
-                    "it asks for nodes labelled with build {}, and those of that build, as {first}, carry no such label",
+                    "it requires nodes labelled with build {}, and nodes of that build, such as {first}, have no such label",
                     shown(&asked, " or ")
                 ),
-                format!("let a WindowsNodePolicy keep the label {BUILD_LABEL}"),
+                format!("let a WindowsNodePolicy maintain the label {BUILD_LABEL}"),
             );
         }
         if asked.is_empty() && !excluded.is_empty() {
@@ -181,8 +183,8 @@ impl ScannedPod<'_> {
         };
         (
             PodProblem::WaitsForBuild,
-            format!("it asks for {what}; there is {there}"),
-            self.recreate_advice("use an image for a build that there is, and select that one, or add a node of the build that it asks for"),
+            format!("it requires {what}; there is {there}"),
+            self.recreate_advice("use an image for an existing build and select that build, or add a node of the build that it requires"),
         )
     }
 
@@ -274,7 +276,7 @@ impl ScannedPod<'_> {
                 "its image {image} is for {build}, which none of the nodes that it may run on runs; there is {}",
                 builds(nodes)
             ),
-            self.recreate_advice("use an image for a build that there is, or add a node that runs this one"),
+            self.recreate_advice("use an image for an existing build, or add a node that runs this one"),
         ))
     }
 }
@@ -310,7 +312,7 @@ fn builds(nodes: &CandidateNodes<'_>) -> String {
     let words: Vec<String> = (counts.into_iter())
         .map(|(build, count)| match build {
             Some(build) => format!("{build} ({count})"),
-            None => format!("no build that is known ({count})"),
+            None => format!("unknown build ({count})"),
         })
         .collect();
     words.join(", ")

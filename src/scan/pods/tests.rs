@@ -144,10 +144,10 @@ fn a_pod_on_a_node_of_the_other_operating_system_is_told() {
     let windows = |node: &str| windows_pod(json!({"nodeName": node}), json!({"phase": "Pending"}));
     let told = cluster.trouble(&windows("lin")).unwrap();
     assert_eq!(told.wrong, PodProblem::OperatingSystem);
-    assert_eq!(told.message, "a Windows pod on lin, which is no Windows node");
+    assert_eq!(told.message, "a Windows pod on lin, which is not a Windows node");
     assert_eq!(
         told.remedy,
-        "let the template of the ReplicaSet web select kubernetes.io/os: windows"
+        "change the template of the ReplicaSet web: select kubernetes.io/os: windows"
     );
     assert_eq!(
         (told.owner.as_deref(), told.node.as_deref()),
@@ -275,7 +275,7 @@ fn a_bound_pod_without_its_runtime_class_or_handler_is_told() {
     let told = cluster.trouble(&of("hyperv")).unwrap();
     assert_eq!(
         told.message,
-        "the node new has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv asks for"
+        "the node new has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv requires"
     );
     let mut silent = cluster;
     silent.change("new", |node| node.runtime_handlers.clear());
@@ -295,13 +295,13 @@ fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
         (
             json!({"nodeSelector": {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.26100"}}),
             Some(PodProblem::WaitsForBuild),
-            "it asks for build 10.0.26100, which no Windows node has; there is 10.0.17763 (1), 10.0.20348 (1)",
+            "it requires build 10.0.26100, which no Windows node has; there is 10.0.17763 (1), 10.0.20348 (1)",
         ),
         (
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                 {"matchExpressions": [{"key": "node.kubernetes.io/windows-build", "operator": "In", "values": ["10.0.26100"]}]}]}}}}),
             Some(PodProblem::WaitsForBuild),
-            "it asks for build 10.0.26100, which no Windows node has; there is 10.0.17763 (1), 10.0.20348 (1)",
+            "it requires build 10.0.26100, which no Windows node has; there is 10.0.17763 (1), 10.0.20348 (1)",
         ),
         (
             json!({"tolerations": []}),
@@ -321,7 +321,7 @@ fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
         (
             json!({"runtimeClassName": "hyperv"}),
             Some(PodProblem::WaitsForRuntimeClass),
-            "the node old has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv asks for",
+            "the node old has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv requires",
         ),
         (
             json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}}),
@@ -422,7 +422,7 @@ fn where_placement_would_give_the_toleration_the_remedy_is_to_make_the_pod_anew(
     let told = cluster.trouble(&untolerating).unwrap();
     assert_eq!(
         told.remedy,
-        "let the template of the ReplicaSet web tolerate {key: os, operator: Equal, value: \"windows\", effect: NoSchedule}"
+        "change the template of the ReplicaSet web: tolerate {key: os, operator: Equal, value: \"windows\", effect: NoSchedule}"
     );
     assert_eq!(told.since, "2026-06-01T11:30:00Z".parse().ok());
     cluster.policy = Policy::standalone();

@@ -70,7 +70,7 @@ async fn what_can_be_refused_without_a_cluster_is_refused_before_one_is_looked_f
     for (flags, expected) in [
         (
             vec!["--listen", &taken],
-            "address in use; stop what listens there",
+            "address in use; stop the process that listens there",
         ),
         (
             vec![
@@ -187,7 +187,7 @@ async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_star
     let reasons = shown(1, accepted("True", "Accepted")).await;
     assert!(
         reasons.len() == 1
-            && reasons[0].starts_with("policies: another replica goes by a version of WindowsPodPolicy p"),
+            && reasons[0].starts_with("policies: another replica uses a version of WindowsPodPolicy p"),
         "{reasons:?}"
     );
     assert_eq!(

@@ -332,12 +332,6 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A path for people.
-pub fn shown(path: &Path) -> String {
-    let path = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(path);
-    path.display().to_string()
-}
-
 #[test]
 fn the_reader_of_sources_sees_what_it_should() {
     let text = r##"

@@ -100,7 +100,7 @@ pub fn report(owners: usize) -> ScanReport {
                 validation: "Warn",
                 placement: "DryRun",
                 not_asked: (*name == "kube-system")
-                    .then(|| format!("the namespace {name} is left out by name")),
+                    .then(|| format!("the namespace {name} is excluded by name")),
             })
             .collect(),
         owners,
@@ -155,7 +155,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
             OwnerOutcome::Passes => Decision::Allow,
             OwnerOutcome::NotAsked => Decision::Skip,
         },
-        not_asked: (!is_asked).then(|| format!("the namespace {namespace} is left out by name")),
+        not_asked: (!is_asked).then(|| format!("the namespace {namespace} is excluded by name")),
         image_builds: match (verdict, at % 9) {
             (Verdict::Windows, 0..8) => vec![Build::new(BUILDS[at * 3 % BUILDS.len()])],
             _ => Vec::new(),
@@ -296,7 +296,7 @@ pub fn plan() -> PlanSection {
     ];
     PlanSection {
         target: format!("Windows Server 2025 (10.0.26100) {HOSTILE}"),
-        summary: "88 of 161 on the pools that go can move as they are".to_owned(),
+        summary: "88 of 161 on the drained pools can move unchanged".to_owned(),
         placement: format!("Apply in 6 namespaces, by the WindowsPodPolicy {HOSTILE}"),
         classes: (classes.into_iter())
             .map(|(name, meaning, count)| PlanClass {

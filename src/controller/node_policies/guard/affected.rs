@@ -109,7 +109,7 @@ async fn read(client: &Client, (namespace, kind, name): &ObjectKey) -> WorkloadC
             .map_or(WorkloadChange::NotKnown, WorkloadChange::Generation),
         Err(ApiError::NotFound) => WorkloadChange::Deleted,
         Err(error) => {
-            tracing::debug!(kind, namespace, name, error = %error, "cannot read a workload that a taint is refused for");
+            tracing::debug!(kind, namespace, name, error = %error, "cannot read a workload that blocks a taint");
             WorkloadChange::NotKnown
         }
     }

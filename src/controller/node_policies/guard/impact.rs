@@ -53,7 +53,7 @@ impl Remedy {
             Remedy::Tolerate => tolerations.to_owned(),
             Remedy::SelectWindows => windows,
             Remedy::SelectLinux => LINUX.to_owned(),
-            Remedy::Say => format!("where it is for Windows {windows}, where it is for Linux {LINUX}"),
+            Remedy::Say => format!("if it is for Windows {windows}, if it is for Linux {LINUX}"),
         }
     }
 }
@@ -74,7 +74,7 @@ impl Impact {
             1 => "1 workload".to_owned(),
             count => format!("{count} workloads"),
         };
-        format!("not set: {}, because {many} would be hurt: ", list.join(", "))
+        format!("not set: {}, because {many} would be affected: ", list.join(", "))
     }
 
     /// The short form of [`Impact::message`]: the first names, and the number of others.
@@ -83,7 +83,7 @@ impl Impact {
         let names = list(names, BRIEF);
         let opening = self.opening(taints);
         let opening = cut(&opening, 200);
-        format!("{opening}{names}; the condition TaintsRefused says why, and what to write")
+        format!("{opening}{names}; the condition TaintsRefused gives the reasons and the remedies")
     }
 
     /// The message: which workloads, what to write, and in which field.
@@ -113,7 +113,7 @@ impl Impact {
         let _ = write!(
             text,
             ". It is checked again within a minute after a workload that is named here changes, at least every 15 minutes, \
-             and immediately when the policy changes. Where a cloud made the nodes, set \
+             and immediately when the policy changes. If a cloud created the nodes, set \
              the taint on the pool too, because clouds reset what they own: AKS az aks nodepool add --node-taints {first}; \
              EKS taints of the managed node group (eksctl: managedNodeGroups[].taints); GKE gcloud container node-pools \
              create --node-taints {first}; OpenShift spec.template.spec.taints of the Windows MachineSet (WMCO sets \

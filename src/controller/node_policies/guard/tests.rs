@@ -222,11 +222,11 @@ fn a_pod_that_waits_for_a_node_is_judged_as_itself_whatever_its_template_says_no
     ]);
     assert_eq!(found.len(), 2, "{found:?}");
     assert!(
-        found[1].starts_with("ReplicaSet placed/web (pods of it wait for a node"),
+        found[1].starts_with("ReplicaSet placed/web (its pods wait for a node"),
         "{found:?}"
     );
     assert!(
-        found[0].starts_with("StatefulSet bare/web (pods of it wait for a node"),
+        found[0].starts_with("StatefulSet bare/web (its pods wait for a node"),
         "{found:?}"
     );
 }
@@ -412,8 +412,8 @@ fn what_runs_on_windows_and_selects_nothing_is_told_the_selector_that_is_right()
         "Write in the pod templates of DaemonSet linux/logs: nodeSelector: {kubernetes.io/os: linux}."
             .to_owned(),
         format!(
-            "Write in the pod templates of DaemonSet other/agent: where it is for Windows nodeSelector: \
-             {{kubernetes.io/os: windows}} and {tolerations}, where it is for Linux nodeSelector: {{kubernetes.io/os: linux}}."
+            "Write in the pod templates of DaemonSet other/agent: if it is for Windows nodeSelector: \
+             {{kubernetes.io/os: windows}} and {tolerations}, if it is for Linux nodeSelector: {{kubernetes.io/os: linux}}."
         ),
     ] {
         assert!(message.contains(&remedy), "{remedy}\n{message}");
@@ -461,8 +461,8 @@ fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
     }
     assert_eq!(
         many.brief(&taints()),
-        "not set: os=windows:NoSchedule, because 23 workloads would be hurt: Deployment a/d0, Deployment a/d1, Deployment \
-         a/d2 and 20 more; the condition TaintsRefused says why, and what to write"
+        "not set: os=windows:NoSchedule, because 23 workloads would be affected: Deployment a/d0, Deployment a/d1, Deployment \
+         a/d2 and 20 more; the condition TaintsRefused gives the reasons and the remedies"
     );
 }
 

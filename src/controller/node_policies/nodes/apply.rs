@@ -57,7 +57,9 @@ pub async fn apply(
             Err(error) => return ApplyResult::Failed(error.to_string()),
         }
     }
-    ApplyResult::Failed(format!("another writer was faster {ATTEMPTS} times in a row"))
+    ApplyResult::Failed(format!(
+        "another client changed it first {ATTEMPTS} times in a row"
+    ))
 }
 
 /// A random, growing delay, so that two colliding writers do not retry in step.

@@ -50,7 +50,7 @@ impl KeptLabel {
 fn build(node: &NodeView) -> Result<String, String> {
     node.kernel_build().map(|build| build.to_string()).ok_or_else(|| {
         format!(
-            "its status.nodeInfo.kernelVersion \"{}\" tells no Windows build: its build label is left as it is",
+            "its status.nodeInfo.kernelVersion \"{}\" contains no Windows build: its build label is not changed",
             cut(&one_line(&node.kernel_version), 80)
         )
     })

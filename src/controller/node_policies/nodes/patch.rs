@@ -42,10 +42,10 @@ impl fmt::Display for NodeChange {
                 write!(f, "label {key}: {} → {}", quoted(from), quoted(to))
             }
             NodeChange::TaintSet(taint) => write!(f, "taint {taint}: set"),
-            NodeChange::TaintTaken(taint) => write!(f, "taint {taint}: taken away, as it was Transom's"),
+            NodeChange::TaintTaken(taint) => write!(f, "taint {taint}: removed, because Transom set it"),
             NodeChange::AnnotationLost(why) => write!(
                 f,
-                "annotation {OWNED_ANNOTATION} is not believed ({why}): what it named is Transom's no longer"
+                "annotation {OWNED_ANNOTATION} is not trusted ({why}): Transom no longer owns what it names"
             ),
         }
     }

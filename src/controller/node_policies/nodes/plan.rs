@@ -58,7 +58,7 @@ pub fn plan(node: &NodeView, desired: Option<&DesiredNode>) -> NodePlan {
         }
         (Some(_), ReportedOs::Silent) => NodePlan {
             remains: vec![
-                "its kubelet has not reported status.nodeInfo yet: nothing is known of its build".to_owned(),
+                "its kubelet has not reported status.nodeInfo yet: its build is unknown".to_owned(),
             ],
             ..NodePlan::default()
         },
@@ -267,7 +267,7 @@ fn release_undesired(
             if desired.mode == TaintMode::Report && !desired.inherits {
                 plan.remains.push(format!(
                     "it carries the taint {taint}, which Transom set and the policy no longer names: set taints.mode \
-                     to Apply to have it taken away"
+                     to Apply to remove it"
                 ));
                 continue;
             }
@@ -311,8 +311,8 @@ fn one_taint(
         .filter(|other| !owned.taints.contains(other))
     {
         plan.remains.push(format!(
-            "it carries the taint {other}, which is not Transom's, where {taint} is wanted: name {other} in the policy, \
-             or change it where it comes from"
+            "it carries the taint {other}, which Transom did not set, instead of {taint}: name {other} in the policy, or \
+             change it at its source"
         ));
         return;
     }
@@ -322,7 +322,7 @@ fn one_taint(
         .is_some_and(|count| *count >= MOST_REVERSALS)
     {
         plan.remains.push(format!(
-            "another writer took the taint {taint} away {MOST_REVERSALS} times: set it where that writer reads it \
+            "another client removed the taint {taint} {MOST_REVERSALS} times: set it where that client reads it \
              (the node pool), or change the policy to try again"
         ));
         plan.contested.push(taint.clone());

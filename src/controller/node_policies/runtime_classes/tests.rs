@@ -155,7 +155,7 @@ fn a_class_that_transom_did_not_make_is_used_and_never_changed() {
         (state.names.as_slice(), state.problems.len()),
         (&["windows-ltsc2022".to_owned()][..], 0)
     );
-    assert!(state.notes[0].contains("was not made by Transom"));
+    assert!(state.notes[0].contains("was not created by Transom"));
     for (selector, says) in [
         (json!({"kubernetes.io/os": "linux"}), "selects linux"),
         (

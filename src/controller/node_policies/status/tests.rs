@@ -140,7 +140,7 @@ fn the_last_problem_is_short_and_the_condition_tells_everything() {
     );
     let short = status.last_problem.clone().unwrap();
     assert!(
-        short.contains("away three times on w00, w01, w02 and 27 more:") && short.len() < 300,
+        short.contains("three times on w00, w01, w02 and 27 more:") && short.len() < 300,
         "{short}"
     );
     let long = &condition(&status, "Contested").message;
@@ -179,7 +179,7 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     known.guarded = GuardResult::Unknown("forbidden".to_owned());
     assert_eq!(
         visit(&standing, &known),
-        ["Warning NotKnown not set, because it cannot be known whether a workload would be hurt: forbidden"]
+        ["Warning NotKnown not set, because it is unknown whether a workload would be affected: forbidden"]
     );
     standing.waiting.clear();
     standing
@@ -187,15 +187,15 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
         .insert("w1".to_owned(), vec![Taint::no_schedule("os", "windows")]);
     let told = visit(&standing, &known);
     assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!(told[0], "Normal NobodyHurt no taint is held back");
+    assert_eq!(told[0], "Normal NobodyHurt no taint is withheld");
     assert!(
-        told[1].starts_with("Warning OtherWriter another writer took os=windows:NoSchedule"),
+        told[1].starts_with("Warning OtherWriter another client removed os=windows:NoSchedule"),
         "{told:?}"
     );
     standing.contested.clear();
     assert_eq!(
         visit(&standing, &known),
-        ["Normal NoOtherWriter no other writer undoes what is written"]
+        ["Normal NoOtherWriter no other client reverts what Transom writes"]
     );
 }
 

@@ -145,7 +145,7 @@ fn another_value_of_our_taint_is_reported_and_never_overwritten() {
     let plan = plan(&node, Some(&desired_node()));
     assert!(plan.taints.is_none());
     assert!(
-        plan.remains[0].contains("os=Windows:NoSchedule, which is not Transom's"),
+        plan.remains[0].contains("os=Windows:NoSchedule, which Transom did not set"),
         "{plan:?}"
     );
 }
@@ -246,10 +246,10 @@ fn odd_nodes_are_reported_and_not_written() {
             },
             "has not reported",
         ),
-        (node(""), "tells no Windows build"),
-        (node("5.15.0-1041-azure"), "tells no Windows build"),
-        (node("10.0"), "tells no Windows build"),
-        (node("10.0.20348.2700\u{7}; rm -rf"), "tells no Windows build"),
+        (node(""), "contains no Windows build"),
+        (node("5.15.0-1041-azure"), "contains no Windows build"),
+        (node("10.0"), "contains no Windows build"),
+        (node("10.0.20348.2700\u{7}; rm -rf"), "contains no Windows build"),
         (
             NodeView {
                 operating_system: "linux".into(),
