@@ -1,5 +1,6 @@
 //! What a newcomer reads, run as it stands: the README's commands, the examples, and the generated documentation.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -259,16 +260,20 @@ fn every_other_command_of_the_readme_prints_what_the_readme_shows() {
 
 #[test]
 fn the_commands_of_the_documentation_are_understood() {
-    for page in [
-        "docs/reference/cli.md",
-        "docs/reference/policy.md",
-        "docs/explanation/admission.md",
-        "docs/explanation/inference.md",
-        "docs/reference/metrics.md",
-        "docs/how-to/check-in-ci.md",
-        "docs/how-to/you-were-denied.md",
-    ] {
-        for Step { command, .. } in steps(&text(page)) {
+    let mut pages = markdown_in("docs/reference/cli");
+    pages.extend(
+        [
+            "docs/reference/policy.md",
+            "docs/explanation/admission.md",
+            "docs/explanation/inference.md",
+            "docs/reference/metrics.md",
+            "docs/how-to/check-in-ci.md",
+            "docs/how-to/you-were-denied.md",
+        ]
+        .map(str::to_owned),
+    );
+    for page in pages {
+        for Step { command, .. } in steps(&text(&page)) {
             if !command.starts_with("transom ") || command.contains(" serve ") {
                 continue;
             }
@@ -339,36 +344,171 @@ fn links_between_pages_lead_somewhere() {
         "README.md".to_owned(),
         "CONTRIBUTING.md".to_owned(),
         "SECURITY.md".to_owned(),
+        "CHANGELOG.md".to_owned(),
+        "charts/transom/README.md".to_owned(),
     ];
-    for folder in [
-        "docs",
-        "docs/explanation",
-        "docs/how-to",
-        "docs/reference",
-        "docs/runbooks",
-        "docs/tutorials",
-    ] {
-        for entry in fs::read_dir(root().join(folder)).unwrap() {
-            pages.push(format!(
-                "{folder}/{}",
-                entry.unwrap().file_name().to_string_lossy()
-            ));
-        }
-    }
-    for page in pages
-        .iter()
-        .filter(|page| Path::new(page).extension().is_some_and(|end| end == "md"))
-    {
+    pages.extend(markdown_in("docs"));
+    for page in &pages {
         let folder = root().join(page).parent().unwrap().to_owned();
         for link in text(page).split("](").skip(1) {
-            let target = link.split([')', '#']).next().unwrap_or_default();
-            if !target.is_empty() && !target.contains("://") {
+            let link = link.split(')').next().unwrap_or_default();
+            if link.contains("://") {
+                continue;
+            }
+            let (target, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if target.is_empty() {
+                root().join(page)
+            } else {
+                folder.join(target)
+            };
+            assert!(target.exists(), "{page} links to {link}, which does not exist");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&target).unwrap();
                 assert!(
-                    folder.join(target).exists(),
-                    "{page} links to {target}, which is not there"
+                    headings(&text).any(|of_target| of_target == heading),
+                    "{page} links to {link}, but the page has no such heading"
                 );
             }
         }
+    }
+}
+
+/// The Markdown files in a folder and its subfolders, by their paths below the root.
+fn markdown_in(folder: &str) -> Vec<String> {
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(root().join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type().unwrap().is_dir() {
+            pages.extend(markdown_in(&path));
+        } else if path.ends_with(".md") {
+            pages.push(path);
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// The fragments by which a page's headings can be linked, and its explicit anchors.
+fn headings(markdown: &str) -> impl Iterator<Item = String> {
+    let titles = markdown.lines().filter_map(|line| {
+        let title = line.trim_start_matches('#');
+        (title.len() < line.len())
+            .then(|| title.strip_prefix(' '))
+            .flatten()
+    });
+    let slugs = titles.map(|title| {
+        let title = title.to_lowercase();
+        let kept = title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    });
+    let anchors = markdown.split("<a id=\"").skip(1);
+    slugs.chain(anchors.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())))
+}
+
+/// A command of the program and its long options, both from `--help`.
+struct Options {
+    command: String,
+    long: BTreeSet<String>,
+}
+
+/// The commands below `command`, those without subcommands.
+fn options_of(command: &str) -> Vec<Options> {
+    let help = run(&ours(&format!("transom {command} --help")));
+    assert!(help.status.success(), "{command}: {}", lossy(&help.stderr));
+    let help = lossy(&help.stdout);
+    let section = |title: &str| -> Vec<String> {
+        let lines = help.lines().skip_while(|line| *line != title).skip(1);
+        let lines = lines.take_while(|line| line.is_empty() || line.starts_with(' '));
+        lines.map(str::to_owned).collect()
+    };
+    let subcommands: Vec<String> = section("Commands:")
+        .iter()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| Some(line.split_whitespace().next()?.to_owned()))
+        .filter(|name| name != "help")
+        .collect();
+    if !subcommands.is_empty() {
+        let full = |name: &String| format!("{command} {name}").trim().to_owned();
+        return subcommands
+            .iter()
+            .flat_map(|name| options_of(&full(name)))
+            .collect();
+    }
+    let long = section("Options:");
+    let long = long.iter().filter_map(|line| {
+        let line = line.trim_start();
+        let line = line.strip_prefix('-').filter(|_| line.starts_with('-'))?;
+        let (_, name) = if line.starts_with('-') {
+            ("", line.get(1..)?)
+        } else {
+            line.split_once(", --")?
+        };
+        Some(option_name(name))
+    });
+    vec![Options {
+        command: command.to_owned(),
+        long: long.collect(),
+    }]
+}
+
+/// The name at the start of `name <VALUE>`.
+fn option_name(text: &str) -> String {
+    text.chars()
+        .take_while(|c| c.is_ascii_alphanumeric() || *c == '-')
+        .collect()
+}
+
+/// The long options in the first column of a page's tables.
+fn listed_options(page: &str) -> BTreeSet<String> {
+    let mut listed = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| `-")) {
+        let cell = row
+            .trim_start_matches("| ")
+            .split(" | ")
+            .next()
+            .unwrap_or_default();
+        listed.extend(cell.split("--").skip(1).map(option_name));
+    }
+    listed
+}
+
+#[test]
+fn every_command_has_a_page_that_lists_its_options_and_no_others() {
+    const FOLDER: &str = "docs/reference/cli";
+    let overview = text(&format!("{FOLDER}/README.md"));
+    let common = listed_options(&overview);
+    let mut of_pages: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for Options { command, long } in options_of("") {
+        let name = command.split(' ').next().unwrap_or_default();
+        assert!(
+            overview.contains(&format!("| [`transom {name}`]({name}.md) |")),
+            "{FOLDER}/README.md has no row for transom {name}"
+        );
+        let page = format!("{FOLDER}/{name}.md");
+        let listed = listed_options(&text(&page));
+        for option in long.iter().filter(|option| !common.contains(*option)) {
+            assert!(
+                listed.contains(option),
+                "{page} does not list --{option} of transom {command}"
+            );
+        }
+        of_pages.entry(page).or_default().extend(long);
+    }
+    assert!(of_pages.len() >= 14, "{of_pages:?}");
+    for (page, long) in &of_pages {
+        for option in listed_options(&text(page)) {
+            assert!(
+                long.contains(&option),
+                "{page} lists --{option}, which the command does not have"
+            );
+        }
+    }
+    for option in &common {
+        let used = of_pages.values().any(|long| long.contains(option));
+        assert!(used, "{FOLDER}/README.md lists --{option}, which no command has");
     }
 }
 
@@ -393,13 +533,13 @@ fn the_page_of_rules_is_what_the_catalogue_says() {
 
 #[test]
 fn the_explained_rule_is_shown_as_it_is_printed() {
-    let page = text("docs/reference/cli.md");
+    let page = text("docs/reference/cli/explain.md");
     let start = "transom explain run-as-user\n```\n\n```text\n";
     let (before, rest) = page.split_once(start).unwrap();
     let (_, after) = rest.split_once("```\n").unwrap();
     let printed = lossy(&run(&ours("transom explain run-as-user")).stdout);
     is_up_to_date(
-        "docs/reference/cli.md",
+        "docs/reference/cli/explain.md",
         &format!("{before}{start}{printed}```\n{after}"),
     );
 }
