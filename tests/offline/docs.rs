@@ -1,4 +1,4 @@
-//! What a newcomer reads, run as it stands: the README's commands, the examples, and the generated documentation.
+//! The documentation against the program: commands, outputs, denials, links, options, and the generated pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -194,68 +194,343 @@ fn patch(answer: &Value) -> Value {
     serde_json::from_slice(&bytes.unwrap()).unwrap()
 }
 
+/// The tutorial whose commands need nothing but this repository.
+const TUTORIAL: &str = "docs/tutorials/without-a-cluster.md";
+
 #[test]
-fn the_server_of_the_readme_answers_its_curl_as_the_readme_shows() {
+fn the_server_of_the_tutorial_answers_its_curl_as_the_tutorial_shows() {
     if !has_curl() {
-        eprintln!("SKIPPED: there is no curl on this machine, so the README's requests were not sent");
+        eprintln!("SKIPPED: there is no curl on this machine, so the tutorial's requests were not sent");
         return;
     }
-    let readme = text("README.md");
     let (mut server, mut answers) = (None, Vec::new());
-    for step in steps(&readme) {
+    for step in steps(&text(TUTORIAL)) {
         if step.command.contains(" serve ") {
             server = Some(Server::start(&step.command));
         } else if step.command.starts_with("curl ") {
             let server = server.as_ref().expect("a server is started before it is asked");
             let answer = server.curl(&step.command);
-            let shown = json(step.shown.first().expect("the README shows the answer"));
+            let shown = json(step.shown.first().expect("the tutorial shows the answer"));
             assert_eq!(
                 answer, shown,
-                "the README shows another answer to: {}",
+                "the tutorial shows another answer to: {}",
                 step.command
             );
-            answers.push(answer);
+            answers.push((answer, step.shown));
         }
     }
-    let [denied, patched] = answers.as_slice() else {
-        panic!("the README has {} requests", answers.len());
+    let [(denied, _), (patched, shown)] = answers.as_slice() else {
+        panic!("the tutorial has {} requests", answers.len());
     };
     assert_eq!(denied["response"]["allowed"], false);
-    let blocks = blocks(&readme);
-    let message = denied["response"]["status"]["message"].as_str().unwrap();
-    assert!(
-        blocks[0].text.starts_with("Error from server (Forbidden): ")
-            && blocks[0]
-                .text
-                .ends_with(&format!("denied the request: {message}")),
-        "the README opens with another denial"
-    );
     assert_eq!(
-        json(&blocks[1]),
+        json(&shown[1]),
         patch(patched),
-        "the README opens with another patch"
+        "the tutorial shows another decoded patch"
     );
 }
 
 #[test]
-fn every_other_command_of_the_readme_prints_what_the_readme_shows() {
-    let mut compared = 0;
-    for Step { command, shown } in steps(&text("README.md")) {
-        if command == "cargo test" || command.starts_with("curl ") || command.contains(" serve ") {
-            continue;
+fn every_other_command_of_readme_and_tutorial_prints_what_the_page_shows() {
+    for (page, comparisons) in [("README.md", 1), (TUTORIAL, 3)] {
+        let mut compared = 0;
+        for Step { command, shown } in steps(&text(page)) {
+            if command.starts_with("curl ") || command.contains(" serve ") {
+                continue;
+            }
+            let output = run(&ours(&command));
+            let printed = lossy(&output.stdout);
+            let printed = printed.trim_end();
+            assert!(
+                !printed.is_empty() && matches!(output.status.code(), Some(0 | 1)),
+                "{page}: {command}: {}",
+                lossy(&output.stderr)
+            );
+            let Some(shown) = shown.first().filter(|block| block.language == "text") else {
+                continue;
+            };
+            // A block that starts with an ellipsis shows the last lines.
+            let same = match shown.text.strip_prefix("…\n") {
+                Some(end) => printed.ends_with(&format!("\n{end}")),
+                None => printed == shown.text,
+            };
+            assert!(same, "{page} shows another output of {command}\n{printed}");
+            compared += 1;
         }
-        let output = run(&ours(&command));
-        let shown = shown
-            .first()
-            .unwrap_or_else(|| panic!("the README shows nothing for: {command}"));
-        assert_eq!(
-            lossy(&output.stdout).trim_end(),
-            shown.text,
-            "the README shows another output of: {command}"
-        );
-        compared += 1;
+        assert_eq!(compared, comparisons, "{page}");
     }
-    assert_eq!(compared, 3);
+}
+
+/// A denial that a page quotes.
+struct Denial {
+    page: String,
+    /// The file that kubectl names.
+    file: Option<String>,
+    message: String,
+}
+
+/// The denials that the pages quote, as kubectl prints them or as the webhook's message alone.
+fn denials() -> Vec<Denial> {
+    let mut found = Vec::new();
+    let pages = markdown_in("docs").into_iter().chain(["README.md".to_owned()]);
+    for page in pages {
+        for block in blocks(&text(&page)) {
+            let mut lines = block.text.lines();
+            let Some((file, first)) = lines.by_ref().find_map(|line| {
+                let quoted = line.split_once(" denied the request: ");
+                let file = line.split('"').nth(1).map(str::to_owned);
+                let is_message = line.contains(" problems with ") && line.ends_with(" for Windows:");
+                match quoted {
+                    Some((_, message)) => Some((file, message)),
+                    None => is_message.then_some((None, line)),
+                }
+            }) else {
+                continue;
+            };
+            // The answer of a program quotes the message as JSON; the test of the tutorial compares it.
+            if block.language == "json" {
+                continue;
+            }
+            let rest = lines.take_while(|line| !line.starts_with("$ "));
+            let message: Vec<&str> = std::iter::once(first).chain(rest).collect();
+            found.push(Denial {
+                page: page.clone(),
+                file,
+                message: message.join("\n"),
+            });
+        }
+    }
+    found
+}
+
+/// The first object of a YAML text.
+fn object(yaml: &str) -> Value {
+    let parsed = transom::manifest::parse(yaml.as_bytes().to_vec());
+    assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+    serde_json::from_str(parsed.documents[0].json()).unwrap()
+}
+
+/// The review that an API server sends when this Deployment or Pod is created in a namespace.
+fn review_of(mut object: Value, namespace: &str) -> Value {
+    let is_pod = object["kind"] == "Pod";
+    let name = if is_pod {
+        "review-create-windows-pod"
+    } else {
+        "review-create-linux-fields"
+    };
+    let mut review: Value = serde_json::from_str(&text(&format!("manifests/examples/{name}.json"))).unwrap();
+    object["metadata"]["namespace"] = namespace.into();
+    review["request"]["namespace"] = namespace.into();
+    review["request"]["name"] = object["metadata"]["name"].clone();
+    review["request"]["object"] = object;
+    review
+}
+
+impl Server {
+    /// Starts a server whose only policy is the one that the chart creates.
+    fn start_with_default_policy(folder: &Path, facts: &str) -> Server {
+        let policy = folder.join("policy.yaml");
+        let default = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: default}\n\
+                       spec: {mode: Enforce}\n";
+        fs::write(&policy, default).unwrap();
+        Server::start(&format!(
+            "transom serve --standalone --policy {} {facts} --write-ca ca.pem",
+            policy.display()
+        ))
+    }
+
+    fn review(&self, folder: &Path, path: &str, review: &Value) -> Value {
+        let file = folder.join("review.json");
+        fs::write(&file, review.to_string()).unwrap();
+        self.curl(&format!(
+            "curl --cacert ca.pem -H 'Content-Type: application/json' --data @{} https://localhost:8443/{path}",
+            file.display()
+        ))
+    }
+}
+
+#[test]
+fn every_denial_in_the_pages_is_the_answer_of_the_webhook() {
+    if !has_curl() {
+        eprintln!("SKIPPED: there is no curl on this machine, so the denials in the pages were not compared");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_with_default_policy(folder.path(), "");
+    let denials = denials();
+    for page in [
+        "README.md",
+        "docs/tutorials/local-cluster.md",
+        "docs/how-to/you-were-denied.md",
+    ] {
+        assert!(
+            denials.iter().any(|denial| denial.page == page),
+            "{page} quotes no denial"
+        );
+    }
+    for Denial { page, file, message } in denials {
+        let (_, name) = message.split_once(" problems with Deployment ").unwrap();
+        let (namespace, _) = name.split_once('/').unwrap();
+        let object = if let Some(file) = &file {
+            object(&text(file))
+        } else {
+            let example = text("manifests/examples/review-create-linux-fields.json");
+            let review: Value = serde_json::from_str(&example).unwrap();
+            review["request"]["object"].clone()
+        };
+        let answer = server.review(folder.path(), "validate", &review_of(object, namespace));
+        assert_eq!(
+            answer["response"]["status"]["message"].as_str(),
+            Some(message.as_str()),
+            "{page} quotes another denial"
+        );
+    }
+}
+
+/// The commands of the blocks that a user copies line by line, each with the lines that it prints.
+fn console(markdown: &str) -> Vec<(String, Vec<String>)> {
+    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
+    for block in blocks(markdown) {
+        for line in block.text.lines().filter(|_| block.language == "console") {
+            match (line.strip_prefix("$ "), commands.last_mut()) {
+                (Some(command), _) => commands.push((command.to_owned(), Vec::new())),
+                (None, Some((_, printed))) => printed.push(line.to_owned()),
+                (None, None) => panic!("output without a command: {line}"),
+            }
+        }
+    }
+    commands
+}
+
+#[test]
+fn the_local_cluster_tutorial_shows_what_the_webhooks_answer() {
+    const PAGE: &str = "docs/tutorials/local-cluster.md";
+    if !has_curl() {
+        eprintln!("SKIPPED: there is no curl on this machine, so {PAGE} was not compared");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_with_default_policy(folder.path(), "");
+    let (mut pod, mut compared) = (Value::Null, 0);
+    for (command, printed) in console(&text(PAGE)) {
+        if command == "kubectl apply -f manifests/examples/facts.yaml" {
+            let facts = "--facts manifests/examples/facts.yaml";
+            server = Server::start_with_default_policy(folder.path(), facts);
+        } else if command == "kubectl delete -f manifests/examples/facts.yaml" {
+            server = Server::start_with_default_policy(folder.path(), "");
+        } else if let Some(image) = command.strip_prefix("kubectl run iis --image=") {
+            pod = serde_json::json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "iis", "labels": {"run": "iis"}},
+                "spec": {"containers": [{"name": "iis", "image": image}]},
+            });
+            let answer = server.review(folder.path(), "mutate", &review_of(pod.clone(), "default"));
+            let patch: json_patch::Patch = serde_json::from_value(patch(&answer)).unwrap();
+            json_patch::patch(&mut pod, &patch).unwrap();
+        } else if let Some(expressions) = command.strip_prefix("kubectl get pod iis -o jsonpath=") {
+            let fields = expressions.split('{').filter_map(|part| part.strip_prefix('.'));
+            let fields: Vec<&str> = fields.filter_map(|part| Some(part.split_once('}')?.0)).collect();
+            assert_eq!(fields.len(), printed.len(), "{command}");
+            for (field, printed) in fields.into_iter().zip(printed) {
+                let (field, of_key) = match field.split_once("[?(@.key==\"") {
+                    Some((field, key)) => (field, key.strip_suffix("\")]")),
+                    None => (field, None),
+                };
+                let value = pod.pointer(&format!("/{}", field.replace('.', "/")));
+                let value = match of_key {
+                    Some(key) => {
+                        value.and_then(|list| list.as_array()?.iter().find(|element| element["key"] == key))
+                    }
+                    None => value,
+                };
+                let shown: Value = serde_json::from_str(&printed).unwrap();
+                assert_eq!(value, Some(&shown), "{PAGE}: {field}");
+                compared += 1;
+            }
+        } else if command.starts_with("jq 'select(.annotations[") {
+            let deployment = object(&text("manifests/examples/deployment-bad.yaml"));
+            let answer = server.review(folder.path(), "validate", &review_of(deployment, "default"));
+            let annotations = answer["response"]["auditAnnotations"].as_object().unwrap();
+            let named = annotations
+                .iter()
+                .map(|(key, value)| (format!("validate.transom.dev/{key}"), value.clone()));
+            let shown: Value = serde_json::from_str(&printed.join("\n")).unwrap();
+            assert_eq!(named.collect::<Value>(), shown, "{PAGE}: annotations");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 5, "{PAGE}");
+}
+
+#[test]
+fn the_page_on_denials_names_parts_of_its_message_and_an_exemption_that_works() {
+    const PAGE: &str = "docs/how-to/you-were-denied.md";
+    let page = text(PAGE);
+    let denial = denials().into_iter().find(|denial| denial.page == PAGE).unwrap();
+    let parts = page
+        .lines()
+        .skip_while(|line| *line != "| part | meaning |")
+        .skip(2);
+    let mut named = 0;
+    for part in parts.take_while(|line| line.starts_with("| `")) {
+        let part = part.split('`').nth(1).unwrap();
+        let is_in_other_messages = part == "(added in admission)" || part == "and 3 more; run transom check";
+        assert!(
+            is_in_other_messages || denial.message.contains(part),
+            "{PAGE}: the message has no part {part}"
+        );
+        named += 1;
+    }
+    assert!(named >= 6, "{named} parts");
+
+    let values = blocks(&page)
+        .into_iter()
+        .find(|block| block.text.starts_with("policy:"));
+    let mut spec = object(&values.unwrap().text)["policy"]["spec"].take();
+    spec["mode"] = "Enforce".into();
+    let policy = serde_json::json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"}, "spec": spec,
+    });
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("policy.yaml"), policy.to_string()).unwrap();
+    fs::copy(
+        root().join("manifests/examples/deployment-bad.yaml"),
+        folder.path().join("web.yaml"),
+    )
+    .unwrap();
+    let documented = console(&page);
+    let (command, _) = documented
+        .iter()
+        .find(|(command, _)| command.starts_with("transom check --policy "))
+        .unwrap();
+    let last_day = policy["spec"]["exemptions"][0]["expires"].as_str().unwrap();
+    let last_day: jiff::civil::Date = last_day.parse().unwrap();
+    for (today, status) in [(last_day, 0), (last_day.tomorrow().unwrap(), 1)] {
+        let command = format!(
+            "cd '{}' && {} --today {today}",
+            folder.path().display(),
+            ours(command)
+        );
+        let output = run(&command);
+        let printed = lossy(&output.stdout);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{printed}{}",
+            lossy(&output.stderr)
+        );
+        assert_eq!(printed.contains("(exempted)"), status == 0, "{printed}");
+    }
+    let json = format!(
+        "cd '{}' && {} --today {last_day} -o json",
+        folder.path().display(),
+        ours(command)
+    );
+    let report: Value = serde_json::from_slice(&run(&json).stdout).unwrap();
+    let exemption = &report["subjects"][0]["exempted"][0]["exemption"];
+    assert!(
+        blocks(&page).iter().any(|block| *exemption == block.text),
+        "{PAGE} shows another annotation: {exemption}"
+    );
 }
 
 #[test]
@@ -324,12 +599,8 @@ fn every_policy_example_is_accepted() {
     assert!(seen >= 2, "there are {seen} policy examples");
     let break_glass = read_policies(fs::read(root().join("manifests/break-glass.yaml")).unwrap());
     assert!(break_glass.is_ok(), "{break_glass:?}");
-    for page in [
-        "README.md",
-        "docs/reference/policy.md",
-        "docs/reference/stability.md",
-    ] {
-        for block in blocks(&text(page)) {
+    for page in markdown_in("docs") {
+        for block in blocks(&text(&page)) {
             if block.language == "yaml" && block.text.contains("kind: WindowsPodPolicy") {
                 read_policies(block.text.clone().into_bytes())
                     .unwrap_or_else(|errors| panic!("{page}: {errors:?} in\n{}", block.text));
@@ -370,6 +641,53 @@ fn links_between_pages_lead_somewhere() {
                 );
             }
         }
+    }
+}
+
+/// The pages that a reader of `page` can reach by links, `page` included.
+fn reachable_from(page: &str) -> BTreeSet<PathBuf> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![root().join(page)];
+    while let Some(page) = open.pop() {
+        let page = page.canonicalize().unwrap();
+        if page.extension().is_none_or(|extension| extension != "md") || !reached.insert(page.clone()) {
+            continue;
+        }
+        let text = fs::read_to_string(&page).unwrap();
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#']).next());
+        let links = links.filter(|link| !link.is_empty() && !link.contains("://"));
+        open.extend(links.map(|link| page.parent().unwrap().join(link)));
+    }
+    reached
+}
+
+#[test]
+fn the_map_leads_to_every_page() {
+    let reached = reachable_from("docs/README.md");
+    for page in markdown_in("docs") {
+        let path = root().join(&page).canonicalize().unwrap();
+        assert!(
+            reached.contains(&path),
+            "no page that docs/README.md leads to links to {page}"
+        );
+    }
+}
+
+/// More words than a person reads in one go.
+const LONGEST_PAGE: usize = 2_500;
+
+#[test]
+fn no_page_is_too_long() {
+    let pages = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned);
+    for page in markdown_in("docs").into_iter().chain(pages) {
+        let words = text(&page).split_whitespace().count();
+        assert!(
+            words <= LONGEST_PAGE || page == "docs/reference/rules.md",
+            "{page} has {words} words, more than {LONGEST_PAGE}: split it by what a reader looks for"
+        );
     }
 }
 
@@ -419,32 +737,26 @@ fn options_of(command: &str) -> Vec<Options> {
     let help = run(&ours(&format!("transom {command} --help")));
     assert!(help.status.success(), "{command}: {}", lossy(&help.stderr));
     let help = lossy(&help.stdout);
-    let section = |title: &str| -> Vec<String> {
-        let lines = help.lines().skip_while(|line| *line != title).skip(1);
-        let lines = lines.take_while(|line| line.is_empty() || line.starts_with(' '));
-        lines.map(str::to_owned).collect()
-    };
-    let subcommands: Vec<String> = section("Commands:")
-        .iter()
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| Some(line.split_whitespace().next()?.to_owned()))
-        .filter(|name| name != "help")
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| line.starts_with("  "));
+    let subcommands: Vec<&str> = commands
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
         .collect();
     if !subcommands.is_empty() {
-        let full = |name: &String| format!("{command} {name}").trim().to_owned();
+        let full = |name: &&str| format!("{command} {name}").trim().to_owned();
         return subcommands
             .iter()
             .flat_map(|name| options_of(&full(name)))
             .collect();
     }
-    let long = section("Options:");
-    let long = long.iter().filter_map(|line| {
-        let line = line.trim_start();
-        let line = line.strip_prefix('-').filter(|_| line.starts_with('-'))?;
-        let (_, name) = if line.starts_with('-') {
-            ("", line.get(1..)?)
-        } else {
-            line.split_once(", --")?
+    // Options have two or six spaces before them; descriptions have more.
+    let long = help.lines().filter_map(|line| {
+        let line = line.strip_prefix("      ").or_else(|| line.strip_prefix("  "))?;
+        let name = match line.strip_prefix("--") {
+            Some(name) => name,
+            None => line.strip_prefix('-')?.get(1..)?.strip_prefix(", --")?,
         };
         Some(option_name(name))
     });
@@ -545,11 +857,11 @@ fn the_explained_rule_is_shown_as_it_is_printed() {
 }
 
 #[test]
-fn the_readme_counts_the_rules_of_every_family() {
+fn the_map_counts_the_rules_of_every_family() {
     const START: &str = "<!-- families: written by TRANSOM_BLESS=1 cargo test --test offline docs:: -->\n";
     const END: &str = "<!-- end of families -->";
-    let readme = text("README.md");
-    let (before, rest) = readme.split_once(START).expect("the table of families begins");
+    let map = text("docs/README.md");
+    let (before, rest) = map.split_once(START).expect("the table of families begins");
     let (_, after) = rest.split_once(END).expect("the table of families ends");
     let mut table = String::from("| family | rules | ids |\n|---|---|---|\n");
     for family in FAMILIES {
@@ -565,5 +877,5 @@ fn the_readme_counts_the_rules_of_every_family() {
             family.rules.len()
         );
     }
-    is_up_to_date("README.md", &format!("{before}{START}{table}{END}{after}"));
+    is_up_to_date("docs/README.md", &format!("{before}{START}{table}{END}{after}"));
 }
