@@ -12,7 +12,7 @@ use super::generated;
 use super::read;
 
 /// The pages about the chart, with those that `tests/offline/docs.rs` has no eye on.
-const PAGES: [&str; 43] = [
+const PAGES: [&str; 44] = [
     "README.md",
     "charts/transom/README.md",
     "docs/explanation/coexistence.md",
@@ -45,6 +45,7 @@ const PAGES: [&str; 43] = [
     "docs/reference/log.md",
     "docs/how-to/restrict-access.md",
     "docs/how-to/tracing.md",
+    "docs/how-to/upgrade-nodes.md",
     "docs/how-to/certificates.md",
     "docs/explanation/comparison.md",
     "docs/explanation/data-flow.md",
