@@ -584,6 +584,37 @@ fn the_bad_example_is_denied_and_the_good_one_is_not() {
     );
 }
 
+/// The first line of a policy that a page shows with the errors that it causes.
+const WITH_MISTAKES: &str = "# policy.yaml, with four mistakes\n";
+
+#[test]
+fn an_invalid_policy_causes_the_errors_that_the_page_shows() {
+    const PAGE: &str = "docs/reference/policy.md";
+    let page = text(PAGE);
+    let start = format!("```yaml\n{WITH_MISTAKES}");
+    let (before, rest) = page.split_once(&start).unwrap();
+    let (policy, rest) = rest.split_once("```\n").unwrap();
+    let (between, rest) = rest.split_once("```text\n").unwrap();
+    let (_, after) = rest.split_once("```\n").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("policy.yaml"),
+        format!("{WITH_MISTAKES}{policy}"),
+    )
+    .unwrap();
+    let output = run(&format!(
+        "cd '{}' && printf 'kind: Pod' | '{PROGRAM}' check --policy policy.yaml -",
+        folder.path().display()
+    ));
+    assert_eq!(output.status.code(), Some(2));
+    let printed = lossy(&output.stderr);
+    assert_eq!(printed.lines().count(), 5, "{printed}");
+    is_up_to_date(
+        PAGE,
+        &format!("{before}{start}{policy}```\n{between}```text\n{printed}```\n{after}"),
+    );
+}
+
 #[test]
 fn every_policy_example_is_accepted() {
     let mut seen = 0;
@@ -601,7 +632,8 @@ fn every_policy_example_is_accepted() {
     assert!(break_glass.is_ok(), "{break_glass:?}");
     for page in markdown_in("docs") {
         for block in blocks(&text(&page)) {
-            if block.language == "yaml" && block.text.contains("kind: WindowsPodPolicy") {
+            let is_valid = !block.text.starts_with(WITH_MISTAKES);
+            if is_valid && block.language == "yaml" && block.text.contains("kind: WindowsPodPolicy") {
                 read_policies(block.text.clone().into_bytes())
                     .unwrap_or_else(|errors| panic!("{page}: {errors:?} in\n{}", block.text));
             }
