@@ -95,6 +95,8 @@ fn steps(markdown: &str) -> Vec<Step> {
 struct Server {
     child: Child,
     port: String,
+    /// The address of `/metrics`.
+    health: String,
     ca: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -116,19 +118,21 @@ impl Server {
             + " --listen 127.0.0.1:0 --health-listen 127.0.0.1:0 --log-format json";
         let mut child = shell(&arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let port = log
+        let listening = log
             .by_ref()
             .map_while(Result::ok)
             .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
             .find_map(|line| {
                 let (_, port) = line["webhook"].as_str()?.rsplit_once(':')?;
-                Some(port.to_owned())
+                Some((port.to_owned(), line["health"].as_str()?.to_owned()))
             });
         // Somebody must read on, or the server would wait for room in the pipe.
         std::thread::spawn(move || log.for_each(drop));
+        let (port, health) = listening.expect("the server says where it listens");
         Server {
             child,
-            port: port.expect("the server says where it listens"),
+            port,
+            health,
             ca,
             _folder: folder,
         }
@@ -459,6 +463,48 @@ fn the_local_cluster_tutorial_shows_what_the_webhooks_answer() {
         }
     }
     assert_eq!(compared, 5, "{PAGE}");
+}
+
+#[test]
+fn the_example_of_a_scrape_has_the_metrics_that_the_server_has() {
+    const PAGE: &str = "docs/reference/metrics-example.md";
+    if !has_curl() {
+        eprintln!("SKIPPED: there is no curl on this machine, so {PAGE} was not compared");
+        return;
+    }
+    let server = Server::start("transom serve --standalone --write-ca ca.pem");
+    for (path, review) in [
+        ("validate", "review-create-linux-fields"),
+        ("mutate", "review-create-windows-pod"),
+    ] {
+        server.curl(&format!(
+            "curl --cacert ca.pem -H 'Content-Type: application/json' --data @manifests/examples/{review}.json \
+             https://localhost:8443/{path}"
+        ));
+    }
+    let scrape = run(&format!("curl --silent --fail http://{}/metrics", server.health));
+    let scrape = lossy(&scrape.stdout);
+    let described = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("# HELP ") || line.starts_with("# TYPE "));
+        lines.map(str::to_owned).collect()
+    };
+    let (page, printed) = (text(PAGE), described(&scrape));
+    assert!(printed.len() > 30, "{scrape}");
+    let shown = described(&page);
+    let names = |lines: &[String]| -> Vec<Option<String>> {
+        lines
+            .iter()
+            .map(|line| line.split(' ').nth(2).map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(names(&shown), names(&printed), "{PAGE} shows other metrics");
+    let mut blessed = page.clone();
+    for (shown, printed) in shown.iter().zip(&printed) {
+        blessed = blessed.replace(shown, printed);
+    }
+    is_up_to_date(PAGE, &blessed);
 }
 
 #[test]
