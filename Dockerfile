@@ -53,7 +53,7 @@ LABEL org.opencontainers.image.title="Transom" \
       org.opencontainers.image.source="$SOURCE"
 COPY LICENSE THIRD-PARTY-LICENSES /
 COPY --from=build /out/transom /transom
-# Free memory is returned to the kernel immediately, and allocated in small pages (docs/explanation/performance.md, "The image").
+# Free memory is returned to the kernel immediately, and allocated in small pages (docs/explanation/memory.md, "The allocator of the image").
 ENV MIMALLOC_PURGE_DELAY=0 MIMALLOC_ALLOW_THP=0
 # A number, so that the kubelet can check runAsNonRoot. OpenShift uses another user ID.
 USER 65532:65532

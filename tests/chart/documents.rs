@@ -12,7 +12,7 @@ use super::generated;
 use super::read;
 
 /// The pages about the chart, with those that `tests/offline/docs.rs` has no eye on.
-const PAGES: [&str; 34] = [
+const PAGES: [&str; 44] = [
     "README.md",
     "charts/transom/README.md",
     "docs/explanation/coexistence.md",
@@ -37,6 +37,16 @@ const PAGES: [&str; 34] = [
     "docs/runbooks/TransomStoredWorkloadsDenied.md",
     "docs/runbooks/TransomUnparseableObjects.md",
     "docs/explanation/security.md",
+    "docs/explanation/admission.md",
+    "docs/explanation/placement.md",
+    "docs/explanation/denial-of-service.md",
+    "docs/explanation/memory.md",
+    "docs/reference/rights.md",
+    "docs/reference/log.md",
+    "docs/how-to/restrict-access.md",
+    "docs/how-to/tracing.md",
+    "docs/how-to/upgrade-nodes.md",
+    "docs/how-to/certificates.md",
     "docs/explanation/comparison.md",
     "docs/explanation/data-flow.md",
     "docs/how-to/check-in-ci.md",

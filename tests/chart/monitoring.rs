@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -291,22 +291,23 @@ fn evaluated(prometheus: &Prometheus, expression: &str) -> usize {
         .len()
 }
 
+/// The Markdown files in a folder and its subfolders.
+fn markdown_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
+    let files = files.into_iter();
+    let pages = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
+    pages
+        .chain(folders.iter().flat_map(|folder| markdown_in(folder)))
+        .collect()
+}
+
 /// Every query of the pages is evaluated, and every metric of a replica is on the page of metrics.
 fn documentation(prometheus: &Prometheus) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = [
-        "docs",
-        "docs/explanation",
-        "docs/how-to",
-        "docs/reference",
-        "docs/runbooks",
-        "docs/tutorials",
-    ]
-    .map(|folder| fs::read_dir(root.join(folder)).unwrap());
-    let pages = folders.into_iter().flatten().map(|file| file.unwrap().path());
-    let pages = pages.filter(|page| page.extension().is_some_and(|extension| extension == "md"));
+    let pages = markdown_in(&root.join("docs"));
     let mut queries = 0;
-    for page in pages.chain([root.join("README.md")]) {
+    for page in pages.into_iter().chain([root.join("README.md")]) {
         for query in queries_of(&fs::read_to_string(&page).unwrap()) {
             evaluated(prometheus, &query);
             queries += 1;

@@ -63,7 +63,7 @@ fn cluster() -> Option<&'static ControlPlane> {
     Some(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The certificate that the API server shows to webhooks, by its admission configuration as docs/explanation/security.md has it.
+/// The certificate that the API server shows to webhooks, by its admission configuration as docs/how-to/restrict-access.md has it.
 struct ShownToWebhooks {
     folder: tempfile::TempDir,
     ca: String,

@@ -352,7 +352,7 @@ fn advice_that_denies_is_shown_whatever_is_left_out() {
 
 #[test]
 fn the_documented_report_is_what_is_printed() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/cli.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/cli/check-json.md");
     let text = fs::read_to_string(&page).unwrap();
     let (before, rest) = text
         .split_once("`transom check -o json pod.yaml` for this file\n\n```yaml\n")
@@ -374,7 +374,7 @@ fn the_documented_report_is_what_is_printed() {
     let how = "TRANSOM_BLESS=1 cargo test --test offline check:: writes it again";
     assert!(
         run.out == shown,
-        "docs/reference/cli.md shows another report than this; {how}\n{}",
+        "docs/reference/cli/check-json.md shows another report than this; {how}\n{}",
         run.out
     );
 }

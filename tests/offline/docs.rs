@@ -1,5 +1,6 @@
-//! What a newcomer reads, run as it stands: the README's commands, the examples, and the generated documentation.
+//! The documentation against the program: commands, outputs, denials, links, options, and the generated pages.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -94,6 +95,8 @@ fn steps(markdown: &str) -> Vec<Step> {
 struct Server {
     child: Child,
     port: String,
+    /// The address of `/metrics`.
+    health: String,
     ca: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -115,19 +118,21 @@ impl Server {
             + " --listen 127.0.0.1:0 --health-listen 127.0.0.1:0 --log-format json";
         let mut child = shell(&arguments).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        let port = log
+        let listening = log
             .by_ref()
             .map_while(Result::ok)
             .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
             .find_map(|line| {
                 let (_, port) = line["webhook"].as_str()?.rsplit_once(':')?;
-                Some(port.to_owned())
+                Some((port.to_owned(), line["health"].as_str()?.to_owned()))
             });
         // Somebody must read on, or the server would wait for room in the pipe.
         std::thread::spawn(move || log.for_each(drop));
+        let (port, health) = listening.expect("the server says where it listens");
         Server {
             child,
-            port: port.expect("the server says where it listens"),
+            port,
+            health,
             ca,
             _folder: folder,
         }
@@ -193,82 +198,403 @@ fn patch(answer: &Value) -> Value {
     serde_json::from_slice(&bytes.unwrap()).unwrap()
 }
 
+/// The tutorial whose commands need nothing but this repository.
+const TUTORIAL: &str = "docs/tutorials/without-a-cluster.md";
+
 #[test]
-fn the_server_of_the_readme_answers_its_curl_as_the_readme_shows() {
+fn the_server_of_the_tutorial_answers_its_curl_as_the_tutorial_shows() {
     if !has_curl() {
-        eprintln!("SKIPPED: there is no curl on this machine, so the README's requests were not sent");
+        eprintln!("SKIPPED: there is no curl on this machine, so the tutorial's requests were not sent");
         return;
     }
-    let readme = text("README.md");
     let (mut server, mut answers) = (None, Vec::new());
-    for step in steps(&readme) {
+    for step in steps(&text(TUTORIAL)) {
         if step.command.contains(" serve ") {
             server = Some(Server::start(&step.command));
         } else if step.command.starts_with("curl ") {
             let server = server.as_ref().expect("a server is started before it is asked");
             let answer = server.curl(&step.command);
-            let shown = json(step.shown.first().expect("the README shows the answer"));
+            let shown = json(step.shown.first().expect("the tutorial shows the answer"));
             assert_eq!(
                 answer, shown,
-                "the README shows another answer to: {}",
+                "the tutorial shows another answer to: {}",
                 step.command
             );
-            answers.push(answer);
+            answers.push((answer, step.shown));
         }
     }
-    let [denied, patched] = answers.as_slice() else {
-        panic!("the README has {} requests", answers.len());
+    let [(denied, _), (patched, shown)] = answers.as_slice() else {
+        panic!("the tutorial has {} requests", answers.len());
     };
     assert_eq!(denied["response"]["allowed"], false);
-    let blocks = blocks(&readme);
-    let message = denied["response"]["status"]["message"].as_str().unwrap();
-    assert!(
-        blocks[0].text.starts_with("Error from server (Forbidden): ")
-            && blocks[0]
-                .text
-                .ends_with(&format!("denied the request: {message}")),
-        "the README opens with another denial"
-    );
     assert_eq!(
-        json(&blocks[1]),
+        json(&shown[1]),
         patch(patched),
-        "the README opens with another patch"
+        "the tutorial shows another decoded patch"
     );
 }
 
 #[test]
-fn every_other_command_of_the_readme_prints_what_the_readme_shows() {
-    let mut compared = 0;
-    for Step { command, shown } in steps(&text("README.md")) {
-        if command == "cargo test" || command.starts_with("curl ") || command.contains(" serve ") {
-            continue;
+fn every_other_command_of_readme_and_tutorial_prints_what_the_page_shows() {
+    for (page, comparisons) in [("README.md", 1), (TUTORIAL, 3)] {
+        let mut compared = 0;
+        for Step { command, shown } in steps(&text(page)) {
+            if command.starts_with("curl ") || command.contains(" serve ") {
+                continue;
+            }
+            let output = run(&ours(&command));
+            let printed = lossy(&output.stdout);
+            let printed = printed.trim_end();
+            assert!(
+                !printed.is_empty() && matches!(output.status.code(), Some(0 | 1)),
+                "{page}: {command}: {}",
+                lossy(&output.stderr)
+            );
+            let Some(shown) = shown.first().filter(|block| block.language == "text") else {
+                continue;
+            };
+            // A block that starts with an ellipsis shows the last lines.
+            let same = match shown.text.strip_prefix("…\n") {
+                Some(end) => printed.ends_with(&format!("\n{end}")),
+                None => printed == shown.text,
+            };
+            assert!(same, "{page} shows another output of {command}\n{printed}");
+            compared += 1;
         }
-        let output = run(&ours(&command));
-        let shown = shown
-            .first()
-            .unwrap_or_else(|| panic!("the README shows nothing for: {command}"));
-        assert_eq!(
-            lossy(&output.stdout).trim_end(),
-            shown.text,
-            "the README shows another output of: {command}"
-        );
-        compared += 1;
+        assert_eq!(compared, comparisons, "{page}");
     }
-    assert_eq!(compared, 3);
+}
+
+/// A denial that a page quotes.
+struct Denial {
+    page: String,
+    /// The file that kubectl names.
+    file: Option<String>,
+    message: String,
+}
+
+/// The denials that the pages quote, as kubectl prints them or as the webhook's message alone.
+fn denials() -> Vec<Denial> {
+    let mut found = Vec::new();
+    let pages = markdown_in("docs").into_iter().chain(["README.md".to_owned()]);
+    for page in pages {
+        for block in blocks(&text(&page)) {
+            let mut lines = block.text.lines();
+            let Some((file, first)) = lines.by_ref().find_map(|line| {
+                let quoted = line.split_once(" denied the request: ");
+                let file = line.split('"').nth(1).map(str::to_owned);
+                let is_message = line.contains(" problems with ") && line.ends_with(" for Windows:");
+                match quoted {
+                    Some((_, message)) => Some((file, message)),
+                    None => is_message.then_some((None, line)),
+                }
+            }) else {
+                continue;
+            };
+            // The answer of a program quotes the message as JSON; the test of the tutorial compares it.
+            if block.language == "json" {
+                continue;
+            }
+            let rest = lines.take_while(|line| !line.starts_with("$ "));
+            let message: Vec<&str> = std::iter::once(first).chain(rest).collect();
+            found.push(Denial {
+                page: page.clone(),
+                file,
+                message: message.join("\n"),
+            });
+        }
+    }
+    found
+}
+
+/// The first object of a YAML text.
+fn object(yaml: &str) -> Value {
+    let parsed = transom::manifest::parse(yaml.as_bytes().to_vec());
+    assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+    serde_json::from_str(parsed.documents[0].json()).unwrap()
+}
+
+/// The review that an API server sends when this Deployment or Pod is created in a namespace.
+fn review_of(mut object: Value, namespace: &str) -> Value {
+    let is_pod = object["kind"] == "Pod";
+    let name = if is_pod {
+        "review-create-windows-pod"
+    } else {
+        "review-create-linux-fields"
+    };
+    let mut review: Value = serde_json::from_str(&text(&format!("manifests/examples/{name}.json"))).unwrap();
+    object["metadata"]["namespace"] = namespace.into();
+    review["request"]["namespace"] = namespace.into();
+    review["request"]["name"] = object["metadata"]["name"].clone();
+    review["request"]["object"] = object;
+    review
+}
+
+impl Server {
+    /// Starts a server whose only policy is the one that the chart creates.
+    fn start_with_default_policy(folder: &Path, facts: &str) -> Server {
+        let policy = folder.join("policy.yaml");
+        let default = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: default}\n\
+                       spec: {mode: Enforce}\n";
+        fs::write(&policy, default).unwrap();
+        Server::start(&format!(
+            "transom serve --standalone --policy {} {facts} --write-ca ca.pem",
+            policy.display()
+        ))
+    }
+
+    fn review(&self, folder: &Path, path: &str, review: &Value) -> Value {
+        let file = folder.join("review.json");
+        fs::write(&file, review.to_string()).unwrap();
+        self.curl(&format!(
+            "curl --cacert ca.pem -H 'Content-Type: application/json' --data @{} https://localhost:8443/{path}",
+            file.display()
+        ))
+    }
+}
+
+#[test]
+fn every_denial_in_the_pages_is_the_answer_of_the_webhook() {
+    if !has_curl() {
+        eprintln!("SKIPPED: there is no curl on this machine, so the denials in the pages were not compared");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start_with_default_policy(folder.path(), "");
+    let denials = denials();
+    for page in [
+        "README.md",
+        "docs/tutorials/local-cluster.md",
+        "docs/how-to/you-were-denied.md",
+    ] {
+        assert!(
+            denials.iter().any(|denial| denial.page == page),
+            "{page} quotes no denial"
+        );
+    }
+    for Denial { page, file, message } in denials {
+        let (_, name) = message.split_once(" problems with Deployment ").unwrap();
+        let (namespace, _) = name.split_once('/').unwrap();
+        let object = if let Some(file) = &file {
+            object(&text(file))
+        } else {
+            let example = text("manifests/examples/review-create-linux-fields.json");
+            let review: Value = serde_json::from_str(&example).unwrap();
+            review["request"]["object"].clone()
+        };
+        let answer = server.review(folder.path(), "validate", &review_of(object, namespace));
+        assert_eq!(
+            answer["response"]["status"]["message"].as_str(),
+            Some(message.as_str()),
+            "{page} quotes another denial"
+        );
+    }
+}
+
+/// The commands of the blocks that a user copies line by line, each with the lines that it prints.
+fn console(markdown: &str) -> Vec<(String, Vec<String>)> {
+    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
+    for block in blocks(markdown) {
+        for line in block.text.lines().filter(|_| block.language == "console") {
+            match (line.strip_prefix("$ "), commands.last_mut()) {
+                (Some(command), _) => commands.push((command.to_owned(), Vec::new())),
+                (None, Some((_, printed))) => printed.push(line.to_owned()),
+                (None, None) => panic!("output without a command: {line}"),
+            }
+        }
+    }
+    commands
+}
+
+#[test]
+fn the_local_cluster_tutorial_shows_what_the_webhooks_answer() {
+    const PAGE: &str = "docs/tutorials/local-cluster.md";
+    if !has_curl() {
+        eprintln!("SKIPPED: there is no curl on this machine, so {PAGE} was not compared");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut server = Server::start_with_default_policy(folder.path(), "");
+    let (mut pod, mut compared) = (Value::Null, 0);
+    for (command, printed) in console(&text(PAGE)) {
+        if command == "kubectl apply -f manifests/examples/facts.yaml" {
+            let facts = "--facts manifests/examples/facts.yaml";
+            server = Server::start_with_default_policy(folder.path(), facts);
+        } else if command == "kubectl delete -f manifests/examples/facts.yaml" {
+            server = Server::start_with_default_policy(folder.path(), "");
+        } else if let Some(image) = command.strip_prefix("kubectl run iis --image=") {
+            pod = serde_json::json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "iis", "labels": {"run": "iis"}},
+                "spec": {"containers": [{"name": "iis", "image": image}]},
+            });
+            let answer = server.review(folder.path(), "mutate", &review_of(pod.clone(), "default"));
+            let patch: json_patch::Patch = serde_json::from_value(patch(&answer)).unwrap();
+            json_patch::patch(&mut pod, &patch).unwrap();
+        } else if let Some(expressions) = command.strip_prefix("kubectl get pod iis -o jsonpath=") {
+            let fields = expressions.split('{').filter_map(|part| part.strip_prefix('.'));
+            let fields: Vec<&str> = fields.filter_map(|part| Some(part.split_once('}')?.0)).collect();
+            assert_eq!(fields.len(), printed.len(), "{command}");
+            for (field, printed) in fields.into_iter().zip(printed) {
+                let (field, of_key) = match field.split_once("[?(@.key==\"") {
+                    Some((field, key)) => (field, key.strip_suffix("\")]")),
+                    None => (field, None),
+                };
+                let value = pod.pointer(&format!("/{}", field.replace('.', "/")));
+                let value = match of_key {
+                    Some(key) => {
+                        value.and_then(|list| list.as_array()?.iter().find(|element| element["key"] == key))
+                    }
+                    None => value,
+                };
+                let shown: Value = serde_json::from_str(&printed).unwrap();
+                assert_eq!(value, Some(&shown), "{PAGE}: {field}");
+                compared += 1;
+            }
+        } else if command.starts_with("jq 'select(.annotations[") {
+            let deployment = object(&text("manifests/examples/deployment-bad.yaml"));
+            let answer = server.review(folder.path(), "validate", &review_of(deployment, "default"));
+            let annotations = answer["response"]["auditAnnotations"].as_object().unwrap();
+            let named = annotations
+                .iter()
+                .map(|(key, value)| (format!("validate.transom.dev/{key}"), value.clone()));
+            let shown: Value = serde_json::from_str(&printed.join("\n")).unwrap();
+            assert_eq!(named.collect::<Value>(), shown, "{PAGE}: annotations");
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 5, "{PAGE}");
+}
+
+#[test]
+fn the_example_of_a_scrape_has_the_metrics_that_the_server_has() {
+    const PAGE: &str = "docs/reference/metrics-example.md";
+    if !has_curl() {
+        eprintln!("SKIPPED: there is no curl on this machine, so {PAGE} was not compared");
+        return;
+    }
+    let server = Server::start("transom serve --standalone --write-ca ca.pem");
+    for (path, review) in [
+        ("validate", "review-create-linux-fields"),
+        ("mutate", "review-create-windows-pod"),
+    ] {
+        server.curl(&format!(
+            "curl --cacert ca.pem -H 'Content-Type: application/json' --data @manifests/examples/{review}.json \
+             https://localhost:8443/{path}"
+        ));
+    }
+    let scrape = run(&format!("curl --silent --fail http://{}/metrics", server.health));
+    let scrape = lossy(&scrape.stdout);
+    let described = |text: &str| -> Vec<String> {
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("# HELP ") || line.starts_with("# TYPE "));
+        lines.map(str::to_owned).collect()
+    };
+    let (page, printed) = (text(PAGE), described(&scrape));
+    assert!(printed.len() > 30, "{scrape}");
+    let shown = described(&page);
+    let names = |lines: &[String]| -> Vec<Option<String>> {
+        lines
+            .iter()
+            .map(|line| line.split(' ').nth(2).map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(names(&shown), names(&printed), "{PAGE} shows other metrics");
+    let mut blessed = page.clone();
+    for (shown, printed) in shown.iter().zip(&printed) {
+        blessed = blessed.replace(shown, printed);
+    }
+    is_up_to_date(PAGE, &blessed);
+}
+
+#[test]
+fn the_page_on_denials_names_parts_of_its_message_and_an_exemption_that_works() {
+    const PAGE: &str = "docs/how-to/you-were-denied.md";
+    let page = text(PAGE);
+    let denial = denials().into_iter().find(|denial| denial.page == PAGE).unwrap();
+    let parts = page
+        .lines()
+        .skip_while(|line| *line != "| part | meaning |")
+        .skip(2);
+    let mut named = 0;
+    for part in parts.take_while(|line| line.starts_with("| `")) {
+        let part = part.split('`').nth(1).unwrap();
+        let is_in_other_messages = part == "(added in admission)" || part == "and 3 more; run transom check";
+        assert!(
+            is_in_other_messages || denial.message.contains(part),
+            "{PAGE}: the message has no part {part}"
+        );
+        named += 1;
+    }
+    assert!(named >= 6, "{named} parts");
+
+    let values = blocks(&page)
+        .into_iter()
+        .find(|block| block.text.starts_with("policy:"));
+    let mut spec = object(&values.unwrap().text)["policy"]["spec"].take();
+    spec["mode"] = "Enforce".into();
+    let policy = serde_json::json!({
+        "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"}, "spec": spec,
+    });
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("policy.yaml"), policy.to_string()).unwrap();
+    fs::copy(
+        root().join("manifests/examples/deployment-bad.yaml"),
+        folder.path().join("web.yaml"),
+    )
+    .unwrap();
+    let documented = console(&page);
+    let (command, _) = documented
+        .iter()
+        .find(|(command, _)| command.starts_with("transom check --policy "))
+        .unwrap();
+    let last_day = policy["spec"]["exemptions"][0]["expires"].as_str().unwrap();
+    let last_day: jiff::civil::Date = last_day.parse().unwrap();
+    for (today, status) in [(last_day, 0), (last_day.tomorrow().unwrap(), 1)] {
+        let command = format!(
+            "cd '{}' && {} --today {today}",
+            folder.path().display(),
+            ours(command)
+        );
+        let output = run(&command);
+        let printed = lossy(&output.stdout);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{printed}{}",
+            lossy(&output.stderr)
+        );
+        assert_eq!(printed.contains("(exempted)"), status == 0, "{printed}");
+    }
+    let json = format!(
+        "cd '{}' && {} --today {last_day} -o json",
+        folder.path().display(),
+        ours(command)
+    );
+    let report: Value = serde_json::from_slice(&run(&json).stdout).unwrap();
+    let exemption = &report["subjects"][0]["exempted"][0]["exemption"];
+    assert!(
+        blocks(&page).iter().any(|block| *exemption == block.text),
+        "{PAGE} shows another annotation: {exemption}"
+    );
 }
 
 #[test]
 fn the_commands_of_the_documentation_are_understood() {
-    for page in [
-        "docs/reference/cli.md",
-        "docs/reference/policy.md",
-        "docs/explanation/admission.md",
-        "docs/explanation/inference.md",
-        "docs/reference/metrics.md",
-        "docs/how-to/check-in-ci.md",
-        "docs/how-to/you-were-denied.md",
-    ] {
-        for Step { command, .. } in steps(&text(page)) {
+    let mut pages = markdown_in("docs/reference/cli");
+    pages.extend(
+        [
+            "docs/reference/policy.md",
+            "docs/explanation/admission.md",
+            "docs/explanation/inference.md",
+            "docs/reference/metrics.md",
+            "docs/how-to/check-in-ci.md",
+            "docs/how-to/you-were-denied.md",
+        ]
+        .map(str::to_owned),
+    );
+    for page in pages {
+        for Step { command, .. } in steps(&text(&page)) {
             if !command.starts_with("transom ") || command.contains(" serve ") {
                 continue;
             }
@@ -304,6 +630,37 @@ fn the_bad_example_is_denied_and_the_good_one_is_not() {
     );
 }
 
+/// The first line of a policy that a page shows with the errors that it causes.
+const WITH_MISTAKES: &str = "# policy.yaml, with four mistakes\n";
+
+#[test]
+fn an_invalid_policy_causes_the_errors_that_the_page_shows() {
+    const PAGE: &str = "docs/reference/policy.md";
+    let page = text(PAGE);
+    let start = format!("```yaml\n{WITH_MISTAKES}");
+    let (before, rest) = page.split_once(&start).unwrap();
+    let (policy, rest) = rest.split_once("```\n").unwrap();
+    let (between, rest) = rest.split_once("```text\n").unwrap();
+    let (_, after) = rest.split_once("```\n").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(
+        folder.path().join("policy.yaml"),
+        format!("{WITH_MISTAKES}{policy}"),
+    )
+    .unwrap();
+    let output = run(&format!(
+        "cd '{}' && printf 'kind: Pod' | '{PROGRAM}' check --policy policy.yaml -",
+        folder.path().display()
+    ));
+    assert_eq!(output.status.code(), Some(2));
+    let printed = lossy(&output.stderr);
+    assert_eq!(printed.lines().count(), 5, "{printed}");
+    is_up_to_date(
+        PAGE,
+        &format!("{before}{start}{policy}```\n{between}```text\n{printed}```\n{after}"),
+    );
+}
+
 #[test]
 fn every_policy_example_is_accepted() {
     let mut seen = 0;
@@ -319,13 +676,10 @@ fn every_policy_example_is_accepted() {
     assert!(seen >= 2, "there are {seen} policy examples");
     let break_glass = read_policies(fs::read(root().join("manifests/break-glass.yaml")).unwrap());
     assert!(break_glass.is_ok(), "{break_glass:?}");
-    for page in [
-        "README.md",
-        "docs/reference/policy.md",
-        "docs/reference/stability.md",
-    ] {
-        for block in blocks(&text(page)) {
-            if block.language == "yaml" && block.text.contains("kind: WindowsPodPolicy") {
+    for page in markdown_in("docs") {
+        for block in blocks(&text(&page)) {
+            let is_valid = !block.text.starts_with(WITH_MISTAKES);
+            if is_valid && block.language == "yaml" && block.text.contains("kind: WindowsPodPolicy") {
                 read_policies(block.text.clone().into_bytes())
                     .unwrap_or_else(|errors| panic!("{page}: {errors:?} in\n{}", block.text));
             }
@@ -339,36 +693,212 @@ fn links_between_pages_lead_somewhere() {
         "README.md".to_owned(),
         "CONTRIBUTING.md".to_owned(),
         "SECURITY.md".to_owned(),
+        "CHANGELOG.md".to_owned(),
+        "charts/transom/README.md".to_owned(),
     ];
-    for folder in [
-        "docs",
-        "docs/explanation",
-        "docs/how-to",
-        "docs/reference",
-        "docs/runbooks",
-        "docs/tutorials",
-    ] {
-        for entry in fs::read_dir(root().join(folder)).unwrap() {
-            pages.push(format!(
-                "{folder}/{}",
-                entry.unwrap().file_name().to_string_lossy()
-            ));
-        }
-    }
-    for page in pages
-        .iter()
-        .filter(|page| Path::new(page).extension().is_some_and(|end| end == "md"))
-    {
+    pages.extend(markdown_in("docs"));
+    for page in &pages {
         let folder = root().join(page).parent().unwrap().to_owned();
         for link in text(page).split("](").skip(1) {
-            let target = link.split([')', '#']).next().unwrap_or_default();
-            if !target.is_empty() && !target.contains("://") {
+            let link = link.split(')').next().unwrap_or_default();
+            if link.contains("://") {
+                continue;
+            }
+            let (target, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if target.is_empty() {
+                root().join(page)
+            } else {
+                folder.join(target)
+            };
+            assert!(target.exists(), "{page} links to {link}, which does not exist");
+            if !heading.is_empty() {
+                let text = fs::read_to_string(&target).unwrap();
                 assert!(
-                    folder.join(target).exists(),
-                    "{page} links to {target}, which is not there"
+                    headings(&text).any(|of_target| of_target == heading),
+                    "{page} links to {link}, but the page has no such heading"
                 );
             }
         }
+    }
+}
+
+/// The pages that a reader of `page` can reach by links, `page` included.
+fn reachable_from(page: &str) -> BTreeSet<PathBuf> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![root().join(page)];
+    while let Some(page) = open.pop() {
+        let page = page.canonicalize().unwrap();
+        if page.extension().is_none_or(|extension| extension != "md") || !reached.insert(page.clone()) {
+            continue;
+        }
+        let text = fs::read_to_string(&page).unwrap();
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#']).next());
+        let links = links.filter(|link| !link.is_empty() && !link.contains("://"));
+        open.extend(links.map(|link| page.parent().unwrap().join(link)));
+    }
+    reached
+}
+
+#[test]
+fn the_map_leads_to_every_page() {
+    let reached = reachable_from("docs/README.md");
+    for page in markdown_in("docs") {
+        let path = root().join(&page).canonicalize().unwrap();
+        assert!(
+            reached.contains(&path),
+            "no page that docs/README.md leads to links to {page}"
+        );
+    }
+}
+
+/// More words than a person reads in one go.
+const LONGEST_PAGE: usize = 2_500;
+
+#[test]
+fn no_page_is_too_long() {
+    let pages = ["README.md", "CONTRIBUTING.md", "SECURITY.md"].map(str::to_owned);
+    for page in markdown_in("docs").into_iter().chain(pages) {
+        let words = text(&page).split_whitespace().count();
+        assert!(
+            words <= LONGEST_PAGE || page == "docs/reference/rules.md",
+            "{page} has {words} words, more than {LONGEST_PAGE}: split it by what a reader looks for"
+        );
+    }
+}
+
+/// The Markdown files in a folder and its subfolders, by their paths below the root.
+fn markdown_in(folder: &str) -> Vec<String> {
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(root().join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type().unwrap().is_dir() {
+            pages.extend(markdown_in(&path));
+        } else if path.ends_with(".md") {
+            pages.push(path);
+        }
+    }
+    pages.sort();
+    pages
+}
+
+/// The fragments by which a page's headings can be linked, and its explicit anchors.
+fn headings(markdown: &str) -> impl Iterator<Item = String> {
+    let titles = markdown.lines().filter_map(|line| {
+        let title = line.trim_start_matches('#');
+        (title.len() < line.len())
+            .then(|| title.strip_prefix(' '))
+            .flatten()
+    });
+    let slugs = titles.map(|title| {
+        let title = title.to_lowercase();
+        let kept = title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    });
+    let anchors = markdown.split("<a id=\"").skip(1);
+    slugs.chain(anchors.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())))
+}
+
+/// A command of the program and its long options, both from `--help`.
+struct Options {
+    command: String,
+    long: BTreeSet<String>,
+}
+
+/// The commands below `command`, those without subcommands.
+fn options_of(command: &str) -> Vec<Options> {
+    let help = run(&ours(&format!("transom {command} --help")));
+    assert!(help.status.success(), "{command}: {}", lossy(&help.stderr));
+    let help = lossy(&help.stdout);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| line.starts_with("  "));
+    let subcommands: Vec<&str> = commands
+        .filter(|line| !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    if !subcommands.is_empty() {
+        let full = |name: &&str| format!("{command} {name}").trim().to_owned();
+        return subcommands
+            .iter()
+            .flat_map(|name| options_of(&full(name)))
+            .collect();
+    }
+    // Options have two or six spaces before them; descriptions have more.
+    let long = help.lines().filter_map(|line| {
+        let line = line.strip_prefix("      ").or_else(|| line.strip_prefix("  "))?;
+        let name = match line.strip_prefix("--") {
+            Some(name) => name,
+            None => line.strip_prefix('-')?.get(1..)?.strip_prefix(", --")?,
+        };
+        Some(option_name(name))
+    });
+    vec![Options {
+        command: command.to_owned(),
+        long: long.collect(),
+    }]
+}
+
+/// The name at the start of `name <VALUE>`.
+fn option_name(text: &str) -> String {
+    text.chars()
+        .take_while(|c| c.is_ascii_alphanumeric() || *c == '-')
+        .collect()
+}
+
+/// The long options in the first column of a page's tables.
+fn listed_options(page: &str) -> BTreeSet<String> {
+    let mut listed = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| `-")) {
+        let cell = row
+            .trim_start_matches("| ")
+            .split(" | ")
+            .next()
+            .unwrap_or_default();
+        listed.extend(cell.split("--").skip(1).map(option_name));
+    }
+    listed
+}
+
+#[test]
+fn every_command_has_a_page_that_lists_its_options_and_no_others() {
+    const FOLDER: &str = "docs/reference/cli";
+    let overview = text(&format!("{FOLDER}/README.md"));
+    let common = listed_options(&overview);
+    let mut of_pages: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for Options { command, long } in options_of("") {
+        let name = command.split(' ').next().unwrap_or_default();
+        assert!(
+            overview.contains(&format!("| [`transom {name}`]({name}.md) |")),
+            "{FOLDER}/README.md has no row for transom {name}"
+        );
+        let page = format!("{FOLDER}/{name}.md");
+        let listed = listed_options(&text(&page));
+        for option in long.iter().filter(|option| !common.contains(*option)) {
+            assert!(
+                listed.contains(option),
+                "{page} does not list --{option} of transom {command}"
+            );
+        }
+        of_pages.entry(page).or_default().extend(long);
+    }
+    assert!(of_pages.len() >= 14, "{of_pages:?}");
+    for (page, long) in &of_pages {
+        for option in listed_options(&text(page)) {
+            assert!(
+                long.contains(&option),
+                "{page} lists --{option}, which the command does not have"
+            );
+        }
+    }
+    for option in &common {
+        let used = of_pages.values().any(|long| long.contains(option));
+        assert!(used, "{FOLDER}/README.md lists --{option}, which no command has");
     }
 }
 
@@ -407,23 +937,23 @@ fn the_address_of_every_rule_is_an_anchor_of_the_page() {
 
 #[test]
 fn the_explained_rule_is_shown_as_it_is_printed() {
-    let page = text("docs/reference/cli.md");
+    let page = text("docs/reference/cli/explain.md");
     let start = "transom explain run-as-user\n```\n\n```text\n";
     let (before, rest) = page.split_once(start).unwrap();
     let (_, after) = rest.split_once("```\n").unwrap();
     let printed = lossy(&run(&ours("transom explain run-as-user")).stdout);
     is_up_to_date(
-        "docs/reference/cli.md",
+        "docs/reference/cli/explain.md",
         &format!("{before}{start}{printed}```\n{after}"),
     );
 }
 
 #[test]
-fn the_readme_counts_the_rules_of_every_family() {
+fn the_map_counts_the_rules_of_every_family() {
     const START: &str = "<!-- families: written by TRANSOM_BLESS=1 cargo test --test offline docs:: -->\n";
     const END: &str = "<!-- end of families -->";
-    let readme = text("README.md");
-    let (before, rest) = readme.split_once(START).expect("the table of families begins");
+    let map = text("docs/README.md");
+    let (before, rest) = map.split_once(START).expect("the table of families begins");
     let (_, after) = rest.split_once(END).expect("the table of families ends");
     let mut table = String::from("| family | rules | ids |\n|---|---|---|\n");
     for family in FAMILIES {
@@ -439,5 +969,5 @@ fn the_readme_counts_the_rules_of_every_family() {
             family.rules.len()
         );
     }
-    is_up_to_date("README.md", &format!("{before}{START}{table}{END}{after}"));
+    is_up_to_date("docs/README.md", &format!("{before}{START}{table}{END}{after}"));
 }

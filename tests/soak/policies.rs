@@ -14,7 +14,7 @@ use super::memory::Memory;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 
-/// What docs/explanation/performance.md states: so many policies, each with so many exemptions (2 KB).
+/// What docs/explanation/memory.md states: so many policies, each with so many exemptions (2 KB).
 const POLICIES: usize = 1_000;
 const EXEMPTIONS: usize = 8;
 
