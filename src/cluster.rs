@@ -14,6 +14,7 @@ pub mod pool_history;
 pub mod rate_limit;
 pub mod revisions;
 pub mod snapshot;
+pub mod snapshot_task;
 pub mod stored;
 pub mod walk;
 pub mod watch_staleness;

@@ -35,26 +35,8 @@ pub struct Snapshot {
     pub outcomes: Arc<BTreeMap<String, PolicyState>>,
     /// The content of the webhook configurations, once known.
     pub registered: Option<Arc<Configurations>>,
-    /// The message if calls of the API server do not arrive; set on the leader only.
-    pub unreached: Option<Arc<str>>,
-    /// The state of the reports on stored objects.
-    pub reporting: ReportingState,
     /// The namespaces that the webhooks exclude by name, in addition to those that are always excluded.
     pub excluded: Arc<[String]>,
-}
-
-/// The state of the reports on stored objects.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum ReportingState {
-    /// Reports are disabled.
-    #[default]
-    Off,
-    /// Unknown: another replica leads.
-    Unknown,
-    /// All reports are up to date, or will be shortly.
-    Written,
-    /// Some reports are not written: reason and message.
-    Amiss(&'static str, String),
 }
 
 /// What applies to the pods of a namespace, regardless of the user.
@@ -76,8 +58,6 @@ impl Snapshot {
             policies: Arc::new(policies),
             outcomes: Arc::default(),
             registered: None,
-            unreached: None,
-            reporting: ReportingState::Off,
             excluded: Arc::default(),
         }
     }
@@ -199,8 +179,6 @@ impl SnapshotBuilder {
             policies: Arc::clone(self.policies.set()),
             outcomes: Arc::clone(self.policies.outcomes()),
             registered,
-            unreached: None,
-            reporting: ReportingState::Off,
             excluded: Arc::clone(&self.excluded),
         }
     }

@@ -18,14 +18,17 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::runtime::events::Recorder;
 use kube::{Client, CustomResourceExt as _};
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::namespace_events::{EventDeduper, NamespaceEvent};
-pub use self::status::{StatusUpdate, reports};
+pub use self::status::{ControllerStates, StatusUpdate, reports};
 
 use crate::api::WindowsPodPolicy;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::SnapshotReceiver;
+use crate::controller::reports::ReportingState;
+use crate::controller::webhook_probe::ProbeResult;
 use crate::process::metrics::Reconcile;
 
 /// How often statuses are computed if nothing changes in the cluster: exemptions expire by date.
@@ -37,10 +40,39 @@ const MOST_NAMES: usize = 10;
 /// The field manager of these writes in managedFields.
 const FIELD_MANAGER: &str = "transom-policies";
 
+/// What other controllers find out, for the conditions that show it.
+#[derive(Clone, Debug)]
+pub struct StatusSources {
+    /// The state of the reports on stored objects.
+    pub reporting: watch::Receiver<ReportingState>,
+    /// The result of the last probe of the webhooks.
+    pub probe: watch::Receiver<Option<Arc<ProbeResult>>>,
+}
+
+impl StatusSources {
+    /// Sources without any news: reports are disabled, and the webhooks are not probed.
+    pub fn none() -> Self {
+        StatusSources {
+            reporting: watch::channel(ReportingState::Off).1,
+            probe: watch::channel(None).1,
+        }
+    }
+
+    /// Waits for news. A controller that has ended leaves its last state.
+    async fn changed(&mut self) {
+        tokio::select! {
+            Ok(()) = self.reporting.changed() => (),
+            Ok(()) = self.probe.changed() => (),
+            else => std::future::pending().await,
+        }
+    }
+}
+
 /// Writes statuses and Events while this replica leads. Returns when the snapshot channel ends.
 pub async fn run(
     client: Client,
     mut latest: SnapshotReceiver,
+    mut sources: StatusSources,
     leadership: Leadership,
     recorder: Recorder,
     reconcile: Reconcile,
@@ -52,7 +84,13 @@ pub async fn run(
     loop {
         let snapshot = Arc::clone(&latest.borrow_and_update());
         let (began, led) = (Instant::now(), leadership.holds());
-        for report in reports(&snapshot, Timestamp::now()) {
+        let reporting = sources.reporting.borrow_and_update().clone();
+        let unreached = (sources.probe.borrow_and_update().as_deref()).and_then(ProbeResult::trouble);
+        let states = ControllerStates {
+            reporting: &reporting,
+            unreached: unreached.as_deref(),
+        };
+        for report in reports(&snapshot, states, Timestamp::now()) {
             if !leadership.holds() {
                 break;
             }
@@ -81,6 +119,7 @@ pub async fn run(
         }
         tokio::select! {
             changed = latest.changed() => if changed.is_err() { return },
+            () = sources.changed() => (),
             () = tokio::time::sleep(LOOK) => (),
         }
     }

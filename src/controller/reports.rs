@@ -29,12 +29,13 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 pub use self::garbage_collection::{GarbageCollection, count, sweep};
+pub use self::health::ReportingState;
 pub use self::metrics::StoredFindingMetrics;
 pub use self::report_api::ReportApi;
 
 use self::controller::ReportsController;
 use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::{ReportingState, SnapshotReceiver};
+use crate::cluster::snapshot::SnapshotReceiver;
 use crate::process::metrics::Reconcile;
 
 /// How often the task checks whether this replica still leads.

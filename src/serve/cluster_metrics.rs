@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
+use std::sync::Arc;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::watch;
 
 use crate::api::WindowsNodePolicyStatus;
 use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
 use crate::cluster::policy_store::PolicyState;
-use crate::cluster::snapshot::Snapshot;
+use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::controller::webhook_probe::ProbeResult;
 use crate::engine::policy_set::ExemptionState;
 use crate::model::build::{Build, RELEASES};
@@ -115,6 +117,27 @@ impl ClusterMetrics {
             );
         });
         gauges
+    }
+
+    /// Shows each snapshot and each probe, until their senders end.
+    pub async fn follow_snapshots(
+        self,
+        mut latest: SnapshotReceiver,
+        mut probe: watch::Receiver<Option<Arc<ProbeResult>>>,
+    ) {
+        loop {
+            let snapshot = latest.borrow_and_update().clone();
+            if snapshot.is_known() {
+                self.show(&snapshot);
+            }
+            // Frees the snapshot before the wait for the next one.
+            drop(snapshot);
+            self.show_arrival(probe.borrow_and_update().as_deref());
+            tokio::select! {
+                changed = latest.changed() => if changed.is_err() { return },
+                Ok(()) = probe.changed() => (),
+            }
+        }
     }
 
     /// Updates the gauges from a snapshot.

@@ -5,32 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use super::certificates::CertificateArgs;
 use super::cluster_metrics::ClusterMetrics;
 use super::review_handler::Reviewer;
 use crate::certs;
 use crate::cluster::client::{ConnectArgs, NamesArgs, NoCluster};
-use crate::cluster::facts;
 use crate::cluster::lease::{self, Leadership};
-use crate::cluster::snapshot::{ReportingState, Snapshot, SnapshotBuilder, SnapshotReceiver};
+use crate::cluster::snapshot::{SnapshotBuilder, SnapshotReceiver};
+use crate::cluster::snapshot_task::SnapshotTask;
 use crate::cluster::watch_staleness::WatchStaleness;
-use crate::cluster::watches::{self, CacheReceiver};
 use crate::controller::conditions::REPORTER;
-use crate::controller::webhook_probe::{self, ProbeResult};
+use crate::controller::pod_policies::StatusSources;
+use crate::controller::reports::ReportingState;
+use crate::controller::webhook_probe;
 use crate::controller::{keep_revisions, node_policies, pod_policies, pool_history, reports};
 use crate::model::facts::Facts;
-use crate::process::day_of;
 use crate::process::metrics::Reconciles;
-use crate::process::readiness::Readiness;
 use crate::process::tasks::Tasks;
-use crate::registration::{self, configurations::Configurations};
+use crate::registration;
 use crate::tls::source::CertificateSource;
 use crate::webhook::{self, Listening, Server, WebhookConfig};
 
@@ -75,12 +73,6 @@ pub struct InClusterArgs {
     certificates: CertificateArgs,
 }
 
-/// The readiness check that fails until reviews are evaluated against the state of the cluster.
-const FACTS: &str = "facts";
-
-/// The readiness check that fails while this replica cannot use a policy that another replica uses.
-const POLICIES: &str = "policies";
-
 /// How long shutdown may take after the server has drained; it includes releasing the lease.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
@@ -122,16 +114,14 @@ pub async fn run(
     } else {
         ReportingState::Off
     });
-    let following = SnapshotTask {
+    let snapshot_task = SnapshotTask {
         snapshots,
         registered,
-        arrival,
-        reporting,
-        gauges,
         readiness: config.readiness.clone(),
         freshness: freshness.clone(),
     };
-    let latest = following.start(&mut tasks, &client, &namespace);
+    let latest = snapshot_task.start(&mut tasks, &client, &namespace);
+    tasks.spawn("gauges", gauges.follow_snapshots(latest.clone(), arrival.clone()));
     let reconciles = Reconciles::new(&config.metrics);
     start_controllers(
         &mut tasks,
@@ -139,6 +129,10 @@ pub async fn run(
         namespace.clone(),
         &leadership,
         &latest,
+        StatusSources {
+            reporting,
+            probe: arrival,
+        },
         &reconciles,
     );
     if args.reports {
@@ -222,111 +216,6 @@ fn run_for_election(
     Leadership::new(until)
 }
 
-/// What is needed to build a snapshot from each state of the cache.
-struct SnapshotTask {
-    snapshots: SnapshotBuilder,
-    registered: watch::Receiver<Option<Arc<Configurations>>>,
-    arrival: watch::Receiver<Option<Arc<ProbeResult>>>,
-    reporting: watch::Receiver<ReportingState>,
-    gauges: ClusterMetrics,
-    readiness: Readiness,
-    freshness: WatchStaleness,
-}
-
-impl SnapshotTask {
-    /// Starts the watches, and follows their cache.
-    fn start(self, tasks: &mut Tasks, client: &Client, namespace: &str) -> SnapshotReceiver {
-        let (publish, views) = watch::channel(None);
-        let (client, namespace, readiness) = (client.clone(), namespace.to_owned(), self.readiness.clone());
-        let freshness = self.freshness.clone();
-        tasks.spawn_reporting("watches", async move {
-            watches::run(client, &namespace, readiness, &freshness, publish).await
-        });
-        // Until the first view, reviews are evaluated with the built-in policy, which changes and denies
-        // nothing.
-        self.readiness.hold(FACTS, "not known yet");
-        let (show, latest) = watch::channel(Arc::new(self.snapshots.unknown()));
-        tasks.spawn("snapshots", self.run(views, show));
-        latest
-    }
-
-    /// Builds a snapshot when the cache or the webhook configurations change, when the date changes, and when
-    /// a node becomes settled.
-    async fn run(mut self, mut views: CacheReceiver, show: watch::Sender<Arc<Snapshot>>) {
-        /// How often the clock is checked.
-        const LOOK: Duration = Duration::from_secs(30);
-        let mut starts = true;
-        loop {
-            let view = views.borrow_and_update().clone();
-            let registered = self.registered.borrow_and_update().clone();
-            let arrival = self.arrival.borrow_and_update().clone();
-            self.gauges.show_arrival(arrival.as_deref());
-            let reporting = self.reporting.borrow_and_update().clone();
-            let now = Timestamp::now();
-            let mut change_at = None;
-            if let Some(view) = view {
-                let began = Instant::now();
-                let mut snapshot = self.snapshots.take(&view, registered, now);
-                change_at = facts::change_at(&view, now);
-                let trouble = arrival.as_deref().and_then(ProbeResult::trouble);
-                snapshot.unreached = trouble.map(Arc::from);
-                snapshot.reporting = reporting;
-                let snapshot = Arc::new(snapshot);
-                self.gauges.show(&snapshot);
-                // Only at startup: a replica that is ready stays ready.
-                starts = starts && self.lacks_a_policy(&snapshot);
-                show.send_replace(snapshot);
-                self.readiness.release(FACTS);
-                sleep(rest_after(began.elapsed())).await;
-            }
-            loop {
-                tokio::select! {
-                    changed = views.changed() => match changed {
-                        Ok(()) => break,
-                        Err(_) => return,
-                    },
-                    // If the sending task has ended, its last value remains.
-                    Ok(()) = self.registered.changed() => break,
-                    Ok(()) = self.arrival.changed() => break,
-                    Ok(()) = self.reporting.changed() => break,
-                    () = sleep(LOOK) => {
-                        let then = Timestamp::now();
-                        if day_of(then) != day_of(now) || change_at.is_some_and(|at| at <= then) { break }
-                    },
-                }
-            }
-        }
-    }
-}
-
-/// The pause after building a snapshot, based on the time that took: building uses at most a fifth of a core,
-/// however often the cluster changes. A pod in a namespace that was just created waits for the next snapshot.
-fn rest_after(took: Duration) -> Duration {
-    /// The maximum age of a snapshot, in a cluster of any size.
-    const MOST: Duration = Duration::from_secs(2);
-    took.saturating_mul(4).min(MOST)
-}
-
-impl SnapshotTask {
-    /// Whether this replica would enforce less than another one. It is then not ready, so that a rollout
-    /// stops and the other replica stays. This ends when the other replica loses the lease: the next leader
-    /// writes its own status.
-    fn lacks_a_policy(&self, snapshot: &Snapshot) -> bool {
-        let lacking = snapshot.lacking();
-        if lacking.is_empty() {
-            self.readiness.release(POLICIES);
-            return false;
-        }
-        let names = lacking.join(", ");
-        let why = format!(
-            "another replica uses a version of WindowsPodPolicy {names} that this one does not have and cannot read; \
-             correct what is stored, or return to the version of Transom that reads it (kubectl describe wpp)"
-        );
-        self.readiness.hold(POLICIES, why);
-        true
-    }
-}
-
 /// Starts the controllers that the leader runs.
 fn start_controllers(
     tasks: &mut Tasks,
@@ -334,6 +223,7 @@ fn start_controllers(
     namespace: String,
     leadership: &Leadership,
     latest: &SnapshotReceiver,
+    sources: StatusSources,
     reconciles: &Reconciles,
 ) {
     let recorder = || {
@@ -362,6 +252,7 @@ fn start_controllers(
     let statuses = pod_policies::run(
         client.clone(),
         latest.clone(),
+        sources,
         leadership.clone(),
         recorder(),
         reconciles.of("pod_policies"),

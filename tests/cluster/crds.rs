@@ -554,6 +554,7 @@ impl Writer {
         let task = tokio::spawn(pod_policies::run(
             client.clone(),
             latest,
+            pod_policies::StatusSources::none(),
             Leadership::new(until),
             recorder,
             uncounted(),
@@ -828,6 +829,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
     let task = tokio::spawn(pod_policies::run(
         writer.client.clone(),
         latest,
+        pod_policies::StatusSources::none(),
         Leadership::new(until),
         recorder,
         uncounted(),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use jiff::civil::date;
-use proptest::collection::vec;
+use proptest::collection::{SizeRange, vec};
 use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -53,9 +53,9 @@ fn taints() -> impl Strategy<Value = Vec<Value>> {
     ]
 }
 
-/// Two or three groups of Windows nodes, with one or two nodes each, and a Linux node. Properties that a pool
-/// shares are generated once.
-fn nodes() -> impl Strategy<Value = Vec<Value>> {
+/// Groups of Windows nodes, with one or two nodes each and at most `most` in all, and a Linux node. Properties that a
+/// pool shares are generated once.
+fn nodes(groups: impl Into<SizeRange>, most: usize) -> impl Strategy<Value = Vec<Value>> {
     let windows = (
         select(vec![17763_u32, 20348, 20348, 26100, 14393]),
         // The build label: right, absent, stale.
@@ -67,7 +67,7 @@ fn nodes() -> impl Strategy<Value = Vec<Value>> {
         (weighted(0.2, Just(())), select(vec!["11:00", "11:58"])),
         1..=2_usize,
     );
-    (vec(windows, 1..=4), taints(), weighted(0.9, select(vec!["a", "b", "c"]))).prop_map(|(pools, of_linux, zone)| {
+    (vec(windows, groups), taints(), weighted(0.9, select(vec!["a", "b", "c"]))).prop_map(move |(pools, of_linux, zone)| {
         let mut nodes = Vec::new();
         for (build, label, taints, zone, disk, (offers, since), count) in pools {
             for _ in 0..count {
@@ -97,6 +97,7 @@ fn nodes() -> impl Strategy<Value = Vec<Value>> {
                         "nodeInfo": {"operatingSystem": "windows", "kernelVersion": format!("10.0.{build}.1")}}}));
             }
         }
+        nodes.truncate(most);
         let name = format!("node-{}", nodes.len());
         let mut labels = json!({"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name});
         if let Some(zone) = zone {
@@ -167,8 +168,17 @@ fn pool() -> impl Strategy<Value = Host> {
 
 /// A cluster with a policy that applies placement.
 pub fn any_cluster() -> impl Strategy<Value = Cluster> {
+    cluster_of(1..=4, 8)
+}
+
+/// The same with 20 nodes.
+pub fn cluster_of_20_nodes() -> impl Strategy<Value = Cluster> {
+    cluster_of(19, 19)
+}
+
+fn cluster_of(groups: impl Into<SizeRange>, most: usize) -> impl Strategy<Value = Cluster> {
     (
-        nodes(),
+        nodes(groups, most),
         weighted(0.4, runtime_class()),
         weighted(0.3, pool()),
         weighted(0.3, pool()),

@@ -17,8 +17,9 @@ use crate::api::{
     in_one_line,
 };
 use crate::cluster::policy_store::{PolicyState, generation, text};
-use crate::cluster::snapshot::{ReportingState, Snapshot};
+use crate::cluster::snapshot::Snapshot;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy, LONGEST_NOTE, conditions};
+use crate::controller::reports::ReportingState;
 use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
 use crate::model::text::{cut, list};
@@ -79,8 +80,21 @@ struct PolicyReach<'v> {
     ignored: Vec<String>,
 }
 
+/// What other controllers of the leader have found out, for the conditions that show it.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerStates<'s> {
+    /// The state of the reports on stored objects.
+    pub reporting: &'s ReportingState,
+    /// The message if calls of the API server do not arrive.
+    pub unreached: Option<&'s str>,
+}
+
 /// The status updates to write, computed lazily: each may hold a version of its policy.
-pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = StatusUpdate> {
+pub fn reports<'s>(
+    snapshot: &'s Snapshot,
+    states: ControllerStates<'s>,
+    now: Timestamp,
+) -> impl Iterator<Item = StatusUpdate> + use<'s> {
     let view = &*snapshot.view;
     let today = now.to_zoned(TimeZone::UTC).date();
     let reach = reach(snapshot);
@@ -97,20 +111,13 @@ pub fn reports(snapshot: &Snapshot, now: Timestamp) -> impl Iterator<Item = Stat
         // While the registration is unknown, the previous condition stays.
         let programmed = snapshot.registered.as_ref().map(|known| {
             let (facts, set) = (&snapshot.facts, &snapshot.policies);
-            programmed(
-                outcome.in_force(),
-                known,
-                snapshot.unreached.as_deref(),
-                set,
-                view,
-                facts,
-            )
+            programmed(outcome.in_force(), known, states.unreached, set, view, facts)
         });
         let ready = ready(&statements[0], programmed.as_ref());
         statements.splice(1..1, programmed.into_iter().chain([ready]));
-        statements.extend(written(&snapshot.reporting));
+        statements.extend(written(states.reporting));
         let mut retired = Vec::new();
-        if let ReportingState::Off = snapshot.reporting {
+        if *states.reporting == ReportingState::Off {
             retired.push(REPORTS_WRITTEN);
         }
         if last == Some(name.as_str()) {

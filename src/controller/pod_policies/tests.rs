@@ -8,13 +8,14 @@ use jiff::civil::date;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 
-use super::{EventDeduper, StatusUpdate, reports};
+use super::{ControllerStates, EventDeduper, StatusUpdate, reports};
 use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::cache::{CachedNamespace, ClusterCache, LabelAuthor};
 use crate::cluster::node::NodeView;
 use crate::cluster::policy_store::PolicyState;
 use crate::cluster::revisions::{StoredRevision, revision_of};
 use crate::cluster::snapshot::{Snapshot, SnapshotBuilder};
+use crate::controller::reports::ReportingState;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABEL, OS_LABEL};
@@ -51,7 +52,11 @@ impl PolicyHistory {
 
     /// The status updates for the policies of a cache, given the last update.
     fn reports(&self, view: &ClusterCache, now: Timestamp) -> Vec<StatusUpdate> {
-        reports(&self.seen(view), now).collect()
+        let states = ControllerStates {
+            reporting: &ReportingState::Off,
+            unreached: None,
+        };
+        reports(&self.seen(view), states, now).collect()
     }
 
     fn seen(&self, view: &ClusterCache) -> Snapshot {

@@ -5,13 +5,26 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::owner_index::{MOST_OWNERS, OwnerIndex};
 use super::report_api::ReportApi;
-use crate::cluster::snapshot::ReportingState;
 
 /// How many unreadable objects are named.
 const NAMED: usize = 3;
 
 /// How many failed report writes are kept at most.
 const MOST_FAILED_WRITES: usize = 100;
+
+/// The state of the reports on stored objects.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum ReportingState {
+    /// Reports are disabled.
+    #[default]
+    Off,
+    /// Unknown: another replica leads.
+    Unknown,
+    /// All reports are up to date, or will be shortly.
+    Written,
+    /// Some reports are not written: reason and message.
+    Amiss(&'static str, String),
+}
 
 /// The current problems.
 #[derive(Debug, Default)]

@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{ReportContext, ReportSettings, StoredFindingMetrics, run};
+use super::{ReportContext, ReportSettings, ReportingState, StoredFindingMetrics, run};
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::{ReportingState, Snapshot};
+use crate::cluster::snapshot::Snapshot;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;

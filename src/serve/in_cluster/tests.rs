@@ -3,12 +3,12 @@
 use std::future::pending;
 
 use clap::Parser;
-
-use serde_json::json;
+use jiff::Timestamp;
 
 use super::*;
-use crate::cluster::cache::ClusterCache;
+use crate::process::day_of;
 use crate::process::metrics::Metrics;
+use crate::process::readiness::Readiness;
 use crate::process::resource_limits::ResourceLimits;
 use crate::tls::args::TlsArgs;
 use crate::webhook::{LimitArgs, ListenArgs};
@@ -140,75 +140,6 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
         ),
     ] {
         assert_eq!(said, expected);
-    }
-}
-
-/// A view with a policy that cannot be used, and with this status.
-fn with_a_broken_policy(generation: i64, status: &serde_json::Value) -> Arc<ClusterCache> {
-    let policy = json!({
-        "metadata": {"name": "p", "uid": "u", "generation": generation}, "spec": {"validation": "Enforce"}, "status": status,
-    });
-    Arc::new(ClusterCache {
-        kubernetes: 36,
-        pod_policies: [("p".to_owned(), Arc::new(policy))].into(),
-        ..ClusterCache::default()
-    })
-}
-
-#[tokio::test]
-async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_start() {
-    let accepted = |status: &str, reason: &str| json!({"conditions": [{"type": "Accepted", "status": status, "reason": reason}]});
-    let metrics = Metrics::new("0", None);
-    let readiness = Readiness::default();
-    let (_tell, registered) = watch::channel(None);
-    let following = SnapshotTask {
-        snapshots: SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
-        registered,
-        arrival: watch::channel(None).1,
-        reporting: watch::channel(ReportingState::Off).1,
-        gauges: ClusterMetrics::new(&metrics),
-        readiness: readiness.clone(),
-        freshness: WatchStaleness::default(),
-    };
-    let (publish, views) = watch::channel(None);
-    let (show, mut latest) = watch::channel(Arc::new(following.snapshots.unknown()));
-    let running = tokio::spawn(following.run(views, show));
-    let mut shown = async |generation: i64, status: serde_json::Value| {
-        publish.send_replace(Some(with_a_broken_policy(generation, &status)));
-        let is_it = |snapshot: &Arc<Snapshot>| {
-            let policy = snapshot.view.pod_policies.get("p");
-            policy.is_some_and(|policy| policy["metadata"]["generation"] == generation)
-        };
-        latest.wait_for(is_it).await.unwrap();
-        // The snapshot is published before readiness changes.
-        tokio::task::yield_now().await;
-        readiness.reasons()
-    };
-    let reasons = shown(1, accepted("True", "Accepted")).await;
-    assert!(
-        reasons.len() == 1
-            && reasons[0].starts_with("policies: another replica uses a version of WindowsPodPolicy p"),
-        "{reasons:?}"
-    );
-    assert_eq!(
-        shown(2, accepted("False", "PreviousVersionApplies")).await.len(),
-        1
-    );
-    // The other replica is gone, and the next leader has updated the status, as in a cluster that starts with
-    // a broken policy.
-    assert!(shown(3, accepted("False", "Invalid")).await.is_empty());
-    // A replica that is ready stays ready.
-    assert!(shown(4, accepted("True", "Accepted")).await.is_empty());
-    running.abort();
-}
-
-#[test]
-fn snapshots_take_a_fifth_of_a_core_at_most_and_are_never_late_for_long() {
-    for (took, rest) in [(0, 0), (1, 4), (70, 280), (400, 1_600), (5_000, 2_000)] {
-        assert_eq!(
-            rest_after(Duration::from_millis(took)),
-            Duration::from_millis(rest)
-        );
     }
 }
 

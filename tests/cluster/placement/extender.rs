@@ -12,13 +12,13 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, wait};
-use crate::support::schedule::{Cluster, any_cluster, any_pod};
+use crate::support::schedule::{Cluster, any_cluster, any_pod, cluster_of_20_nodes};
 
 /// What the extender was asked: the nodes that the scheduler found feasible, by the name of the pod.
 type Asked = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
-/// So many clusters, each with so many pods at once.
-fn sizes() -> (usize, usize) {
+/// So many small clusters, with so many pods at once in each, and so many pods in a cluster of 20 nodes.
+fn sizes() -> (usize, usize, usize) {
     let of = |name: &str, otherwise| {
         std::env::var(name)
             .ok()
@@ -28,6 +28,7 @@ fn sizes() -> (usize, usize) {
     (
         of("TRANSOM_SCHEDULER_CLUSTERS", 6),
         of("TRANSOM_SCHEDULER_PODS", 25),
+        of("TRANSOM_SCHEDULER_PODS_ON_20_NODES", 200),
     )
 }
 
@@ -85,11 +86,18 @@ fn answer(mut stream: &TcpStream, asked: &Asked) -> Option<()> {
     .ok()
 }
 
+/// Creates objects, by several processes: kubectl limits its own requests.
 fn create(cluster: &ControlPlane, objects: &[Value]) {
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-    cluster
-        .kubectl_with(&["create", "--validate=false", "-f", "-"], &list.to_string())
-        .succeeded();
+    std::thread::scope(|scope| {
+        for part in objects.chunks(objects.len().div_ceil(8).max(50)) {
+            scope.spawn(move || {
+                let list = json!({"apiVersion": "v1", "kind": "List", "items": part});
+                cluster
+                    .kubectl_with(&["create", "--validate=false", "-f", "-"], &list.to_string())
+                    .succeeded();
+            });
+        }
+    });
 }
 
 /// A node as the API server takes it; the taint of a new node is taken off when all of them exist.
@@ -109,22 +117,29 @@ pub fn compare(cluster: &ControlPlane) {
     let (port, asked) = extender();
     let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": false}, "percentageOfNodesToScore": 100,
-        "clientConnection": {"kubeconfig": cluster.path("admin.kubeconfig")},
+        "clientConnection": {"kubeconfig": cluster.path("admin.kubeconfig"), "qps": 1000, "burst": 2000},
         "extenders": [{"urlPrefix": format!("http://127.0.0.1:{port}"), "filterVerb": "filter", "enableHTTPS": false,
             "nodeCacheCapable": true, "httpTimeout": "30s"}]});
     std::fs::write(cluster.path("scheduler.json"), config.to_string()).unwrap();
     let argument = format!("--config={}", cluster.path("scheduler.json").display());
     cluster.start_scheduler_with(&[argument]).unwrap();
 
-    let (clusters, pods) = sizes();
+    let (clusters, pods, pods_on_20_nodes) = sizes();
     // The same ones each time: a commit is red for what it changes.
     let mut runner = TestRunner::new_with_rng(
         Config::default(),
         TestRng::deterministic_rng(RngAlgorithm::ChaCha),
     );
     let (mut compared, mut empty, mut placed) = (0, 0, 0);
-    for number in 0..clusters {
-        let model = any_cluster().new_tree(&mut runner).unwrap().current();
+    for number in 0..=clusters {
+        let is_large = number == clusters;
+        let model = if is_large {
+            cluster_of_20_nodes().new_tree(&mut runner).unwrap().current()
+        } else {
+            any_cluster().new_tree(&mut runner).unwrap().current()
+        };
+        assert_eq!(model.nodes.len() == 20, is_large);
+        let pods = if is_large { pods_on_20_nodes } else { pods };
         join(cluster, &model);
         let facts = model.facts();
         let mut expected: BTreeMap<String, (BTreeSet<String>, Value)> = BTreeMap::new();
@@ -159,7 +174,7 @@ pub fn compare(cluster: &ControlPlane) {
             listed.iter().filter(is_decided).count() == objects.len()
         };
         assert!(
-            wait(Duration::from_secs(120), decided),
+            wait(Duration::from_secs(600), decided),
             "{}",
             cluster.end_of_log("kube-scheduler")
         );
@@ -171,14 +186,17 @@ pub fn compare(cluster: &ControlPlane) {
             compared += 1;
             empty += usize::from(model_says.is_empty());
         }
-        cluster
-            .kubectl(&["delete", "pods", "--all", "--force", "--grace-period=0"])
-            .succeeded();
-        cluster.kubectl(&["delete", "nodes", "--all"]).succeeded();
+        if !is_large {
+            cluster
+                .kubectl(&["delete", "pods", "--all", "--force", "--grace-period=0"])
+                .succeeded();
+            cluster.kubectl(&["delete", "nodes", "--all"]).succeeded();
+        }
     }
     println!(
-        "{compared} pods compared with the scheduler in {clusters} clusters: the same feasible nodes; {empty} without any, \
-         {placed} changed by placement"
+        "{compared} pods compared with the scheduler in {} clusters: the same feasible nodes; {empty} without any, \
+         {placed} changed by placement",
+        clusters + 1
     );
     assert!(compared > empty && placed > 0, "the test would prove nothing");
 }
