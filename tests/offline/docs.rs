@@ -777,7 +777,7 @@ fn markdown_in(folder: &str) -> Vec<String> {
         let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
         if entry.file_type().unwrap().is_dir() {
             pages.extend(markdown_in(&path));
-        } else if path.ends_with(".md") {
+        } else if Path::new(&path).extension().is_some_and(|end| end == "md") {
             pages.push(path);
         }
     }
