@@ -198,7 +198,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         // `os-selector-value` reports a value that no node has.
         let has_value = cx.spec.node_selector.get(OS_LABEL).is_some();
-        if is_placed || has_value || cx.subject.kind == Kind::DaemonSet {
+        if is_placed || has_value || cx.subject.kind.is_daemon_set() {
             return;
         }
         match selects_windows(cx, true) {
