@@ -3,6 +3,7 @@
 pub mod around;
 pub mod cache;
 pub mod client;
+pub mod custom_lists;
 pub mod errors;
 pub mod facts;
 pub mod lease;

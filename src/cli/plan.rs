@@ -204,7 +204,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         let seen = for_each_of(client, &[list], &mut visit).await;
         lost.extend(seen.err().map(|error| format!("{error}; {RIGHTS}")));
     }
-    let unlisted = walk(client, &[], |met| {
+    let unlisted = walk(client, &[], &[], |met| {
         if let ListItem::Object(kind, json) = met {
             visit(kind, json);
         }

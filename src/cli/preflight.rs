@@ -108,7 +108,7 @@ async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, Str
         Some(release) => planner(client, &snapshot.facts, &snapshot.policies, release).await,
         None => None,
     };
-    let unlisted = walk(client, &[], |met| {
+    let unlisted = walk(client, &[], &[], |met| {
         let ListItem::Object(kind, json) = met else { return };
         workloads.visit(kind, json);
         if let Some(planner) = &mut planner {

@@ -10,6 +10,8 @@ use crate::model::workload::Kind;
 /// A list that could not be read to its end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListFailure {
+    /// The kind.
+    pub kind: Kind,
     /// The resource, as in `jobs`.
     pub resource: String,
     /// The namespace, if only that one was listed.
@@ -32,25 +34,28 @@ pub enum ListItem<'m> {
 }
 
 /// Hands every object that carries a pod to `meet`, owners before what they own, page by page, each once; finished pods are
-/// excluded. `namespaces`: those that are listed, one by one; empty: all of them, together.
+/// excluded. `namespaces`: those that are listed, one by one; empty: all of them, together. `custom`: the custom resources
+/// that are listed too.
 pub async fn walk(
     client: &Client,
     namespaces: &[String],
+    custom: &[(Kind, String)],
     mut meet: impl FnMut(ListItem<'_>) + Send,
 ) -> Vec<ListFailure> {
     let mut failures = Vec::new();
-    for (kind, path) in POD_CARRIERS {
+    let custom = custom.iter().map(|(kind, path)| (*kind, path.as_str()));
+    for (kind, path) in custom.chain(POD_CARRIERS) {
         let listing = Listing::of(kind, path);
         if namespaces.is_empty() {
             let failed = one(client, kind, listing.clone(), &mut meet).await;
-            failures.extend(failed.err().map(|error| failure(&listing, None, &error)));
+            failures.extend(failed.err().map(|error| failure(kind, &listing, None, &error)));
         }
         for namespace in namespaces {
             let failed = one(client, kind, listing.clone().in_namespace(namespace), &mut meet).await;
             failures.extend(
                 failed
                     .err()
-                    .map(|error| failure(&listing, Some(namespace), &error)),
+                    .map(|error| failure(kind, &listing, Some(namespace), &error)),
             );
         }
     }
@@ -78,8 +83,9 @@ async fn one(
     }
 }
 
-fn failure(listing: &Listing, namespace: Option<&String>, error: &ListError) -> ListFailure {
+fn failure(kind: Kind, listing: &Listing, namespace: Option<&String>, error: &ListError) -> ListFailure {
     ListFailure {
+        kind,
         resource: listing.resource().to_owned(),
         namespace: namespace.cloned(),
         is_forbidden: matches!(error.why, ApiError::Forbidden(_)),

@@ -141,7 +141,7 @@ async fn ask(
     let (kind, name) = workload.split_once(' ').unwrap_or_default();
     let Some(mut kind) = Kind::ALL
         .into_iter()
-        .find(|known| known.as_str() == kind && known.has_pod())
+        .find(|known| known.as_str() == kind && known.has_pod() && !known.is_custom())
     else {
         return CurrentState::Unknown("its kind is not judged".to_owned());
     };

@@ -13,6 +13,8 @@ use super::{ScanArgs, assume};
 use crate::check::files::policies;
 use crate::cli::is_quiet;
 use crate::cli::options::nearest;
+use crate::cluster::custom_lists::CustomLists;
+use crate::cluster::errors::ApiError;
 use crate::cluster::list::{NODES, POD_CARRIERS, for_each_of};
 use crate::cluster::once::{self, ClusterRead, UnreadPart};
 use crate::cluster::policy_store::PolicyState;
@@ -62,7 +64,12 @@ pub(super) async fn scan(
     }
     let mut eval_context = EvalContext::of(&snapshot);
     eval_context.policies = of_file.map_or(eval_context.policies, |of_file| Cow::Owned(of_file.set));
-    let eval_context = eval_context.with(overrides);
+    let mut eval_context = eval_context.with(overrides);
+    let stored = eval_context.policies.stored().iter();
+    let configured = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
+    let custom = CustomLists::read(client, &configured.collect()).await;
+    eval_context = eval_context.listing(&custom.kinds);
+    let eval_context = eval_context;
 
     let (knows_nodes, knows_classes) = (read.could_read("nodes"), read.could_read("runtimeclasses"));
     let other_nodes = &read.other_nodes;
@@ -78,7 +85,7 @@ pub(super) async fn scan(
         scan.only(&is_meant);
     }
     let mut planner = planner(args, client, &eval_context).await?;
-    let unlisted = walk(client, &args.namespaces.namespace, |met| match met {
+    let unlisted = walk(client, &args.namespaces.namespace, &custom.kinds, |met| match met {
         ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
         ListItem::Object(kind, json) => {
             scan.visit(kind, json);
@@ -99,6 +106,7 @@ pub(super) async fn scan(
     gaps.extend(of_policies(&snapshot).filter(|_| !is_by_file));
     gaps.extend(of_namespaces(args, &read, &snapshot));
     gaps.extend(of_lists(&unlisted));
+    gaps.extend(custom.unknown.iter().map(of_discovery));
     for gap in gaps {
         scan.gap(gap);
     }
@@ -204,10 +212,23 @@ fn of_namespaces(args: &ScanArgs, read: &ClusterRead, snapshot: &Snapshot) -> Ve
         .collect()
 }
 
+/// API groups of which the API server does not say what it serves.
+fn of_discovery((group, why): &(String, ApiError)) -> ScanGap {
+    ScanGap {
+        what: match group.as_str() {
+            "*" => "custom resources that describe pods".to_owned(),
+            group => format!("custom resources of {group}"),
+        },
+        why: format!("the API server does not say which it serves: {why}"),
+        cure: Some("scan again".to_owned()),
+    }
+}
+
 /// Lists of objects that could not be read; a namespace of which none could be is told of once.
 fn of_lists(unlisted: &[ListFailure]) -> Vec<ScanGap> {
     let mut forbidden: BTreeMap<Option<&str>, usize> = BTreeMap::new();
-    for list in unlisted.iter().filter(|list| list.is_forbidden) {
+    let own = |list: &&ListFailure| list.is_forbidden && !list.kind.is_custom();
+    for list in unlisted.iter().filter(own) {
         *forbidden.entry(list.namespace.as_deref()).or_default() += 1;
     }
     let is_whole = |namespace: Option<&str>| forbidden.get(&namespace) == Some(&POD_CARRIERS.len());

@@ -13,7 +13,7 @@ fn failure(code: u16, more: Option<&str>) -> Option<(u16, String)> {
 async fn names(client: &Client, namespaces: &[&str]) -> (Vec<String>, Vec<ListFailure>) {
     let mut names = Vec::new();
     let namespaces: Vec<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
-    let unlisted = walk(client, &namespaces, |met| {
+    let unlisted = walk(client, &namespaces, &[], |met| {
         if let ListItem::Object(kind, json) = met {
             let json: Value = serde_json::from_str(json).unwrap();
             names.push(format!("{kind} {}", json["metadata"]["name"].as_str().unwrap()));

@@ -29,7 +29,7 @@ const ADOPTION: Duration = Duration::from_secs(10);
 impl ReportsController<'_> {
     /// Follows the objects of one kind, forever. The watch starts before the list and runs in parallel. A change is
     /// evaluated immediately, and an older version from the list is then ignored.
-    pub async fn follow(&self, stored: ObjectList) {
+    pub async fn follow(&self, stored: &ObjectList) {
         let doing = format!("cannot watch {}", stored.path);
         let mut wait = FIRST;
         let mut adopted = self.is_adopted.subscribe();
@@ -55,7 +55,7 @@ impl ReportsController<'_> {
     }
 
     /// Lists everything, and then what is requested.
-    async fn read_for_ever(&self, stored: ObjectList) -> Infallible {
+    async fn read_for_ever(&self, stored: &ObjectList) -> Infallible {
         let mut anew = Invalidation::All;
         // The list includes everything that was requested until now.
         if let Some(wish) = self.wishes(stored) {
@@ -68,7 +68,7 @@ impl ReportsController<'_> {
     }
 
     /// Follows the changes from a resourceVersion on; returns why the watch cannot continue.
-    async fn follow_from(&self, stored: ObjectList, mut version: String, doing: &str) -> String {
+    async fn follow_from(&self, stored: &ObjectList, mut version: String, doing: &str) -> String {
         let (mut breaks, mut wait) = (0, FIRST);
         loop {
             let (before, began) = (version.clone(), Instant::now());
@@ -101,7 +101,7 @@ impl ReportsController<'_> {
                 // Resumes where the watch broke; if that resourceVersion has expired, the API server returns an
                 // error.
                 WatchEnded::Broken(why) => {
-                    tracing::debug!(path = stored.path, "the watch has broken: {why}");
+                    tracing::debug!(path = &*stored.path, "the watch has broken: {why}");
                     breaks += 1;
                     if breaks >= MOST_BREAKS {
                         return why;
@@ -113,7 +113,7 @@ impl ReportsController<'_> {
         }
     }
 
-    async fn wished(&self, stored: ObjectList) -> Invalidation {
+    async fn wished(&self, stored: &ObjectList) -> Invalidation {
         match self.wishes(stored) {
             Some(wish) => wish.next().await,
             None => std::future::pending().await,
@@ -123,7 +123,7 @@ impl ReportsController<'_> {
     /// Evaluates the next change; `Some`: the watch has ended.
     async fn take<R: AsyncBufRead + Unpin>(
         &self,
-        stored: ObjectList,
+        stored: &ObjectList,
         changes: &mut ObjectWatch<R>,
         version: &mut String,
     ) -> Option<WatchEnded> {
@@ -136,11 +136,11 @@ impl ReportsController<'_> {
         None
     }
 
-    fn seen(&self, stored: ObjectList, json: &str) {
+    fn seen(&self, stored: &ObjectList, json: &str) {
         let snapshot = self.snapshot();
         let pass = self.passes.load(Ordering::Relaxed);
         if let Some(write) = self.judge(
-            &EvalContext::of(&snapshot),
+            &EvalContext::of(&snapshot).listing(&self.custom),
             stored.kind,
             json,
             pass,
@@ -151,7 +151,7 @@ impl ReportsController<'_> {
     }
 
     /// Lists the objects of a kind, with pauses.
-    async fn read(&self, stored: ObjectList, anew: Invalidation) {
+    async fn read(&self, stored: &ObjectList, anew: Invalidation) {
         let doing = format!("cannot list {}", stored.path);
         let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
         self.ledger().begins(stored.kind);
@@ -186,7 +186,7 @@ impl ReportsController<'_> {
         sleep(self.settings().gather).await;
     }
 
-    async fn read_pages(&self, stored: ObjectList, namespace: Option<&str>, pass: u64) -> Result<(), String> {
+    async fn read_pages(&self, stored: &ObjectList, namespace: Option<&str>, pass: u64) -> Result<(), String> {
         let mut pages = stored.pages(namespace);
         loop {
             let began = Instant::now();
@@ -194,7 +194,7 @@ impl ReportsController<'_> {
             // The semaphore is never closed, so this cannot fail.
             let permit = self.pages.acquire().await;
             let snapshot = self.snapshot();
-            let eval_context = EvalContext::of(&snapshot);
+            let eval_context = EvalContext::of(&snapshot).listing(&self.custom);
             let next = pages.next(self.client(), |json| {
                 writes.extend(self.judge(&eval_context, stored.kind, json, pass, ObjectSource::List));
             });

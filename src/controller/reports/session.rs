@@ -1,6 +1,7 @@
 //! State of one term of leadership, shared by the tasks that read, evaluate and write.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::RandomState;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use super::dialect::ReportApi;
 use super::ledger::{OwnerIndex, ReportAction, UnreadableObject};
 use super::tell::note;
 use super::{ReportContext, ReportSettings, lost, report};
+use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::rate_limit::backoff_interval;
 use crate::cluster::snapshot::Snapshot;
 use crate::cluster::stored::ObjectList;
@@ -44,7 +46,9 @@ pub struct ReportsController<'s> {
     dialect: watch::Sender<Option<ReportApi>>,
     ask: Notify,
     desk: WriteQueue,
-    wishes: BTreeMap<&'static str, RereadQueue>,
+    wishes: BTreeMap<Cow<'static, str>, RereadQueue>,
+    /// The custom resources that the cluster serves, with the paths of their lists.
+    pub custom: Vec<(Kind, String)>,
     /// The number of the last pass that began.
     pub passes: AtomicU64,
     /// Limits memory to one page at a time, over all kinds.
@@ -132,15 +136,18 @@ impl ReportsController<'_> {
     /// Evaluates stored objects until this replica no longer leads.
     pub async fn run(context: &ReportContext) {
         let (desk, tray) = desk();
+        // Without an answer they are found later.
+        let custom = CustomLists::read(&context.client, &BTreeSet::new()).await.kinds;
         let session = ReportsController {
             context,
             ledger: Arc::default(),
             dialect: watch::Sender::new(None),
             ask: Notify::new(),
             desk,
-            wishes: ObjectList::all()
+            wishes: (ObjectList::all(&custom).into_iter())
                 .map(|stored| (stored.path, RereadQueue::default()))
                 .collect(),
+            custom,
             passes: AtomicU64::new(0),
             pages: Semaphore::new(1),
             is_adopted: watch::Sender::new(false),
@@ -163,7 +170,8 @@ impl ReportsController<'_> {
             self.say();
             sleep(self.settings().gather).await;
         }
-        let feeds = ObjectList::all().map(|stored| self.follow(stored));
+        let lists = ObjectList::all(&self.custom);
+        let feeds = lists.iter().map(|stored| self.follow(stored));
         tokio::select! {
             _ = join_all(feeds) => (),
             () = self.write_all(tray) => (),
@@ -199,6 +207,9 @@ impl ReportsController<'_> {
             }
             if asked.elapsed() >= self.settings().ask {
                 self.find_dialect().await;
+                if self.serves_others().await {
+                    return;
+                }
                 asked = Instant::now();
             }
             let wait = backoff_interval(self.settings().retry, in_vain);
@@ -212,6 +223,12 @@ impl ReportsController<'_> {
             }
             self.say();
         }
+    }
+
+    /// Whether the cluster serves other custom resources than at the beginning: then the session begins again.
+    async fn serves_others(&self) -> bool {
+        let served = CustomLists::read(self.client(), &BTreeSet::new()).await;
+        served.unknown.is_empty() && served.kinds != self.custom
     }
 
     /// Discovers the report API; returns whether the API server answered.
@@ -362,7 +379,8 @@ impl ReportsController<'_> {
 
     /// Requests that objects of a kind are listed again.
     pub fn look_again(&self, kind: Kind, anew: Invalidation) {
-        let stored = ObjectList::all().find(|stored| stored.kind == kind);
+        let lists = ObjectList::all(&self.custom);
+        let stored = lists.iter().find(|stored| stored.kind == kind);
         if let Some(wish) = stored.and_then(|stored| self.wishes(stored)) {
             wish.add(anew);
         }
@@ -392,8 +410,8 @@ impl ReportsController<'_> {
     }
 
     /// The queue of objects of a kind to list again.
-    pub fn wishes(&self, stored: ObjectList) -> Option<&RereadQueue> {
-        self.wishes.get(stored.path)
+    pub fn wishes(&self, stored: &ObjectList) -> Option<&RereadQueue> {
+        self.wishes.get(&stored.path)
     }
 
     fn wish(&self, anew: &Invalidation) {

@@ -168,7 +168,7 @@ impl ReportsController<'_> {
             .api_version
             .split_once('/')
             .unwrap_or(("", &owner.api_version));
-        let kind = Kind::of(group, &owner.kind)?;
+        let kind = Kind::of(group, &owner.kind).filter(|kind| !kind.is_custom())?;
         let plural = format!("{}s", kind.as_str().to_lowercase());
         let resource =
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owner.kind), &plural);

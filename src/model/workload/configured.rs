@@ -24,6 +24,11 @@ pub struct PodTemplateKind {
     /// The fields that lead to the pod template (with metadata and spec) or to the pod spec, as in spec.template.
     #[schemars(length(min = 1, max = 253))]
     pub path: String,
+    /// The plural, as in the path of its list. Unset: the kind in lower case with the plural ending that the API server
+    /// also guesses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub resource: Option<String>,
 }
 
 /// Why a kind cannot be added.
@@ -39,8 +44,11 @@ pub enum PodTemplateKindError {
     #[error("kind: \"{0}\" is not a kind; write it as in its manifests, as in GameServerSet")]
     Kind(String),
     /// The path is not a list of fields.
-    #[error("path: \"{0}\" is not a path of fields; write it as in spec.template, without list items")]
+    #[error("path: \"{0}\" is not a path of fields that begins with spec or template; write it as in spec.template, without list items")]
     Path(String),
+    /// The plural is not the name of a resource.
+    #[error("resource: \"{0}\" is not the plural of a kind; write it as in gameserversets")]
+    Resource(String),
     /// Transom evaluates the kind anyway.
     #[error("kind: Transom evaluates {0} already; remove the entry")]
     BuiltIn(String),
@@ -50,13 +58,14 @@ pub enum PodTemplateKindError {
 }
 
 /// A valid [`PodTemplateKind`], small enough to be copied like every other [`Kind`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConfiguredKind(&'static InternedKind);
 
-#[derive(PartialEq, Eq, Hash)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct InternedKind {
     written: PodTemplateKind,
     path: Vec<&'static str>,
+    resource: String,
 }
 
 impl fmt::Debug for ConfiguredKind {
@@ -81,6 +90,11 @@ impl ConfiguredKind {
         &self.0.path
     }
 
+    /// The plural, as in the path of its list.
+    pub fn resource(self) -> &'static str {
+        &self.0.resource
+    }
+
     /// Whether it is this kind.
     pub fn is(self, group: &str, kind: &str) -> bool {
         self.group() == group && self.kind() == kind
@@ -101,6 +115,7 @@ impl PodTemplateKind {
             group: group.to_owned(),
             kind: kind.to_owned(),
             path: path.to_owned(),
+            resource: None,
         })
     }
 
@@ -109,7 +124,12 @@ impl PodTemplateKind {
     /// # Errors
     /// What is wrong with it, with the field.
     pub fn configured(&self) -> Result<ConfiguredKind, PodTemplateKindError> {
-        let PodTemplateKind { group, kind, path } = self;
+        let PodTemplateKind {
+            group,
+            kind,
+            path,
+            resource,
+        } = self;
         let is_name = |text: &str| {
             text.starts_with(|c: char| c.is_ascii_alphabetic())
                 && text.chars().all(|c| c.is_ascii_alphanumeric())
@@ -120,8 +140,13 @@ impl PodTemplateKind {
         if !is_name(kind) || kind.len() > 63 {
             return Err(PodTemplateKindError::Kind(kind.clone()));
         }
-        if path.len() > 253 || !path.split('.').all(is_name) {
+        let is_rooted = path.split('.').next().is_some_and(|root| matches!(root, "spec" | "template"));
+        if path.len() > 253 || !is_rooted || !path.split('.').all(is_name) {
             return Err(PodTemplateKindError::Path(path.clone()));
+        }
+        let is_resource = |text: &String| is_name(text) && text.len() <= 63 && *text == text.to_lowercase();
+        if let Some(resource) = resource.as_ref().filter(|text| !is_resource(text)) {
+            return Err(PodTemplateKindError::Resource(resource.clone()));
         }
         let title = format!("{kind}.{group}");
         if let Some(why) = exclusion(group, kind) {
@@ -146,9 +171,20 @@ fn intern(written: &PodTemplateKind) -> ConfiguredKind {
     let kept: &'static InternedKind = Box::leak(Box::new(InternedKind {
         written: written.clone(),
         path: path.split('.').collect(),
+        resource: written.resource.clone().unwrap_or_else(|| plural(&written.kind)),
     }));
     kinds.insert(written.clone(), kept);
     ConfiguredKind(kept)
+}
+
+/// The plural that the API server guesses for a kind (`meta.UnsafeGuessKindToResource`).
+fn plural(kind: &str) -> String {
+    let singular = kind.to_lowercase();
+    match singular.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if singular.ends_with('s') => format!("{singular}es"),
+        None => format!("{singular}s"),
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +201,8 @@ mod tests {
         let first = configured("example.com/GameServerSet=spec.template").unwrap();
         assert_eq!((first.group(), first.kind()), ("example.com", "GameServerSet"));
         assert_eq!(first.path(), ["spec", "template"]);
+        assert_eq!(first.resource(), "gameserversets");
+        assert_eq!((plural("Proxy"), plural("Canvas")), ("proxies".to_owned(), "canvases".to_owned()));
         let again = configured("example.com/GameServerSet=spec.template").unwrap();
         assert!(std::ptr::eq(first.0, again.0));
         assert_ne!(
@@ -184,6 +222,7 @@ mod tests {
             ("example.com/game-servers=spec", "kind: \"game-servers\" is not a kind"),
             ("example.com/GameServerSet=", "path: \"\" is not a path of fields"),
             ("example.com/GameServerSet=spec..template", "path: \"spec..template\" is not a path"),
+            ("example.com/GameServerSet=data.pod", "path: \"data.pod\" is not a path of fields that begins"),
             ("example.com/GameServerSet=spec.pods[0]", "path: \"spec.pods[0]\" is not a path"),
             (
                 "argoproj.io/Rollout=spec.template",
