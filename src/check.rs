@@ -31,6 +31,7 @@ use crate::model::requester::Origin;
 use crate::model::resources::MetaOnly;
 use crate::model::workload::Kind;
 use crate::model::workload::configured::ConfiguredKind;
+use crate::model::workload::custom::exclusion;
 
 /// One text to check, and its name.
 #[derive(Clone, Debug)]
@@ -405,9 +406,10 @@ impl Manifests {
         for (_, document) in &self.documents {
             if let Ok(DocumentRole::Other { api_version, kind }) = self.role(document)
                 && kind != "AdmissionReview"
+                && let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group)
+                && exclusion(group, &kind).is_none()
                 && carries_pod(document.json())
             {
-                let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group);
                 let is_other = Kind::ALL.iter().any(|known| known.as_str() == kind);
                 let kind = if is_other { format!("{kind}.{group}") } else { kind };
                 *skipped.entry(kind).or_default() += 1;

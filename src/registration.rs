@@ -157,7 +157,11 @@ pub fn mutating(options: &RegistrationOptions) -> MutatingWebhookConfiguration {
             admission_review_versions: versions(),
             client_config: options.client(path(WebhookPhase::Mutate, entry.match_scope)),
             failure_policy: Some(FailurePolicy::Ignore.as_str().to_owned()),
-            match_conditions: Some(conditions(entry.match_scope, &options.pool_labels, &options.pod_templates)),
+            match_conditions: Some(conditions(
+                entry.match_scope,
+                &options.pool_labels,
+                &options.pod_templates,
+            )),
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
@@ -184,7 +188,11 @@ pub fn validating(options: &RegistrationOptions) -> ValidatingWebhookConfigurati
             admission_review_versions: versions(),
             client_config: options.client(path(WebhookPhase::Validate, entry.match_scope)),
             failure_policy: Some(failure_policy.as_str().to_owned()),
-            match_conditions: Some(conditions(entry.match_scope, &options.pool_labels, &options.pod_templates)),
+            match_conditions: Some(conditions(
+                entry.match_scope,
+                &options.pool_labels,
+                &options.pod_templates,
+            )),
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
@@ -368,21 +376,24 @@ fn linux_pods_rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
 /// What `custom-resources` matches: the built-in custom resources, whether the cluster has them or not, and the configured
 /// ones. A rule for a resource that the cluster does not have matches nothing.
 fn custom_resource_rules(configured: &[ConfiguredKind]) -> Vec<RuleWithOperations> {
-    let built_in = CUSTOM_WORKLOADS.iter().map(|custom| (custom.group, custom.resource));
-    let configured = configured.iter().map(|kind| (kind.group(), kind.resource()));
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for (group, resource) in built_in.chain(configured) {
-        match groups.iter_mut().find(|(known, _)| *known == group) {
-            None => groups.push((group, vec![resource])),
-            Some((_, resources)) if resources.contains(&resource) => {}
-            Some((_, resources)) => resources.push(resource),
+    for custom in &CUSTOM_WORKLOADS {
+        match groups.iter_mut().find(|(group, _)| *group == custom.group) {
+            None => groups.push((custom.group, vec![custom.resource])),
+            Some((_, resources)) => resources.push(custom.resource),
         }
     }
-    let rules = groups.into_iter().map(|(group, resources)| RuleWithOperations {
-        // All versions of these have the same layout, and which of them a cluster serves is unknown here.
-        api_versions: Some(vec!["*".to_owned()]),
-        ..rule(group, &resources, &["CREATE", "UPDATE"])
-    });
+    let configured = configured
+        .iter()
+        .map(|kind| (kind.group(), vec![kind.resource()]));
+    let rules = groups
+        .into_iter()
+        .chain(configured)
+        .map(|(group, resources)| RuleWithOperations {
+            // All versions of these have the same layout, and which of them a cluster serves is unknown here.
+            api_versions: Some(vec!["*".to_owned()]),
+            ..rule(group, &resources, &["CREATE", "UPDATE"])
+        });
     rules.collect()
 }
 

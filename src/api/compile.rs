@@ -11,8 +11,8 @@ use super::selector;
 use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
 use crate::model::node::Taint;
-use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
 use crate::model::policy::{Action, Exemption, Explicit, PlacementParts, Policy, RulesVersion};
+use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
 use crate::rules;
 
 /// Names that this version does not know.
@@ -307,7 +307,10 @@ mod tests {
     #[test]
     fn a_pod_template_that_cannot_be_used_is_a_problem_of_its_entry() {
         let spec = |texts: &[&str]| WindowsPodPolicySpec {
-            pod_templates: texts.iter().map(|text| PodTemplateKind::parse(text).unwrap()).collect(),
+            pod_templates: texts
+                .iter()
+                .map(|text| PodTemplateKind::parse(text).unwrap())
+                .collect(),
             ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
         };
         let good = "example.com/GameServerSet=spec.template";

@@ -37,7 +37,9 @@ impl CustomLists {
             let wanted: Vec<Kind> = (wanted.iter().copied())
                 .filter(|kind| kind.group() == group.name)
                 .collect();
-            let version = group.preferred_version.or_else(|| group.versions.first().cloned());
+            let version = group
+                .preferred_version
+                .or_else(|| group.versions.first().cloned());
             let Some(version) = version.filter(|_| !wanted.is_empty()) else {
                 continue;
             };

@@ -33,8 +33,12 @@ impl ObjectList {
     /// Every kind that carries a pod, with these custom resources.
     pub fn all(custom: &[(Kind, String)]) -> Vec<ObjectList> {
         let of = |kind, path| ObjectList { kind, path };
-        let custom = custom.iter().map(|(kind, path)| of(*kind, Cow::Owned(path.clone())));
-        let own = POD_CARRIERS.iter().map(|(kind, path)| of(*kind, Cow::Borrowed(*path)));
+        let custom = custom
+            .iter()
+            .map(|(kind, path)| of(*kind, Cow::Owned(path.clone())));
+        let own = POD_CARRIERS
+            .iter()
+            .map(|(kind, path)| of(*kind, Cow::Borrowed(*path)));
         custom.chain(own).collect()
     }
 }

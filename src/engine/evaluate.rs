@@ -142,9 +142,7 @@ impl Evaluation {
             (&mut self.withheld, other.withheld),
         ];
         for (known, other) in paths {
-            let new: Vec<Path> = (other.into_iter())
-                .filter(|path| !known.contains(path))
-                .collect();
+            let new: Vec<Path> = (other.into_iter()).filter(|path| !known.contains(path)).collect();
             known.extend(new);
         }
         self.edits.extend(other.edits);

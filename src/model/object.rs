@@ -15,8 +15,8 @@ use super::path::Path;
 use super::pod::PodSpec;
 use super::requester::Origin;
 use super::resources::{
-    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, NamedClaimTemplate, Node, PersistentVolume,
-    MetaOnly, RuntimeClass, Service, StorageClass,
+    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, MetaOnly, NamedClaimTemplate, Node, PersistentVolume,
+    RuntimeClass, Service, StorageClass,
 };
 use super::strict_json::{self, Strict};
 use super::workload::Kind;
@@ -121,16 +121,7 @@ impl<'a> Object<'a> {
                 Err(error) => (track.path().to_string(), error),
                 Ok(_) => (".".to_owned(), first),
             };
-            let reason = strict_json::reason(&error);
-            let cure = if reason.ends_with("expected a string") {
-                "; write it in quotes"
-            } else {
-                ""
-            };
-            ObjectError {
-                path,
-                reason: format!("{reason}{cure}"),
-            }
+            ObjectError::of(path, &error)
         })
     }
 
@@ -141,10 +132,8 @@ impl<'a> Object<'a> {
         json: &'a str,
         stage: ReviewStage,
     ) -> Result<Self, ObjectError> {
-        let MetaOnly { metadata } = strict_json::from_str(json).map_err(|error| ObjectError {
-            path: "metadata".to_owned(),
-            reason: strict_json::reason(&error),
-        })?;
+        let MetaOnly { metadata } =
+            strict_json::from_str(json).map_err(|error| ObjectError::of("metadata".to_owned(), &error))?;
         let (custom_pods, claim_templates) = custom_pods::read(kind, layout, json)?;
         let mut template = custom_pods
             .first()
@@ -257,6 +246,22 @@ pub struct ObjectError {
     pub path: String,
     /// What is wrong with it.
     pub reason: String,
+}
+
+impl ObjectError {
+    /// An error of serde_json at a path, with the cure for the most frequent one.
+    fn of(path: String, error: &serde_json::Error) -> Self {
+        let reason = strict_json::reason(error);
+        let cure = if reason.ends_with("expected a string") {
+            "; write it in quotes"
+        } else {
+            ""
+        };
+        ObjectError {
+            path,
+            reason: format!("{reason}{cure}"),
+        }
+    }
 }
 
 /// Parses an object of a known kind from any deserializer that accepts structs from objects only ([`Strict`]).

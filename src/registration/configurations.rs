@@ -266,8 +266,9 @@ impl Configurations {
     /// The `podTemplates` of a policy that no rule matches.
     fn unmatched_pod_templates(&self, policy: &Policy) -> Option<CoverageGap> {
         let entry = self.validating.entry(names::CUSTOM_RESOURCES_VALIDATE);
-        let is_matched =
-            |kind: &ConfiguredKind| entry.is_some_and(|entry| entry.matches_resource(kind.group(), kind.resource()));
+        let is_matched = |kind: &ConfiguredKind| {
+            entry.is_some_and(|entry| entry.matches_resource(kind.group(), kind.resource()))
+        };
         let unmatched: Vec<ConfiguredKind> = (policy.pod_templates.iter().copied())
             .filter(|kind| !is_matched(kind))
             .take(NAMED)

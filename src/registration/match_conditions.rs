@@ -199,12 +199,29 @@ fn containers() -> String {
 /// The containers of a pod spec, of a template of a Workflow, and of a Task.
 fn custom_containers() -> String {
     let one = |field: &str| format!("(has({field}) ? [{field}] : [])");
-    let lists = ["s.initContainers", "s.containers", "s.ephemeralContainers", "s.sidecars"].map(list);
-    let nested = format!("(has(s.containerSet) ? {} : [])", list("s.containerSet.containers"));
+    let lists = [
+        "s.initContainers",
+        "s.containers",
+        "s.ephemeralContainers",
+        "s.sidecars",
+    ]
+    .map(list);
+    let nested = format!(
+        "(has(s.containerSet) ? {} : [])",
+        list("s.containerSet.containers")
+    );
     // The steps of a Workflow's template are lists.
-    let steps = format!("(request.resource.group == 'tekton.dev' ? {} : [])", list("s.steps"));
+    let steps = format!(
+        "(request.resource.group == 'tekton.dev' ? {} : [])",
+        list("s.steps")
+    );
     let single = ["s.container", "s.script", "s.stepTemplate"].map(one);
-    lists.into_iter().chain([nested, steps]).chain(single).collect::<Vec<_>>().join("\n    + ")
+    lists
+        .into_iter()
+        .chain([nested, steps])
+        .chain(single)
+        .collect::<Vec<_>>()
+        .join("\n    + ")
 }
 
 /// The parts of a custom resource that are a pod spec, or a part of one: the places of `model::object::custom_pods`.
@@ -212,8 +229,8 @@ fn custom_pods(configured: &[ConfiguredKind]) -> String {
     let configured = configured.iter().map(|kind| {
         let path: String = kind.path().iter().map(|field| format!(".?{field}")).collect();
         format!(
-            "    : request.resource.group == {} && request.resource.resource == {}\n    \
-             ? [object{path}.orValue({{}}), object{path}.?spec.orValue({{}})]\n",
+            "request.resource.group == {} && request.resource.resource == {}\n    \
+             ? [object{path}.orValue({{}}), object{path}.?spec.orValue({{}})]\n    : ",
             quoted(kind.group()),
             quoted(kind.resource())
         )
@@ -241,14 +258,14 @@ fn custom_pods(configured: &[ConfiguredKind]) -> String {
             }
         };
         Some(format!(
-            "request.resource.resource == {}\n    ? {pods}\n    : ",
+            "request.resource.group == {} && request.resource.resource == {}\n    ? {pods}\n    : ",
+            quoted(custom.group),
             quoted(custom.resource)
         ))
     });
     let template = optional(&["spec", "template"], ".?spec", "{}");
     let [custom, configured]: [String; 2] = [custom.collect(), configured.collect()];
-    // Configured kinds end with a line break of their own, so that the chart can repeat the lines of one.
-    format!("{custom}request.resource.resource == ''\n    ? []\n{configured}    : [{template}]")
+    format!("{custom}{configured}[{template}]")
 }
 
 /// A field of the object, or what stands for it if it is absent.

@@ -85,16 +85,21 @@ pub(super) async fn scan(
         scan.only(&is_meant);
     }
     let mut planner = planner(args, client, &eval_context).await?;
-    let unlisted = walk(client, &args.namespaces.namespace, &custom.kinds, |met| match met {
-        ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
-        ListItem::Object(kind, json) => {
-            scan.visit(kind, json);
-            if let Some(planner) = &mut planner {
-                // The scan names what cannot be read.
-                let _ = planner.visit(kind, json);
+    let unlisted = walk(
+        client,
+        &args.namespaces.namespace,
+        &custom.kinds,
+        |met| match met {
+            ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
+            ListItem::Object(kind, json) => {
+                scan.visit(kind, json);
+                if let Some(planner) = &mut planner {
+                    // The scan names what cannot be read.
+                    let _ = planner.visit(kind, json);
+                }
             }
-        }
-    });
+        },
+    );
     let unlisted = unlisted.await;
     progress.end();
 

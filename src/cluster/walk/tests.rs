@@ -86,6 +86,7 @@ async fn what_may_not_be_listed_is_named_and_what_fails_once_is_asked_for_again(
     let (names, unlisted) = names(&client, &[]).await;
     assert_eq!(names, ["Pod p"]);
     let daemon_sets = ListFailure {
+        kind: Kind::DaemonSet,
         resource: "daemonsets".to_owned(),
         namespace: None,
         why: "it is 403".to_owned(),

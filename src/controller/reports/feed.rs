@@ -186,7 +186,12 @@ impl ReportsController<'_> {
         sleep(self.settings().gather).await;
     }
 
-    async fn read_pages(&self, stored: &ObjectList, namespace: Option<&str>, pass: u64) -> Result<(), String> {
+    async fn read_pages(
+        &self,
+        stored: &ObjectList,
+        namespace: Option<&str>,
+        pass: u64,
+    ) -> Result<(), String> {
         let mut pages = stored.pages(namespace);
         loop {
             let began = Instant::now();

@@ -96,10 +96,8 @@ pub(super) fn read(
     layout: PodLayout,
     json: &str,
 ) -> Result<(Vec<CustomPod>, Vec<NamedClaimTemplate<'static>>), ObjectError> {
-    let object: Value = strict_json::from_str(json).map_err(|error| ObjectError {
-        path: ".".to_owned(),
-        reason: strict_json::reason(&error),
-    })?;
+    let object: Value =
+        strict_json::from_str(json).map_err(|error| ObjectError::of(".".to_owned(), &error))?;
     let drafts = match layout {
         PodLayout::Template(path) => template(&object, path).into_iter().collect(),
         PodLayout::Configured(path) => vec![configured(kind, &object, path)?],
@@ -205,10 +203,7 @@ impl PodDraft {
 fn typed<T: Deserialize<'static>>(value: Value, at: impl Fn(&str) -> String) -> Result<T, ObjectError> {
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
-    T::deserialize(Strict(tracked)).map_err(|error| ObjectError {
-        path: at(&track.path().to_string()),
-        reason: strict_json::reason(&error),
-    })
+    T::deserialize(Strict(tracked)).map_err(|error| ObjectError::of(at(&track.path().to_string()), &error))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -236,9 +231,7 @@ fn without_parameters(value: &mut Value, mark: &str) {
                 without_parameters(value, mark);
             }
         }
-        Value::Array(items) => items
-            .iter_mut()
-            .for_each(|item| without_parameters(item, mark)),
+        Value::Array(items) => items.iter_mut().for_each(|item| without_parameters(item, mark)),
         _ => {}
     }
 }
@@ -262,7 +255,10 @@ fn configured(kind: Kind, object: &Value, path: &'static [&'static str]) -> Resu
     let at = Path::of(path);
     let error = |reason: String| ObjectError {
         path: at.to_string(),
-        reason: format!("{reason}; correct the path of {kind}.{} in podTemplates", kind.group()),
+        reason: format!(
+            "{reason}; correct the path of {kind}.{} in podTemplates",
+            kind.group()
+        ),
     };
     let found = at.get(object).filter(|found| !found.is_null());
     let found = found.ok_or_else(|| error("this field does not exist".to_owned()))?;
@@ -275,7 +271,8 @@ fn configured(kind: Kind, object: &Value, path: &'static [&'static str]) -> Resu
     match template(object, path) {
         Some(draft) if found.get("spec").is_some_and(has_containers) => Ok(draft),
         _ => Err(error(
-            "this is neither a pod template nor a pod spec: it has no containers and no spec.containers".to_owned(),
+            "this is neither a pod template nor a pod spec: it has no containers and no spec.containers"
+                .to_owned(),
         )),
     }
 }
@@ -300,14 +297,23 @@ fn workflow_pod(object: &Value, workflow: &Path, template: Path) -> Option<PodDr
     let all = [own[0].clone(), own[1].clone(), workflow.clone()];
     let is_set = |name: &'static str, from: &[Path]| {
         let mut from = from.iter();
-        from.any(|path| path.clone().field(name).get(object).is_some_and(|value| !is_empty(value)))
+        from.any(|path| {
+            path.clone()
+                .field(name)
+                .get(object)
+                .is_some_and(|value| !is_empty(value))
+        })
     };
     if is_set("podSpecPatch", &all) {
         return None;
     }
     let mut draft = PodDraft::new(workflow.clone(), template.clone().field("metadata"));
     for name in ["container", "script"] {
-        if let Some(place) = own.iter().map(|path| path.clone().field(name)).find(|path| path.get(object).is_some()) {
+        if let Some(place) = own
+            .iter()
+            .map(|path| path.clone().field(name))
+            .find(|path| path.get(object).is_some())
+        {
             let mut container = place.get(object).cloned().unwrap_or_default();
             if let Some(container) = container.as_object_mut() {
                 container.insert("name".to_owned(), "main".into());
@@ -315,12 +321,20 @@ fn workflow_pod(object: &Value, workflow: &Path, template: Path) -> Option<PodDr
             draft.append("containers", container, place);
         }
     }
-    draft.append_all("containers", object, &template.clone().fields(&["containerSet", "containers"]));
+    draft.append_all(
+        "containers",
+        object,
+        &template.clone().fields(&["containerSet", "containers"]),
+    );
     if !draft.spec.contains_key("containers") {
         return None;
     }
     draft.append_all("containers", object, &template.clone().field("sidecars"));
-    draft.append_all("initContainers", object, &template.clone().field("initContainers"));
+    draft.append_all(
+        "initContainers",
+        object,
+        &template.clone().field("initContainers"),
+    );
     for name in ["nodeSelector", "affinity", "tolerations", "securityContext"] {
         draft.take(object, name, &all);
     }
@@ -334,7 +348,11 @@ fn workflow_pod(object: &Value, workflow: &Path, template: Path) -> Option<PodDr
         let volume = json!({"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": ""}});
         draft.append("volumes", volume, claims.clone().item(index));
     }
-    draft.metadata = template.field("metadata").get(object).cloned().unwrap_or_default();
+    draft.metadata = template
+        .field("metadata")
+        .get(object)
+        .cloned()
+        .unwrap_or_default();
     Some(draft)
 }
 
@@ -396,7 +414,10 @@ fn pipeline(object: &Value, pipeline: &Path, is_run: bool) -> Vec<PodDraft> {
     for list in ["tasks", "finally"] {
         let list = pipeline.clone().field(list);
         for (index, of_pipeline) in items(object, &list) {
-            let name = of_pipeline.get("name").and_then(Value::as_str).unwrap_or_default();
+            let name = of_pipeline
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             let place = list.clone().named_item(index, name).field("taskSpec");
             if place.get(object).is_none_or(is_empty) {
                 continue;

@@ -38,13 +38,17 @@ pub enum PodTemplateKindError {
     #[error("\"{0}\" is not GROUP/KIND=PATH; write it as in example.com/GameServerSet=spec.template")]
     Syntax(String),
     /// The group is not a DNS name, or that of Kubernetes' own kinds.
-    #[error("group: \"{0}\" is not the API group of a custom resource; write it without a version, as in example.com")]
+    #[error(
+        "group: \"{0}\" is not the API group of a custom resource; write it without a version, as in example.com"
+    )]
     Group(String),
     /// The kind is not a name.
     #[error("kind: \"{0}\" is not a kind; write it as in its manifests, as in GameServerSet")]
     Kind(String),
     /// The path is not a list of fields.
-    #[error("path: \"{0}\" is not a path of fields that begins with spec or template; write it as in spec.template, without list items")]
+    #[error(
+        "path: \"{0}\" is not a path of fields that begins with spec or template; write it as in spec.template, without list items"
+    )]
     Path(String),
     /// The plural is not the name of a resource.
     #[error("resource: \"{0}\" is not the plural of a kind; write it as in gameserversets")]
@@ -140,7 +144,10 @@ impl PodTemplateKind {
         if !is_name(kind) || kind.len() > 63 {
             return Err(PodTemplateKindError::Kind(kind.clone()));
         }
-        let is_rooted = path.split('.').next().is_some_and(|root| matches!(root, "spec" | "template"));
+        let is_rooted = path
+            .split('.')
+            .next()
+            .is_some_and(|root| matches!(root, "spec" | "template"));
         if path.len() > 253 || !is_rooted || !path.split('.').all(is_name) {
             return Err(PodTemplateKindError::Path(path.clone()));
         }
@@ -202,7 +209,10 @@ mod tests {
         assert_eq!((first.group(), first.kind()), ("example.com", "GameServerSet"));
         assert_eq!(first.path(), ["spec", "template"]);
         assert_eq!(first.resource(), "gameserversets");
-        assert_eq!((plural("Proxy"), plural("Canvas")), ("proxies".to_owned(), "canvases".to_owned()));
+        assert_eq!(
+            (plural("Proxy"), plural("Canvas")),
+            ("proxies".to_owned(), "canvases".to_owned())
+        );
         let again = configured("example.com/GameServerSet=spec.template").unwrap();
         assert!(std::ptr::eq(first.0, again.0));
         assert_ne!(
@@ -217,13 +227,31 @@ mod tests {
         for (text, why) in [
             ("GameServerSet", "\"GameServerSet\" is not GROUP/KIND=PATH"),
             ("/GameServerSet=spec", "group: \"\" is not the API group"),
-            ("apps/Deployment=spec.template", "group: \"apps\" is not the API group"),
-            ("example.com/v1/GameServerSet=spec", "group: \"example.com/v1\" is not the API group"),
-            ("example.com/game-servers=spec", "kind: \"game-servers\" is not a kind"),
+            (
+                "apps/Deployment=spec.template",
+                "group: \"apps\" is not the API group",
+            ),
+            (
+                "example.com/v1/GameServerSet=spec",
+                "group: \"example.com/v1\" is not the API group",
+            ),
+            (
+                "example.com/game-servers=spec",
+                "kind: \"game-servers\" is not a kind",
+            ),
             ("example.com/GameServerSet=", "path: \"\" is not a path of fields"),
-            ("example.com/GameServerSet=spec..template", "path: \"spec..template\" is not a path"),
-            ("example.com/GameServerSet=data.pod", "path: \"data.pod\" is not a path of fields that begins"),
-            ("example.com/GameServerSet=spec.pods[0]", "path: \"spec.pods[0]\" is not a path"),
+            (
+                "example.com/GameServerSet=spec..template",
+                "path: \"spec..template\" is not a path",
+            ),
+            (
+                "example.com/GameServerSet=data.pod",
+                "path: \"data.pod\" is not a path of fields that begins",
+            ),
+            (
+                "example.com/GameServerSet=spec.pods[0]",
+                "path: \"spec.pods[0]\" is not a path",
+            ),
             (
                 "argoproj.io/Rollout=spec.template",
                 "kind: Transom evaluates Rollout.argoproj.io already",

@@ -45,12 +45,7 @@ pub enum PodLayout {
 
 const TEMPLATE: PodLayout = PodLayout::Template(&["spec", "template"]);
 
-const fn row(
-    kind: Kind,
-    group: &'static str,
-    resource: &'static str,
-    layout: PodLayout,
-) -> CustomWorkload {
+const fn row(kind: Kind, group: &'static str, resource: &'static str, layout: PodLayout) -> CustomWorkload {
     CustomWorkload {
         kind,
         group,
@@ -69,23 +64,13 @@ pub static CUSTOM_WORKLOADS: [CustomWorkload; 12] = [
     CustomWorkload {
         makes: Some(Kind::ReplicaSet),
         accounts: &["argo-rollouts:argo-rollouts"],
-        ..row(
-            Kind::Rollout,
-            "argoproj.io",
-            "rollouts",
-            TEMPLATE,
-        )
+        ..row(Kind::Rollout, "argoproj.io", "rollouts", TEMPLATE)
     },
     CustomWorkload {
         makes: Some(Kind::Deployment),
         owner: Some("Revision"),
         accounts: &["knative-serving:controller"],
-        ..row(
-            Kind::KnativeService,
-            "serving.knative.dev",
-            "services",
-            TEMPLATE,
-        )
+        ..row(Kind::KnativeService, "serving.knative.dev", "services", TEMPLATE)
     },
     CustomWorkload {
         makes: Some(Kind::Job),
@@ -100,22 +85,12 @@ pub static CUSTOM_WORKLOADS: [CustomWorkload; 12] = [
     CustomWorkload {
         makes: Some(Kind::Pod),
         accounts: &["kruise-system:kruise-manager"],
-        ..row(
-            Kind::CloneSet,
-            "apps.kruise.io",
-            "clonesets",
-            TEMPLATE,
-        )
+        ..row(Kind::CloneSet, "apps.kruise.io", "clonesets", TEMPLATE)
     },
     CustomWorkload {
         makes: Some(Kind::Pod),
         accounts: &["kruise-system:kruise-manager"],
-        ..row(
-            Kind::AdvancedDaemonSet,
-            "apps.kruise.io",
-            "daemonsets",
-            TEMPLATE,
-        )
+        ..row(Kind::AdvancedDaemonSet, "apps.kruise.io", "daemonsets", TEMPLATE)
     },
     row(
         Kind::Workflow,
@@ -135,18 +110,8 @@ pub static CUSTOM_WORKLOADS: [CustomWorkload; 12] = [
         "cronworkflows",
         PodLayout::Workflow(&["spec", "workflowSpec"]),
     ),
-    row(
-        Kind::Task,
-        "tekton.dev",
-        "tasks",
-        PodLayout::Task(&["spec"]),
-    ),
-    row(
-        Kind::TaskRun,
-        "tekton.dev",
-        "taskruns",
-        PodLayout::TaskRun,
-    ),
+    row(Kind::Task, "tekton.dev", "tasks", PodLayout::Task(&["spec"])),
+    row(Kind::TaskRun, "tekton.dev", "taskruns", PodLayout::TaskRun),
     row(
         Kind::Pipeline,
         "tekton.dev",

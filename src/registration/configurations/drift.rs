@@ -10,8 +10,8 @@ use serde::Deserialize;
 
 use super::super::match_conditions::{MatchScope, NAMES};
 use super::super::{
-    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, WebhookPhase, custom_resource_rules, linux_pods_rules,
-    names, path, rules,
+    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, WebhookPhase, custom_resource_rules,
+    linux_pods_rules, names, path, rules,
 };
 use super::{Configuration, Configurations, EVERY_NAMESPACE, MatchCondition, RegisteredEntry};
 use crate::model::label_selector::LabelSelector;
