@@ -146,6 +146,21 @@ impl Kind {
         }
     }
 
+    /// Whether its author can set `spec.os` of the pod. Argo Workflows, Tekton and Knative have no such field.
+    pub fn has_pod_os(self) -> bool {
+        self != Kind::KnativeService
+            && matches!(
+                self.layout(),
+                None | Some(PodLayout::Template(_) | PodLayout::Configured(_))
+            )
+    }
+
+    /// Whether the object decides on which nodes its pods run. A Task, a Pipeline and a WorkflowTemplate leave that to what
+    /// runs them.
+    pub fn selects_nodes(self) -> bool {
+        !matches!(self, Kind::Task | Kind::Pipeline | Kind::WorkflowTemplate)
+    }
+
     /// Whether its controller selects the nodes of its pods from the template, so that placement of the pods is too
     /// late.
     pub const fn is_daemon_set(self) -> bool {

@@ -91,7 +91,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
     ],
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.spec.is_bound() {
+        if cx.spec.is_bound() || !cx.subject.kind.selects_nodes() {
             return;
         }
         let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
@@ -145,7 +145,8 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
-        if is_placed || cx.subject.kind.is_daemon_set() {
+        let kind = cx.subject.kind;
+        if is_placed || kind.is_daemon_set() || !kind.selects_nodes() {
             return;
         }
         match build_need(cx) {

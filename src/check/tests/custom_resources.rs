@@ -300,3 +300,51 @@ fn a_field_of_the_wrong_type_is_named_where_the_author_wrote_it() {
         ]
     );
 }
+
+/// What no field of the kind could fix is not reported: neither `spec.os`, nor the nodes of a Task.
+#[test]
+fn findings_have_a_cure_in_the_object() {
+    let rules = |yaml: &str| {
+        let (mut facts, policies) = (
+            Facts::new(Facts::KUBERNETES, date(2026, 1, 1)),
+            PolicySet::new(Vec::new(), Policy::cluster_default()),
+        );
+        let manifests = parsed(
+            &(yaml.to_owned()
+                + "\n---\n{apiVersion: v1, kind: Node, metadata: {name: w}, spec: {taints: [{key: os, value: windows, effect: \
+                   NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}"),
+        );
+        manifests.learn(&mut facts, &policies);
+        let mut found = Vec::new();
+        let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
+            assert!(checked.kind == Kind::Node || checked.evaluation.inference.verdict == Verdict::Windows);
+            if checked.kind != Kind::Node {
+                found.extend(checked.evaluation.open().map(|finding| finding.rule.name));
+            }
+        });
+        assert_eq!(errors, []);
+        found.sort_unstable();
+        found
+    };
+    let task = "{apiVersion: tekton.dev/v1, kind: Task, metadata: {name: a}, spec: {steps: [{name: a, image: \
+                'mcr.microsoft.com/windows/nanoserver:ltsc2022', computeResources: {limits: {cpu: 1, memory: 1Gi}}}]}}";
+    assert_eq!(rules(task), [""; 0]);
+    let run = task
+        .replace("kind: Task", "kind: TaskRun")
+        .replace("spec: {steps", "spec: {taskSpec: {steps")
+        .replace("]}}", "]}}}");
+    assert_eq!(
+        rules(&run),
+        [
+            "missing-build-selector",
+            "missing-os-selector",
+            "missing-windows-toleration"
+        ]
+    );
+    let workflow = "{apiVersion: argoproj.io/v1alpha1, kind: Workflow, metadata: {name: a}, spec: {nodeSelector: \
+                    {kubernetes.io/os: windows}, templates: [{name: a, container: {image: 'registry.example.com/a:1'}}]}}";
+    assert_eq!(
+        rules(workflow),
+        ["missing-windows-toleration", "resource-limits-missing"]
+    );
+}

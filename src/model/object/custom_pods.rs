@@ -371,16 +371,38 @@ fn task(object: &Value, task: Path, pod_templates: &[Path]) -> Option<PodDraft> 
     let defaults = task.clone().field("stepTemplate");
     for (index, step) in items(object, &steps) {
         let place = steps.clone().item(index);
-        let at = draft.append("containers", step.clone(), place);
+        let mut step = step.clone();
+        // The name of the field since v1.
+        let resources = step.get("computeResources").cloned();
+        if let (Some(resources), Some(step)) = (resources, step.as_object_mut()) {
+            step.insert("resources".to_owned(), resources);
+        }
+        let at = draft.append("containers", step.clone(), place.clone());
+        if step
+            .get("resources")
+            .is_none_or(|_| step.get("computeResources").is_some())
+        {
+            let field = (at.clone().field("resources"), place.field("computeResources"));
+            draft.places.fields.push(field);
+        }
         let default_fields = defaults.get(object).and_then(Value::as_object);
-        for name in ["image", "command", "securityContext", "workingDir"] {
-            let default = default_fields.and_then(|fields| fields.get(name));
+        for name in ["image", "command", "securityContext", "workingDir", "resources"] {
+            let field = if name == "resources" {
+                "computeResources"
+            } else {
+                name
+            };
+            let default = default_fields.and_then(|fields| fields.get(field));
             if let Some(default) = default.filter(|_| step.get(name).is_none_or(is_empty))
                 && let Some(Value::Array(containers)) = draft.spec.get_mut("containers")
                 && let Some(Value::Object(container)) = containers.last_mut()
             {
                 container.insert(name.to_owned(), default.clone());
-                let field = (at.clone().field(name), defaults.clone().field(name));
+                draft
+                    .places
+                    .fields
+                    .retain(|(known, _)| *known != at.clone().field(name));
+                let field = (at.clone().field(name), defaults.clone().field(field));
                 draft.places.fields.push(field);
             }
         }
