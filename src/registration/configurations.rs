@@ -302,7 +302,7 @@ impl Configurations {
     fn unmatched_pool_labels(&self, pool_labels: &[PoolLabel]) -> Option<CoverageGap> {
         let heard = |label: &PoolLabel| {
             self.phases().iter().all(|(configuration, sign)| {
-                let names = [*sign, names::CERTAIN_VALIDATE];
+                let names = [*sign, names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE];
                 let mut entries = names.iter().filter_map(|name| configuration.entry(name));
                 entries.all(|entry| entry.matches_pool_label(label))
             })

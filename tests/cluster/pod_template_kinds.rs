@@ -9,6 +9,12 @@ use std::time::Duration;
 use crate::support::control_plane::{ControlPlane, Printed, wait};
 use crate::support::install::{self, Replica};
 use serde_json::{Value, json};
+use transom::engine::evaluate;
+use transom::model::facts::Facts;
+use transom::model::object::{Object, ReviewStage};
+use transom::model::os::Verdict;
+use transom::model::policy::Policy;
+use transom::model::workload::Kind;
 
 const POLICY: &str = "
 apiVersion: transom.dev/v1alpha1
@@ -19,6 +25,13 @@ spec:
   podTemplates:
   - {group: example.com, kind: GameServerSet, path: spec.pod}
 ";
+
+/// Kinds that are only sent in dry runs: group, version, kind and plural.
+const MORE: [(&str, &str, &str, &str); 3] = [
+    ("argoproj.io", "v1alpha1", "CronWorkflow", "cronworkflows"),
+    ("tekton.dev", "v1", "Pipeline", "pipelines"),
+    ("tekton.dev", "v1", "PipelineRun", "pipelineruns"),
+];
 
 /// Group, version, kind and plural, and where the pod spec is.
 const KINDS: [(&str, &str, &str, &str, &str); 6] = [
@@ -55,7 +68,8 @@ const KINDS: [(&str, &str, &str, &str, &str); 6] = [
 ];
 
 fn define(cluster: &ControlPlane) {
-    for (group, version, kind, plural, _) in KINDS {
+    let kinds = KINDS.map(|(group, version, kind, plural, _)| (group, version, kind, plural));
+    for (group, version, kind, plural) in kinds.into_iter().chain(MORE) {
         let definition = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{plural}.{group}")},
@@ -188,6 +202,7 @@ fn custom_resources_with_pods_are_denied_fixed_and_admitted() {
 
     are_denied_until_they_are_fixed(&cluster);
     linux_objects_cause_no_call(&cluster, &replica);
+    every_sign_causes_one_call(&cluster, &replica);
     what_was_stored_before_can_be_scaled_and_deleted(&cluster);
     a_scan_reports_them_and_absent_kinds_are_no_gap(&cluster);
     the_policy_is_programmed(&cluster);
@@ -220,6 +235,40 @@ fn linux_objects_cause_no_call(cluster: &ControlPlane, replica: &Replica) {
         send(cluster, "shop", "create", &object(kind, "linux", "linux")).succeeded();
     }
     assert!((reviews(replica) - before).abs() < 0.5);
+}
+
+/// Objects as YAML, and whether one of their pods has a sign of Windows.
+const SIGNS: &str = include_str!("pod_template_kinds/signs.yaml");
+
+fn every_sign_causes_one_call(cluster: &ControlPlane, replica: &Replica) {
+    let facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
+    let mut objects = 0;
+    for document in transom::manifest::parse(SIGNS.into()).documents {
+        let mut object: Value = serde_json::from_str(document.json()).unwrap();
+        let is_called = object["metadata"]["annotations"]["called"] == "yes";
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        let (api_version, kind) = (
+            object["apiVersion"].as_str().unwrap(),
+            object["kind"].as_str().unwrap(),
+        );
+        let kind = Kind::of_api_version(api_version, kind).unwrap();
+        // The engine needs no call for what the condition does not select.
+        let subject = Object::parse(kind, document.json(), ReviewStage::Written).unwrap();
+        let verdict = evaluate(&subject, &facts, &Policy::standalone())
+            .inference
+            .verdict;
+        let is_windows = matches!(verdict, Verdict::Windows | Verdict::Conflicting);
+        assert!(is_called || !is_windows, "{name}: {verdict}");
+        let before = reviews(replica);
+        object["metadata"].as_object_mut().unwrap().remove("annotations");
+        let dry_run = ["create", "--dry-run=server", "-n", "shop", "-f", "-"];
+        cluster.kubectl_with(&dry_run, &object.to_string()).succeeded();
+        let calls = reviews(replica) - before;
+        let expected = if is_called { 1.0 } else { 0.0 };
+        assert!((calls - expected).abs() < 0.5, "{name}: {calls} calls");
+        objects += 1;
+    }
+    assert!(objects > 25, "{objects}");
 }
 
 fn what_was_stored_before_can_be_scaled_and_deleted(cluster: &ControlPlane) {
