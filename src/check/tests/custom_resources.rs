@@ -194,7 +194,7 @@ spec:
       securityContext:
         runAsUser: 1000 # here
 ";
-    is_denied_here(run, "spec.taskSpec.steps[0].securityContext.runAsUser", &[]);
+    is_denied_here(run, "spec.taskSpec.steps[compile].securityContext.runAsUser", &[]);
     let of_task = "\
 apiVersion: tekton.dev/v1
 kind: TaskRun
@@ -239,7 +239,7 @@ spec:
 ";
     is_denied_here(
         run,
-        "spec.pipelineSpec.tasks[windows].taskSpec.steps[0].securityContext.runAsUser",
+        "spec.pipelineSpec.tasks[windows].taskSpec.steps[compile].securityContext.runAsUser",
         &[],
     );
     let pipeline = "\
@@ -258,7 +258,7 @@ spec:
 ";
     is_denied_here(
         pipeline,
-        "spec.finally[report].taskSpec.steps[0].securityContext.runAsUser",
+        "spec.finally[report].taskSpec.steps[report].securityContext.runAsUser",
         &[],
     );
 }

@@ -171,7 +171,7 @@ impl PodDraft {
     /// Appends every item of a list of the object.
     fn append_all(&mut self, list: &'static str, object: &Value, from: &Path) {
         for (index, item) in items(object, from) {
-            self.append(list, item.clone(), from.clone().item(index));
+            self.append(list, item.clone(), item_at(from, index, item));
         }
     }
 
@@ -219,6 +219,12 @@ fn is_empty(value: &Value) -> bool {
 fn items<'v>(object: &'v Value, path: &Path) -> impl Iterator<Item = (usize, &'v Value)> {
     let list = path.get(object).and_then(Value::as_array);
     list.into_iter().flatten().enumerate()
+}
+
+/// The path of an item of a list, with its name if it has one.
+fn item_at(list: &Path, index: usize, item: &Value) -> Path {
+    let name = item.get("name").and_then(Value::as_str).unwrap_or_default();
+    list.clone().named_item(index, name)
 }
 
 /// Removes fields whose value is a parameter (`{{inputs.parameters.os}}`, `$(params.os)`): it is known only when the pod
@@ -283,10 +289,8 @@ fn workflow(object: &Value, path: &'static [&'static str]) -> Vec<PodDraft> {
     without_parameters(&mut object, "{{");
     let workflow = Path::of(path);
     let templates = workflow.clone().field("templates");
-    let pods = items(&object, &templates).map(|(index, template)| {
-        let name = template.get("name").and_then(Value::as_str).unwrap_or_default();
-        workflow_pod(&object, &workflow, templates.clone().named_item(index, name))
-    });
+    let pods = items(&object, &templates)
+        .map(|(index, template)| workflow_pod(&object, &workflow, item_at(&templates, index, template)));
     pods.flatten().collect()
 }
 
@@ -370,7 +374,7 @@ fn task(object: &Value, task: Path, pod_templates: &[Path]) -> Option<PodDraft> 
     let steps = task.clone().field("steps");
     let defaults = task.clone().field("stepTemplate");
     for (index, step) in items(object, &steps) {
-        let place = steps.clone().item(index);
+        let place = item_at(&steps, index, step);
         let mut step = step.clone();
         // The name of the field since v1.
         let resources = step.get("computeResources").cloned();
