@@ -142,7 +142,8 @@ impl Kind {
     pub fn layout(self) -> Option<PodLayout> {
         match self {
             Kind::Configured(configured) => Some(PodLayout::Configured(configured.path())),
-            kind => kind.custom().map(|custom| custom.layout),
+            kind if kind.is_custom() => kind.custom().map(|custom| custom.layout),
+            _ => None,
         }
     }
 

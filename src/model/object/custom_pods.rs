@@ -460,7 +460,8 @@ fn pipeline(object: &Value, pipeline: &Path, is_run: bool) -> Vec<PodDraft> {
         }
     }
     if is_run && pods.is_empty() {
-        pods.extend(task(object, pipeline.clone().field("none"), &[of_run]));
+        // A Pipeline has no such field: the pod has no containers, only what the run says of it.
+        pods.extend(task(object, pipeline.clone().field("taskSpec"), &[of_run]));
     }
     pods
 }
