@@ -433,6 +433,9 @@ pub fn selector(text: &str) -> Result<LabelSelector, String> {
 }
 
 /// Parses a kind that holds pods, `GROUP/KIND=PATH`.
+///
+/// # Errors
+/// The text has another form, or a part of it cannot be used.
 pub fn pod_template(text: &str) -> Result<ConfiguredKind, String> {
     let parsed = PodTemplateKind::parse(text).and_then(|entry| entry.configured());
     parsed.map_err(|error| error.to_string())

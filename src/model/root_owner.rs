@@ -35,9 +35,10 @@ pub fn root_owner(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     // Kinds of different groups may have the same name.
     let is_own = known.is_some_and(|kind| !kind.is_custom());
-    Some(match is_own {
-        false if !group.is_empty() => format!("{}.{group} {}", owner.kind, owner.name),
-        _ => format!("{} {}", owner.kind, owner.name),
+    Some(if is_own || group.is_empty() {
+        format!("{} {}", owner.kind, owner.name)
+    } else {
+        format!("{}.{group} {}", owner.kind, owner.name)
     })
 }
 

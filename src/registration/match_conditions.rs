@@ -87,12 +87,11 @@ pub fn conditions(
     }
     let (sign, surely) = (pools.sign(), pools.surely());
     let (name, body) = match match_scope {
-        MatchScope::Sign => (SIGN, sign),
+        MatchScope::Sign | MatchScope::CustomResources => (SIGN, sign),
         MatchScope::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
         MatchScope::Rest => (REST, format!("({sign})\n  && !({surely})")),
         MatchScope::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
         MatchScope::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", may_run_on_windows())),
-        MatchScope::CustomResources => (SIGN, sign),
     };
     let condition = MatchCondition {
         name: name.to_owned(),
@@ -227,7 +226,7 @@ fn custom_containers() -> String {
 /// The parts of a custom resource that are a pod spec, or a part of one: the places of `model::object::custom_pods`.
 fn custom_pods(configured: &[ConfiguredKind]) -> String {
     let configured = configured.iter().map(|kind| {
-        let path: String = kind.path().iter().map(|field| format!(".?{field}")).collect();
+        let path = optional_fields(kind.path());
         format!(
             "request.resource.group == {} && request.resource.resource == {}\n    \
              ? [object{path}.orValue({{}}), object{path}.?spec.orValue({{}})]\n    : ",
@@ -270,8 +269,13 @@ fn custom_pods(configured: &[ConfiguredKind]) -> String {
 
 /// A field of the object, or what stands for it if it is absent.
 fn optional(path: &[&str], below: &str, otherwise: &str) -> String {
-    let path: String = path.iter().map(|field| format!(".?{field}")).collect();
+    let path = optional_fields(path);
     format!("object{path}{below}.orValue({otherwise})")
+}
+
+/// Fields that may be absent, as in `.?spec.?template`.
+fn optional_fields(path: &[&str]) -> String {
+    path.iter().flat_map(|field| [".?", *field]).collect()
 }
 
 /// The Tasks in a Pipeline.
