@@ -30,6 +30,8 @@ use crate::model::policy::{Action, IgnoredFields, PlacementMode};
 use crate::model::requester::Origin;
 use crate::model::resources::MetaOnly;
 use crate::model::workload::Kind;
+use crate::model::workload::configured::ConfiguredKind;
+use crate::model::workload::custom::exclusion;
 
 /// One text to check, and its name.
 #[derive(Clone, Debug)]
@@ -121,6 +123,10 @@ pub struct Manifests {
     errors: Vec<UnreadableInput>,
     keep_text: bool,
     scope: Scope,
+    /// Custom resources that are evaluated everywhere.
+    configured: Vec<ConfiguredKind>,
+    /// Custom resources that a policy adds where it applies.
+    of_policies: Vec<ConfiguredKind>,
 }
 
 /// The source of documents.
@@ -223,8 +229,11 @@ enum DocumentRole<'a> {
     Policy,
     /// A WindowsNodePolicy: its pools become facts.
     NodePolicy,
-    /// A kind that is not evaluated, with its name.
-    Other(String),
+    /// A kind that is not evaluated.
+    Other {
+        api_version: Cow<'a, str>,
+        kind: String,
+    },
 }
 
 impl Manifests {
@@ -236,7 +245,36 @@ impl Manifests {
             errors: Vec::new(),
             keep_text,
             scope: Scope::default(),
+            configured: Vec::new(),
+            of_policies: Vec::new(),
         }
+    }
+
+    /// With custom resources that are evaluated too.
+    #[must_use]
+    pub fn with_pod_templates(self, configured: Vec<ConfiguredKind>) -> Self {
+        Manifests { configured, ..self }
+    }
+
+    /// Adds the custom resources that these policies evaluate.
+    pub fn add_policies(&mut self, policies: &PolicySet) {
+        let stored = policies.stored().iter();
+        let of_policies = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
+        self.of_policies.extend(of_policies);
+    }
+
+    /// The role of a document, with the configured kinds.
+    fn role<'d>(&self, document: &'d Document) -> Result<DocumentRole<'d>, String> {
+        let role = role(document)?;
+        let DocumentRole::Other { api_version, kind } = role else {
+            return Ok(role);
+        };
+        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let mut configured = self.configured.iter().chain(&self.of_policies);
+        Ok(match configured.find(|known| known.is(group, &kind)) {
+            Some(known) => DocumentRole::Subject(Kind::Configured(*known), api_version),
+            None => DocumentRole::Other { api_version, kind },
+        })
     }
 
     /// With assumptions about every input.
@@ -309,7 +347,7 @@ impl Manifests {
         let mut roles = Vec::with_capacity(self.documents.len());
         in_order(
             &self.documents,
-            |(_, document)| role(document),
+            |(_, document)| self.role(document),
             |role| roles.push(role),
         );
         let mut asks_for_workloads = false;
@@ -366,10 +404,14 @@ impl Manifests {
     pub fn skipped(&self) -> BTreeMap<String, usize> {
         let mut skipped = BTreeMap::new();
         for (_, document) in &self.documents {
-            if let Ok(DocumentRole::Other(kind)) = role(document)
+            if let Ok(DocumentRole::Other { api_version, kind }) = self.role(document)
                 && kind != "AdmissionReview"
+                && let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group)
+                && exclusion(group, &kind).is_none()
                 && carries_pod(document.json())
             {
+                let is_other = Kind::ALL.iter().any(|known| known.as_str() == kind);
+                let kind = if is_other { format!("{kind}.{group}") } else { kind };
                 *skipped.entry(kind).or_default() += 1;
             }
         }
@@ -382,7 +424,7 @@ impl Manifests {
         for (source, document) in &self.documents {
             if let Some(source) = self.sources.get(*source)
                 && source.found
-                && role(document).is_err()
+                && self.role(document).is_err()
             {
                 passed.push(format!("{}:{}", source.name, document.start().line));
             }
@@ -429,13 +471,13 @@ impl Manifests {
             message,
         };
         let start = document.start().line;
-        let (kind, api_version) = match role(document) {
+        let (kind, api_version) = match self.role(document) {
             Ok(DocumentRole::Subject(kind, api_version)) => (kind, api_version.into_owned()),
             Ok(
                 DocumentRole::Namespace
                 | DocumentRole::Policy
                 | DocumentRole::NodePolicy
-                | DocumentRole::Other(_),
+                | DocumentRole::Other { .. },
             ) => return Ok(None),
             Err(_) if source.found => return Ok(None),
             Err(message) => return Err(unreadable(start, message)),
@@ -446,6 +488,12 @@ impl Manifests {
         })?;
         let query = no_user(&subject, facts);
         let mut policy = policies.effective(&query);
+        if let Kind::Configured(configured) = kind
+            && !self.configured.contains(&configured)
+            && !policy.pod_templates.contains(&configured)
+        {
+            return Ok(None);
+        }
         let choice = PolicyChoice::of(policies, &query, &policy);
         let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
         if not_admitted.is_some() {
@@ -546,12 +594,10 @@ fn role(document: &Document) -> Result<DocumentRole<'_>, String> {
         None if kind == "Namespace" && api_version == "v1" => DocumentRole::Namespace,
         None if kind == POD_POLICY && same_group(&api_version, API_VERSION) => DocumentRole::Policy,
         None if kind == NODE_POLICY && same_group(&api_version, API_VERSION) => DocumentRole::NodePolicy,
-        // Knative also has a kind Service.
-        None if Kind::ALL.iter().any(|known| known.as_str() == kind) => {
-            let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group);
-            DocumentRole::Other(format!("{kind}.{group}"))
-        }
-        None => DocumentRole::Other(kind.to_owned()),
+        None => DocumentRole::Other {
+            kind: kind.to_owned(),
+            api_version,
+        },
     })
 }
 

@@ -2,6 +2,7 @@
 
 pub mod cache;
 pub mod client;
+pub mod custom_lists;
 pub mod environment;
 pub mod errors;
 pub mod facts;

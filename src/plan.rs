@@ -134,7 +134,8 @@ impl<'f> Planner<'f> {
         match kind {
             Kind::Node | Kind::RuntimeClass => self.nodes.visit(kind, json),
             Kind::Pod => self.visit_pod(json),
-            kind if kind.has_pod() => self.visit_template(kind, json),
+            // What the controllers of custom resources create is planned instead.
+            kind if kind.has_pod() && !kind.is_custom() => self.visit_template(kind, json),
             _ => Ok(()),
         }
     }

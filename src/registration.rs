@@ -21,6 +21,8 @@ use self::match_conditions::{MatchScope, conditions};
 use crate::engine::namespace_labels::IGNORE_LABEL;
 use crate::model::node::PoolLabel;
 use crate::model::string_enum::string_enum;
+use crate::model::workload::configured::ConfiguredKind;
+use crate::model::workload::custom::CUSTOM_WORKLOADS;
 
 /// Namespaces that are always excluded, in addition to Transom's own: a cluster cannot start without them.
 pub const NEVER: [&str; 3] = ["kube-system", "kube-node-lease", "kube-public"];
@@ -90,6 +92,8 @@ pub struct RegistrationOptions {
     pub excluded_namespaces: Vec<String>,
     /// Node pool labels that mean Windows, as in `poolLabels` of node policies, including well-known ones.
     pub pool_labels: Vec<PoolLabel>,
+    /// Custom resources that describe pods, as in `podTemplates` of pod policies, in addition to the built-in ones.
+    pub pod_templates: Vec<ConfiguredKind>,
     /// The namespaces whose Linux pods are kept off Windows nodes. The API server also sends their pods that
     /// could run there.
     pub linux_pods: Option<LabelSelector>,
@@ -110,6 +114,7 @@ impl Default for RegistrationOptions {
             timeout: LONGEST_TIMEOUT,
             excluded_namespaces: BY_DEFAULT.map(str::to_owned).into(),
             pool_labels: PoolLabel::well_known(),
+            pod_templates: Vec::new(),
             linux_pods: None,
             default_os: None,
         }
@@ -152,7 +157,11 @@ pub fn mutating(options: &RegistrationOptions) -> MutatingWebhookConfiguration {
             admission_review_versions: versions(),
             client_config: options.client(path(WebhookPhase::Mutate, entry.match_scope)),
             failure_policy: Some(FailurePolicy::Ignore.as_str().to_owned()),
-            match_conditions: Some(conditions(entry.match_scope, &options.pool_labels)),
+            match_conditions: Some(conditions(
+                entry.match_scope,
+                &options.pool_labels,
+                &options.pod_templates,
+            )),
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
@@ -179,7 +188,11 @@ pub fn validating(options: &RegistrationOptions) -> ValidatingWebhookConfigurati
             admission_review_versions: versions(),
             client_config: options.client(path(WebhookPhase::Validate, entry.match_scope)),
             failure_policy: Some(failure_policy.as_str().to_owned()),
-            match_conditions: Some(conditions(entry.match_scope, &options.pool_labels)),
+            match_conditions: Some(conditions(
+                entry.match_scope,
+                &options.pool_labels,
+                &options.pod_templates,
+            )),
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
@@ -238,6 +251,7 @@ impl RegistrationOptions {
             match_scope,
             rules: match match_scope {
                 MatchScope::LinuxPods => linux_pods_rules(phase),
+                MatchScope::CustomResources => custom_resource_rules(&self.pod_templates),
                 _ => rules(phase),
             },
             only_in,
@@ -249,6 +263,12 @@ impl RegistrationOptions {
             ],
             _ => vec![entry(sign, MatchScope::Sign, None)],
         };
+        // The API server does not validate the pods of custom resources, so there is nothing that `/mutate` must report
+        // first.
+        if phase == WebhookPhase::Validate {
+            let name = names::CUSTOM_RESOURCES_VALIDATE;
+            entries.push(entry(name, MatchScope::CustomResources, None));
+        }
         if let Some(selector) = &self.default_os {
             entries.push(entry(default_os, MatchScope::Unsaid, Some(selector)));
         }
@@ -351,6 +371,30 @@ fn linux_pods_rules(phase: WebhookPhase) -> Vec<RuleWithOperations> {
         WebhookPhase::Mutate => vec![pods],
         WebhookPhase::Validate => vec![pods, rule("apps", &["daemonsets"], &["CREATE", "UPDATE"])],
     }
+}
+
+/// What `custom-resources` matches: the built-in custom resources, whether the cluster has them or not, and the configured
+/// ones. A rule for a resource that the cluster does not have matches nothing.
+fn custom_resource_rules(configured: &[ConfiguredKind]) -> Vec<RuleWithOperations> {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for custom in &CUSTOM_WORKLOADS {
+        match groups.iter_mut().find(|(group, _)| *group == custom.group) {
+            None => groups.push((custom.group, vec![custom.resource])),
+            Some((_, resources)) => resources.push(custom.resource),
+        }
+    }
+    let configured = configured
+        .iter()
+        .map(|kind| (kind.group(), vec![kind.resource()]));
+    let rules = groups
+        .into_iter()
+        .chain(configured)
+        .map(|(group, resources)| RuleWithOperations {
+            // All versions of these have the same layout, and which of them a cluster serves is unknown here.
+            api_versions: Some(vec!["*".to_owned()]),
+            ..rule(group, &resources, &["CREATE", "UPDATE"])
+        });
+    rules.collect()
 }
 
 fn rule(group: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {

@@ -16,6 +16,7 @@ use crate::model::object::{Object, ObjectSeed, ReviewStage};
 use crate::model::strict_json;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
+use crate::model::workload::configured::ConfiguredKind;
 
 pub use self::head::{BeingDeleted, ReviewHead, read_head};
 
@@ -60,14 +61,28 @@ impl<'a> Request<'a> {
 
     /// The kind of the object, if this operation on it is evaluated.
     pub(super) fn reviewed_kind(&self) -> Option<Kind> {
-        let is_looked_at = matches!(&*self.operation, "CREATE" | "UPDATE")
-            && matches!(&*self.sub_resource, "" | "ephemeralcontainers" | "resize");
-        self.known_kind().filter(|_| is_looked_at)
+        self.known_kind().filter(|_| self.is_reviewed())
     }
 
-    /// The kind of the next object if it can be parsed immediately; for an update, the text is needed first.
+    /// Whether this operation is evaluated for the kinds that have pods.
+    pub(super) fn is_reviewed(&self) -> bool {
+        matches!(&*self.operation, "CREATE" | "UPDATE")
+            && matches!(&*self.sub_resource, "" | "ephemeralcontainers" | "resize")
+    }
+
+    /// The kind of the object, if it is one of those that a policy adds.
+    pub(super) fn configured_kind(&self, configured: &[ConfiguredKind]) -> Option<Kind> {
+        let mut configured = configured.iter();
+        configured
+            .find(|known| known.is(&self.kind.group, &self.kind.kind))
+            .map(|known| Kind::Configured(*known))
+    }
+
+    /// The kind of the next object if it can be parsed immediately; for an update, and for a custom resource, the text is
+    /// needed first.
     fn next_object(&self) -> Option<Kind> {
-        self.reviewed_kind().filter(|_| &*self.operation == "CREATE")
+        let is_immediate = |kind: &Kind| &*self.operation == "CREATE" && !kind.is_custom();
+        self.reviewed_kind().filter(is_immediate)
     }
 
     /// The text of the object; empty if there is none.

@@ -41,10 +41,14 @@ pub fn review_request(
 ) -> ReviewAnswer {
     let mut record = AuditRecord::of(phase, &request);
     let object = request.object.take();
-    let Some(kind) = request.reviewed_kind() else {
+    if !request.is_reviewed() {
+        return answer(&request, ReviewDecision::default(), record);
+    }
+    let policy = policy_for(&request, context);
+    let configured = || request.configured_kind(&policy.pod_templates);
+    let Some(kind) = request.known_kind().or_else(configured) else {
         return answer(&request, ReviewDecision::default(), record);
     };
-    let policy = policy_for(&request, context);
     record.set_policy(&policy.name);
     if does_nothing(&policy) {
         return answer(&request, ReviewDecision::default(), record);

@@ -12,6 +12,7 @@ use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
 use crate::model::node::Taint;
 use crate::model::policy::{Action, Exemption, Explicit, PlacementParts, Policy, RulesVersion};
+use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
 use crate::rules;
 
 /// Names that this version does not know.
@@ -85,6 +86,7 @@ impl Compiler<'_> {
             build_label: placement.build_label,
             runtime_classes: self.runtime_classes(placement.runtime_classes),
             controllers: self.controllers(spec.controller_usernames),
+            pod_templates: self.pod_templates(&spec.pod_templates),
             ..Policy::standalone()
         };
         let policy = policy.in_mode(spec.mode);
@@ -176,6 +178,31 @@ impl Compiler<'_> {
             self.problems.push(FieldError::at(path, problem));
         }
         users
+    }
+
+    /// Custom resources. A stored policy may name one that this version knows: its own path then applies.
+    fn pod_templates(&mut self, written: &[PodTemplateKind]) -> Vec<ConfiguredKind> {
+        let mut kinds: Vec<ConfiguredKind> = Vec::new();
+        for (i, entry) in written.iter().enumerate() {
+            let problem = match entry.configured() {
+                Ok(kind) if kinds.iter().any(|known| known.is(kind.group(), kind.kind())) => {
+                    "the kind is named twice".to_owned()
+                }
+                Ok(kind) => {
+                    kinds.push(kind);
+                    continue;
+                }
+                Err(PodTemplateKindError::BuiltIn(_))
+                    if matches!(self.unknown, UnknownNameHandling::LeftOut(_)) =>
+                {
+                    continue;
+                }
+                Err(error) => error.to_string(),
+            };
+            let path = place(&["spec", "podTemplates", &i.to_string()]);
+            self.problems.push(FieldError::at(path, &problem));
+        }
+        kinds
     }
 
     /// The exemption; `None` where it is for unknown rules only: without them it would be for every rule.
@@ -276,6 +303,45 @@ mod tests {
                 "spec.controllerUsernames[2]: write the complete user name, without *".to_owned(),
             ])
         );
+    }
+
+    #[test]
+    fn a_pod_template_that_cannot_be_used_is_a_problem_of_its_entry() {
+        let spec = |texts: &[&str]| WindowsPodPolicySpec {
+            pod_templates: texts
+                .iter()
+                .map(|text| PodTemplateKind::parse(text).unwrap())
+                .collect(),
+            ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+        };
+        let good = "example.com/GameServerSet=spec.template";
+        let compiled = compile("p".to_owned(), spec(&[good]), UnknownNameHandling::Refused).unwrap();
+        assert_eq!(compiled.policy.pod_templates[0].kind(), "GameServerSet");
+        let rollout = "argoproj.io/Rollout=spec.template";
+        let problems = compile(
+            "p".to_owned(),
+            spec(&[good, good, rollout, "kubevirt.io/VirtualMachine=spec.template"]),
+            UnknownNameHandling::Refused,
+        )
+        .unwrap_err();
+        let messages: Vec<&str> = problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(
+            messages,
+            [
+                "spec.podTemplates[1]: the kind is named twice",
+                "spec.podTemplates[2]: kind: Transom evaluates Rollout.argoproj.io already; remove the entry",
+                "spec.podTemplates[3]: kind: VirtualMachine.kubevirt.io is not evaluated: its pods are Linux pods, \
+                 whatever system the virtual machine runs; remove the entry",
+            ]
+        );
+        // A newer version may know a kind that a stored policy adds.
+        let mut names = UnknownNames::default();
+        let stored = compile(
+            "p".to_owned(),
+            spec(&[rollout]),
+            UnknownNameHandling::LeftOut(&mut names),
+        );
+        assert_eq!(stored.unwrap().policy.pod_templates, []);
     }
 
     #[test]

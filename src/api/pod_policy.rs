@@ -15,6 +15,7 @@ use crate::model::os::Os;
 use crate::model::policy::{
     Action, BuildLabel, IgnoredFields, ImageEvidence, LinuxPods, Mode, PlacementField, PlacementMode,
 };
+use crate::model::workload::configured::PodTemplateKind;
 
 /// What the policy does, and in which namespaces.
 // The comments of the fields are what `kubectl explain` prints.
@@ -81,12 +82,21 @@ pub struct WindowsPodPolicySpec {
     /// The evidence that a pod is for Windows.
     #[serde(default)]
     pub evidence: EvidenceSpec,
-    /// Users that are the controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs and
-    /// ReplicationControllers, if the platform names them differently from Kubernetes. Objects that they create for
+    /// Users that are the controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs,
+    /// ReplicationControllers and custom resources, if the platform names them differently from Kubernetes. Objects that they create for
     /// such an owner are denied only if they could not run anyway, so name no user here that people or pipelines use.
     #[serde(default)]
     #[schemars(schema_with = "schema::users")]
     pub controller_usernames: Vec<String>,
+    /// Custom resources that describe pods and that Transom does not know: they are evaluated like Deployments in the
+    /// namespaces to which this policy applies. The webhook configurations must name them too: webhooks.podTemplates of the
+    /// chart.
+    #[serde(default)]
+    #[schemars(
+        length(max = 32),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "kind"])
+    )]
+    pub pod_templates: Vec<PodTemplateKind>,
     /// Findings that are accepted until a date.
     #[serde(default)]
     #[schemars(
@@ -108,6 +118,7 @@ impl WindowsPodPolicySpec {
             placement: PlacementSpec::default(),
             evidence: EvidenceSpec::default(),
             controller_usernames: Vec::new(),
+            pod_templates: Vec::new(),
             exemptions: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 //! Access to the input objects as JSON, for commands that do not evaluate rules.
 
-use super::{DocumentRole, Manifests, UnreadableInput, role};
+use super::{DocumentRole, Manifests, UnreadableInput};
 use crate::model::workload::Kind;
 
 impl Manifests {
@@ -12,7 +12,7 @@ impl Manifests {
             let Some(source) = self.sources.get(*source) else {
                 continue;
             };
-            let problem = match role(document) {
+            let problem = match self.role(document) {
                 Ok(DocumentRole::Subject(kind, _)) => each(kind, document.json())
                     .err()
                     .map(|error| format!("this {kind} cannot be read: {error}")),

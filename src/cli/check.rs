@@ -11,7 +11,7 @@ use super::cluster::ClusterArgs;
 use super::is_quiet;
 use super::options::{
     ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, OutputTarget, PathArgs, PolicyArgs,
-    SelectorArgs, date,
+    SelectorArgs, date, pod_template,
 };
 use crate::check::files::{policies, read_except};
 use crate::check::{Checked, Manifests, Scope, UnreadableInput};
@@ -20,6 +20,7 @@ use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
 use crate::model::policy::Policy;
 use crate::model::severity::Severity;
+use crate::model::workload::configured::ConfiguredKind;
 use crate::process::today;
 use crate::registration::names::named_namespaces;
 use crate::render::{
@@ -64,6 +65,10 @@ pub struct CheckArgs {
     selector: SelectorArgs,
     #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
+    /// A custom resource that holds a pod template or a pod spec at PATH, as in example.com/GameServerSet=spec.template; in
+    /// addition to the built-in ones. Repeatable
+    #[arg(long, value_name = "GROUP/KIND=PATH", value_parser = pod_template)]
+    pod_template: Vec<ConfiguredKind>,
     /// The day to check for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
@@ -118,6 +123,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         namespace: args.namespaces.namespace.first().cloned(),
         excluded: named_namespaces(args.excluded.exclude_namespace.clone()).collect(),
     });
+    manifests = manifests.with_pod_templates(args.pod_template.clone());
     for path in paths {
         let (objects, errors) = (manifests.len(), manifests.errors().len());
         let texts = read_except(path, &args.exclude, &mut manifests);
@@ -139,6 +145,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if args.policy.policy.is_none() {
         policies = PolicySet::new(among_the_inputs, Policy::standalone());
     }
+    manifests.add_policies(&policies);
     manifests.learn(&mut facts, &policies);
 
     let mut checked = (CheckSummary::default(), 0);

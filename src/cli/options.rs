@@ -16,6 +16,7 @@ use jiff::civil::Date;
 
 use crate::model::dns::is_label;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::registration::BY_DEFAULT;
 
 /// The formats of one command; the first is the default.
@@ -429,6 +430,15 @@ pub fn selector(text: &str) -> Result<LabelSelector, String> {
         match_labels: BTreeMap::new(),
         match_expressions: expressions?,
     })
+}
+
+/// Parses a kind that holds pods, `GROUP/KIND=PATH`.
+///
+/// # Errors
+/// The text has another form, or a part of it cannot be used.
+pub fn pod_template(text: &str) -> Result<ConfiguredKind, String> {
+    let parsed = PodTemplateKind::parse(text).and_then(|entry| entry.configured());
+    parsed.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

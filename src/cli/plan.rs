@@ -188,7 +188,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
     };
     let facts = &cluster.snapshot.facts;
     let mut planner = Planner::new(facts, &policies, args.plan_options()).with_nodes(nodes);
-    let unlisted = walk(client, &[], |met| {
+    let unlisted = walk(client, &[], &[], |met| {
         if let ListItem::Object(kind, json) = met
             && let Err(error) = planner.visit(kind, json)
         {

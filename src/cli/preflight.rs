@@ -118,7 +118,7 @@ async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, Str
         };
         Planner::new(&snapshot.facts, &snapshot.policies, plan_options).with_nodes(plan_nodes)
     });
-    let unlisted = walk(client, &[], |met| {
+    let unlisted = walk(client, &[], &[], |met| {
         let ListItem::Object(kind, json) = met else { return };
         workloads.visit(kind, json);
         if let Some(planner) = &mut planner {

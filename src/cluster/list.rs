@@ -154,6 +154,8 @@ pub struct UnreadPart {
     pub is_forbidden: bool,
     /// Whether the API server does not know the resource: Transom's own ones before it is installed.
     pub is_unknown: bool,
+    /// Whether it is a custom resource that describes pods.
+    pub is_custom: bool,
     /// How many objects of it were read until then.
     pub read: usize,
 }
@@ -167,6 +169,7 @@ impl UnreadPart {
             why: why.to_string(),
             is_forbidden: matches!(why, ApiError::Forbidden(_)),
             is_unknown: *why == ApiError::NotFound,
+            is_custom: false,
             read: 0,
         }
     }

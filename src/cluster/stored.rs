@@ -1,6 +1,7 @@
 //! Objects that carry pods, as the API server stores them: lists of them, and watches on them, each object as raw
 //! JSON that is dropped after it was read.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use futures::io::{AsyncBufRead, AsyncBufReadExt as _};
@@ -20,20 +21,25 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 const LONG: usize = 64 << 10;
 
 /// Objects of one kind in the whole cluster.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectList {
     /// The kind.
     pub kind: Kind,
     /// The path of its list.
-    pub path: &'static str,
+    pub path: Cow<'static, str>,
 }
 
 impl ObjectList {
-    /// Every kind that carries a pod.
-    pub fn all() -> impl Iterator<Item = ObjectList> {
-        POD_CARRIERS
+    /// Every kind that carries a pod, with these custom resources.
+    pub fn all(custom: &[(Kind, String)]) -> Vec<ObjectList> {
+        let of = |kind, path| ObjectList { kind, path };
+        let custom = custom
             .iter()
-            .map(|(kind, path)| ObjectList { kind: *kind, path })
+            .map(|(kind, path)| of(*kind, Cow::Owned(path.clone())));
+        let own = POD_CARRIERS
+            .iter()
+            .map(|(kind, path)| of(*kind, Cow::Borrowed(*path)));
+        custom.chain(own).collect()
     }
 }
 
@@ -42,12 +48,12 @@ impl ObjectList {
     ///
     /// # Errors
     /// The API server refuses, or does not answer with a list.
-    pub async fn version(self, client: &Client) -> Result<String, ApiError> {
+    pub async fn version(&self, client: &Client) -> Result<String, ApiError> {
         self.listing().resource_version(client).await
     }
 
     /// Everything there is, or in one namespace, by pages.
-    pub fn pages(self, namespace: Option<&str>) -> Pages {
+    pub fn pages(&self, namespace: Option<&str>) -> Pages {
         let listing = self.listing();
         Pages::of(match namespace {
             Some(namespace) => listing.in_namespace(namespace),
@@ -55,8 +61,8 @@ impl ObjectList {
         })
     }
 
-    fn listing(self) -> Listing {
-        Listing::of(self.kind, self.path)
+    fn listing(&self) -> Listing {
+        Listing::of(self.kind, &self.path)
     }
 
     /// Everything that changes from a version on.
@@ -64,7 +70,7 @@ impl ObjectList {
     /// # Errors
     /// The API server refuses, or does not answer in time.
     pub async fn changes(
-        self,
+        &self,
         client: &Client,
         version: &str,
     ) -> Result<ObjectWatch<impl AsyncBufRead + use<>>, ApiError> {
@@ -74,7 +80,7 @@ impl ObjectList {
             ..WatchParams::default()
         };
         let answer = async {
-            let request = Request::new(self.path).watch(&params, version);
+            let request = Request::new(&*self.path).watch(&params, version);
             let request = request.map_err(kube::Error::BuildRequest)?;
             client.request_stream(request).await
         };

@@ -16,25 +16,28 @@ pub enum ListItem<'m> {
 }
 
 /// Hands every object that carries a pod to `meet`, owners before what they own, page by page, each once; finished
-/// pods are excluded. `namespaces`: those that are listed, one by one; empty: all of them, together.
+/// pods are excluded. `namespaces`: those that are listed, one by one; empty: all of them, together. `custom`: the
+/// custom resources that are listed too.
 pub async fn walk(
     client: &Client,
     namespaces: &[String],
+    custom: &[(Kind, String)],
     mut meet: impl FnMut(ListItem<'_>) + Send,
 ) -> Vec<UnreadPart> {
     let mut failures = Vec::new();
-    for (kind, path) in POD_CARRIERS {
+    let custom = custom.iter().map(|(kind, path)| (*kind, path.as_str()));
+    for (kind, path) in custom.chain(POD_CARRIERS) {
         let listing = Listing::of(kind, path);
         if namespaces.is_empty() {
             let failed = one(client, kind, listing.clone(), &mut meet).await;
-            failures.extend(failed.err().map(|error| failure(&listing, None, &error)));
+            failures.extend(failed.err().map(|error| failure(kind, &listing, None, &error)));
         }
         for namespace in namespaces {
             let failed = one(client, kind, listing.clone().in_namespace(namespace), &mut meet).await;
             failures.extend(
                 failed
                     .err()
-                    .map(|error| failure(&listing, Some(namespace), &error)),
+                    .map(|error| failure(kind, &listing, Some(namespace), &error)),
             );
         }
     }
@@ -62,8 +65,9 @@ async fn one(
     }
 }
 
-fn failure(listing: &Listing, namespace: Option<&String>, error: &ListError) -> UnreadPart {
+fn failure(kind: Kind, listing: &Listing, namespace: Option<&String>, error: &ListError) -> UnreadPart {
     UnreadPart {
+        is_custom: kind.is_custom(),
         namespace: namespace.cloned(),
         read: error.read,
         ..UnreadPart::new(listing.resource(), &error.why)

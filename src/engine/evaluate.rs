@@ -85,6 +85,70 @@ impl Evaluation {
         }
     }
 
+    /// Corrects every path.
+    fn place(&mut self, place: impl Fn(&Path) -> Path) {
+        let Evaluation {
+            inference,
+            findings,
+            edits,
+            would_edit,
+            removed,
+            withheld,
+            exempted,
+        } = self;
+        let exempted = exempted.iter_mut().flat_map(|(_, findings)| findings);
+        for finding in findings.iter_mut().chain(exempted) {
+            finding.path = place(&finding.path);
+            if let Some(edit) = &mut finding.edit {
+                *edit.path_mut() = place(edit.path());
+            }
+        }
+        for edit in edits.iter_mut().chain(would_edit) {
+            *edit.path_mut() = place(edit.path());
+        }
+        let evidence = inference.evidence.iter_mut().map(|evidence| &mut evidence.path);
+        for path in evidence.chain(removed).chain(withheld) {
+            *path = place(path);
+        }
+    }
+
+    /// Adds the evaluation of another pod of the same object. What both have in common is reported once, and the verdict is
+    /// that of the pod that matters most.
+    fn add(&mut self, other: Evaluation) {
+        let weight = |verdict| match verdict {
+            Verdict::Windows => 3,
+            Verdict::Conflicting => 2,
+            Verdict::Linux => 1,
+            Verdict::Unknown => 0,
+        };
+        if weight(other.inference.verdict) > weight(self.inference.verdict) {
+            self.inference = other.inference;
+        }
+        let is_same = |a: &Finding, b: &Finding| a.rule.id == b.rule.id && a.path == b.path;
+        for finding in other.findings {
+            if !self.findings.iter().any(|known| is_same(known, &finding)) {
+                self.findings.push(finding);
+            }
+        }
+        for (note, findings) in other.exempted {
+            let known = self.exempted.iter_mut().find(|(known, _)| *known == note);
+            match known {
+                None => self.exempted.push((note, findings)),
+                Some((_, known)) => known.extend(findings),
+            }
+        }
+        let paths = [
+            (&mut self.removed, other.removed),
+            (&mut self.withheld, other.withheld),
+        ];
+        for (known, other) in paths {
+            let new: Vec<Path> = (other.into_iter()).filter(|path| !known.contains(path)).collect();
+            known.extend(new);
+        }
+        self.edits.extend(other.edits);
+        self.would_edit.extend(other.would_edit);
+    }
+
     /// The open findings that would deny the object if the policy denied.
     pub fn would_deny(&self) -> impl Iterator<Item = &Finding> {
         let is_held_back = |finding: &&Finding| {
@@ -98,6 +162,20 @@ impl Evaluation {
 
 /// Evaluates one object. Pure: the same object, facts and policy give the same evaluation.
 pub fn evaluate(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluation {
+    let mut pods = subject.custom_pods.iter().map(|pod| {
+        let mut evaluation = evaluate_one(&subject.with_custom_pod(pod), facts, policy);
+        evaluation.place(|path| pod.place(path));
+        evaluation
+    });
+    let Some(mut evaluation) = pods.next() else {
+        return evaluate_one(subject, facts, policy);
+    };
+    pods.for_each(|pod| evaluation.add(pod));
+    evaluation.findings.sort_by_cached_key(order);
+    evaluation
+}
+
+fn evaluate_one(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluation {
     let inference = infer_os(subject, facts, policy);
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);

@@ -153,9 +153,7 @@ impl<'p> MutationBuilder<'p, '_> {
                 }
             }
             // The DaemonSet controller reads placement from the template, so only fields are removed from its pods.
-            Verdict::Windows
-                if subject.kind == Kind::DaemonSet && removal && self.removes_ignored_fields() =>
-            {
+            Verdict::Windows if subject.kind.is_daemon_set() && removal && self.removes_ignored_fields() => {
                 field_removal::plan_removals(&mut patch, self.findings, &spec);
             }
             // kubectl's own debug profiles add what the API server then rejects: always removed while placement is
@@ -215,8 +213,7 @@ impl<'p> MutationBuilder<'p, '_> {
         self.template.has_spec
             && match subject.kind {
                 Kind::Pod => subject.editable == Editable::Pod && !is_placed(),
-                Kind::DaemonSet => false,
-                _ => true,
+                kind => !kind.is_daemon_set(),
             }
     }
 }

@@ -27,6 +27,13 @@ impl Edit {
             Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) => path,
         }
     }
+
+    /// The same, to correct it.
+    pub fn path_mut(&mut self) -> &mut Path {
+        match self {
+            Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) => path,
+        }
+    }
 }
 
 /// The edit as one JSON Patch operation.

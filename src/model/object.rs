@@ -1,10 +1,13 @@
 //! One object that rules check, parsed into views, with the path of its pod template.
 
+mod custom_pods;
+
 use std::sync::Arc;
 
 use serde::de::DeserializeSeed;
 use serde::{Deserialize, Deserializer};
 
+use self::custom_pods::CustomPod;
 use super::debugger;
 use super::json_types::{List, Str};
 use super::mirror::{self, Witness};
@@ -12,11 +15,12 @@ use super::path::Path;
 use super::pod::PodSpec;
 use super::requester::Origin;
 use super::resources::{
-    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, NamedClaimTemplate, Node, PersistentVolume,
+    Autoscaler, Claim, CsiNode, EndpointSlice, Meta, MetaOnly, NamedClaimTemplate, Node, PersistentVolume,
     RuntimeClass, Service, StorageClass,
 };
 use super::strict_json::{self, Strict};
 use super::workload::Kind;
+use super::workload::custom::PodLayout;
 
 /// The stage at which the object is evaluated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -64,6 +68,9 @@ pub struct Object<'a> {
     pub os_is_added: bool,
     /// Fields that admission, not the author, added and that prevent setting `spec.os.name`: placement removes them.
     pub added_fields: Vec<Path>,
+    /// The pods of a custom resource, each of which is evaluated; [`Object::template`] is the first one. Empty for
+    /// Kubernetes' own kinds.
+    pub custom_pods: Vec<CustomPod>,
 }
 
 /// The content of an object in addition to its metadata.
@@ -83,7 +90,7 @@ pub enum Body<'a> {
 }
 
 /// A pod, or the template of one.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Template<'a> {
     /// The metadata of the pod: of the bare pod, or of the workload's template.
     pub meta: Arc<Meta<'a>>,
@@ -101,6 +108,9 @@ impl<'a> Object<'a> {
     /// # Errors
     /// The field that has the wrong type, and why.
     pub fn parse(kind: Kind, json: &'a str, stage: ReviewStage) -> Result<Self, ObjectError> {
+        if let Some(layout) = kind.layout() {
+            return Object::parse_custom(kind, layout, json, stage);
+        }
         let reading = ObjectSeed { kind, stage };
         strict_json::read(json, reading).map_err(|first| {
             // Finding the field takes time, so it happens only after an error.
@@ -111,17 +121,52 @@ impl<'a> Object<'a> {
                 Err(error) => (track.path().to_string(), error),
                 Ok(_) => (".".to_owned(), first),
             };
-            let reason = strict_json::reason(&error);
-            let cure = if reason.ends_with("expected a string") {
-                "; write it in quotes"
-            } else {
-                ""
-            };
-            ObjectError {
-                path,
-                reason: format!("{reason}{cure}"),
-            }
+            ObjectError::of(path, &error)
         })
+    }
+
+    /// Parses a custom resource, whose pods are not where those of a workload are.
+    fn parse_custom(
+        kind: Kind,
+        layout: PodLayout,
+        json: &'a str,
+        stage: ReviewStage,
+    ) -> Result<Self, ObjectError> {
+        let MetaOnly { metadata } =
+            strict_json::from_str(json).map_err(|error| ObjectError::of("metadata".to_owned(), &error))?;
+        let (custom_pods, claim_templates) = custom_pods::read(kind, layout, json)?;
+        let mut template = custom_pods
+            .first()
+            .map_or_else(|| Box::new(Template::default()), |pod| pod.template.clone());
+        template.claim_templates = claim_templates;
+        Ok(Object {
+            kind,
+            namespace: metadata.namespace.clone(),
+            meta: Arc::new(metadata),
+            body: Body::Pod(template),
+            stage,
+            editable: Editable::Nothing,
+            origin: Origin::Author,
+            is_mirror: false,
+            debugger: None,
+            os_is_added: false,
+            added_fields: Vec::new(),
+            custom_pods,
+        })
+    }
+
+    /// The object with one of its custom pods only.
+    #[must_use]
+    pub fn with_custom_pod(&self, pod: &CustomPod) -> Self {
+        let mut template: Box<Template<'a>> = pod.template.clone();
+        template.claim_templates = (self.template())
+            .map(|first| first.claim_templates.clone())
+            .unwrap_or_default();
+        Object {
+            body: Body::Pod(template),
+            custom_pods: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// The pod template, if the kind has one.
@@ -151,7 +196,7 @@ impl<'a> Object<'a> {
     /// objects of this kind.
     pub fn owner_kind(&self) -> Option<Kind> {
         let owner = self.meta.controller()?;
-        Kind::of_api_version(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
+        Kind::of_owner(&owner.api_version, &owner.kind).filter(|kind| kind.makes() == Some(self.kind))
     }
 
     /// Whether the pod has a DaemonSet owner, in any API group: then it is already pinned to a node, and anything more
@@ -201,6 +246,22 @@ pub struct ObjectError {
     pub path: String,
     /// What is wrong with it.
     pub reason: String,
+}
+
+impl ObjectError {
+    /// An error of serde_json at a path, with the cure for the most frequent one.
+    fn of(path: String, error: &serde_json::Error) -> Self {
+        let reason = strict_json::reason(error);
+        let cure = if reason.ends_with("expected a string") {
+            "; write it in quotes"
+        } else {
+            ""
+        };
+        ObjectError {
+            path,
+            reason: format!("{reason}{cure}"),
+        }
+    }
 }
 
 /// Parses an object of a known kind from any deserializer that accepts structs from objects only ([`Strict`]).
@@ -275,6 +336,7 @@ impl<'de> DeserializeSeed<'de> for ObjectSeed {
             debugger: None,
             os_is_added: false,
             added_fields: Vec::new(),
+            custom_pods: Vec::new(),
         })
     }
 }
@@ -368,7 +430,10 @@ mod tests {
 
     #[test]
     fn the_pod_spec_is_found_in_every_kind() {
-        for kind in Kind::ALL.into_iter().filter(|kind| kind.has_pod()) {
+        for kind in Kind::ALL
+            .into_iter()
+            .filter(|kind| kind.has_pod() && !kind.is_custom())
+        {
             let mut json = r#"{"spec": {"hostPID": true}}"#.to_owned();
             for field in kind.template().unwrap().iter().rev() {
                 json = format!(r#"{{"{field}": {json}}}"#);
@@ -399,7 +464,32 @@ mod tests {
             (Kind::Pod, "v1", "ReplicaSet", None),
             (Kind::Pod, "apps.kruise.io/v1beta1", "StatefulSet", None),
             (Kind::Pod, "tekton.dev/v1", "TaskRun", None),
-            (Kind::ReplicaSet, "argoproj.io/v1alpha1", "Rollout", None),
+            (Kind::Pod, "argoproj.io/v1alpha1", "Workflow", None),
+            (
+                Kind::ReplicaSet,
+                "argoproj.io/v1alpha1",
+                "Rollout",
+                Some(Kind::Rollout),
+            ),
+            (
+                Kind::Deployment,
+                "serving.knative.dev/v1",
+                "Revision",
+                Some(Kind::KnativeService),
+            ),
+            (Kind::Job, "keda.sh/v1alpha1", "ScaledJob", Some(Kind::ScaledJob)),
+            (
+                Kind::Pod,
+                "apps.kruise.io/v1alpha1",
+                "CloneSet",
+                Some(Kind::CloneSet),
+            ),
+            (
+                Kind::Pod,
+                "apps.kruise.io/v1beta1",
+                "DaemonSet",
+                Some(Kind::AdvancedDaemonSet),
+            ),
             (Kind::ReplicaSet, "apps/v1", "ReplicaSet", None),
             (Kind::Job, "jobset.x-k8s.io/v1alpha2", "JobSet", None),
             (Kind::Deployment, "apps/v1", "Deployment", None),

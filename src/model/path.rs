@@ -75,6 +75,23 @@ impl Path {
         self
     }
 
+    /// This path with these steps below it.
+    #[must_use]
+    pub fn join(mut self, below: &[Segment]) -> Self {
+        self.0.extend_from_slice(below);
+        self
+    }
+
+    /// The steps below another path; `None` if this path is not below it. The names of list items do not matter.
+    pub fn below(&self, other: &Path) -> Option<&[Segment]> {
+        let is_same = |(a, b): (&Segment, &Segment)| match (a, b) {
+            (Segment::Item(a, _), Segment::Item(b, _)) => a == b,
+            (a, b) => a == b,
+        };
+        let (own, below) = self.0.split_at_checked(other.0.len())?;
+        own.iter().zip(&other.0).all(is_same).then_some(below)
+    }
+
     /// The steps, outermost first.
     pub fn segments(&self) -> &[Segment] {
         &self.0

@@ -8,6 +8,7 @@ use super::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
 use super::os::Os;
 use super::severity::Severity;
 use super::string_enum::string_enum;
+use super::workload::configured::ConfiguredKind;
 
 string_enum! {
     /// The mode of a policy. Ordered: later variants are stricter.
@@ -321,6 +322,8 @@ pub struct Policy {
     pub runtime_classes: BTreeMap<String, String>,
     /// Users that are controllers of Kubernetes' workloads, in addition to the known ones.
     pub controllers: Vec<String>,
+    /// Custom resources that describe pods, in addition to the built-in ones.
+    pub pod_templates: Vec<ConfiguredKind>,
     /// Active exemptions.
     pub exemptions: Vec<Exemption>,
 }
@@ -351,6 +354,7 @@ impl Policy {
             build_label: BuildLabel::Kubelet,
             runtime_classes: BTreeMap::new(),
             controllers: Vec::new(),
+            pod_templates: Vec::new(),
             exemptions: Vec::new(),
         }
     }

@@ -5,6 +5,9 @@ use super::workload::Kind;
 /// The user of all Kubernetes controllers if they have no individual credentials.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
+/// The prefix of the user names of ServiceAccounts; namespace and name follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
+
 /// The prefix of the accounts that Kubernetes creates for its controllers. Anyone who may write in that namespace
 /// controls the cluster.
 const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
@@ -47,9 +50,17 @@ impl Origin {
 }
 
 /// Whether a user is the controller of a kind: the controller manager, the account that Kubernetes or a platform (with
-/// another prefix) created for that controller, or a user that the policy lists.
+/// another prefix) created for that controller, the account of a custom resource's controller, or a user that the policy
+/// lists.
 fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
-    if user == CONTROLLER_MANAGER || (!user.is_empty() && more.iter().any(|known| known == user)) {
+    if !user.is_empty() && more.iter().any(|known| known == user) {
+        return true;
+    }
+    if let Some(custom) = owner.custom() {
+        let account = user.strip_prefix(SERVICE_ACCOUNT);
+        return account.is_some_and(|account| custom.accounts.contains(&account));
+    }
+    if user == CONTROLLER_MANAGER {
         return true;
     }
     let Some(account) = user.strip_prefix(ACCOUNTS) else {

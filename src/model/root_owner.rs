@@ -33,9 +33,12 @@ pub fn root_owner(kind: Kind, meta: &Meta<'_>, today: Date) -> Option<String> {
         return Some(format!("{kind} {name}"));
     }
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-    Some(match known {
-        None if !group.is_empty() => format!("{}.{group} {}", owner.kind, owner.name),
-        _ => format!("{} {}", owner.kind, owner.name),
+    // Kinds of different groups may have the same name.
+    let is_own = known.is_some_and(|kind| !kind.is_custom());
+    Some(if is_own || group.is_empty() {
+        format!("{} {}", owner.kind, owner.name)
+    } else {
+        format!("{}.{group} {}", owner.kind, owner.name)
     })
 }
 

@@ -13,7 +13,6 @@ use crate::model::node_affinity::{KnownNodeLabels as _, LabelValue, Match};
 use crate::model::os_selectors::is_build_label;
 use crate::model::policy::Policy;
 use crate::model::text::shown;
-use crate::model::workload::Kind;
 use crate::rules::PodCx;
 
 const SELECTOR: &str =
@@ -127,7 +126,7 @@ impl<'w> TargetNodes<'w> {
         let terms = requirements.matches_terms(&|requirement| self.matches(requirement, host));
         let subject = cx.subject;
         // The DaemonSet controller reads the template, before placement changes the pods.
-        let admission = if subject.kind == Kind::DaemonSet || subject.is_daemonset_pod() {
+        let admission = if subject.kind.is_daemon_set() || subject.is_daemonset_pod() {
             AdmissionStage::AsWritten
         } else {
             AdmissionStage::Placed

@@ -115,6 +115,7 @@ impl<'w> WorkloadFindings<'w> {
             )),
             excluded,
             registered: None,
+            custom: &[],
         };
         WorkloadFindings {
             input,

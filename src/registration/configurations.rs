@@ -16,6 +16,7 @@ use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector
 use crate::model::node::{PoolLabel, PoolLabelValue};
 use crate::model::policy::{Action, IgnoredFields, LinuxPods, PlacementMode, Policy};
 use crate::model::text::list;
+use crate::model::workload::configured::ConfiguredKind;
 
 /// Every namespace has this label, so a requirement that it exists selects all of them.
 const EVERY_NAMESPACE: &str = "kubernetes.io/metadata.name";
@@ -86,6 +87,11 @@ impl RegisteredEntry {
         let mut conditions = self.conditions.iter();
         self.conditions.is_empty()
             || conditions.any(|condition| matches_pool_label(&condition.expression, label))
+    }
+
+    /// Whether a rule matches a resource.
+    fn matches_resource(&self, group: &str, resource: &str) -> bool {
+        self.call.matches_resource(group, resource)
     }
 
     /// Whether it leaves some of the Windows pods to `certain`.
@@ -169,6 +175,7 @@ impl Configurations {
             .filter_map(|wish| self.gap(wish, &stored.namespace_selector, counts_in.clone()))
             .collect();
         gaps.extend(self.unmatched_pool_labels(pool_labels));
+        gaps.extend(self.unmatched_pod_templates(policy));
         gaps
     }
 
@@ -256,11 +263,46 @@ impl Configurations {
         })
     }
 
+    /// The `podTemplates` of a policy that no rule matches.
+    fn unmatched_pod_templates(&self, policy: &Policy) -> Option<CoverageGap> {
+        let entry = self.validating.entry(names::CUSTOM_RESOURCES_VALIDATE);
+        let is_matched = |kind: &ConfiguredKind| {
+            entry.is_some_and(|entry| entry.matches_resource(kind.group(), kind.resource()))
+        };
+        let unmatched: Vec<ConfiguredKind> = (policy.pod_templates.iter().copied())
+            .filter(|kind| !is_matched(kind))
+            .take(NAMED)
+            .collect();
+        if unmatched.is_empty() {
+            return None;
+        }
+        let value = |kind: &ConfiguredKind| {
+            let (group, resource) = (kind.group(), kind.resource());
+            json!({"group": group, "kind": kind.kind(), "path": kind.path().join("."), "resource": resource})
+        };
+        let values: Vec<Value> = unmatched.iter().map(value).collect();
+        let flags: Vec<String> = (unmatched.iter())
+            .map(|kind| {
+                let (group, path) = (kind.group(), kind.path().join("."));
+                format!("--pod-template \'{group}/{}={path}\'", kind.kind())
+            })
+            .collect();
+        Some(CoverageGap {
+            reason: "PodTemplatesUnknown",
+            message: format!(
+                "the webhook configurations do not know all podTemplates of the policy, so that Transom is not called for \
+                 these kinds; add to the chart's webhooks.podTemplates: {}, or to transom generate webhooks: {}",
+                Value::from(values),
+                flags.join(" ")
+            ),
+        })
+    }
+
     /// The pool labels that no condition matches.
     fn unmatched_pool_labels(&self, pool_labels: &[PoolLabel]) -> Option<CoverageGap> {
         let heard = |label: &PoolLabel| {
             self.phases().iter().all(|(configuration, sign)| {
-                let names = [*sign, names::CERTAIN_VALIDATE];
+                let names = [*sign, names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE];
                 let mut entries = names.iter().filter_map(|name| configuration.entry(name));
                 entries.all(|entry| entry.matches_pool_label(label))
             })

@@ -21,6 +21,8 @@ use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
 };
 use crate::model::os_selectors::{is_build_label, is_os_label};
+use crate::model::workload::configured::ConfiguredKind;
+use crate::model::workload::custom::{CUSTOM_WORKLOADS, PodLayout};
 
 /// The maximum number of containers, of all three lists together, that are inspected.
 const CONTAINERS: usize = 300;
@@ -65,15 +67,27 @@ pub enum MatchScope {
     Unsaid,
     /// No evidence of Windows, and no selector that keeps the pod off Windows nodes.
     LinuxPods,
+    /// Any evidence of Windows in a custom resource.
+    CustomResources,
 }
 
 /// The conditions of an entry. There is only one, because the API server evaluates every condition, even if
 /// the first is false.
-pub fn conditions(match_scope: MatchScope, pool_labels: &[PoolLabel]) -> Vec<MatchCondition> {
+pub fn conditions(
+    match_scope: MatchScope,
+    pool_labels: &[PoolLabel],
+    pod_templates: &[ConfiguredKind],
+) -> Vec<MatchCondition> {
     let pools = PoolSelectors::of(pool_labels);
+    if match_scope == MatchScope::CustomResources {
+        return vec![MatchCondition {
+            name: SIGN.to_owned(),
+            expression: pools.custom_resources(pod_templates),
+        }];
+    }
     let (sign, surely) = (pools.sign(), pools.surely());
     let (name, body) = match match_scope {
-        MatchScope::Sign => (SIGN, sign),
+        MatchScope::Sign | MatchScope::CustomResources => (SIGN, sign),
         MatchScope::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
         MatchScope::Rest => (REST, format!("({sign})\n  && !({surely})")),
         MatchScope::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
@@ -147,9 +161,9 @@ request.resource.resource == 'pods'
     : object.?spec.?template.?metadata.orValue({})";
 
 /// A label of the pod for which the kubelet of a Linux node rejects it.
-fn labelled() -> String {
+fn labelled(meta: &str) -> String {
     let os = quoted(OS_LABEL);
-    format!("[\n    {META}\n    ].exists(m, has(m.labels) && {os} in m.labels && m.labels[{os}] != 'linux')")
+    format!("[\n    {meta}\n    ].exists(m, has(m.labels) && {os} in m.labels && m.labels[{os}] != 'linux')")
 }
 
 const CRITICAL: &str = "\
@@ -180,6 +194,103 @@ fn containers() -> String {
         .map(list)
         .join("\n    + ")
 }
+
+/// The containers of a pod spec, of a template of a Workflow, and of a Task.
+fn custom_containers() -> String {
+    let one = |field: &str| format!("(has({field}) ? [{field}] : [])");
+    let lists = [
+        "s.initContainers",
+        "s.containers",
+        "s.ephemeralContainers",
+        "s.sidecars",
+    ]
+    .map(list);
+    let nested = format!(
+        "(has(s.containerSet) ? {} : [])",
+        list("s.containerSet.containers")
+    );
+    // The steps of a Workflow's template are lists.
+    let steps = format!(
+        "(request.resource.group == 'tekton.dev' ? {} : [])",
+        list("s.steps")
+    );
+    let single = ["s.container", "s.script", "s.stepTemplate"].map(one);
+    lists
+        .into_iter()
+        .chain([nested, steps])
+        .chain(single)
+        .collect::<Vec<_>>()
+        .join("\n    + ")
+}
+
+/// The parts of a custom resource that are a pod spec, or a part of one: the places of `model::object::custom_pods`.
+fn custom_pods(configured: &[ConfiguredKind]) -> String {
+    let configured = configured.iter().map(|kind| {
+        let path = optional_fields(kind.path());
+        format!(
+            "request.resource.group == {} && request.resource.resource == {}\n    \
+             ? [object{path}.orValue({{}}), object{path}.?spec.orValue({{}})]\n    : ",
+            quoted(kind.group()),
+            quoted(kind.resource())
+        )
+    });
+    let custom = CUSTOM_WORKLOADS.iter().filter_map(|custom| {
+        let pods = match custom.layout {
+            PodLayout::Template(["spec", "template"]) | PodLayout::Configured(_) => return None,
+            PodLayout::Template(path) => format!("[{}]", optional(path, ".?spec", "{}")),
+            PodLayout::Workflow(path) => {
+                let defaults = optional(path, ".?templateDefaults", "{}");
+                let templates = optional(path, ".?templates", "[]");
+                format!("[{}, {defaults}] + {templates}", optional(path, "", "{}"))
+            }
+            PodLayout::Task(path) => format!("[{}]", optional(path, "", "{}")),
+            PodLayout::TaskRun => {
+                let task = optional(&["spec", "taskSpec"], "", "{}");
+                format!("[{}, {task}]", optional(&["spec", "podTemplate"], "", "{}"))
+            }
+            PodLayout::Pipeline(path) => pipeline_tasks(path),
+            PodLayout::PipelineRun => {
+                let of_run = optional(&["spec", "taskRunTemplate", "podTemplate"], "", "{}");
+                let runs = optional(&["spec", "taskRunSpecs"], "", "[]");
+                let tasks = pipeline_tasks(&["spec", "pipelineSpec"]);
+                format!("[{of_run}] + {runs}.map(t, t.?podTemplate.orValue({{}})) + {tasks}")
+            }
+        };
+        Some(format!(
+            "request.resource.group == {} && request.resource.resource == {}\n    ? {pods}\n    : ",
+            quoted(custom.group),
+            quoted(custom.resource)
+        ))
+    });
+    let template = optional(&["spec", "template"], ".?spec", "{}");
+    let [custom, configured]: [String; 2] = [custom.collect(), configured.collect()];
+    format!("{custom}{configured}[{template}]")
+}
+
+/// A field of the object, or what stands for it if it is absent.
+fn optional(path: &[&str], below: &str, otherwise: &str) -> String {
+    let path = optional_fields(path);
+    format!("object{path}{below}.orValue({otherwise})")
+}
+
+/// Fields that may be absent, as in `.?spec.?template`.
+fn optional_fields(path: &[&str]) -> String {
+    path.iter().flat_map(|field| [".?", *field]).collect()
+}
+
+/// The Tasks in a Pipeline.
+fn pipeline_tasks(pipeline: &[&str]) -> String {
+    let tasks = optional(pipeline, ".?tasks", "[]");
+    let last = optional(pipeline, ".?finally", "[]");
+    format!("({tasks} + {last}).map(t, t.?taskSpec.orValue({{}}))")
+}
+
+/// As [`CHANGED`]; a custom resource may change other fields than those of its pods, which costs a call.
+const CUSTOM_CHANGED: &str = "\
+(request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp) && (
+  object.?spec.orValue({}) != oldObject.?spec.orValue({})
+  || object.?template.orValue({}) != oldObject.?template.orValue({})
+))";
 
 /// A test on `ts`, the terms of the required node affinity, if it is set.
 fn terms(test: &str) -> String {
@@ -229,10 +340,10 @@ const OF_OTHERS: [&str; 15] = [
     "/sig-windows/",
 ];
 
-/// True if any container has windowsOptions, or an image that `model::image::os_hint` classifies as Windows.
+/// True if any of these containers has windowsOptions, or an image that `model::image::os_hint` classifies as Windows.
 /// Each image is compared with at most one of the two longer lists, and most with none. Options are added to
 /// the text as a word, so that the containers are iterated once.
-fn says_windows_in_a_container() -> String {
+fn says_windows_in_a_container(containers: &str) -> String {
     let texts = format!(
         "cs.map(c,\n      (has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{}'\n      \
          : has(c.image) ? c.image : '').lowerAscii())",
@@ -246,7 +357,7 @@ fn says_windows_in_a_container() -> String {
         "[{}].exists(cs, cs.size() > {CONTAINERS} || {texts}.exists(i,\n      \
          i.size() > {IMAGE} || {}\n      || (i.contains('microsoft')\n      ? {}\n      \
          : i.contains('win') && ({}))))",
-        containers(),
+        containers,
         any(&OF_IMAGES),
         any(&OF_MICROSOFT),
         any(&OF_OTHERS)
@@ -304,6 +415,19 @@ impl PoolSelectors {
     /// True for everything that the engine could classify as Windows or Conflicting, or deny for any pod. The
     /// most expensive tests come last.
     fn sign(&self) -> String {
+        self.sign_of(META, &containers())
+    }
+
+    /// The same for every pod spec, or part of one, of a custom resource. These are few, so the expression may be long.
+    fn custom_resources(&self, pod_templates: &[ConfiguredKind]) -> String {
+        let meta = "\
+object.?spec.?jobTargetRef.?template.?metadata.orValue(object.?spec.?template.?metadata.orValue({}))";
+        let sign = self.sign_of(meta, &custom_containers());
+        let pods = custom_pods(pod_templates);
+        format!("[\n  {pods}\n].exists(ps, ps.exists(s,\n  {sign}\n)) && {CUSTOM_CHANGED}")
+    }
+
+    fn sign_of(&self, meta: &str, containers: &str) -> String {
         // `In` without `linux` among its values, or `NotIn` with `linux`.
         let system = format!(
             "has(e.values) && (e.values.size() > {FEW} || (e.operator == 'In') != ('linux' in e.values))"
@@ -322,9 +446,9 @@ impl PoolSelectors {
             &self.selected("!= 'linux'"),
             "has(s.securityContext) && has(s.securityContext.windowsOptions)",
             &runtime_class(),
-            &labelled(),
+            &labelled(meta),
             &terms(&any_term),
-            &says_windows_in_a_container(),
+            &says_windows_in_a_container(containers),
         ]
         .join("\n  || ")
     }
@@ -456,7 +580,7 @@ mod tests {
 
     fn condition(match_scope: MatchScope, labels: &[(&str, &str)]) -> String {
         let labels: Vec<PoolLabel> = labels.iter().map(|(key, value)| label(key, value)).collect();
-        let [only] = <[MatchCondition; 1]>::try_from(conditions(match_scope, &labels)).unwrap();
+        let [only] = <[MatchCondition; 1]>::try_from(conditions(match_scope, &labels, &[])).unwrap();
         only.expression
     }
 
@@ -561,6 +685,7 @@ mod tests {
             MatchScope::Rest,
             MatchScope::Unsaid,
             MatchScope::LinuxPods,
+            MatchScope::CustomResources,
         ] {
             let plain = condition(match_scope, &[]);
             assert_eq!(

@@ -16,13 +16,17 @@ pub const DEFAULT_OS_VALIDATE: &str = "default-os.validate.transom.dev";
 /// `/validate`: Linux pods that could be scheduled on Windows nodes.
 pub const LINUX_PODS_VALIDATE: &str = "linux-pods.validate.transom.dev";
 
+/// `/validate`: custom resources that describe pods with any evidence of Windows.
+pub const CUSTOM_RESOURCES_VALIDATE: &str = "custom-resources.validate.transom.dev";
+
 /// Every name, those of `/mutate` first.
-pub const ALL: [&str; 7] = [
+pub const ALL: [&str; 8] = [
     MUTATE,
     DEFAULT_OS_MUTATE,
     LINUX_PODS_MUTATE,
     CERTAIN_VALIDATE,
     VALIDATE,
+    CUSTOM_RESOURCES_VALIDATE,
     DEFAULT_OS_VALIDATE,
     LINUX_PODS_VALIDATE,
 ];

@@ -1,6 +1,7 @@
 //! The configurations are frozen, fail open, and match nothing that a cluster depends on.
 
 use super::*;
+use crate::model::workload::custom::CustomWorkload;
 use serde_json::{Value, json};
 
 /// Both configurations with every option.
@@ -40,6 +41,7 @@ fn the_names_are_frozen() {
             "linux-pods.mutate.transom.dev",
             "certain.validate.transom.dev",
             "validate.transom.dev",
+            "custom-resources.validate.transom.dev",
             "default-os.validate.transom.dev",
             "linux-pods.validate.transom.dev",
         ]
@@ -76,7 +78,11 @@ fn one_entry_in_each_phase_is_for_all_windows_pods_unless_some_of_them_fail_clos
     let mutate = ["mutate.transom.dev has-a-sign-of-windows Ignore"];
     let [of_mutate, of_validate] = made(FailurePolicy::Ignore);
     assert_eq!(of_mutate, mutate);
-    assert_eq!(of_validate, ["validate.transom.dev has-a-sign-of-windows Ignore"]);
+    let custom = "custom-resources.validate.transom.dev has-a-sign-of-windows Ignore";
+    assert_eq!(
+        of_validate,
+        ["validate.transom.dev has-a-sign-of-windows Ignore", custom]
+    );
     let [of_mutate, of_validate] = made(FailurePolicy::Fail);
     assert_eq!(of_mutate, mutate);
     assert_eq!(
@@ -84,6 +90,7 @@ fn one_entry_in_each_phase_is_for_all_windows_pods_unless_some_of_them_fail_clos
         [
             "certain.validate.transom.dev is-for-windows Fail",
             "validate.transom.dev may-be-for-windows Ignore",
+            custom,
         ]
     );
 }
@@ -96,7 +103,7 @@ fn entries_that_select_objects_without_a_sign_have_a_path_of_their_own() {
         let name_before = name.strip_suffix(".transom.dev").unwrap();
         let path = match name_before.split_once('.') {
             None => format!("/{name_before}"),
-            Some(("certain", phase)) => format!("/{phase}"),
+            Some(("certain" | "custom-resources", phase)) => format!("/{phase}"),
             Some((_, phase)) => format!("/{phase}/no-sign"),
         };
         assert_eq!(entry["clientConfig"]["service"]["path"], path, "{name}");
@@ -139,9 +146,15 @@ fn nothing_is_matched_that_a_cluster_lives_by() {
         "cronjobs",
     ];
     for entry in everything().iter().flat_map(webhooks) {
+        let is_custom = entry["name"] == names::CUSTOM_RESOURCES_VALIDATE;
         for rule in entry["rules"].as_array().unwrap() {
+            let group = rule["apiGroups"][0].as_str().unwrap();
+            assert_eq!(group.contains('.'), is_custom, "{rule}");
             for resource in rule["resources"].as_array().unwrap() {
-                assert!(MATCHED.contains(&resource.as_str().unwrap()), "{resource}");
+                let resource = resource.as_str().unwrap();
+                let of_table = |custom: &CustomWorkload| (custom.group, custom.resource) == (group, resource);
+                let is_matched = MATCHED.contains(&resource) || CUSTOM_WORKLOADS.iter().any(of_table);
+                assert!(is_matched, "{resource}");
             }
             for operation in rule["operations"].as_array().unwrap() {
                 assert!(

@@ -429,7 +429,7 @@ mod tests {
         let text = format!(
             "{{apiVersion: apps/v1, kind: ReplicaSet, metadata: {{name: web-1, ownerReferences: [{{apiVersion: apps/v1, \
              kind: Deployment, name: web, controller: true}}]}}, spec: {spec}}}\n---\n\
-             {{apiVersion: argoproj.io/v1alpha1, kind: Rollout, spec: {spec}}}\n"
+             {{apiVersion: example.com/v1, kind: GameServerSet, spec: {spec}}}\n"
         );
         let manifests = Manifests::parse(vec![CheckInput {
             source: "-".to_owned(),
@@ -448,7 +448,7 @@ mod tests {
         for line in [
             "ReplicaSet web-1 would pass: its owner's controller is assumed to create it; fix Deployment web\n",
             "; 0 would be denied\n",
-            "\nskipped: 1 (Rollout 1): admission evaluates the objects that their controllers create\n",
+            "\nskipped: 1 (GameServerSet 1): admission evaluates the objects that their controllers create\n",
         ] {
             assert!(printed.contains(line), "{printed}");
         }

@@ -14,7 +14,6 @@ use crate::model::path::Path;
 use crate::model::pod::{Container, ContainerList, Expression, PodSpec, REQUIRED_TERMS, Volume};
 use crate::model::policy::Policy;
 use crate::model::resources::Meta;
-use crate::model::workload::Kind;
 
 /// The input of a check on any object.
 #[derive(Clone, Copy)]
@@ -279,7 +278,7 @@ impl<'c> PodCx<'c> {
 
     /// Whether this is the template of a DaemonSet: its controller evaluates it without its RuntimeClass.
     pub(super) fn is_daemonset_template(&self) -> bool {
-        self.cx.subject.kind == Kind::DaemonSet
+        self.cx.subject.kind.is_daemon_set()
     }
 
     /// Whether a requirement of the pod may select builds.

@@ -115,7 +115,7 @@ static OS_NAME_MISSING: Rule = Rule {
             .subject
             .pod()
             .filter(|_| has_scc && cx.subject.kind != Kind::Pod);
-        if as_written.unwrap_or(cx.spec).os.is_some() {
+        if as_written.unwrap_or(cx.spec).os.is_some() || !cx.subject.kind.has_pod_os() {
             return;
         }
         let finding = out.report(cx.at(&["os", "name"]));
@@ -198,7 +198,8 @@ static MISSING_OS_SELECTOR: Rule = Rule {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
         // `os-selector-value` reports a value that no node has.
         let has_value = cx.spec.node_selector.get(OS_LABEL).is_some();
-        if is_placed || has_value || cx.subject.kind == Kind::DaemonSet {
+        let kind = cx.subject.kind;
+        if is_placed || has_value || kind.is_daemon_set() || !kind.selects_nodes() {
             return;
         }
         match selects_windows(cx, true) {

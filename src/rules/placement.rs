@@ -16,7 +16,6 @@ use crate::model::os_selectors::is_build_label;
 use crate::model::policy::LinuxPods;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
-use crate::model::workload::Kind;
 
 /// Rules TSM701 and up.
 pub static RULES: &[&Rule] = &[
@@ -92,7 +91,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
     ],
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.spec.is_bound() {
+        if cx.spec.is_bound() || !cx.subject.kind.selects_nodes() {
             return;
         }
         let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
@@ -146,7 +145,8 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         let is_placed = cx.spec.is_bound() || cx.subject.is_placed_by_daemonset();
-        if is_placed || cx.subject.kind == Kind::DaemonSet {
+        let kind = cx.subject.kind;
+        if is_placed || kind.is_daemon_set() || !kind.selects_nodes() {
             return;
         }
         match build_need(cx) {
@@ -420,7 +420,7 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
     ],
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.subject.kind != Kind::DaemonSet || selects_windows(cx, false) != OsSelection::Nothing {
+        if !cx.subject.kind.is_daemon_set() || selects_windows(cx, false) != OsSelection::Nothing {
             return;
         }
         let by_class = selects_windows(cx, true) != OsSelection::Nothing;
@@ -460,7 +460,7 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
     ],
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
-        if cx.subject.kind != Kind::DaemonSet {
+        if !cx.subject.kind.is_daemon_set() {
             return;
         }
         let isolation = cx.isolation();
@@ -553,7 +553,7 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
         }
         if let Some(host) = stray_target(cx) {
             let finding = out.report(cx.at(&["nodeSelector"]));
-            if cx.subject.kind == Kind::DaemonSet {
+            if cx.subject.kind.is_daemon_set() {
                 finding.says(format!(
                     "nothing keeps the DaemonSet's pods off Windows nodes such as {}",
                     host.name
@@ -591,7 +591,7 @@ static SPREAD_OVER_WINDOWS_NODES: Rule = Rule {
     ],
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
-        if cx.subject.kind == Kind::DaemonSet || cx.subject.is_daemonset_pod() || cx.spec.is_bound() {
+        if cx.subject.kind.is_daemon_set() || cx.subject.is_daemonset_pod() || cx.spec.is_bound() {
             return;
         }
         for (index, constraint) in cx.spec.topology_spread_constraints.iter().enumerate() {

@@ -194,7 +194,7 @@ impl Rule {
 pub(super) struct Gate {
     needs: FieldSet,
     /// Kinds of objects, and verdicts of those with a pod: one bit for each.
-    kinds: u32,
+    kinds: u64,
     verdicts: u32,
     runtime: Option<Runtime>,
 }
@@ -215,15 +215,16 @@ impl Gate {
             Check::PodAnd(kinds, _) => (true, kinds),
             Check::Object(kinds, _) => (false, kinds),
         };
-        let (mut kinds, mut index) = (0, 0);
+        let mut kinds = if of_pods { Kind::CONFIGURED } else { 0 };
+        let mut index = 0;
         while index < others.len() {
-            kinds |= 1 << others[index] as u32;
+            kinds |= others[index].bit();
             index += 1;
         }
         index = 0;
         while of_pods && index < Kind::ALL.len() {
             if Kind::ALL[index].has_pod() {
-                kinds |= 1 << Kind::ALL[index] as u32;
+                kinds |= Kind::ALL[index].bit();
             }
             index += 1;
         }
@@ -249,7 +250,7 @@ impl Gate {
     pub(super) fn lets_in(&self, cx: &Cx<'_>) -> bool {
         let (kind, verdict) = (cx.subject.kind, cx.inference.verdict);
         cx.has_any(self.needs)
-            && self.kinds & 1 << kind as u32 != 0
+            && self.kinds & kind.bit() != 0
             && (self.verdicts & 1 << verdict as u32 != 0 || !kind.has_pod())
             && self.runtime.is_none_or(|runtime| runtime == cx.facts.runtime)
     }

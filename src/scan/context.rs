@@ -7,6 +7,7 @@ use crate::cluster::snapshot::Snapshot;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{IgnoredFields, Mode, Policy};
+use crate::model::workload::Kind;
 use crate::registration::configurations::Configurations;
 use crate::registration::{is_left_out, is_left_out_by_name, left_out_by};
 
@@ -42,6 +43,8 @@ pub struct EvalContext<'w> {
     pub excluded: &'w [String],
     /// The stored webhook configurations; `None` assumes the ones that Transom registers.
     pub registered: Option<&'w Configurations>,
+    /// The custom resources that are listed too: what their controllers make is reported on them.
+    pub custom: &'w [(Kind, String)],
 }
 
 /// Why the API server does not send an object for review.
@@ -77,7 +80,19 @@ impl<'w> EvalContext<'w> {
             policies: Cow::Borrowed(&snapshot.policies),
             excluded: &snapshot.excluded,
             registered: snapshot.registered.as_deref(),
+            custom: &[],
         }
+    }
+
+    /// The same context for a cluster in which these custom resources are listed, with the paths of their lists.
+    #[must_use]
+    pub fn listing(self, custom: &'w [(Kind, String)]) -> Self {
+        EvalContext { custom, ..self }
+    }
+
+    /// Whether objects of a kind are evaluated themselves, so that what its controller makes need not be.
+    pub fn evaluates(&self, kind: Kind) -> bool {
+        !kind.is_custom() || self.custom.iter().any(|(listed, _)| *listed == kind)
     }
 
     /// The same context with settings of the policies replaced.

@@ -1,5 +1,4 @@
-//! Deduplicates the children of owners whose kind is not evaluated, such as the ReplicaSets of an Argo
-//! Rollout: one of each group of equal children is evaluated. Pure.
+//! Deduplicates the children of owners that are not evaluated, such as the pods of an Argo Workflow: one of each group of equal children is evaluated. Pure.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -34,7 +33,9 @@ struct ReplicaCount {
 
 /// The group of this object: objects of the same owner with the same images and the same node selector.
 pub fn dedup_key(subject: &Object<'_>, json: &str, hashes: &RandomState) -> DedupKey {
-    let (Some(owner), None) = (subject.meta.controller(), subject.owner_kind()) else {
+    // A custom resource may not be listed, so what its controller makes may be evaluated.
+    let evaluated_owner = subject.owner_kind().filter(|kind| !kind.is_custom());
+    let (Some(owner), None) = (subject.meta.controller(), evaluated_owner) else {
         return DedupKey::None;
     };
     let pod = subject.pod();

@@ -9,6 +9,7 @@ use crate::admission::{AdmissionContext, Simulation, simulate_create};
 use crate::engine::Decision;
 use crate::model::build::Build;
 use crate::model::edit::Edit;
+use crate::model::json::at;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
@@ -125,8 +126,15 @@ pub fn evaluate_object(
     if eval_context.facts.is_stored_mirror(subject) {
         return Ok(Evaluated::Passed(SkipReason::Mirror));
     }
-    if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind()) {
+    if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind())
+        && eval_context.evaluates(kind)
+    {
         return Ok(Evaluated::Owned(kind, owner.name.to_string()));
+    }
+    if let Kind::Configured(configured) = kind
+        && !(eval_context.policy_in(&subject.namespace).pod_templates).contains(&configured)
+    {
+        return Ok(Evaluated::Passed(SkipReason::NoPod));
     }
     let stored: StoredObject = serde_json::from_str(json).unwrap_or_default();
     if stored.has_ended(kind) {
@@ -140,6 +148,7 @@ pub fn evaluate_object(
     let not_asked = eval_context.not_asked(&subject.namespace);
     Ok(Evaluated::Judged(Box::new(owner_result(
         subject,
+        json,
         stored,
         &foresight,
         not_asked.as_ref(),
@@ -149,6 +158,7 @@ pub fn evaluate_object(
 
 fn owner_result(
     subject: &Object<'_>,
+    json: &str,
     stored: StoredObject,
     foresight: &Simulation<'_>,
     not_asked: Option<&NotReviewed>,
@@ -172,7 +182,7 @@ fn owner_result(
     };
     let is_changed = not_asked.is_none() && outcome != OwnerOutcome::Denied;
     OwnerResult {
-        api_version: api_version(subject.kind),
+        api_version: api_version(subject.kind, json),
         kind: subject.kind,
         namespace: subject.namespace.to_string(),
         name: subject.meta.name.to_string(),
@@ -282,10 +292,12 @@ fn paths(edits: &[Edit]) -> Vec<String> {
     paths
 }
 
-/// The `apiVersion` of a kind: the API server omits it from the items of a list.
-fn api_version(kind: Kind) -> String {
-    match kind.group() {
+/// The `apiVersion` of an object. The API server omits it from the items of a list, except for custom resources.
+fn api_version(kind: Kind, json: &str) -> String {
+    let written = at(json, &["apiVersion"]).filter(|_| kind.is_custom());
+    let written = written.and_then(|text| serde_json::from_str(text).ok());
+    written.unwrap_or_else(|| match kind.group() {
         "" => "v1".to_owned(),
         group => format!("{group}/v1"),
-    }
+    })
 }

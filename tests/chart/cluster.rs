@@ -112,6 +112,8 @@ pub fn matrix() -> Vec<Value> {
             "poolLabels": [{"key": "pool", "valuePrefix": "win"}, {"key": "team", "values": ["a", "b"]}],
             "runtimeClasses": {"management": "Managed", "isolations": ["Process", "HyperV"]}}}}),
         json!({"policy": {"create": false}, "nodePolicy": {"create": false}, "webhooks": {"excludedNamespaces": []}}),
+        json!({"policy": {"spec": {"mode": "Audit", "podTemplates": [{"group": "example.com", "kind": "GameServerSet", "path": "spec.template"}]}},
+               "webhooks": {"podTemplates": [{"group": "example.org", "kind": "Proxy", "path": "spec.podSpec", "resource": "proxies"}]}}),
         json!({"webhooks": {"linuxPods": {"enabled": true}, "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"os": "windows"}}}, "annotations": {"a": "b"}}}),
         json!({"metrics": all_monitoring, "networkPolicy": {"enabled": true, "metricsFrom": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}], "egress": [{"ports": [{"port": 443}]}]}, "flowSchema": {"enabled": true}}),
         json!({"networkPolicy": {"enabled": true}, "service": {"ipFamilyPolicy": "SingleStack", "annotations": {"a": "b"}}}),

@@ -1,6 +1,6 @@
 //! The files of the chart that come out of the code: registration, rule names, schema of the policies, README.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -11,12 +11,16 @@ use transom::api;
 use transom::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
 };
+use transom::model::workload::configured::{ConfiguredKind, PodTemplateKind};
+use transom::model::workload::custom::CUSTOM_WORKLOADS;
 use transom::registration::{FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, validating};
 use transom::rules;
 
 /// A label of a pool that nobody has: where it stands in a condition, the chart puts the labels of an installation.
 const KEY: &str = "POOL_KEY";
 const VALUE: &str = "pool_value";
+/// A custom resource that nobody has, in the same way.
+const POD_TEMPLATE: &str = "pod-template-group.invalid/PodTemplateKind=spec.podTemplatePath";
 
 pub fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/transom")
@@ -41,10 +45,26 @@ pub fn is_up_to_date(file: &Path, generated: &str) {
 /// them once for each pool label.
 pub fn webhooks() -> Value {
     let is_value = format!("v == '{VALUE}'");
-    let (without, with) = (configurations(&[]), configurations(&[KEY]));
-    let mut parts = BTreeSet::new();
-    for (without, with) in expressions(&without).iter().zip(expressions(&with)) {
-        parts.extend(inserted(without, &with));
+    let kind = PodTemplateKind::parse(POD_TEMPLATE)
+        .unwrap()
+        .configured()
+        .unwrap();
+    let (without, pools) = (configurations(&[], &[]), configurations(&[KEY], &[]));
+    let with = configurations(&[KEY], &[kind]);
+    let (mut parts, mut of_pod_templates) = (BTreeSet::new(), BTreeSet::new());
+    for (without, with) in expressions(&without).iter().zip(expressions(&pools)) {
+        parts.extend(inserted(without, &with, KEY));
+    }
+    for (without, with) in expressions(&pools).iter().zip(expressions(&with)) {
+        of_pod_templates.extend(inserted(without, &with, kind.group()));
+    }
+    let [of_pod_template] = <[String; 1]>::try_from(Vec::from_iter(of_pod_templates)).unwrap();
+    let mut custom_resources: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for custom in &CUSTOM_WORKLOADS {
+        custom_resources
+            .entry(custom.group)
+            .or_default()
+            .push(custom.resource);
     }
     for part in &parts {
         assert!(part.contains(KEY), "{part}");
@@ -69,11 +89,18 @@ pub fn webhooks() -> Value {
             "value": is_value,
             "parts": parts,
         },
+        "podTemplates": {
+            "group": kind.group(),
+            "resource": kind.resource(),
+            "path": ".?spec.?podTemplatePath",
+            "part": of_pod_template,
+        },
+        "customResources": custom_resources,
     })
 }
 
 /// That of `/mutate` and both of `/validate`, with every entry, for pools with these labels.
-fn configurations(keys: &[&str]) -> [Value; 3] {
+fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind]) -> [Value; 3] {
     let open = RegistrationOptions {
         endpoint: WebhookEndpoint::Service {
             name: "NAME".to_owned(),
@@ -81,6 +108,7 @@ fn configurations(keys: &[&str]) -> [Value; 3] {
         },
         excluded_namespaces: Vec::new(),
         pool_labels: keys.iter().map(|key| PoolLabel::exact(key, VALUE)).collect(),
+        pod_templates: pod_templates.to_vec(),
         linux_pods: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
         ..RegistrationOptions::default()
@@ -107,7 +135,7 @@ fn expressions(configurations: &[Value; 3]) -> Vec<String> {
 }
 
 /// What a text has more than another, part by part; each part has one key.
-fn inserted(without: &str, with: &str) -> Vec<String> {
+fn inserted(without: &str, with: &str, key: &str) -> Vec<String> {
     let (mut old, mut new, mut parts) = (without, with, Vec::new());
     loop {
         let same = old.bytes().zip(new.bytes()).take_while(|(a, b)| a == b).count();
@@ -118,8 +146,8 @@ fn inserted(without: &str, with: &str) -> Vec<String> {
         }
         let next = &old[..old.len().min(60)];
         let key = new
-            .find(KEY)
-            .unwrap_or_else(|| panic!("no pool label makes {new}"));
+            .find(key)
+            .unwrap_or_else(|| panic!("nothing configured makes {new}"));
         let end = key + new[key..].find(next).unwrap_or_else(|| panic!("{next} is gone"));
         parts.push(new[..end].to_owned());
         new = &new[end..];

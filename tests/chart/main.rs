@@ -113,6 +113,22 @@ fn the_webhook_configurations_are_those_of_the_program() {
         ),
         (
             json!({
+                "policy": {"spec": {"mode": "Enforce", "podTemplates": [
+                    {"group": "example.com", "kind": "GameServerSet", "path": "spec.template"},
+                ]}},
+                "webhooks": {"podTemplates": [
+                    {"group": "example.org", "kind": "Proxy", "path": "spec.podSpec"},
+                ]},
+            }),
+            &[
+                "--pod-template",
+                "example.com/GameServerSet=spec.template",
+                "--pod-template",
+                "example.org/Proxy=spec.podSpec",
+            ],
+        ),
+        (
+            json!({
                 "nodePolicy": {"spec": {"poolLabels": [
                     {"key": "example.com/pool", "valuePrefix": "Win-"},
                     {"key": "kubernetes.azure.com/os-sku", "values": ["Odd_1.x", "Core"]},

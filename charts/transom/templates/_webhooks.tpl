@@ -40,6 +40,23 @@ templates contain only what differs between installations.
 {{- end -}}
 {{- end -}}
 
+{{/* The custom resources that describe pods, in addition to the built-in ones: {kinds: [{group, resource, path}, …]} as YAML.
+Without a resource, the plural is the one that the API server guesses. */}}
+{{- define "transom.podTemplates" -}}
+{{- $kinds := list -}}
+{{- $ofPolicy := ternary (default (list) (default (dict) .Values.policy.spec).podTemplates) (list) .Values.policy.create -}}
+{{- range concat $ofPolicy .Values.webhooks.podTemplates -}}
+{{- $plural := printf "%ss" (lower .kind) -}}
+{{- if hasSuffix "y" (lower .kind) -}}
+{{- $plural = printf "%sies" (lower .kind | trimSuffix "y") -}}
+{{- else if hasSuffix "s" (lower .kind) -}}
+{{- $plural = printf "%ses" (lower .kind) -}}
+{{- end -}}
+{{- $kinds = append $kinds (dict "group" .group "resource" (default $plural .resource) "path" (printf ".?%s" (splitList "." .path | join ".?"))) -}}
+{{- end -}}
+{{- toYaml (dict "kinds" (uniq $kinds)) -}}
+{{- end -}}
+
 {{/* (dict "root" $ "kind" "mutating") */}}
 {{- define "transom.webhookConfiguration" -}}
 {{- $root := .root -}}
@@ -50,6 +67,7 @@ templates contain only what differs between installations.
 {{- $configuration = get $configuration $values.webhooks.failurePolicy -}}
 {{- end -}}
 {{- $pools := include "transom.pools" (dict "root" $root "wellKnown" $source.pools.wellKnown "known" $source.pools.known) | fromYaml -}}
+{{- $podTemplates := default (list) (include "transom.podTemplates" $root | fromYaml).kinds -}}
 {{- $everywhere := default (dict) $values.policy.spec.namespaceSelector -}}
 {{- $optional := dict -}}
 {{- if or $values.webhooks.linuxPods.enabled (and $values.policy.create (ne "Disabled" (dig "placement" "linuxPods" "Disabled" $values.policy.spec))) -}}
@@ -66,7 +84,7 @@ templates contain only what differs between installations.
 {{- $entries := list -}}
 {{- range $entry := $configuration.webhooks -}}
 {{- $which := first (splitList "." $entry.name) -}}
-{{- if or (has $which (list "mutate" "validate" "certain")) (hasKey $optional $which) -}}
+{{- if or (has $which (list "mutate" "validate" "certain" "custom-resources")) (hasKey $optional $which) -}}
 {{- $service := $entry.clientConfig.service -}}
 {{- $_ := set $service "name" (include "transom.fullname" $root) -}}
 {{- $_ := set $service "namespace" $root.Release.Namespace -}}
@@ -84,7 +102,24 @@ templates contain only what differs between installations.
 {{- range $part := $source.pools.parts -}}
 {{- $expression = $expression | replace $part (include "transom.forEachPool" (dict "pools" $pools "part" $part "source" $source.pools)) -}}
 {{- end -}}
-{{- $_ := set . "expression" $expression -}}
+{{- $ofKinds := "" -}}
+{{- range $podTemplates -}}
+{{- $ofKinds = printf "%s%s" $ofKinds ($source.podTemplates.part | replace $source.podTemplates.group .group | replace $source.podTemplates.resource .resource | replace $source.podTemplates.path .path) -}}
+{{- end -}}
+{{- $_ := set . "expression" ($expression | replace $source.podTemplates.part $ofKinds) -}}
+{{- end -}}
+{{- if eq $which "custom-resources" -}}
+{{- $rules := list -}}
+{{- range $rule := $entry.rules -}}
+{{- if ne $source.podTemplates.group (first $rule.apiGroups) -}}
+{{- $rules = append $rules $rule -}}
+{{- else -}}
+{{- range $podTemplates -}}
+{{- $rules = append $rules (merge (dict "apiGroups" (list .group) "resources" (list .resource)) $rule) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $entry "rules" $rules -}}
 {{- end -}}
 {{- $entries = append $entries $entry -}}
 {{- end -}}

@@ -269,7 +269,7 @@ fn the_annotation_of_mirror_pods_counts_only_if_the_kubelet_of_the_node_asks() {
     }
     for kind in Kind::ALL
         .into_iter()
-        .filter(|kind| kind.has_pod() && *kind != Kind::Pod)
+        .filter(|kind| kind.has_pod() && *kind != Kind::Pod && !kind.is_custom())
     {
         let workload = with_metadata(kind, "win-1", &mirror);
         for user in ["alice", win_1] {
@@ -337,7 +337,8 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
 #[test]
 fn what_a_controller_made_of_an_owner_that_is_not_judged_is_judged_itself() {
     for (kind, owner) in [
-        ("ReplicaSet", "argoproj.io/v1alpha1/Rollout"),
+        ("ReplicaSet", "example.com/v1/Rollout"),
+        ("Pod", "argoproj.io/v1alpha1/Workflow"),
         ("Job", "jobset.x-k8s.io/v1alpha2/JobSet"),
         ("Pod", "tekton.dev/v1/TaskRun"),
         ("Pod", "apps.kruise.io/v1beta1/StatefulSet"),
@@ -707,4 +708,54 @@ fn a_denial_names_the_containers_of_a_problem_in_one_line_and_denying_lines_come
     let warnings = lines.iter().position(|line| line.starts_with("(warning)"));
     let denies = lines.iter().rposition(|line| line.starts_with("spec."));
     assert!(warnings.is_none_or(|first| Some(first) > denies), "{denial}");
+}
+
+#[test]
+fn the_controller_of_a_custom_resource_is_known_by_its_account() {
+    for (kind, owner, account) in [
+        (
+            "ReplicaSet",
+            "argoproj.io/v1alpha1/Rollout",
+            "argo-rollouts:argo-rollouts",
+        ),
+        ("Job", "keda.sh/v1alpha1/ScaledJob", "keda:keda-operator"),
+        (
+            "Deployment",
+            "serving.knative.dev/v1/Revision",
+            "knative-serving:controller",
+        ),
+        (
+            "Pod",
+            "apps.kruise.io/v1alpha1/CloneSet",
+            "kruise-system:kruise-manager",
+        ),
+        (
+            "Pod",
+            "apps.kruise.io/v1alpha1/DaemonSet",
+            "kruise-system:kruise-manager",
+        ),
+    ] {
+        let own = format!("system:serviceaccount:{account}");
+        let judged = |user: &str, controllers: &[&str]| {
+            let policy = Policy {
+                controllers: controllers.iter().map(ToString::to_string).collect(),
+                ..Policy::standalone()
+            };
+            ruling_of(Phase::Validate, user, &owned(kind, owner), policy)
+        };
+        assert!(judged(&own, &[]).denial.is_none(), "{kind} of {owner} by {own}");
+        assert!(
+            judged("platform:rollouts", &["platform:rollouts"])
+                .denial
+                .is_none()
+        );
+        for user in [
+            "alice",
+            "system:kube-controller-manager",
+            "system:serviceaccount:kube-system:replicaset-controller",
+            "system:serviceaccount:default:argo-rollouts",
+        ] {
+            assert!(judged(user, &[]).denial.is_some(), "{kind} of {owner} by {user}");
+        }
+    }
 }

@@ -142,7 +142,7 @@ async fn ask(
     let (kind, name) = workload.split_once(' ').unwrap_or_default();
     let Some(mut kind) = Kind::ALL
         .into_iter()
-        .find(|known| known.as_str() == kind && known.has_pod())
+        .find(|known| known.as_str() == kind && known.has_pod() && !known.is_custom())
     else {
         return CurrentState::Unknown("Transom does not evaluate its kind".to_owned());
     };

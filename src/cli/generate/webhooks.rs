@@ -9,9 +9,10 @@ use clap::{ArgGroup, Args, ValueEnum};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use serde_json::{Value, json};
 
-use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs};
+use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs, pod_template};
 use crate::cluster::client::InstallationArgs;
 use crate::model::node::PoolLabel;
+use crate::model::workload::configured::ConfiguredKind;
 use crate::process::files::{self, Accept};
 use crate::registration::{
     FailurePolicy, LONGEST_POOL_LABEL, LONGEST_TIMEOUT, MOST_POOL_LABELS, RegistrationOptions,
@@ -54,6 +55,10 @@ pub struct WebhooksArgs {
     /// value matches any text. May be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pool_label)]
     pool_label: Vec<PoolLabel>,
+    /// A custom resource that holds a pod template or a pod spec at PATH, as in podTemplates of a pod policy, in addition
+    /// to the built-in ones. May be repeated
+    #[arg(long, value_name = "GROUP/KIND=PATH", value_parser = pod_template)]
+    pod_template: Vec<ConfiguredKind>,
     /// Registers linux-pods for namespaces with these labels: the webhooks are called there for Linux pods that
     /// nothing keeps off Windows nodes
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
@@ -109,6 +114,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         timeout,
         excluded,
         pool_label,
+        pod_template,
         linux_pods_selector,
         default_os_selector,
         output: _,
@@ -145,6 +151,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         );
     }
     options.pool_labels.extend(pool_label.iter().cloned());
+    options.pod_templates.clone_from(pod_template);
     options.linux_pods.clone_from(linux_pods_selector);
     options.default_os.clone_from(default_os_selector);
     Ok(options)

@@ -11,6 +11,8 @@ use super::{ScanArgs, assume};
 use crate::check::files::policies;
 use crate::cli::is_quiet;
 use crate::cli::options::nearest;
+use crate::cluster::custom_lists::CustomLists;
+use crate::cluster::errors::ApiError;
 use crate::cluster::list::{POD_CARRIERS, UnreadPart};
 use crate::cluster::offline::{self, OfflineCluster, OfflineOptions};
 use crate::cluster::policy_store::PolicyState;
@@ -60,7 +62,12 @@ pub(super) async fn scan(
     let snapshot = &cluster.snapshot;
     let mut eval_context = EvalContext::of(snapshot);
     eval_context.policies = of_file.map_or(eval_context.policies, |of_file| Cow::Owned(of_file.set));
-    let eval_context = eval_context.with(overrides);
+    let mut eval_context = eval_context.with(overrides);
+    let stored = eval_context.policies.stored().iter();
+    let configured = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
+    let custom = CustomLists::read(client, &configured.collect()).await;
+    eval_context = eval_context.listing(&custom.kinds);
+    let eval_context = eval_context;
 
     let pod_context = PodContext {
         eval_context: &eval_context,
@@ -74,16 +81,21 @@ pub(super) async fn scan(
         scan.only(&is_meant);
     }
     let mut planner = planner(args, &cluster, plan_nodes, &eval_context)?;
-    let unlisted = walk(client, &args.namespaces.namespace, |met| match met {
-        ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
-        ListItem::Object(kind, json) => {
-            scan.visit(kind, json);
-            if let Some(planner) = &mut planner {
-                // The scan names what cannot be read.
-                let _ = planner.visit(kind, json);
+    let unlisted = walk(
+        client,
+        &args.namespaces.namespace,
+        &custom.kinds,
+        |met| match met {
+            ListItem::List(resource, left) => progress.list(resource, scan.objects(), left),
+            ListItem::Object(kind, json) => {
+                scan.visit(kind, json);
+                if let Some(planner) = &mut planner {
+                    // The scan names what cannot be read.
+                    let _ = planner.visit(kind, json);
+                }
             }
-        }
-    });
+        },
+    );
     let unlisted = unlisted.await;
     progress.end();
 
@@ -91,6 +103,7 @@ pub(super) async fn scan(
     gaps.extend(of_policies(snapshot).filter(|_| !is_by_file));
     gaps.extend(of_namespaces(args, &cluster));
     gaps.extend(of_lists(&unlisted));
+    gaps.extend(custom.unknown.iter().map(of_discovery));
     for gap in gaps {
         scan.gap(gap);
     }
@@ -203,10 +216,23 @@ fn of_namespaces(args: &ScanArgs, cluster: &OfflineCluster) -> Vec<ScanGap> {
         .collect()
 }
 
+/// API groups whose resources the API server does not list.
+fn of_discovery((group, why): &(String, ApiError)) -> ScanGap {
+    ScanGap {
+        what: match group.as_str() {
+            "*" => "custom resources that describe pods".to_owned(),
+            group => format!("custom resources of {group}"),
+        },
+        why: format!("the API server does not say which it serves: {why}"),
+        cure: Some("scan again".to_owned()),
+    }
+}
+
 /// Lists of objects that could not be read; a namespace without any readable list is reported once.
 fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
     let mut forbidden: BTreeMap<Option<&str>, usize> = BTreeMap::new();
-    for list in unlisted.iter().filter(|list| list.is_forbidden) {
+    let own = |list: &&UnreadPart| list.is_forbidden && !list.is_custom;
+    for list in unlisted.iter().filter(own) {
         *forbidden.entry(list.namespace.as_deref()).or_default() += 1;
     }
     let is_whole = |namespace: Option<&str>| forbidden.get(&namespace) == Some(&POD_CARRIERS.len());

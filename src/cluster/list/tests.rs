@@ -168,7 +168,10 @@ async fn an_object_that_is_not_what_its_kind_says_is_named_and_the_rest_is_read(
 
 #[test]
 fn every_kind_that_carries_a_pod_is_listed_and_pods_after_their_owners() {
-    for kind in Kind::ALL.into_iter().filter(|kind| kind.has_pod()) {
+    for kind in Kind::ALL
+        .into_iter()
+        .filter(|kind| kind.has_pod() && !kind.is_custom())
+    {
         assert!(POD_CARRIERS.iter().any(|(listed, _)| *listed == kind), "{kind}");
     }
     assert_eq!(POD_CARRIERS.last().map(|(kind, _)| *kind), Some(Kind::Pod));

@@ -13,7 +13,7 @@ fn failure(code: u16, more: Option<&str>) -> Option<(u16, String)> {
 async fn names(client: &Client, namespaces: &[&str]) -> (Vec<String>, Vec<UnreadPart>) {
     let mut names = Vec::new();
     let namespaces: Vec<String> = namespaces.iter().map(|name| (*name).to_owned()).collect();
-    let unlisted = walk(client, &namespaces, |met| {
+    let unlisted = walk(client, &namespaces, &[], |met| {
         if let ListItem::Object(kind, json) = met {
             let json: Value = serde_json::from_str(json).unwrap();
             names.push(format!("{kind} {}", json["metadata"]["name"].as_str().unwrap()));
@@ -86,6 +86,7 @@ async fn what_may_not_be_listed_is_named_and_what_fails_once_is_asked_for_again(
     let (names, unlisted) = names(&client, &[]).await;
     assert_eq!(names, ["Pod p"]);
     let daemon_sets = UnreadPart {
+        is_custom: false,
         resource: "daemonsets".to_owned(),
         namespace: None,
         why: "it is 403".to_owned(),

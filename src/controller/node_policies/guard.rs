@@ -131,7 +131,8 @@ impl<'g> Guard<'g> {
         );
         let owner = subject.meta.controller().map(|owner| {
             let place = (place.0.clone(), owner.kind.to_string(), owner.name.to_string());
-            (place, subject.owner_kind())
+            // The guard lists no custom resources, so what these make is evaluated itself.
+            (place, subject.owner_kind().filter(|kind| !kind.is_custom()))
         });
         match (kind, owner) {
             (Kind::Pod, owner) => self.visit_pod(&subject, json, place, owner),

@@ -9,6 +9,7 @@
 //! | [`WriteQueue`](super::write_queue::WriteQueue) | [`ObjectFeed`] | [`ReportWriter`] |
 //! | [`Health`] | every task | [`ReportsController`] |
 
+use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,8 +31,11 @@ use super::report_writer::ReportWriter;
 use super::reread_queue::RereadQueue;
 use super::write_queue::write_queue;
 use super::{ReportContext, lost};
+use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::rate_limit::RateLimiter;
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::stored::ObjectList;
+use crate::model::workload::Kind;
 
 /// How often the supervisor runs.
 const LOOK: Duration = Duration::from_millis(500);
@@ -43,6 +47,9 @@ const PENDING_EVENTS: (u32, u32) = (1, 20);
 /// Composes the tasks of a leader.
 pub struct ReportsController<'c> {
     context: &'c ReportContext,
+    /// The custom resources that the cluster serves, with the paths of their lists.
+    custom: Vec<(Kind, String)>,
+    lists: Vec<ObjectList>,
     index: Arc<Mutex<OwnerIndex>>,
     pending: PendingPods,
     rereads: RereadQueue,
@@ -54,11 +61,16 @@ pub struct ReportsController<'c> {
 impl ReportsController<'_> {
     /// Evaluates stored objects until this replica no longer leads.
     pub async fn run(context: &ReportContext) {
+        // Without an answer they are found later.
+        let custom = CustomLists::read(&context.client, &BTreeSet::new()).await.kinds;
+        let lists = ObjectList::all(&custom);
         let controller = ReportsController {
             context,
             index: Arc::default(),
             pending: PendingPods::default(),
-            rereads: RereadQueue::new(Instant::now()),
+            rereads: RereadQueue::new(&lists, Instant::now()),
+            custom,
+            lists,
             health: Health::default(),
             api: DiscoveredApi::default(),
             adoption: Adoption::default(),
@@ -89,6 +101,8 @@ impl ReportsController<'_> {
         let feed = ObjectFeed {
             client,
             latest,
+            lists: &self.lists,
+            custom: &self.custom,
             settings: *settings,
             evaluator: Evaluator::default(),
             index: &self.index,
@@ -170,11 +184,20 @@ impl ReportsController<'_> {
             }
             if discover || discovered.elapsed() >= settings.ask {
                 self.discover_api().await;
+                if self.serves_other_kinds().await {
+                    return;
+                }
                 discovered = Instant::now();
             }
             self.rereads.add_due(Instant::now(), settings.retry, is_idle());
             self.publish_state();
         }
+    }
+
+    /// Whether the cluster serves other custom resources than at the beginning: then everything begins again.
+    async fn serves_other_kinds(&self) -> bool {
+        let served = CustomLists::read(&self.context.client, &BTreeSet::new()).await;
+        served.unknown.is_empty() && served.kinds != self.custom
     }
 
     /// Discovers the report API; returns whether the API server answered.

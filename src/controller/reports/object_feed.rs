@@ -50,6 +50,10 @@ pub struct ObjectFeed<'c> {
     pub client: &'c Client,
     /// Facts and policies.
     pub latest: &'c SnapshotReceiver,
+    /// What to list and watch.
+    pub lists: &'c [ObjectList],
+    /// The custom resources among the lists, with their paths.
+    pub custom: &'c [(Kind, String)],
     /// Pauses.
     pub settings: ReportSettings,
     /// Evaluates each object.
@@ -77,12 +81,12 @@ pub struct ObjectFeed<'c> {
 impl ObjectFeed<'_> {
     /// Follows the objects of every kind, forever.
     pub async fn run(self) {
-        join_all(ObjectList::all().map(|list| self.follow(list))).await;
+        join_all(self.lists.iter().map(|list| self.follow(list))).await;
     }
 
     /// Follows the objects of one kind, forever. The watch starts before the list and runs in parallel. A change is
     /// evaluated immediately, and an older version from the list is then ignored.
-    async fn follow(&self, stored: ObjectList) {
+    async fn follow(&self, stored: &ObjectList) {
         let watching = format!("cannot watch {}", stored.path);
         let mut wait = FIRST;
         // Findings are counted and reported even if the stored reports cannot be read.
@@ -107,18 +111,18 @@ impl ObjectFeed<'_> {
     }
 
     /// Lists everything, and then what is requested.
-    async fn read_for_ever(&self, stored: ObjectList) -> Infallible {
+    async fn read_for_ever(&self, stored: &ObjectList) -> Infallible {
         // The list includes everything that was requested until now.
-        self.rereads.take(stored);
+        self.rereads.take(stored.kind);
         let mut wanted = Invalidation::All;
         loop {
             self.read(stored, wanted).await;
-            wanted = self.rereads.next(stored).await;
+            wanted = self.rereads.next(stored.kind).await;
         }
     }
 
     /// Follows the changes from a resourceVersion on; returns why the watch cannot continue.
-    async fn follow_from(&self, stored: ObjectList, mut version: String, watching: &str) -> String {
+    async fn follow_from(&self, stored: &ObjectList, mut version: String, watching: &str) -> String {
         let (mut breaks, mut wait) = (0, FIRST);
         loop {
             let (before, began) = (version.clone(), Instant::now());
@@ -151,7 +155,7 @@ impl ObjectFeed<'_> {
                 // Resumes where the watch broke; if that resourceVersion has expired, the API server returns an
                 // error.
                 WatchEnded::Broken(why) => {
-                    tracing::debug!(path = stored.path, "the watch has broken: {why}");
+                    tracing::debug!(path = &*stored.path, "the watch has broken: {why}");
                     breaks += 1;
                     if breaks >= MOST_BREAKS {
                         return why;
@@ -166,7 +170,7 @@ impl ObjectFeed<'_> {
     /// Evaluates the next change; `Some`: the watch has ended.
     async fn take<R: AsyncBufRead + Unpin>(
         &self,
-        stored: ObjectList,
+        stored: &ObjectList,
         changes: &mut ObjectWatch<R>,
         version: &mut String,
     ) -> Option<WatchEnded> {
@@ -179,10 +183,10 @@ impl ObjectFeed<'_> {
         None
     }
 
-    fn seen(&self, stored: ObjectList, json: &str) {
+    fn seen(&self, stored: &ObjectList, json: &str) {
         let snapshot = self.snapshot();
         let pass = self.passes.load(Ordering::Relaxed);
-        let context = EvalContext::of(&snapshot);
+        let context = EvalContext::of(&snapshot).listing(self.custom);
         let Some(write) = self.evaluate(&context, stored.kind, json, pass, ObjectSource::Watch) else {
             return;
         };
@@ -247,7 +251,7 @@ impl ObjectFeed<'_> {
     }
 
     /// Lists the objects of a kind, with pauses.
-    async fn read(&self, stored: ObjectList, wanted: Invalidation) {
+    async fn read(&self, stored: &ObjectList, wanted: Invalidation) {
         let listing = format!("cannot list {}", stored.path);
         let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
         self.index().begins(stored.kind);
@@ -276,7 +280,12 @@ impl ObjectFeed<'_> {
         sleep(self.settings.gather).await;
     }
 
-    async fn read_pages(&self, stored: ObjectList, namespace: Option<&str>, pass: u64) -> Result<(), String> {
+    async fn read_pages(
+        &self,
+        stored: &ObjectList,
+        namespace: Option<&str>,
+        pass: u64,
+    ) -> Result<(), String> {
         let mut pages = stored.pages(namespace);
         loop {
             let began = Instant::now();
@@ -284,7 +293,7 @@ impl ObjectFeed<'_> {
             // The semaphore is never closed, so this cannot fail.
             let permit = self.pages.acquire().await;
             let snapshot = self.snapshot();
-            let context = EvalContext::of(&snapshot);
+            let context = EvalContext::of(&snapshot).listing(self.custom);
             let next = pages.next(self.client, |json| {
                 writes.extend(self.evaluate(&context, stored.kind, json, pass, ObjectSource::List));
             });

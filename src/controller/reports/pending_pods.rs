@@ -138,7 +138,7 @@ impl PendingPodsTask<'_> {
             .api_version
             .split_once('/')
             .unwrap_or(("", &owned.api_version));
-        let kind = Kind::of(group, &owned.kind)?;
+        let kind = Kind::of(group, &owned.kind).filter(|kind| !kind.is_custom())?;
         let plural = format!("{}s", kind.as_str().to_lowercase());
         let resource =
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owned.kind), &plural);

@@ -1,7 +1,7 @@
 //! Which stored objects to list again: because policies or facts have changed, because an object that represented
 //! others is gone, or because reports are missing.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::model::workload::Kind;
 /// The objects to list again, by kind. The feed of a kind takes them.
 #[derive(Debug)]
 pub struct RereadQueue {
-    kinds: BTreeMap<&'static str, KindQueue>,
+    kinds: HashMap<Kind, KindQueue>,
     deferred: Mutex<DeferredRereads>,
 }
 
@@ -42,11 +42,11 @@ impl KindQueue {
 }
 
 impl RereadQueue {
-    /// Nothing to list again.
-    pub fn new(now: Instant) -> Self {
+    /// Nothing to list again, of these lists.
+    pub fn new(lists: &[ObjectList], now: Instant) -> Self {
         RereadQueue {
-            kinds: ObjectList::all()
-                .map(|list| (list.path, KindQueue::default()))
+            kinds: (lists.iter())
+                .map(|list| (list.kind, KindQueue::default()))
                 .collect(),
             deferred: Mutex::new(DeferredRereads::new(now)),
         }
@@ -61,20 +61,19 @@ impl RereadQueue {
 
     /// Adds objects of one kind.
     pub fn add(&self, kind: Kind, more: Invalidation) {
-        let list = ObjectList::all().find(|list| list.kind == kind);
-        if let Some(queue) = list.and_then(|list| self.kinds.get(list.path)) {
+        if let Some(queue) = self.kinds.get(&kind) {
             queue.add(more);
         }
     }
 
     /// Takes everything that was requested for a kind until now.
-    pub fn take(&self, list: ObjectList) -> Invalidation {
-        self.kinds.get(list.path).map(KindQueue::take).unwrap_or_default()
+    pub fn take(&self, kind: Kind) -> Invalidation {
+        self.kinds.get(&kind).map(KindQueue::take).unwrap_or_default()
     }
 
     /// Waits for a request for a kind.
-    pub async fn next(&self, list: ObjectList) -> Invalidation {
-        let Some(queue) = self.kinds.get(list.path) else {
+    pub async fn next(&self, kind: Kind) -> Invalidation {
+        let Some(queue) = self.kinds.get(&kind) else {
             return std::future::pending().await;
         };
         loop {
@@ -174,30 +173,29 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_listed_again_while_reports_wait_to_be_written() {
-        let queue = RereadQueue::new(Instant::now());
+        let queue = RereadQueue::new(&ObjectList::all(&[]), Instant::now());
         queue.defer(shop());
         queue.defer(Invalidation::None.with("web".to_owned()));
         let late = Instant::now() + RETRY * 2;
-        let lists: Vec<ObjectList> = ObjectList::all().collect();
+        let lists = ObjectList::all(&[]);
         queue.add_due(late, RETRY, false);
-        assert_eq!(queue.take(lists[0]), Invalidation::None);
+        assert_eq!(queue.take(lists[0].kind), Invalidation::None);
         queue.add_due(late, RETRY, true);
         for list in lists {
             let both = Invalidation::In(["shop".to_owned(), "web".to_owned()].into());
-            assert_eq!(queue.take(list), both, "{}", list.path);
+            assert_eq!(queue.take(list.kind), both, "{}", list.path);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_that_come_before_they_are_taken_are_taken_together() {
-        let queue = RereadQueue::new(Instant::now());
+        let queue = RereadQueue::new(&ObjectList::all(&[]), Instant::now());
         let (deployments, jobs) = (Kind::Deployment, Kind::Job);
         queue.add(deployments, shop());
         queue.add(deployments, Invalidation::All);
         queue.add(jobs, Invalidation::None);
-        let of = |kind| ObjectList::all().find(|list| list.kind == kind).unwrap();
-        assert_eq!(queue.next(of(deployments)).await, Invalidation::All);
-        let nothing = tokio::time::timeout(Duration::from_secs(1), queue.next(of(jobs)));
+        assert_eq!(queue.next(deployments).await, Invalidation::All);
+        let nothing = tokio::time::timeout(Duration::from_secs(1), queue.next(jobs));
         assert!(nothing.await.is_err());
     }
 }

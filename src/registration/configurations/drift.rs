@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use super::super::match_conditions::{MatchScope, NAMES};
 use super::super::{
-    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, WebhookPhase, linux_pods_rules, names, path, rules,
+    FailurePolicy, IGNORE_LABEL, LONGEST_TIMEOUT, NEVER, WebhookPhase, custom_resource_rules,
+    linux_pods_rules, names, path, rules,
 };
 use super::{Configuration, Configurations, EVERY_NAMESPACE, MatchCondition, RegisteredEntry};
 use crate::model::label_selector::LabelSelector;
@@ -54,6 +55,18 @@ struct WebhookServicePath {
     path: Option<String>,
 }
 
+impl WebhookCall {
+    /// Whether a rule matches a resource of an API group.
+    pub(super) fn matches_resource(&self, group: &str, resource: &str) -> bool {
+        let has = |list: &Option<Vec<String>>, item: &str| {
+            let mut items = list.iter().flatten();
+            items.any(|known| known == item || known == "*")
+        };
+        let mut rules = self.rules.iter().flatten();
+        rules.any(|rule| has(&rule.api_groups, group) && has(&rule.resources, resource))
+    }
+}
+
 /// What a rule matches, as `CREATE apps/v1/deployments`, one item per combination.
 fn asked(rule: &WebhookRule) -> Vec<String> {
     let all = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
@@ -71,6 +84,18 @@ fn asked(rule: &WebhookRule) -> Vec<String> {
         }
     }
     asked
+}
+
+/// Whether a combination of a rule is about one custom resource: its group is a DNS name.
+fn is_custom_resource(asked: &str) -> bool {
+    let group_and_resource = |asked: &str| {
+        let (_, asked) = asked.split_once(' ')?;
+        let (group, rest) = asked.split_once('/')?;
+        let (_, resource) = rest.split_once('/')?;
+        let is_kubernetes = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
+        Some(group.contains('.') && !is_kubernetes && !resource.contains(['*', '/']))
+    };
+    group_and_resource(asked).unwrap_or(false)
 }
 
 impl Configurations {
@@ -162,8 +187,11 @@ impl RegisteredEntry {
     fn compare_rules(&self, phase: WebhookPhase, found: &mut Vec<String>) {
         let of_linux_pods =
             [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE].contains(&self.name.as_str());
+        let of_custom_resources = self.name == names::CUSTOM_RESOURCES_VALIDATE;
         let wanted = if of_linux_pods {
             linux_pods_rules(phase)
+        } else if of_custom_resources {
+            custom_resource_rules(&[])
         } else {
             rules(phase)
         };
@@ -177,7 +205,9 @@ impl RegisteredEntry {
             .flat_map(|rule| asked(&rule))
             .collect();
         let stands: BTreeSet<String> = self.call.rules.iter().flatten().flat_map(asked).collect();
-        let further: Vec<&String> = stands.difference(&wanted).collect();
+        let mut further: Vec<&String> = stands.difference(&wanted).collect();
+        // Configured custom resources are as good as built-in ones.
+        further.retain(|asked| !of_custom_resources || !is_custom_resource(asked));
         if !further.is_empty() {
             found.push(format!(
                 "its rules match more than Transom evaluates ({})",
@@ -185,7 +215,7 @@ impl RegisteredEntry {
             ));
         }
         // A wildcard matches everything, so only the excess is reported.
-        let is_wild = stands.iter().any(|asked| asked.contains('*'));
+        let is_wild = stands.iter().any(|asked| asked.replace("/*/", "/").contains('*'));
         let missing: Vec<&String> = wanted.difference(&stands).collect();
         if !missing.is_empty() && !is_wild {
             found.push(format!("its rules omit {}", list(&missing, NAMED)));

@@ -5,6 +5,7 @@ use super::*;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector as ApiSelector;
 
 use crate::model::os::Os;
+use crate::model::workload::configured::PodTemplateKind;
 
 /// The configurations as the API server would store them.
 fn registered(options: &RegistrationOptions) -> Configurations {
@@ -209,6 +210,36 @@ fn pool_labels_that_no_condition_hears_are_named_with_what_to_add() {
     );
     options.pool_labels.push(PoolLabel::exact("team", "blue"));
     assert_eq!(gaps_beside(&registered(&options), &policy, &wider), []);
+}
+
+#[test]
+fn pod_templates_that_no_rule_matches_are_named_with_what_to_add() {
+    let kind = |text: &str| PodTemplateKind::parse(text).unwrap().configured().unwrap();
+    let mut options = RegistrationOptions::default();
+    options
+        .pod_templates
+        .push(kind("example.com/GameServerSet=spec.template"));
+    let wanted = policy(|policy| {
+        policy.pod_templates = vec![
+            kind("example.com/GameServerSet=spec.template"),
+            kind("example.com/Proxy=spec.pod"),
+        ];
+    });
+    let known = registered(&options);
+    assert_eq!(
+        gaps(&known, &wanted),
+        [(
+            "PodTemplatesUnknown",
+            "the webhook configurations do not know all podTemplates of the policy, so that Transom is not called for these \
+             kinds; add to the chart's webhooks.podTemplates: \
+             [{\"group\":\"example.com\",\"kind\":\"Proxy\",\"path\":\"spec.pod\",\"resource\":\"proxies\"}], or to transom \
+             generate webhooks: --pod-template 'example.com/Proxy=spec.pod'"
+                .to_owned()
+        )]
+    );
+    assert_eq!(known.drift(), [""; 0], "a configured kind is no drift");
+    options.pod_templates.push(kind("example.com/Proxy=spec.pod"));
+    assert_eq!(gaps(&registered(&options), &wanted), []);
 }
 
 #[test]

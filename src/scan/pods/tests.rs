@@ -83,6 +83,7 @@ impl TestCluster {
             policies: Cow::Owned(PolicySet::new(Vec::new(), self.policy.clone())),
             excluded: &[],
             registered: None,
+            custom: &[],
         };
         let pod_context = PodContext {
             eval_context: &eval_context,

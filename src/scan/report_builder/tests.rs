@@ -24,6 +24,7 @@ fn scan(objects: &[(Kind, Value)]) -> ScanReport {
         policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
         excluded: &[],
         registered: None,
+        custom: &[],
     };
     let nodes: BTreeMap<String, Arc<NodeView>> = BTreeMap::new();
     let pod_context = PodContext {
@@ -208,6 +209,7 @@ fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
         policies: Cow::Owned(PolicySet::new(Vec::new(), Policy::standalone())),
         excluded: &[],
         registered: None,
+        custom: &[],
     };
     let mirror = annotated(bound("mirror"), Some(("win-1", "u1")));
     let looked = evaluate_stored(&eval_context, Kind::Pod, &mirror.to_string()).unwrap();

@@ -160,7 +160,7 @@ impl World {
             let called: BTreeSet<String> = self.recorder.calls().into_iter().map(|c| c.entry).collect();
             let registered = names::ALL
                 .into_iter()
-                .filter(|name| *name != names::CERTAIN_VALIDATE);
+                .filter(|name| ![names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE].contains(name));
             let of_closed = [names::VALIDATE, names::CERTAIN_VALIDATE].map(|name| format!("{CLOSED}{name}"));
             if registered
                 .map(str::to_owned)

@@ -1,0 +1,467 @@
+//! The pods of custom resources. Each becomes a pod spec at the path of a workload's template, with the paths at which
+//! its author finds the fields.
+//!
+//! What depends on another object, on a parameter or on a patch is left out: a finding must be about what will run.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{ObjectError, Template};
+use crate::model::json_types::List;
+use crate::model::path::Path;
+use crate::model::resources::{Meta, NamedClaimTemplate};
+use crate::model::strict_json::{self, Strict};
+use crate::model::workload::Kind;
+use crate::model::workload::custom::PodLayout;
+
+/// Where rules address the pod template of a custom resource.
+const TEMPLATE: &[&str] = &["spec", "template"];
+
+/// A pod that a custom resource describes.
+#[derive(Clone, Debug)]
+pub struct CustomPod {
+    /// Its template, at [`TEMPLATE`] for rules.
+    pub template: Box<Template<'static>>,
+    places: Arc<Places>,
+}
+
+impl CustomPod {
+    /// The path at which the author finds the field that rules address with this path.
+    pub fn place(&self, path: &Path) -> Path {
+        self.places.of(path)
+    }
+}
+
+/// Where the fields of a pod are in the object.
+#[derive(Clone, Debug)]
+struct Places {
+    /// The pod spec.
+    spec: Path,
+    /// The metadata of the pod.
+    metadata: Path,
+    /// Fields that are elsewhere, with their paths below the pod spec.
+    fields: Vec<(Path, Path)>,
+}
+
+impl Places {
+    fn of(&self, path: &Path) -> Path {
+        let template = Path::of(TEMPLATE);
+        if let Some(below) = path.below(&template.clone().field("metadata")) {
+            return self.metadata.clone().join(below);
+        }
+        let Some(below) = path.below(&template.field("spec")) else {
+            return path.clone();
+        };
+        let field = Path::ROOT.join(below);
+        let nearest = self
+            .fields
+            .iter()
+            .filter_map(|(at, place)| Some((at, place, field.below(at)?)))
+            .max_by_key(|(at, ..)| at.segments().len());
+        match nearest {
+            Some((_, place, below)) => place.clone().join(below),
+            None => self.spec.clone().join(below),
+        }
+    }
+
+    /// The place of a field, given as serde writes it below the pod spec: `containers[0].name`.
+    fn spell(&self, below: &str) -> String {
+        let of = |(at, place): &(Path, Path)| {
+            let rest = below.strip_prefix(at.to_string().as_str())?;
+            let is_whole = rest.is_empty() || rest.starts_with(['.', '[']);
+            is_whole.then(|| (rest.len(), format!("{place}{rest}")))
+        };
+        let nearest = self.fields.iter().filter_map(of).min();
+        nearest.map_or_else(|| spell(&self.spec, below), |(_, place)| place)
+    }
+}
+
+/// A path with fields below it as serde writes them.
+fn spell(path: &Path, below: &str) -> String {
+    match below {
+        "." => path.to_string(),
+        below if below.starts_with('[') => format!("{path}{below}"),
+        below => format!("{path}.{below}"),
+    }
+}
+
+/// The pods of an object, and the claims that its controller makes for each.
+///
+/// # Errors
+/// A field has the wrong type, or the configured path leads to nothing.
+pub(super) fn read(
+    kind: Kind,
+    layout: PodLayout,
+    json: &str,
+) -> Result<(Vec<CustomPod>, Vec<NamedClaimTemplate<'static>>), ObjectError> {
+    let object: Value =
+        strict_json::from_str(json).map_err(|error| ObjectError::of(".".to_owned(), &error))?;
+    let drafts = match layout {
+        PodLayout::Template(path) => template(&object, path).into_iter().collect(),
+        PodLayout::Configured(path) => vec![configured(kind, &object, path)?],
+        PodLayout::Workflow(path) => workflow(&object, path),
+        PodLayout::Task(path) => task(&object, Path::of(path), &[]).into_iter().collect(),
+        PodLayout::TaskRun => {
+            let pod_template = Path::of(&["spec", "podTemplate"]);
+            task(&object, Path::of(&["spec", "taskSpec"]), &[pod_template])
+                .into_iter()
+                .collect()
+        }
+        PodLayout::Pipeline(path) => pipeline(&object, &Path::of(path), false),
+        PodLayout::PipelineRun => pipeline(&object, &Path::of(&["spec", "pipelineSpec"]), true),
+    };
+    let pods: Result<Vec<CustomPod>, ObjectError> = drafts.into_iter().map(PodDraft::finish).collect();
+    let claims = if kind == Kind::CloneSet {
+        let path = Path::of(&["spec", "volumeClaimTemplates"]);
+        let claims = path.get(&object).cloned().unwrap_or_default();
+        let claims: List<NamedClaimTemplate<'static>> = typed(claims, |below| spell(&path, below))?;
+        claims.0
+    } else {
+        Vec::new()
+    };
+    Ok((pods?, claims))
+}
+
+/// A pod while it is composed.
+struct PodDraft {
+    spec: Map<String, Value>,
+    metadata: Value,
+    places: Places,
+}
+
+impl PodDraft {
+    fn new(spec: Path, metadata: Path) -> Self {
+        PodDraft {
+            spec: Map::new(),
+            metadata: Value::Null,
+            places: Places {
+                spec,
+                metadata,
+                fields: Vec::new(),
+            },
+        }
+    }
+
+    /// Takes a field from the first of these objects that has it.
+    fn take(&mut self, object: &Value, name: &'static str, from: &[Path]) {
+        for path in from {
+            let place = path.clone().field(name);
+            if let Some(value) = place.get(object).filter(|value| !is_empty(value)) {
+                self.spec.insert(name.to_owned(), value.clone());
+                self.places.fields.push((Path::of(&[name]), place));
+                return;
+            }
+        }
+    }
+
+    /// Appends items to a list, with their places.
+    fn append(&mut self, list: &'static str, value: Value, place: Path) -> Path {
+        let items = self.spec.entry(list).or_insert_with(|| Value::Array(Vec::new()));
+        let Value::Array(items) = items else {
+            return Path::ROOT;
+        };
+        let at = Path::of(&[list]).item(items.len());
+        items.push(value);
+        self.places.fields.push((at.clone(), place));
+        at
+    }
+
+    /// Appends every item of a list of the object.
+    fn append_all(&mut self, list: &'static str, object: &Value, from: &Path) {
+        for (index, item) in items(object, from) {
+            self.append(list, item.clone(), item_at(from, index, item));
+        }
+    }
+
+    fn finish(self) -> Result<CustomPod, ObjectError> {
+        let PodDraft {
+            spec,
+            mut metadata,
+            places,
+        } = self;
+        if let Some(metadata) = metadata.as_object_mut() {
+            // The view borrows it as text, and a template has none.
+            metadata.remove("managedFields");
+        }
+        let meta: Option<Meta<'static>> = typed(metadata, |below| spell(&places.metadata, below))?;
+        let spec = typed(Value::Object(spec), |below| places.spell(below))?;
+        Ok(CustomPod {
+            template: Box::new(Template {
+                meta: Arc::new(meta.unwrap_or_default()),
+                spec,
+                has_spec: true,
+                claim_templates: Vec::new(),
+            }),
+            places: Arc::new(places),
+        })
+    }
+}
+
+/// A value as a type, with the path of what does not fit.
+fn typed<T: Deserialize<'static>>(value: Value, at: impl Fn(&str) -> String) -> Result<T, ObjectError> {
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
+    T::deserialize(Strict(tracked)).map_err(|error| ObjectError::of(at(&track.path().to_string()), &error))
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        _ => false,
+    }
+}
+
+/// The items of a list of the object, with their indexes.
+fn items<'v>(object: &'v Value, path: &Path) -> impl Iterator<Item = (usize, &'v Value)> {
+    let list = path.get(object).and_then(Value::as_array);
+    list.into_iter().flatten().enumerate()
+}
+
+/// The path of an item of a list, with its name if it has one.
+fn item_at(list: &Path, index: usize, item: &Value) -> Path {
+    let name = item.get("name").and_then(Value::as_str).unwrap_or_default();
+    list.clone().named_item(index, name)
+}
+
+/// Removes fields whose value is a parameter (`{{inputs.parameters.os}}`, `$(params.os)`): it is known only when the pod
+/// is created. Lists of texts, such as arguments, stay.
+fn without_parameters(value: &mut Value, mark: &str) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.as_str().is_some_and(|text| text.contains(mark)));
+            for value in fields.values_mut() {
+                without_parameters(value, mark);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| without_parameters(item, mark)),
+        _ => {}
+    }
+}
+
+/// A pod template at a path; `None` if there is none.
+fn template(object: &Value, path: &'static [&'static str]) -> Option<PodDraft> {
+    let path = Path::of(path);
+    let template = path.get(object).filter(|template| !template.is_null())?;
+    let mut draft = PodDraft::new(path.clone().field("spec"), path.field("metadata"));
+    draft.metadata = template.get("metadata").cloned().unwrap_or_default();
+    draft.spec = template
+        .get("spec")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    Some(draft)
+}
+
+/// The pod template or the pod spec at the path of a configured kind.
+fn configured(kind: Kind, object: &Value, path: &'static [&'static str]) -> Result<PodDraft, ObjectError> {
+    let at = Path::of(path);
+    let error = |reason: String| ObjectError {
+        path: at.to_string(),
+        reason: format!(
+            "{reason}; correct the path of {kind}.{} in podTemplates",
+            kind.group()
+        ),
+    };
+    let found = at.get(object).filter(|found| !found.is_null());
+    let found = found.ok_or_else(|| error("this field does not exist".to_owned()))?;
+    let has_containers = |spec: &Value| spec.get("containers").is_some_and(Value::is_array);
+    if has_containers(found) {
+        let mut draft = PodDraft::new(at.clone(), at.clone().field("metadata"));
+        draft.spec = found.as_object().cloned().unwrap_or_default();
+        return Ok(draft);
+    }
+    match template(object, path) {
+        Some(draft) if found.get("spec").is_some_and(has_containers) => Ok(draft),
+        _ => Err(error(
+            "this is neither a pod template nor a pod spec: it has no containers and no spec.containers"
+                .to_owned(),
+        )),
+    }
+}
+
+/// The pods of an Argo Workflow: one for each template with containers.
+fn workflow(object: &Value, path: &'static [&'static str]) -> Vec<PodDraft> {
+    let mut object = object.clone();
+    without_parameters(&mut object, "{{");
+    let workflow = Path::of(path);
+    let templates = workflow.clone().field("templates");
+    let pods = items(&object, &templates)
+        .map(|(index, template)| workflow_pod(&object, &workflow, item_at(&templates, index, template)));
+    pods.flatten().collect()
+}
+
+/// The pod of one template of a Workflow; `None` if it has none, or if a patch changes it.
+fn workflow_pod(object: &Value, workflow: &Path, template: Path) -> Option<PodDraft> {
+    let defaults = workflow.clone().field("templateDefaults");
+    let own = [template.clone(), defaults];
+    let all = [own[0].clone(), own[1].clone(), workflow.clone()];
+    let is_set = |name: &'static str, from: &[Path]| {
+        let mut from = from.iter();
+        from.any(|path| {
+            path.clone()
+                .field(name)
+                .get(object)
+                .is_some_and(|value| !is_empty(value))
+        })
+    };
+    if is_set("podSpecPatch", &all) {
+        return None;
+    }
+    let mut draft = PodDraft::new(workflow.clone(), template.clone().field("metadata"));
+    for name in ["container", "script"] {
+        if let Some(place) = own
+            .iter()
+            .map(|path| path.clone().field(name))
+            .find(|path| path.get(object).is_some())
+        {
+            let mut container = place.get(object).cloned().unwrap_or_default();
+            if let Some(container) = container.as_object_mut() {
+                container.insert("name".to_owned(), "main".into());
+            }
+            draft.append("containers", container, place);
+        }
+    }
+    draft.append_all(
+        "containers",
+        object,
+        &template.clone().fields(&["containerSet", "containers"]),
+    );
+    if !draft.spec.contains_key("containers") {
+        return None;
+    }
+    draft.append_all("containers", object, &template.clone().field("sidecars"));
+    draft.append_all(
+        "initContainers",
+        object,
+        &template.clone().field("initContainers"),
+    );
+    for name in ["nodeSelector", "affinity", "tolerations", "securityContext"] {
+        draft.take(object, name, &all);
+    }
+    for name in ["hostNetwork", "dnsPolicy", "dnsConfig"] {
+        draft.take(object, name, std::slice::from_ref(workflow));
+    }
+    draft.append_all("volumes", object, &template.clone().field("volumes"));
+    draft.append_all("volumes", object, &workflow.clone().field("volumes"));
+    let claims = workflow.clone().field("volumeClaimTemplates");
+    for (index, claim) in items(object, &claims) {
+        let volume = json!({"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": ""}});
+        draft.append("volumes", volume, claims.clone().item(index));
+    }
+    draft.metadata = template
+        .field("metadata")
+        .get(object)
+        .cloned()
+        .unwrap_or_default();
+    Some(draft)
+}
+
+/// The pod of a Tekton Task, with the pod templates of its run, of which the first has precedence.
+fn task(object: &Value, task: Path, pod_templates: &[Path]) -> Option<PodDraft> {
+    let mut clean = object.clone();
+    without_parameters(&mut clean, "$(");
+    let object = &clean;
+    let is_there = |path: &Path| path.get(object).is_some_and(|value| !is_empty(value));
+    if !is_there(&task) && !pod_templates.iter().any(is_there) {
+        return None;
+    }
+    let base = pod_templates.first().unwrap_or(&task).clone();
+    let mut draft = PodDraft::new(base, task.clone().field("metadata"));
+    let steps = task.clone().field("steps");
+    let defaults = task.clone().field("stepTemplate");
+    for (index, step) in items(object, &steps) {
+        let place = item_at(&steps, index, step);
+        let mut step = step.clone();
+        // The name of the field since v1.
+        let resources = step.get("computeResources").cloned();
+        if let (Some(resources), Some(step)) = (resources, step.as_object_mut()) {
+            step.insert("resources".to_owned(), resources);
+        }
+        let at = draft.append("containers", step.clone(), place.clone());
+        if step
+            .get("resources")
+            .is_none_or(|_| step.get("computeResources").is_some())
+        {
+            let field = (at.clone().field("resources"), place.field("computeResources"));
+            draft.places.fields.push(field);
+        }
+        let default_fields = defaults.get(object).and_then(Value::as_object);
+        for name in ["image", "command", "securityContext", "workingDir", "resources"] {
+            let field = if name == "resources" {
+                "computeResources"
+            } else {
+                name
+            };
+            let default = default_fields.and_then(|fields| fields.get(field));
+            if let Some(default) = default.filter(|_| step.get(name).is_none_or(is_empty))
+                && let Some(Value::Array(containers)) = draft.spec.get_mut("containers")
+                && let Some(Value::Object(container)) = containers.last_mut()
+            {
+                container.insert(name.to_owned(), default.clone());
+                draft
+                    .places
+                    .fields
+                    .retain(|(known, _)| *known != at.clone().field(name));
+                let field = (at.clone().field(name), defaults.clone().field(field));
+                draft.places.fields.push(field);
+            }
+        }
+    }
+    draft.append_all("containers", object, &task.clone().field("sidecars"));
+    draft.append_all("volumes", object, &task.field("volumes"));
+    for path in pod_templates {
+        draft.append_all("volumes", object, &path.clone().field("volumes"));
+    }
+    for name in [
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "securityContext",
+        "runtimeClassName",
+        "hostNetwork",
+        "dnsPolicy",
+        "dnsConfig",
+    ] {
+        draft.take(object, name, pod_templates);
+    }
+    Some(draft)
+}
+
+/// The pods of a Tekton Pipeline: one for each task with a Task of its own. In a run, each has the pod templates of the run,
+/// which are a pod of their own if there is no such task.
+fn pipeline(object: &Value, pipeline: &Path, is_run: bool) -> Vec<PodDraft> {
+    let of_run = Path::of(&["spec", "taskRunTemplate", "podTemplate"]);
+    let runs = Path::of(&["spec", "taskRunSpecs"]);
+    let mut pods = Vec::new();
+    for list in ["tasks", "finally"] {
+        let list = pipeline.clone().field(list);
+        for (index, of_pipeline) in items(object, &list) {
+            let name = of_pipeline
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let place = list.clone().named_item(index, name).field("taskSpec");
+            if place.get(object).is_none_or(is_empty) {
+                continue;
+            }
+            let mut pod_templates = Vec::new();
+            if is_run {
+                let own = items(object, &runs)
+                    .find(|(_, run)| run.get("pipelineTaskName").and_then(Value::as_str) == Some(name))
+                    .map(|(index, _)| runs.clone().named_item(index, name).field("podTemplate"));
+                pod_templates.extend(own);
+                pod_templates.push(of_run.clone());
+            }
+            pods.extend(task(object, place, &pod_templates));
+        }
+    }
+    if is_run && pods.is_empty() {
+        // A Pipeline has no such field: the pod has no containers, only what the run says of it.
+        pods.extend(task(object, pipeline.clone().field("taskSpec"), &[of_run]));
+    }
+    pods
+}

@@ -1,0 +1,155 @@
+//! The custom resources whose pods Transom evaluates, as data: what the API server calls them, where their pods are, and
+//! who creates what they describe.
+
+use super::Kind;
+
+/// A custom resource that describes pods.
+#[derive(Debug)]
+pub struct CustomWorkload {
+    /// The kind.
+    pub kind: Kind,
+    /// Its API group. Every version has the same layout.
+    pub group: &'static str,
+    /// The plural, as in the path of its list.
+    pub resource: &'static str,
+    /// Where its pods are.
+    pub layout: PodLayout,
+    /// What its controller creates from exactly this template. `None`: its controller adds to what the object says, so the
+    /// pods are evaluated as if their author had created them.
+    pub makes: Option<Kind>,
+    /// The kind that a created object names as its owner, in the same group, if it is not the kind itself.
+    pub owner: Option<&'static str>,
+    /// The ServiceAccounts of its controller as its own manifests install it, as `namespace:name`, if it creates something
+    /// from the template. A policy adds others with `controllerUsernames`.
+    pub accounts: &'static [&'static str],
+}
+
+/// Where the pods of a custom resource are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PodLayout {
+    /// A pod template (metadata and spec) at this path.
+    Template(&'static [&'static str]),
+    /// A pod template or a pod spec at this path, which must exist.
+    Configured(&'static [&'static str]),
+    /// The spec of an Argo Workflow at this path: one pod for each template with containers.
+    Workflow(&'static [&'static str]),
+    /// The spec of a Tekton Task at this path: one pod.
+    Task(&'static [&'static str]),
+    /// A Tekton TaskRun: its own Task, and the pod template for it.
+    TaskRun,
+    /// The spec of a Tekton Pipeline at this path: one pod for each task with a Task of its own.
+    Pipeline(&'static [&'static str]),
+    /// A Tekton PipelineRun: its own Pipeline, and the pod templates for it.
+    PipelineRun,
+}
+
+const TEMPLATE: PodLayout = PodLayout::Template(&["spec", "template"]);
+
+const fn row(kind: Kind, group: &'static str, resource: &'static str, layout: PodLayout) -> CustomWorkload {
+    CustomWorkload {
+        kind,
+        group,
+        resource,
+        layout,
+        makes: None,
+        owner: None,
+        accounts: &[],
+    }
+}
+
+/// Every built-in custom resource. Sources: the CustomResourceDefinitions and installation manifests of
+/// argoproj/argo-rollouts, knative/serving, kedacore/keda, openkruise/kruise, argoproj/argo-workflows, tektoncd/pipeline.
+pub static CUSTOM_WORKLOADS: [CustomWorkload; 12] = [
+    // Without a template, `spec.workloadRef` names a Deployment, which is evaluated itself.
+    CustomWorkload {
+        makes: Some(Kind::ReplicaSet),
+        accounts: &["argo-rollouts:argo-rollouts"],
+        ..row(Kind::Rollout, "argoproj.io", "rollouts", TEMPLATE)
+    },
+    CustomWorkload {
+        makes: Some(Kind::Deployment),
+        owner: Some("Revision"),
+        accounts: &["knative-serving:controller"],
+        ..row(Kind::KnativeService, "serving.knative.dev", "services", TEMPLATE)
+    },
+    CustomWorkload {
+        makes: Some(Kind::Job),
+        accounts: &["keda:keda-operator"],
+        ..row(
+            Kind::ScaledJob,
+            "keda.sh",
+            "scaledjobs",
+            PodLayout::Template(&["spec", "jobTargetRef", "template"]),
+        )
+    },
+    CustomWorkload {
+        makes: Some(Kind::Pod),
+        accounts: &["kruise-system:kruise-manager"],
+        ..row(Kind::CloneSet, "apps.kruise.io", "clonesets", TEMPLATE)
+    },
+    CustomWorkload {
+        makes: Some(Kind::Pod),
+        accounts: &["kruise-system:kruise-manager"],
+        ..row(Kind::AdvancedDaemonSet, "apps.kruise.io", "daemonsets", TEMPLATE)
+    },
+    row(
+        Kind::Workflow,
+        "argoproj.io",
+        "workflows",
+        PodLayout::Workflow(&["spec"]),
+    ),
+    row(
+        Kind::WorkflowTemplate,
+        "argoproj.io",
+        "workflowtemplates",
+        PodLayout::Workflow(&["spec"]),
+    ),
+    row(
+        Kind::CronWorkflow,
+        "argoproj.io",
+        "cronworkflows",
+        PodLayout::Workflow(&["spec", "workflowSpec"]),
+    ),
+    row(Kind::Task, "tekton.dev", "tasks", PodLayout::Task(&["spec"])),
+    row(Kind::TaskRun, "tekton.dev", "taskruns", PodLayout::TaskRun),
+    row(
+        Kind::Pipeline,
+        "tekton.dev",
+        "pipelines",
+        PodLayout::Pipeline(&["spec"]),
+    ),
+    row(
+        Kind::PipelineRun,
+        "tekton.dev",
+        "pipelineruns",
+        PodLayout::PipelineRun,
+    ),
+];
+
+/// Kinds that describe containers and are never evaluated as pods, with the reason.
+pub const EXCLUDED: [(&str, &str, &str); 3] = [
+    ("kubevirt.io", "VirtualMachine", VIRTUAL_MACHINE),
+    ("kubevirt.io", "VirtualMachineInstance", VIRTUAL_MACHINE),
+    ("kubevirt.io", "VirtualMachineInstanceReplicaSet", VIRTUAL_MACHINE),
+];
+
+const VIRTUAL_MACHINE: &str = "its pods are Linux pods, whatever system the virtual machine runs";
+
+/// Why a kind is never evaluated, if it is excluded.
+pub fn exclusion(group: &str, kind: &str) -> Option<&'static str> {
+    let mut rows = EXCLUDED.iter();
+    rows.find(|(of_group, of_kind, _)| *of_group == group && *of_kind == kind)
+        .map(|(_, _, why)| *why)
+}
+
+/// The row of a kind.
+pub(super) fn of(kind: Kind) -> Option<&'static CustomWorkload> {
+    CUSTOM_WORKLOADS.iter().find(|custom| custom.kind == kind)
+}
+
+/// The kind whose controller creates owners of this kind, which in turn own what is evaluated.
+pub(super) fn above(group: &str, owner: &str) -> Option<Kind> {
+    let mut rows = CUSTOM_WORKLOADS.iter();
+    rows.find(|custom| custom.group == group && custom.owner == Some(owner))
+        .map(|custom| custom.kind)
+}
