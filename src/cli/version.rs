@@ -76,7 +76,7 @@ struct Servers {
 #[serde(rename_all = "camelCase")]
 struct Server {
     deployment: String,
-    /// The label of the Deployment; `None` if somebody has removed it.
+    /// The label of the Deployment; `None` if another writer has removed it.
     version: Option<String>,
     /// The image of its first container.
     image: Option<String>,
