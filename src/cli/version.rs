@@ -131,7 +131,9 @@ impl Servers {
         {
             let version = version.as_deref().unwrap_or("of an unknown version");
             let image = image.as_deref().unwrap_or("no image");
-            lines.push(format!("server {version}: Deployment {namespace}/{deployment} in {cluster}, {image}"));
+            lines.push(format!(
+                "server {version}: Deployment {namespace}/{deployment} in {cluster}, {image}"
+            ));
         }
         lines
     }

@@ -9,7 +9,10 @@ use tempfile::TempDir;
 use super::engine::Engine;
 
 /// The package; `fixtures/README.md` says what it is.
-const PACKAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/fixtures/transom-0.1.0-c46c406.tgz");
+const PACKAGE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/chart/fixtures/transom-0.1.0-c46c406.tgz"
+);
 
 /// The field that its WindowsPodPolicy does not know. The default policy does not use it.
 const FIELD: &str = "controllerUsernames";

@@ -63,7 +63,9 @@ fn tests_that_pages_name_exist() {
     ] {
         let text = read(page);
         // No flag, field or label has so many underscores.
-        for name in quoted(&text).filter(|name| name.matches('_').count() >= 4 && !name.contains(['/', ' ', '.'])) {
+        for name in
+            quoted(&text).filter(|name| name.matches('_').count() >= 4 && !name.contains(['/', ' ', '.']))
+        {
             named += 1;
             if !tests.contains(name) {
                 missing.push(format!("{page}: there is no test {name}"));
@@ -138,5 +140,8 @@ fn the_base_image_is_pinned_by_digest() {
         assert!(line.contains("@sha256:") || line == "FROM scratch", "{line}");
     }
     let version = format!("rust:{}-alpine@sha256:", env!("CARGO_PKG_RUST_VERSION"));
-    assert!(dockerfile.contains(&version), "the image is not built with {version}");
+    assert!(
+        dockerfile.contains(&version),
+        "the image is not built with {version}"
+    );
 }
