@@ -157,9 +157,10 @@ async fn servers(client: &Client, namespace: &str) -> anyhow::Result<Vec<Server>
 
 pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
     let VersionArgs { output, connect } = args;
-    let servers = match connect.is_named() {
-        true => Some(block_on(Servers::read(connect))?),
-        false => None,
+    let servers = if connect.is_named() {
+        Some(block_on(Servers::read(connect))?)
+    } else {
+        None
     };
     let about = About {
         version: env!("CARGO_PKG_VERSION"),
