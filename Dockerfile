@@ -5,7 +5,9 @@
 #     --build-arg REVISION=$(git rev-parse HEAD) --build-arg VERSION=0.1.0 --output type=image,rewrite-timestamp=true -t … .
 
 # The builder runs on the machine's own platform and cross-compiles, because an emulated compiler takes an hour.
-FROM --platform=$BUILDPLATFORM rust:1.89-alpine AS build
+# The digest is that of the tag 1.89-alpine. It also fixes the release of Alpine. Alpine deletes old versions of packages, so their
+# versions are not fixed: .ci/image builds what is published, and does not use this stage.
+FROM --platform=$BUILDPLATFORM rust:1.89-alpine@sha256:4b800f2e72e04be908e5f634c504c741bd943b763d1d8ad7b096cc340e1b5b46 AS build
 ARG TARGETARCH
 ARG REVISION=unknown
 # The URL where docs/ is published: the program prints it in the addresses of rules. Empty: the path in the repository.

@@ -1,24 +1,41 @@
-//! `transom version`: the version of this program.
+//! `transom version`: the version of this program, and of the servers in a cluster.
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Client;
 use serde::Serialize;
 
+use super::block_on;
 use super::options::OutputArgs;
 use crate::api::API_VERSION;
+use crate::cluster::client::ConnectArgs;
+use crate::cluster::list::{Listing, for_each_as};
 use crate::model::facts::Facts;
 use crate::render::write_json;
 use crate::rules::catalogue;
 
-/// Print the version, the revision and what this program knows
+/// The labels of the Deployment of the webhook. The chart and `transom generate install` set them.
+const SERVER: &str = "app.kubernetes.io/name=transom,app.kubernetes.io/component=webhook";
+
+/// The label with the version of an application.
+const VERSION_LABEL: &str = "app.kubernetes.io/version";
+
+/// Print the version, the revision and what this program knows; with --kubeconfig or --context the version of the server too
+///
+/// The version of the server is that of its Deployment: the label app.kubernetes.io/version, and the image.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom version
+  transom version --context production
   transom version -o json")]
 pub struct VersionArgs {
     #[command(flatten)]
     output: OutputArgs<VersionFormat>,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -40,9 +57,111 @@ struct About {
     /// The number of rules.
     rules: usize,
     platform: String,
+    /// The servers in Transom's namespace; `None` if no cluster is named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    servers: Option<Servers>,
+}
+
+/// Where servers were searched, and what was found.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Servers {
+    cluster: String,
+    namespace: String,
+    found: Vec<Server>,
+}
+
+/// One installation.
+#[derive(Serialize, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Server {
+    deployment: String,
+    /// The label of the Deployment; `None` if another writer has removed it.
+    version: Option<String>,
+    /// The image of its first container.
+    image: Option<String>,
+}
+
+impl From<Deployment> for Server {
+    fn from(found: Deployment) -> Self {
+        let pod = found.spec.template.spec;
+        let container = pod.and_then(|pod| pod.containers.into_iter().next());
+        Server {
+            deployment: found.metadata.name.unwrap_or_default(),
+            version: found
+                .metadata
+                .labels
+                .and_then(|mut labels| labels.remove(VERSION_LABEL)),
+            image: container.and_then(|container| container.image),
+        }
+    }
+}
+
+impl Servers {
+    async fn read(connect: &ConnectArgs) -> anyhow::Result<Self> {
+        let (connected, namespace) = connect.connect().await?;
+        let found = servers(&connected.client, &namespace)
+            .await
+            .with_context(|| format!("cannot read the version of the server in {}", connected.name))?;
+        Ok(Servers {
+            cluster: connected.name,
+            namespace,
+            found,
+        })
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let Servers {
+            cluster,
+            namespace,
+            found,
+        } = self;
+        if found.is_empty() {
+            return vec![format!(
+                "server: {cluster} has no Deployment of Transom in the namespace {namespace}; name another one with \
+                 --transom-namespace"
+            )];
+        }
+        let mut lines = Vec::new();
+        for Server {
+            deployment,
+            version,
+            image,
+        } in found
+        {
+            let version = version.as_deref().unwrap_or("of an unknown version");
+            let image = image.as_deref().unwrap_or("no image");
+            lines.push(format!(
+                "server {version}: Deployment {namespace}/{deployment} in {cluster}, {image}"
+            ));
+        }
+        lines
+    }
+}
+
+async fn servers(client: &Client, namespace: &str) -> anyhow::Result<Vec<Server>> {
+    let listing = Listing::new("/apis/apps/v1/deployments")
+        .in_namespace(namespace)
+        .with_labels(SERVER);
+    let (mut found, mut unreadable) = (Vec::new(), None);
+    let visit = |deployment: Deployment| found.push(Server::from(deployment));
+    for_each_as(client, listing, visit, |name, error| {
+        unreadable.get_or_insert_with(|| format!("cannot parse the Deployment {name}: {error}"));
+    })
+    .await?;
+    match unreadable {
+        Some(message) => anyhow::bail!(message),
+        None => Ok(found),
+    }
 }
 
 pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
+    let VersionArgs { output, connect } = args;
+    let servers = if connect.is_named() {
+        Some(block_on(Servers::read(connect))?)
+    } else {
+        None
+    };
     let about = About {
         version: env!("CARGO_PKG_VERSION"),
         revision: option_env!("TRANSOM_REVISION").filter(|revision| !revision.is_empty()),
@@ -50,8 +169,9 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
         api_version: API_VERSION,
         rules: catalogue().count(),
         platform: format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+        servers,
     };
-    args.output.write(|format, out| match format {
+    output.write(|format, out| match format {
         VersionFormat::Text => {
             let About {
                 version,
@@ -60,14 +180,47 @@ pub fn run(args: &VersionArgs) -> anyhow::Result<ExitCode> {
                 api_version,
                 rules,
                 platform,
+                servers,
             } = &about;
             let revision = revision
                 .map(|revision| format!(" ({revision})"))
                 .unwrap_or_default();
             writeln!(out, "transom {version}{revision} {platform}")?;
-            writeln!(out, "Kubernetes up to {kubernetes}, {api_version}, {rules} rules")
+            writeln!(out, "Kubernetes up to {kubernetes}, {api_version}, {rules} rules")?;
+            for line in servers.iter().flat_map(Servers::lines) {
+                writeln!(out, "{line}")?;
+            }
+            Ok(())
         }
         VersionFormat::Json => write_json(&about, out),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_named_with_its_version_and_its_image() {
+        let deployment = json!({
+            "metadata": {"name": "transom", "labels": {VERSION_LABEL: "0.2.0"}},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "transom", "image": "r/transom@sha256:1"}]}}},
+        });
+        let server = Server::from(serde_json::from_value::<Deployment>(deployment).unwrap());
+        let servers = |found| Servers {
+            cluster: "production".to_owned(),
+            namespace: "transom-system".to_owned(),
+            found,
+        };
+        assert_eq!(
+            servers(vec![server]).lines(),
+            ["server 0.2.0: Deployment transom-system/transom in production, r/transom@sha256:1"]
+        );
+        let bare = Server::from(Deployment::default());
+        assert!(servers(vec![bare]).lines()[0].starts_with("server of an unknown version: "));
+        assert!(servers(Vec::new()).lines()[0].contains("--transom-namespace"));
+    }
 }

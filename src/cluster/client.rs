@@ -63,6 +63,11 @@ pub struct Connected {
 }
 
 impl ConnectArgs {
+    /// Whether a flag or its variable names the cluster. Otherwise `connect` searches for one.
+    pub fn is_named(&self) -> bool {
+        self.kubeconfig.kubeconfig.is_some() || self.kubeconfig.context.is_some()
+    }
+
     /// A client for the API server, and Transom's namespace.
     ///
     /// # Errors

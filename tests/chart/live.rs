@@ -3,6 +3,7 @@
 //! nothing.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -13,6 +14,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::TRANSOM;
 use super::engine::{Engine, engine};
 use super::older;
 use super::release::{NAMESPACE, World, cleanup, definitions, node, windows_pod};
@@ -142,6 +144,7 @@ fn a_release_lives_and_leaves_nothing() {
     let (_folder, older) = older::engine();
 
     install(&world, &older);
+    the_version_of_the_server_is_printed(&world);
     reviews(&world.cluster);
     controllers(&world);
     upgrade_and_back(&world, engine);
@@ -205,6 +208,34 @@ fn install(world: &World, engine: &Engine) {
     world.is_called();
     assert_eq!(entries(world).into_keys().collect::<Vec<_>>(), BEFORE);
     assert!(!older::knows_it(&definition(world)));
+}
+
+fn the_version_of_the_server_is_printed(world: &World) {
+    let version = |more: &[&str]| {
+        let output = Command::new(TRANSOM)
+            .args(["version", "--kubeconfig", &world.kubeconfig])
+            .args(more)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let printed: Value = serde_json::from_str(&version(&["-o", "json"])).unwrap();
+    let server = &printed["servers"]["found"][0];
+    assert_eq!(server["deployment"], "transom");
+    // The label is that of the chart which installed it.
+    assert_eq!(server["version"], "0.1.0", "{printed:#}");
+    assert!(
+        server["image"]
+            .as_str()
+            .unwrap()
+            .ends_with("/transom/transom:0.1.0")
+    );
+    let elsewhere = version(&["--transom-namespace", "apps"]);
+    assert!(
+        elsewhere.contains("has no Deployment of Transom in the namespace apps"),
+        "{elsewhere}"
+    );
 }
 
 /// The entries of the older chart.

@@ -1,4 +1,4 @@
-//! A chart of an older version: the one that is here, with a field less in a definition.
+//! A chart of an older version: a package that was kept (`fixtures/`), with a field less in a definition.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,12 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::engine::Engine;
-use super::generated::chart;
+
+/// The package; `fixtures/README.md` says what it is.
+const PACKAGE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/chart/fixtures/transom-0.1.0-c46c406.tgz"
+);
 
 /// The field that its WindowsPodPolicy does not know. The default policy does not use it.
 const FIELD: &str = "controllerUsernames";
@@ -15,12 +20,11 @@ const FIELD: &str = "controllerUsernames";
 /// The chart before, and an engine for it; the folder goes with the first.
 pub fn engine() -> (TempDir, Engine) {
     let folder = tempfile::tempdir().unwrap();
-    let copied = Command::new("cp")
-        .arg("-r")
-        .arg(chart())
+    let unpacked = Command::new("tar")
+        .args(["--extract", "--file", PACKAGE, "--directory"])
         .arg(folder.path())
         .status();
-    assert!(copied.unwrap().success());
+    assert!(unpacked.unwrap().success(), "cannot unpack {PACKAGE}");
     let older = folder.path().join("transom");
     let rewrite = |file: &str, change: &dyn Fn(&str) -> String| {
         let text = fs::read_to_string(older.join(file)).unwrap();

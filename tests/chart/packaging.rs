@@ -86,6 +86,45 @@ fn the_image_contains_the_licences_of_what_is_linked_into_the_program() {
     assert!(dockerfile.contains("\nCOPY LICENSE THIRD-PARTY-LICENSES /\n"));
 }
 
+#[test]
+fn a_released_chart_names_its_image_by_digest_and_has_the_licences() {
+    if engine().is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let digest = format!("sha256:{}", "0f".repeat(32));
+    let version = env!("CARGO_PKG_VERSION");
+    let packaged = Command::new(root().join(".ci/release-chart"))
+        .args([version, "ghcr.io", "example/transom", &digest])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(packaged.status.success(), "{packaged:?}");
+    let unpacked = Command::new("tar")
+        .args(["--extract", "--directory"])
+        .arg(folder.path())
+        .arg("--file")
+        .arg(folder.path().join(format!("transom-{version}.tgz")))
+        .status();
+    assert!(unpacked.unwrap().success());
+    let file = |name: &str| fs::read_to_string(folder.path().join("transom").join(name)).unwrap();
+    let image = generated::values(&file("values.yaml"))["image"].clone();
+    assert_eq!(
+        (&image["registry"], &image["repository"], &image["digest"]),
+        (&json!("ghcr.io"), &json!("example/transom"), &json!(digest))
+    );
+    let licences = fs::read_to_string(root().join("THIRD-PARTY-LICENSES")).unwrap();
+    assert!(
+        file("THIRD-PARTY-LICENSES") == licences,
+        "the package has other licences"
+    );
+    assert!(
+        !file("Chart.yaml").contains("registry.example.com"),
+        "{}",
+        file("Chart.yaml")
+    );
+}
+
 /// Answers what Helm asks of an API server before it renders: its version, and that it has no kinds.
 fn answer(mut stream: &TcpStream, version: &str) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();

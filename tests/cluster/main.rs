@@ -9,6 +9,7 @@ mod support;
 mod audit_log;
 mod bypass;
 mod coexistence;
+mod conformance;
 mod crds;
 mod existing_cluster;
 mod match_conditions;

@@ -14,6 +14,7 @@ mod docs;
 mod logs;
 mod page;
 mod properties;
+mod publishing;
 mod registry;
 mod reviews;
 mod rule_examples;
