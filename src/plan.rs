@@ -5,6 +5,7 @@ mod constraints;
 mod drain_order;
 mod images;
 mod nodes;
+mod outlook;
 mod placement;
 mod plan_finding;
 mod replicas;
@@ -24,6 +25,7 @@ pub use self::drain_order::{
 pub use self::images::RegistryAnswer;
 use self::images::{ImageKnowledge, ImageUse, WorkloadIsolation};
 use self::nodes::NodeInventory;
+pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
 pub use self::placement::AssumedPlacement;
 pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
 use self::replicas::{ClassOverhead, PlacedPod, WorkloadReplicas};
@@ -481,5 +483,7 @@ fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> 
     })
 }
 
+#[cfg(test)]
+mod outlook_tests;
 #[cfg(test)]
 mod tests;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
+use jiff::civil::Date;
 
 use super::block_on;
 use super::cluster::ClusterArgs;
-use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs};
+use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs, date};
 use crate::check::files::{policies, read_except};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
@@ -67,6 +68,9 @@ pub struct PlanArgs {
     policy: PolicyArgs,
     #[command(flatten)]
     installation: InstallationArgs,
+    /// The day to plan for, as in 2026-12-31; unset: today in UTC
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    today: Option<Date>,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -121,7 +125,7 @@ type Planned = (UpgradePlan, Vec<String>);
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
     let of_file = policies(args.policy.policy.as_deref(), Policy::standalone())?;
-    let mut facts = args.cluster.facts(today());
+    let mut facts = args.cluster.facts(args.today.unwrap_or_else(today));
     of_file.declare(&mut facts);
     let mut counting = of_file.set;
     let mut manifests = Manifests::new(false).within(Scope::default());
@@ -178,13 +182,14 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         .filter(|part| !matches!(part.resource.as_str(), "nodes" | "runtimeclasses"))
         .map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why))
         .collect();
-    let day = today();
+    let day = args.today.unwrap_or_else(today);
     let mut snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day), []);
     let mut snapshot = snapshots.take(
         &Arc::new(once.view),
         once.registered.map(Arc::new),
         Timestamp::now(),
     );
+    snapshot.facts.today = day;
     let counting = match &args.policy.policy {
         Some(path) => {
             let of_file = policies(Some(path), Policy::standalone())?;

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
+use jiff::civil::Date;
 use kube::Client;
 
 use super::block_on;
-use super::options::{FailOn, OutputArgs};
+use super::options::{FailOn, OutputArgs, date};
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::list::{NODES, for_each_of};
 use crate::cluster::once::UnreadPart;
@@ -49,6 +50,9 @@ pub struct PreflightArgs {
     /// What ends in exit status 1: deny is a workload that would be denied
     #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "deny"]))]
     fail_on: FailOn,
+    /// The day to check for, as in 2026-12-31; unset: today in UTC
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    today: Option<Date>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -63,7 +67,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
     let report = block_on(async {
         let (connected, namespace) = args.connect.connect().await?;
-        read_cluster(&connected.client, &namespace)
+        read_cluster(&connected.client, &namespace, args.today.unwrap_or_else(today))
             .await
             .map_err(anyhow::Error::msg)
     })?;
@@ -81,13 +85,13 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the cluster, and makes the report.
-async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, String> {
+async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<Preflight, String> {
     let around = around::read(client).await?;
     let once = once::read(client, namespace, "transom").await?;
-    let today = today();
     let excluded = excluded(namespace);
     let mut snapshots = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, today), excluded.clone());
-    let snapshot = snapshots.take(&Arc::new(once.view), None, Timestamp::now());
+    let mut snapshot = snapshots.take(&Arc::new(once.view), None, Timestamp::now());
+    snapshot.facts.today = today;
     let platform = Platform::of(&around);
     // Transom's own kinds are unknown before it is installed.
     let of_view = once.unread.iter().filter(|unread| !unread.is_unknown);

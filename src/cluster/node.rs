@@ -9,6 +9,7 @@ use kube::core::ObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::model::known_faults::NetworkPlugin;
 use crate::model::node::{Labels, NodeReadiness, NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
 
 /// The annotation that records what of an object is Transom's.
@@ -138,6 +139,8 @@ pub struct NodeView {
     pub readiness: NodeReadiness,
     /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`].
     pub offers_private_ipv4: bool,
+    /// Its network plugin, if an annotation names it.
+    pub network_plugin: Option<NetworkPlugin>,
     /// Whether it is being deleted.
     pub deleting: bool,
 }
@@ -159,6 +162,7 @@ impl PartialEq for NodeView {
             runtime_handlers,
             readiness,
             offers_private_ipv4,
+            network_plugin,
             deleting,
         } = self;
         *name == other.name
@@ -174,6 +178,7 @@ impl PartialEq for NodeView {
             && *runtime_handlers == other.runtime_handlers
             && *readiness == other.readiness
             && *offers_private_ipv4 == other.offers_private_ipv4
+            && *network_plugin == other.network_plugin
             && *deleting == other.deleting
     }
 }
@@ -201,6 +206,8 @@ impl From<WatchedNode> for NodeView {
             NodeReadiness::of_condition(&ready.status, ready.last_transition_time.as_deref())
         });
         let (metadata, info) = (node.metadata, node.status.node_info);
+        let annotations = metadata.annotations.iter().flat_map(BTreeMap::keys);
+        let network_plugin = NetworkPlugin::of_annotations(annotations.map(String::as_str));
         NodeView {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
@@ -219,6 +226,7 @@ impl From<WatchedNode> for NodeView {
                 .collect(),
             readiness,
             offers_private_ipv4,
+            network_plugin,
             deleting: metadata.deletion_timestamp.is_some(),
         }
     }
@@ -247,6 +255,14 @@ impl NodeSigns for NodeView {
 
     fn container_runtime(&self) -> &str {
         &self.container_runtime
+    }
+
+    fn kubelet_version(&self) -> &str {
+        &self.kubelet_version
+    }
+
+    fn network_plugin(&self) -> Option<NetworkPlugin> {
+        self.network_plugin
     }
 
     fn labels(&self) -> Labels {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::resource_list::ResourceList;
 use crate::model::build::Build;
+use crate::model::known_faults::{self, NodeFault};
 use crate::model::node::{Host, POOL_LABELS};
 use crate::model::resources;
 
@@ -14,6 +15,10 @@ pub(super) struct PlannedNode {
     /// Its pool, by index.
     pub pool: usize,
     pub allocatable: ResourceList,
+    /// `status.nodeInfo.kubeletVersion`.
+    pub kubelet: String,
+    /// The known faults of its versions.
+    pub faults: Vec<NodeFault>,
 }
 
 /// Nodes of one build in one pool of the platform; nodes without a pool label form one pool per build.
@@ -71,6 +76,8 @@ impl NodeInventory {
             uid: node.metadata.uid.to_string(),
             pool: index,
             allocatable,
+            kubelet: node.status.node_info.kubelet_version.to_string(),
+            faults: known_faults::of_node(node),
             host,
         };
         self.by_name.insert(node.host.name.clone(), node);

@@ -143,6 +143,13 @@ pub struct NodeReport {
     /// The last day on which that release is serviced, where it is documented.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_service: Option<Date>,
+    /// The days on which support for it changes on its platform, as in `2028-06-30: end of support for Windows Server
+    /// 2022 on AKS`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub platform_dates: Vec<String>,
+    /// The known faults of its versions, with sources.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub known_faults: Vec<String>,
     /// Its taints, as in `os=windows:NoSchedule`.
     pub taints: Vec<String>,
     /// Its container runtime, as the node reports it.

@@ -539,7 +539,23 @@ impl ScanText<'_> {
                 }
             )?;
         }
+        self.node_notes()?;
         writeln!(self.out)
+    }
+
+    /// The dates of the platform and the known faults, each with the nodes that it concerns.
+    fn node_notes(&mut self) -> io::Result<()> {
+        let mut notes: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+        for node in &self.report.nodes {
+            for note in node.platform_dates.iter().chain(&node.known_faults) {
+                notes.entry(note).or_default().push(&node.name);
+            }
+        }
+        for (note, nodes) in notes {
+            let nodes = list(nodes, POOLS);
+            writeln!(self.out, "  {} ({})", one_line(note), one_line(&nodes))?;
+        }
+        Ok(())
     }
 
     fn gaps(&mut self) -> io::Result<()> {
