@@ -405,6 +405,9 @@ impl<'f> Planner<'f> {
             facts: self.facts,
             target: self.plan_options.to,
             answers: &self.answers,
+            oldest_node: (self.nodes.of(self.plan_options.to))
+                .filter_map(|node| Some((node.host.revision?, node.host.name.as_str())))
+                .min(),
             hyper_v_class: of_hyper_v.map(|(name, _)| name.as_str()),
         }
     }

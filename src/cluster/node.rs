@@ -9,7 +9,7 @@ use kube::core::ObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::model::known_faults::NetworkPlugin;
+use crate::model::network_plugin::NetworkPlugin;
 use crate::model::node::{Labels, NodeReadiness, NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
 
 /// The annotation that records what of an object is Transom's.
@@ -139,6 +139,8 @@ pub struct NodeView {
     pub readiness: NodeReadiness,
     /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`].
     pub offers_private_ipv4: bool,
+    /// Whether it reports DiskPressure.
+    pub has_disk_pressure: bool,
     /// Its network plugin, if an annotation names it.
     pub network_plugin: Option<NetworkPlugin>,
     /// Whether it is being deleted.
@@ -162,6 +164,7 @@ impl PartialEq for NodeView {
             runtime_handlers,
             readiness,
             offers_private_ipv4,
+            has_disk_pressure,
             network_plugin,
             deleting,
         } = self;
@@ -178,6 +181,7 @@ impl PartialEq for NodeView {
             && *runtime_handlers == other.runtime_handlers
             && *readiness == other.readiness
             && *offers_private_ipv4 == other.offers_private_ipv4
+            && *has_disk_pressure == other.has_disk_pressure
             && *network_plugin == other.network_plugin
             && *deleting == other.deleting
     }
@@ -200,6 +204,8 @@ impl From<WatchedNode> for NodeView {
     fn from(node: WatchedNode) -> Self {
         let offers_private_ipv4 =
             (node.status.allocatable.iter()).any(|of| of.contains_key(PRIVATE_IPV4_RESOURCE));
+        let has_disk_pressure = (node.status.conditions.iter().flatten())
+            .any(|condition| condition.r#type == "DiskPressure" && condition.status == "True");
         let mut conditions = node.status.conditions.iter().flatten();
         let ready = conditions.find(|condition| condition.r#type == "Ready");
         let readiness = ready.map_or(NodeReadiness::Unreported, |ready| {
@@ -226,6 +232,7 @@ impl From<WatchedNode> for NodeView {
                 .collect(),
             readiness,
             offers_private_ipv4,
+            has_disk_pressure,
             network_plugin,
             deleting: metadata.deletion_timestamp.is_some(),
         }

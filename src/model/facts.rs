@@ -152,6 +152,8 @@ pub struct ImageFacts {
     pub os: Option<Os>,
     /// The build of its `os.version`, if there is only one.
     pub build: Option<Build>,
+    /// The update revision (UBR) of that `os.version`.
+    pub revision: Option<u32>,
 }
 
 /// A known Windows pod or template, for the rules on related objects.

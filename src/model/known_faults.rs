@@ -4,6 +4,7 @@
 use std::fmt::{self, Write as _};
 
 use super::build::Build;
+use super::network_plugin::NetworkPlugin;
 use super::node::{INSTANCE_TYPE_LABEL, NodeSigns};
 
 /// A version of the kubelet or of containerd: major, minor, patch.
@@ -67,43 +68,6 @@ impl<V: Copy + PartialOrd + fmt::Display> Affected<V> {
         } else {
             format!("affected from {prefix}{first}, the fixed version is not known")
         }
-    }
-}
-
-/// The network plugin of a node, from its annotations.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum NetworkPlugin {
-    /// Calico.
-    Calico,
-    /// Flannel.
-    Flannel,
-    /// Antrea.
-    Antrea,
-    /// OVN-Kubernetes.
-    OvnKubernetes,
-}
-
-impl NetworkPlugin {
-    /// The plugin that wrote one of these annotations.
-    pub fn of_annotations<'a>(mut keys: impl Iterator<Item = &'a str>) -> Option<Self> {
-        keys.find_map(|key| match key.split_once('/')?.0 {
-            "projectcalico.org" => Some(NetworkPlugin::Calico),
-            "flannel.alpha.coreos.com" => Some(NetworkPlugin::Flannel),
-            "node.antrea.io" => Some(NetworkPlugin::Antrea),
-            "k8s.ovn.org" => Some(NetworkPlugin::OvnKubernetes),
-            _ => None,
-        })
-    }
-}
-
-impl fmt::Display for NetworkPlugin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            NetworkPlugin::Calico => "Calico",
-            NetworkPlugin::Flannel => "Flannel",
-            NetworkPlugin::Antrea => "Antrea",
-            NetworkPlugin::OvnKubernetes => "OVN-Kubernetes",
-        })
     }
 }
 
@@ -394,6 +358,9 @@ impl KnownFault {
         if plugin
             .is_some_and(|plugin| !self.network_plugins.is_empty() && !self.network_plugins.contains(&plugin))
         {
+            return None;
+        }
+        if !is_plugin_known && !self.is_certain {
             return None;
         }
         let source = self.sources.first().copied().unwrap_or_default();

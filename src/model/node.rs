@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Build;
 use super::json_types::Str;
-use super::known_faults::NetworkPlugin;
+use super::network_plugin::NetworkPlugin;
 use super::node_affinity::{KnownNodeLabels, LabelValue};
 use super::pod::Toleration;
 use super::resources::Node;

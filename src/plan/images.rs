@@ -8,6 +8,7 @@ use super::target::named;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
+use crate::model::revisions::{ImageVersions, OsVersion, barrier};
 use crate::model::text::{cut_middle, one_line, shown};
 
 const VERSIONS: &str =
@@ -16,6 +17,8 @@ const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-conta
 const PAUSE: &str = "https://github.com/kubernetes/kubernetes/blob/master/build/pause/CHANGELOG.md";
 const TAGS: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/manage-containers/container-base-images";
+
+const NO_VERSION: &str = "https://github.com/containerd/containerd/pull/8101";
 
 /// A container's image and its field path.
 #[derive(Clone, Debug)]
@@ -35,8 +38,8 @@ pub(super) enum WorkloadIsolation {
 /// A registry's answer about an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryAnswer {
-    /// The image exists for these Windows builds; empty if it exists but not for Windows.
-    Builds(Vec<Build>),
+    /// The image exists for these Windows versions; empty if it exists but not for Windows.
+    Builds(ImageVersions),
     /// The image does not exist.
     Missing,
 }
@@ -46,13 +49,15 @@ pub(super) struct ImageKnowledge<'k> {
     pub facts: &'k Facts,
     pub target: Build,
     pub answers: &'k BTreeMap<String, RegistryAnswer>,
+    /// The lowest update revision of the existing nodes of the target build, and such a node.
+    pub oldest_node: Option<(u32, &'k str)>,
     /// A RuntimeClass of the cluster with Hyper-V isolation.
     pub hyper_v_class: Option<&'k str>,
 }
 
 /// The builds of an image, and their source.
 struct KnownBuilds {
-    known: Vec<Build>,
+    known: ImageVersions,
     how: &'static str,
     source: &'static str,
 }
@@ -82,6 +87,15 @@ impl ImageKnowledge<'_> {
                 FindingSource::row("the form of an image reference", TAGS),
             );
         };
+        if self.answers.get(text) == Some(&RegistryAnswer::Missing) {
+            let message = format!(
+                "the registry has no {} that can be pulled without credentials",
+                shown_image(text)
+            );
+            let because = FindingSource::row("an image that does not exist", TAGS);
+            return PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because)
+                .remedy("correct the tag, or check the image with credentials (docker manifest inspect)");
+        }
         match self.builds(&image, text) {
             Some(known) => self.of_builds(used, &image, &known, kernel),
             None => self.of_name(used, &image),
@@ -89,12 +103,11 @@ impl ImageKnowledge<'_> {
     }
 
     fn builds(&self, image: &ImageRef<'_>, text: &str) -> Option<KnownBuilds> {
-        let known = |builds, how, source| {
-            Some(KnownBuilds {
-                known: builds,
-                how,
-                source,
-            })
+        let known = |known, how, source| Some(KnownBuilds { known, how, source });
+        let one = |build, revision| {
+            let mut image = ImageVersions::default();
+            image.add(Some(OsVersion { build, revision }));
+            image
         };
         match self.answers.get(text) {
             Some(RegistryAnswer::Builds(builds)) => {
@@ -102,8 +115,10 @@ impl ImageKnowledge<'_> {
             }
             Some(RegistryAnswer::Missing) | None => {}
         }
-        if let Some(build) = self.facts.images.get(text).and_then(|image| image.build) {
-            return known(vec![build], "by the registry", VERSIONS);
+        if let Some(of_registry) = self.facts.images.get(text)
+            && let Some(build) = of_registry.build
+        {
+            return known(one(build, of_registry.revision), "by the registry", VERSIONS);
         }
         if let Some(hint) = build_hint(image) {
             let how = if hint.certain {
@@ -111,10 +126,10 @@ impl ImageKnowledge<'_> {
             } else {
                 "by what its tag says"
             };
-            return known(vec![hint.build], how, VERSIONS);
+            return known(one(hint.build, hint.revision()), how, VERSIONS);
         }
         let pause = pause(image)?;
-        known(pause, "by the list of Kubernetes", PAUSE)
+        known(pause.into_iter().collect(), "by the list of Kubernetes", PAUSE)
     }
 
     fn of_builds(
@@ -127,8 +142,8 @@ impl ImageKnowledge<'_> {
         let best = |isolation| {
             let each = known
                 .known
-                .iter()
-                .map(|build| (compatibility(*build, self.target, isolation), *build));
+                .builds()
+                .map(|build| (compatibility(build, self.target, isolation), build));
             // The newest compatible build: a pull selects it.
             let rank = |(how, build): &(Compatibility, Build)| {
                 let order = match how {
@@ -141,6 +156,15 @@ impl ImageKnowledge<'_> {
             };
             each.max_by_key(rank)
         };
+        let runs = best(ContainerIsolation::Process).is_some_and(|(how, _)| how == Compatibility::Runs);
+        if known.known.has_unversioned && !runs {
+            let message = format!(
+                "{} has an entry for Windows without os.version, which containerd 1.6.18 and later pulls on every node: its build is not known",
+                shown_image(&used.image)
+            );
+            let because = FindingSource::row("an index entry without os.version", NO_VERSION);
+            return self.unknown(used, message, because);
+        }
         let Some((process, build)) = best(ContainerIsolation::Process) else {
             let message = format!(
                 "{} is there for no Windows build, {}",
@@ -191,6 +215,19 @@ impl ImageKnowledge<'_> {
                 self.new_image(used, of(isolated), row("Hyper-V isolation", isolated)),
                 image,
             ),
+            (WorkloadIsolation::Known(_), Compatibility::Runs)
+                if self.too_old_node(known, build).is_some() =>
+            {
+                let (node, of_node, barrier) = self.too_old_node(known, build).unwrap_or_default();
+                let message = format!(
+                    "{}; such images need nodes of {build}.{barrier}, and {node} is {build}.{of_node}",
+                    of(build)
+                );
+                let source = "https://github.com/microsoft/Windows-Containers/issues/591";
+                let because = FindingSource::row("a newer revision than the node (0xc0370106)", source);
+                let remedy = format!("install the update to {build}.{barrier} on the new nodes first");
+                PlanFinding::new(UpgradeClass::Blocked, &*used.path, message, because).remedy(remedy)
+            }
             (_, Compatibility::Runs) => {
                 PlanFinding::new(UpgradeClass::Unchanged, &*used.path, of(build), process_row())
             }
@@ -225,6 +262,14 @@ impl ImageKnowledge<'_> {
                 }
             }
         }
+    }
+
+    /// The oldest new node, its revision, and the revision that the image needs, if that node is known to be too old.
+    fn too_old_node(&self, known: &KnownBuilds, build: Build) -> Option<(&str, u32, u32)> {
+        let (of_node, node) = self.oldest_node?;
+        let image = known.known.revision_of(build).filter(|_| build == self.target)?;
+        let barrier = barrier(build, image, of_node).filter(|barrier| barrier.is_certain)?;
+        Some((node, of_node, barrier.revision))
     }
 
     fn new_image(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {
@@ -276,7 +321,7 @@ impl ImageKnowledge<'_> {
                 let runs = |build: &Build| {
                     compatibility(*build, self.target, ContainerIsolation::Process) == Compatibility::Runs
                 };
-                if builds.iter().any(runs) {
+                if builds.builds().any(|build| runs(&build)) || builds.has_unversioned {
                     RegistryCheck::Exists
                 } else {
                     RegistryCheck::Missing

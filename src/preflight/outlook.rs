@@ -1,5 +1,5 @@
 //! Findings about the future of the Windows nodes: ends of support, what the next minor release of Kubernetes takes away,
-//! and the known faults of the nodes' versions.
+//! the known faults of the nodes' versions, and webhooks that refuse pods.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,28 @@ use crate::model::platform_support::{
 pub fn statements(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     if !input.could_list(&["nodes"]) {
         let text = "not known (not read): nodes, and so the ends of their support and their faults";
-        return vec![PreflightFinding::fine(text)];
+        let mut all = vec![PreflightFinding::fine(text)];
+        all.extend(unanswered(input));
+        return all;
     }
     let mut all = dates(input);
     all.extend(next_minor(input));
     all.extend(faults(input));
+    all.extend(unanswered(input));
     all
+}
+
+/// Webhooks that refuse pods, Windows pods among them.
+fn unanswered(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let hooks = input.around.unanswered.iter().map(|hook| {
+        let text = format!(
+            "the webhook {} refuses pods: it has failurePolicy Fail, and its Service {}/{} has no ready endpoint",
+            hook.configuration, hook.namespace, hook.service
+        );
+        let cure = "start the pods of the Service and renew its certificate, or delete the webhook configuration";
+        PreflightFinding::act(text, cure).by([format!("Service {}/{}", hook.namespace, hook.service)])
+    });
+    hooks.collect()
 }
 
 /// The platform of a node: by its own labels, otherwise that of the cluster.

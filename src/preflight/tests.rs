@@ -718,3 +718,20 @@ fn the_outlook_names_ends_what_the_next_release_takes_away_and_faults() {
         "act node a-1, node b-1, node c-1, node d-1 from Kubernetes 1.38: the kubelet drops",
     );
 }
+
+#[test]
+fn a_webhook_that_nothing_answers_is_named_with_its_service() {
+    let mut world = PreflightCluster::of(&[("w1", "windows", "10.0.26100.6899", &[mark()])]);
+    world
+        .around
+        .unanswered
+        .push(crate::cluster::around::UnansweredWebhook {
+            configuration: "gmsa".into(),
+            namespace: "gmsa".into(),
+            service: "windows-gmsa".into(),
+        });
+    let report = world.report(&[]);
+    let found = finding(&report, "the webhook gmsa refuses pods");
+    assert_eq!(found.weight, FindingStatus::Act);
+    assert!(found.text.contains("gmsa/windows-gmsa"), "{}", found.text);
+}

@@ -12,6 +12,11 @@ use crate::model::known_faults;
 use crate::model::node::{Host, Labels, NodeSigns as _, Taint};
 use crate::model::platform_support::{NodePlatform, support_dates};
 
+/// What a node with DiskPressure is told.
+const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and snapshots fill its disk, and the kubelet evicts pods \
+     and starts none; remove unused images (crictl rmi --prune), and give the node a larger disk \
+     (https://github.com/rancher/rke2/issues/3090)";
+
 /// The Windows nodes by name, then the pools that have no nodes now: pools seen earlier, and pools that
 /// policies declare.
 pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeReport> {
@@ -28,9 +33,11 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeR
             runtime,
         );
         let faults = known_faults::of_node(&**node).into_iter();
+        let pressure = node.has_disk_pressure.then(|| DISK_PRESSURE.to_owned());
         NodeReport {
-            known_faults: faults
+            problems: faults
                 .map(|fault| format!("{}; {}", fault.message, fault.cure))
+                .chain(pressure)
                 .collect(),
             ..row
         }
@@ -86,6 +93,6 @@ fn row(
         platform_dates: (dates.iter().filter(|date| date.platform.is_some()))
             .map(ToString::to_string)
             .collect(),
-        known_faults: Vec::new(),
+        problems: Vec::new(),
     }
 }

@@ -109,7 +109,7 @@ pub(super) static SERVICE_LINKS_ENVIRONMENT: Rule = Rule {
 macro_rules! many_services {
     ($links:literal) => {
         concat!(
-            "{apiVersion: v1, kind: Service, metadata: {name: a-service-with-a-long-name-and-many-ports-for-all-teams, namespace: shop}, spec: {ports: [&p {name: a-port-with-a-long-name, port: 80}, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p]}}\n---\n",
+            "{apiVersion: v1, kind: Service, metadata: {name: a-service-with-a-long-name-and-many-ports-for-all-of-the-teams, namespace: shop}, spec: {ports: [&p {name: a-port-with-a-long-name, port: 80}, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p, *p]}}\n---\n",
             "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: shop}, spec: {os: {name: windows}, ",
             $links,
             "containers: [{name: app, image: app}]}}"

@@ -5,7 +5,7 @@ use crate::cluster::node::NodeView;
 use crate::controller::node_policies::node_state::{PolicyResolver, assess};
 use crate::controller::node_policies::policies::NodePolicies;
 use crate::model::build::Build;
-use crate::model::known_faults::NetworkPlugin;
+use crate::model::network_plugin::NetworkPlugin;
 use crate::model::node::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
@@ -302,6 +302,6 @@ fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more(
     );
     known.classes = None;
     let next = status_of(&policy(&json!({})), &standing, &known, Some(&stored), now);
-    let expected = [&OURS[..5], &["example.com/Approved"]].concat();
+    let expected = [&OURS[..6], &["example.com/Approved"]].concat();
     assert_eq!(kinds(&next), expected);
 }
