@@ -190,6 +190,9 @@ pub fn support_of(platform: NodePlatform, build: Build) -> Option<&'static Platf
         .find(|row| row.platform == platform && row.build == build)
 }
 
+/// The annual channel: the end in the table of releases is that of AKS, and Microsoft's own is not known.
+const ANNUAL_CHANNEL: Build = Build::new(25398);
+
 /// A day on which support for the nodes of a build changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SupportDate {
@@ -259,7 +262,8 @@ pub fn product(build: Build) -> String {
 
 /// The days on which support for nodes of a build changes, ascending: by Microsoft, and by the platform if it is known.
 pub fn support_dates(platform: Option<NodePlatform>, build: Build) -> Vec<SupportDate> {
-    let by_microsoft = build.release().and_then(Release::end_of_support);
+    let release = build.release().filter(|release| release.build != ANNUAL_CHANNEL);
+    let by_microsoft = release.and_then(Release::end_of_support);
     let mut dates: Vec<SupportDate> = by_microsoft
         .map(|on| SupportDate {
             on,
