@@ -425,21 +425,28 @@ mod tests {
         }
     }
 
+    const CALICO: &str = r#""annotations": {"projectcalico.org/IPv4Address": "10.0.0.4/24"}"#;
+    const FLANNEL: &str = r#""annotations": {"flannel.alpha.coreos.com/backend-type": "vxlan"}"#;
+    const ANTREA: &str = r#""annotations": {"node.antrea.io/mac-address": "x"}"#;
+    const NONE: &str = r#""labels": {}"#;
+    /// Versions without a known fault.
+    const GOOD: (&str, &str, &str) = ("10.0.20348.4297", "v1.36.2", "containerd://2.1.4");
+
+    /// Kernel, kubelet, runtime, metadata, and the expected faults.
+    type Case<'c> = (&'c str, &'c str, &'c str, &'c str, &'c str);
+
+    fn check(cases: &[Case<'_>]) {
+        for (kernel, kubelet, runtime, meta, expected) in cases {
+            let found = faults(kernel, kubelet, runtime, meta).join(" ");
+            assert_eq!(found, *expected, "{kernel} {kubelet} {runtime} {meta}");
+        }
+    }
+
     #[test]
-    fn every_row_matches_what_an_affected_node_reports_and_nothing_else() {
-        let calico = r#""annotations": {"projectcalico.org/IPv4Address": "10.0.0.4/24"}"#;
-        let flannel = r#""annotations": {"flannel.alpha.coreos.com/backend-type": "vxlan"}"#;
-        let antrea = r#""annotations": {"node.antrea.io/mac-address": "x"}"#;
-        let none = r#""labels": {}"#;
-        let machine = |size: &str| format!(r#""labels": {{"node.kubernetes.io/instance-type": "{size}"}}"#);
-        let (v6, fx, old, v5) = (
-            machine("Standard_D4ads_v6"),
-            machine("Standard_FX4mds_v2"),
-            machine("Standard_FX4mds"),
-            machine("Standard_D4ds_v5"),
-        );
-        let (good, kubelet, containerd) = ("10.0.20348.4297", "v1.36.2", "containerd://2.1.4");
-        for (kernel, kubelet, runtime, meta, expected) in [
+    fn revisions_of_windows_match_what_an_affected_node_reports_and_nothing_else() {
+        let (good, kubelet, containerd) = GOOD;
+        let (calico, flannel, antrea, none) = (CALICO, FLANNEL, ANTREA, NONE);
+        check(&[
             (good, kubelet, containerd, calico, ""),
             (
                 "10.0.20348.2582",
@@ -486,6 +493,21 @@ mod tests {
             ("10.0.17763.1757", kubelet, containerd, none, "windows-2019-gmsa?"),
             ("10.0.17763.1757", kubelet, "docker://20.10.9", none, ""),
             ("10.0.17763.1817", kubelet, containerd, none, ""),
+        ]);
+    }
+
+    #[test]
+    fn versions_and_machine_types_match_what_an_affected_node_reports_and_nothing_else() {
+        let (good, kubelet, containerd) = GOOD;
+        let none = NONE;
+        let machine = |size: &str| format!(r#""labels": {{"node.kubernetes.io/instance-type": "{size}"}}"#);
+        let (v6, fx, old, v5) = (
+            machine("Standard_D4ads_v6"),
+            machine("Standard_FX4mds_v2"),
+            machine("Standard_FX4mds"),
+            machine("Standard_D4ds_v5"),
+        );
+        check(&[
             (
                 good,
                 "v1.31.0",
@@ -547,10 +569,7 @@ mod tests {
             ),
             (good, kubelet, "containerd://1.7.20", none, ""),
             ("", "", "", none, ""),
-        ] {
-            let found = faults(kernel, kubelet, runtime, meta).join(" ");
-            assert_eq!(found, expected, "{kernel} {kubelet} {runtime} {meta}");
-        }
+        ]);
     }
 
     #[test]

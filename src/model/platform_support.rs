@@ -44,10 +44,11 @@ impl NodePlatform {
     }
 
     /// The platform of a node with these label keys.
-    pub fn of_labels<'l>(keys: impl Iterator<Item = &'l str> + Clone) -> Option<NodePlatform> {
+    pub fn of_labels<'l>(keys: impl Iterator<Item = &'l str>) -> Option<NodePlatform> {
+        let keys: Vec<&str> = keys.collect();
         let has = |platform: &NodePlatform| {
             let mut prefixes = platform.label_prefixes().iter();
-            prefixes.any(|prefix| keys.clone().any(|key| key.starts_with(prefix)))
+            prefixes.any(|prefix| keys.iter().any(|key| key.starts_with(prefix)))
         };
         NodePlatform::ALL.into_iter().find(has)
     }

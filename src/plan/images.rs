@@ -97,7 +97,9 @@ impl ImageKnowledge<'_> {
                 .remedy("correct the tag, or check the image with credentials (docker manifest inspect)");
         }
         match self.builds(&image, text) {
-            Some(known) => self.of_builds(used, &image, &known, kernel),
+            Some(known) => self.unversioned(used, &known).unwrap_or_else(|| {
+                self.with_revision(self.of_builds(used, &image, &known, kernel), &known, kernel)
+            }),
             None => self.of_name(used, &image),
         }
     }
@@ -156,15 +158,6 @@ impl ImageKnowledge<'_> {
             };
             each.max_by_key(rank)
         };
-        let runs = best(ContainerIsolation::Process).is_some_and(|(how, _)| how == Compatibility::Runs);
-        if known.known.has_unversioned && !runs {
-            let message = format!(
-                "{} has an entry for Windows without os.version, which containerd 1.6.18 and later pulls on every node: its build is not known",
-                shown_image(&used.image)
-            );
-            let because = FindingSource::row("an index entry without os.version", NO_VERSION);
-            return self.unknown(used, message, because);
-        }
         let Some((process, build)) = best(ContainerIsolation::Process) else {
             let message = format!(
                 "{} is there for no Windows build, {}",
@@ -215,19 +208,6 @@ impl ImageKnowledge<'_> {
                 self.new_image(used, of(isolated), row("Hyper-V isolation", isolated)),
                 image,
             ),
-            (WorkloadIsolation::Known(_), Compatibility::Runs)
-                if self.too_old_node(known, build).is_some() =>
-            {
-                let (node, of_node, barrier) = self.too_old_node(known, build).unwrap_or_default();
-                let message = format!(
-                    "{}; such images need nodes of {build}.{barrier}, and {node} is {build}.{of_node}",
-                    of(build)
-                );
-                let source = "https://github.com/microsoft/Windows-Containers/issues/591";
-                let because = FindingSource::row("a newer revision than the node (0xc0370106)", source);
-                let remedy = format!("install the update to {build}.{barrier} on the new nodes first");
-                PlanFinding::new(UpgradeClass::Blocked, &*used.path, message, because).remedy(remedy)
-            }
             (_, Compatibility::Runs) => {
                 PlanFinding::new(UpgradeClass::Unchanged, &*used.path, of(build), process_row())
             }
@@ -264,12 +244,49 @@ impl ImageKnowledge<'_> {
         }
     }
 
-    /// The oldest new node, its revision, and the revision that the image needs, if that node is known to be too old.
-    fn too_old_node(&self, known: &KnownBuilds, build: Build) -> Option<(&str, u32, u32)> {
-        let (of_node, node) = self.oldest_node?;
-        let image = known.known.revision_of(build).filter(|_| build == self.target)?;
-        let barrier = barrier(build, image, of_node).filter(|barrier| barrier.is_certain)?;
-        Some((node, of_node, barrier.revision))
+    /// The finding for an image with an entry without `os.version`, if none of its other entries runs on the target.
+    fn unversioned(&self, used: &ImageUse, known: &KnownBuilds) -> Option<PlanFinding> {
+        let runs =
+            |build| compatibility(build, self.target, ContainerIsolation::Process) == Compatibility::Runs;
+        if !known.known.has_unversioned || known.known.builds().any(runs) {
+            return None;
+        }
+        let message = format!(
+            "{} has an entry for Windows without os.version, which containerd 1.6.18 and later pulls on every node: its build is not known",
+            shown_image(&used.image)
+        );
+        let because = FindingSource::row("an index entry without os.version", NO_VERSION);
+        Some(self.unknown(used, message, because))
+    }
+
+    /// The finding for an image that runs unchanged, or a blocking one if an existing node of the target build is known to
+    /// be too old for the image's revision.
+    fn with_revision(
+        &self,
+        found: PlanFinding,
+        known: &KnownBuilds,
+        kernel: WorkloadIsolation,
+    ) -> PlanFinding {
+        let is_process = kernel == WorkloadIsolation::Known(ContainerIsolation::Process);
+        let pair = self.oldest_node.zip(known.known.revision_of(self.target));
+        let Some(((of_node, node), image)) =
+            pair.filter(|_| is_process && found.class == UpgradeClass::Unchanged)
+        else {
+            return found;
+        };
+        let target = self.target;
+        let Some(barrier) = barrier(target, image, of_node).filter(|barrier| barrier.is_certain) else {
+            return found;
+        };
+        let needed = barrier.revision;
+        let message = format!(
+            "{}; such images need nodes of {target}.{needed}, and {node} is {target}.{of_node}",
+            found.message
+        );
+        let because = FindingSource::row("a newer revision than the node (0xc0370106)", barrier.source);
+        PlanFinding::new(UpgradeClass::Blocked, found.path, message, because).remedy(format!(
+            "install the update to {target}.{needed} on the new nodes first"
+        ))
     }
 
     fn new_image(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {

@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn an_entry_without_a_version_matches_any_host_and_the_others_keep_their_builds() {
-        for version in [r#", "os.version": "10.0.17763.6293""#, r#"10.0.17763.6293"#] {
+        for version in [r#", "os.version": "10.0.17763.6293""#, "10.0.17763.6293"] {
             let Ok(ManifestContent::Builds(image)) = read(INDEX.replace(version, "").as_bytes()) else {
                 panic!("an index has builds");
             };

@@ -50,12 +50,9 @@ pub(super) static EPHEMERAL_STORAGE_ABOVE_SCRATCH: Rule = Rule {
             let is_larger =
                 |amount: &&Quantity<'_>| amount.millis().is_some_and(|millis| millis > SCRATCH_MILLIS);
             let amounts = [("limits", &resources.limits), ("requests", &resources.requests)];
-            let larger = amounts.into_iter().find(|(_, amounts)| {
-                amounts
-                    .get(RESOURCE)
-                    .as_ref()
-                    .is_some_and(|amount| is_larger(amount))
-            });
+            let larger = amounts
+                .into_iter()
+                .find(|(_, amounts)| amounts.get(RESOURCE).as_ref().is_some_and(&is_larger));
             if let Some((field, _)) = larger {
                 out.report(container.at(&["resources", field]).key(RESOURCE));
             }
