@@ -5,6 +5,7 @@ mod constraints;
 mod drain_order;
 mod images;
 mod nodes;
+mod outlook;
 mod placement;
 mod plan_finding;
 mod replicas;
@@ -24,6 +25,7 @@ pub use self::drain_order::{
 pub use self::images::RegistryAnswer;
 use self::images::{ImageKnowledge, ImageUse, WorkloadIsolation};
 pub use self::nodes::NodeInventory;
+pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
 pub use self::placement::AssumedPlacement;
 pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
 use self::replicas::{PlacedPod, WorkloadReplicas};
@@ -395,6 +397,9 @@ impl<'f> Planner<'f> {
             facts: self.facts,
             target: self.plan_options.to,
             answers: &self.answers,
+            oldest_node: (self.nodes.of(self.plan_options.to))
+                .filter_map(|node| Some((node.host.revision?, node.host.name.as_str())))
+                .min(),
             hyper_v_class: of_hyper_v.map(|(name, _)| name.as_str()),
         }
     }
@@ -473,5 +478,7 @@ fn read<'j, T: serde::Deserialize<'j>>(json: &'j str) -> Result<T, ObjectError> 
     })
 }
 
+#[cfg(test)]
+mod outlook_tests;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ mod helm_values;
 mod install;
 mod nodes;
 pub mod other_engines;
+mod outlook;
 mod platform;
 mod pools;
 mod recommendations;
@@ -204,6 +205,10 @@ impl Preflight {
             PreflightSection {
                 title: "Nodes",
                 statements: nodes::statements(input, plan, &mut wanted),
+            },
+            PreflightSection {
+                title: "Support and known faults of nodes",
+                statements: outlook::statements(input),
             },
             PreflightSection {
                 title: "Pools at zero nodes",

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 pub use self::client::NoClient;
 use self::client::RegistryClient;
 use self::endpoint::RegistryEndpoint;
-use crate::model::build::Build;
+use crate::model::revisions::ImageVersions;
 
 /// The number of images that are queried concurrently, each with one request at a time.
 const AT_ONCE: usize = 4;
@@ -28,8 +28,8 @@ const WHOLE: Duration = Duration::from_secs(120);
 /// A registry's answer about an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryImage {
-    /// The image exists for these Windows builds; empty if it exists but not for Windows.
-    Builds(Vec<Build>),
+    /// The image exists for these Windows versions; empty if it exists but not for Windows.
+    Builds(ImageVersions),
     /// The image does not exist.
     Missing,
     /// Unknown: the reason.

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use jiff::civil::Date;
 
 use super::block_on;
 use super::cluster::ClusterArgs;
-use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs};
+use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs, date};
 use crate::check::files::{policies, read_except};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
@@ -61,6 +62,9 @@ pub struct PlanArgs {
     policy: PolicyArgs,
     #[command(flatten)]
     installation: InstallationArgs,
+    /// The day to plan for, as in 2026-12-31; unset: today in UTC
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    today: Option<Date>,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
@@ -115,7 +119,7 @@ type Planned = (UpgradePlan, Vec<String>);
 
 fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
     let of_file = policies(args.policy.policy.as_deref(), Policy::standalone())?;
-    let mut facts = args.cluster.facts(today());
+    let mut facts = args.cluster.facts(args.today.unwrap_or_else(today));
     of_file.declare(&mut facts);
     let mut counting = of_file.set;
     let mut manifests = Manifests::new(false).within(Scope::default());
@@ -176,6 +180,7 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         }
     });
     let mut cluster = opened.await.map_err(anyhow::Error::msg)?;
+    cluster.snapshot.facts.today = args.today.unwrap_or_else(today);
     let unread = cluster.gaps();
     errors.extend(unread.map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why)));
     let policies = match &args.policy.policy {

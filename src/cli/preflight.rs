@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
+use jiff::civil::Date;
 use kube::Client;
 
 use super::block_on;
-use super::options::{FailOn, OutputArgs};
+use super::options::{FailOn, OutputArgs, date};
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::environment::{self, AnyNode};
 use crate::cluster::list::UnreadPart;
@@ -18,6 +19,7 @@ use crate::cluster::walk::{ListItem, walk};
 use crate::model::workload::Kind;
 use crate::plan::{NodeInventory, PlanOptions, Planner};
 use crate::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, excluded, facts, newest, text};
+use crate::process::today;
 use crate::render::write_json;
 use crate::scan::report::ScanGap;
 
@@ -45,6 +47,9 @@ pub struct PreflightArgs {
     /// What ends in exit status 1: deny is a workload that would be denied
     #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "deny"]))]
     fail_on: FailOn,
+    /// The day to check for, as in 2026-12-31; unset: today in UTC
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    today: Option<Date>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -59,7 +64,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
     let report = block_on(async {
         let (connected, namespace) = args.connect.connect().await?;
-        read_cluster(&connected.client, &namespace)
+        read_cluster(&connected.client, &namespace, args.today.unwrap_or_else(today))
             .await
             .map_err(anyhow::Error::msg)
     })?;
@@ -77,7 +82,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the cluster, and makes the report.
-async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, String> {
+async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<Preflight, String> {
     let excluded = excluded(namespace);
     let options = OfflineOptions {
         namespace,
@@ -94,6 +99,7 @@ async fn read_cluster(client: &Client, namespace: &str) -> Result<Preflight, Str
     let mut cluster = opened.await?;
     // It is evaluated as if Transom were not installed yet.
     cluster.snapshot.registered = None;
+    cluster.snapshot.facts.today = today;
     let environment = environment::read(client, nodes).await?;
     let platform = Platform::of(&environment);
     let unread = || environment.unread.iter().chain(cluster.gaps());

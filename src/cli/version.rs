@@ -144,7 +144,7 @@ async fn servers(client: &Client, namespace: &str) -> anyhow::Result<Vec<Server>
         .in_namespace(namespace)
         .with_labels(SERVER);
     let (mut found, mut unreadable) = (Vec::new(), None);
-    let visit = |deployment: Deployment| found.push(Server::from(deployment));
+    let visit = |deployment: Deployment, _: &str| found.push(Server::from(deployment));
     for_each_as(client, listing, visit, |name, error| {
         unreadable.get_or_insert_with(|| format!("cannot parse the Deployment {name}: {error}"));
     })

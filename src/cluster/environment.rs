@@ -51,6 +51,8 @@ pub struct ClusterEnvironment {
     pub nodes: Vec<AnyNode>,
     /// The webhook configurations.
     pub hooks: Vec<WebhookPresence>,
+    /// Webhooks that refuse pods, because nothing answers for them.
+    pub unanswered: Vec<UnansweredWebhook>,
     /// The names of `ValidatingAdmissionPolicyBindings`.
     pub bindings: Vec<String>,
     /// The names of other engines' objects, by group and resource as in `kyverno.io/clusterpolicies`.
@@ -136,6 +138,41 @@ pub struct WebhookPresence {
     pub namespaces: BTreeSet<String>,
     /// Whether pods are among what it is called for.
     pub sees_pods: bool,
+}
+
+/// A webhook for pods with `failurePolicy: Fail` whose Service has no ready endpoint: the API server refuses every pod that
+/// it is called for.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct UnansweredWebhook {
+    /// The name of its configuration.
+    pub configuration: String,
+    /// The namespace of the Service.
+    pub namespace: String,
+    /// The name of the Service.
+    pub service: String,
+}
+
+/// The webhooks of a configuration that are called for pods with `failurePolicy: Fail`, each with its Service.
+fn failing_closed(object: &Value) -> BTreeSet<UnansweredWebhook> {
+    let sees_pods = |hook: &Value| {
+        let mut resources = items(hook, "/rules").flat_map(|rule| items(rule, "/resources"));
+        resources.any(|resource| matches!(resource.as_str(), Some("pods" | "*" | "*/*")))
+    };
+    // Fail is the default of v1.
+    let fails = |hook: &&Value| text(hook, "/failurePolicy") != "Ignore" && sees_pods(hook);
+    let hooks = items(object, "/webhooks").filter(fails);
+    let hooks = hooks.map(|hook| UnansweredWebhook {
+        configuration: text(object, "/metadata/name"),
+        namespace: text(hook, "/clientConfig/service/namespace"),
+        service: text(hook, "/clientConfig/service/name"),
+    });
+    hooks.filter(|hook| !hook.service.is_empty()).collect()
+}
+
+/// Whether a list of EndpointSlices has a ready endpoint. An endpoint without the condition is ready.
+fn has_ready_endpoint(slices: &Value) -> bool {
+    let mut endpoints = items(slices, "/items").flat_map(|slice| items(slice, "/endpoints"));
+    endpoints.any(|endpoint| endpoint.pointer("/conditions/ready") != Some(&Value::Bool(false)))
 }
 
 /// Reads it. `nodes`: every node, as [`open`](super::offline::open) shows them. A part that cannot be read is reported, and
@@ -261,8 +298,28 @@ impl EnvironmentReader<'_> {
         let found = self.all::<Value>(&path).await;
         let found = found
             .iter()
-            .map(|object| WebhookPresence::read(object, is_mutating));
-        self.environment.hooks.extend(found);
+            .map(|object| (WebhookPresence::read(object, is_mutating), failing_closed(object)));
+        for (hooks, failing) in found.collect::<Vec<_>>() {
+            self.environment.hooks.push(hooks);
+            self.unanswered(failing).await;
+        }
+    }
+
+    /// Notes the webhooks whose Service has no ready endpoint. Without the right to read EndpointSlices nothing is noted.
+    async fn unanswered(&mut self, failing: BTreeSet<UnansweredWebhook>) {
+        for hook in failing.into_iter().take(MOST_NAMED) {
+            let path = format!(
+                "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{}",
+                hook.namespace, hook.service
+            );
+            let Ok(request) = hyper::Request::get(path).body(Vec::new()) else {
+                continue;
+            };
+            let answer = answered_within(PATIENCE, self.client.request::<Value>(request)).await;
+            if answer.is_ok_and(|slices| !has_ready_endpoint(&slices)) {
+                self.environment.unanswered.push(hook);
+            }
+        }
     }
 
     async fn names(&mut self, path: &str) -> Vec<String> {
@@ -349,6 +406,31 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_webhook_that_fails_closed_without_an_endpoint_is_unanswered() {
+        let object = |policy: &str, resource: &str| {
+            json!({"metadata": {"name": "gmsa"}, "webhooks": [{"failurePolicy": policy, "rules": [{"resources": [resource]}],
+                "clientConfig": {"service": {"namespace": "gmsa", "name": "windows-gmsa"}}}]})
+        };
+        let hooks = failing_closed(&object("Fail", "pods"));
+        let hook = hooks.first().unwrap();
+        assert_eq!(
+            (&*hook.configuration, &*hook.namespace, &*hook.service),
+            ("gmsa", "gmsa", "windows-gmsa")
+        );
+        assert!(failing_closed(&object("Ignore", "pods")).is_empty());
+        assert!(failing_closed(&object("Fail", "deployments")).is_empty());
+        let slices = |endpoints: Value| json!({"items": [{"endpoints": endpoints}]});
+        assert!(!has_ready_endpoint(&json!({"items": []})));
+        assert!(!has_ready_endpoint(&slices(
+            json!([{"conditions": {"ready": false}}])
+        )));
+        assert!(has_ready_endpoint(&slices(
+            json!([{"conditions": {"ready": true}}])
+        )));
+        assert!(has_ready_endpoint(&slices(json!([{"addresses": ["10.0.0.1"]}]))));
+    }
 
     #[test]
     fn a_webhook_configuration_says_whether_it_sees_pods_and_where_its_services_are() {

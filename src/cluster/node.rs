@@ -9,6 +9,7 @@ use kube::core::ObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::model::network_plugin::NetworkPlugin;
 use crate::model::node::{Labels, NodeReadiness, NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
 
 /// The annotation that records what of an object is Transom's.
@@ -138,6 +139,10 @@ pub struct NodeView {
     pub readiness: NodeReadiness,
     /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`].
     pub offers_private_ipv4: bool,
+    /// Whether it reports DiskPressure.
+    pub has_disk_pressure: bool,
+    /// Its network plugin, if an annotation names it.
+    pub network_plugin: Option<NetworkPlugin>,
     /// Whether it is being deleted.
     pub deleting: bool,
 }
@@ -159,6 +164,8 @@ impl PartialEq for NodeView {
             runtime_handlers,
             readiness,
             offers_private_ipv4,
+            has_disk_pressure,
+            network_plugin,
             deleting,
         } = self;
         *name == other.name
@@ -174,6 +181,8 @@ impl PartialEq for NodeView {
             && *runtime_handlers == other.runtime_handlers
             && *readiness == other.readiness
             && *offers_private_ipv4 == other.offers_private_ipv4
+            && *has_disk_pressure == other.has_disk_pressure
+            && *network_plugin == other.network_plugin
             && *deleting == other.deleting
     }
 }
@@ -195,12 +204,16 @@ impl From<WatchedNode> for NodeView {
     fn from(node: WatchedNode) -> Self {
         let offers_private_ipv4 =
             (node.status.allocatable.iter()).any(|of| of.contains_key(PRIVATE_IPV4_RESOURCE));
+        let has_disk_pressure = (node.status.conditions.iter().flatten())
+            .any(|condition| condition.r#type == "DiskPressure" && condition.status == "True");
         let mut conditions = node.status.conditions.iter().flatten();
         let ready = conditions.find(|condition| condition.r#type == "Ready");
         let readiness = ready.map_or(NodeReadiness::Unreported, |ready| {
             NodeReadiness::of_condition(&ready.status, ready.last_transition_time.as_deref())
         });
         let (metadata, info) = (node.metadata, node.status.node_info);
+        let annotations = metadata.annotations.iter().flat_map(BTreeMap::keys);
+        let network_plugin = NetworkPlugin::of_annotations(annotations.map(String::as_str));
         NodeView {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
@@ -219,6 +232,8 @@ impl From<WatchedNode> for NodeView {
                 .collect(),
             readiness,
             offers_private_ipv4,
+            has_disk_pressure,
+            network_plugin,
             deleting: metadata.deletion_timestamp.is_some(),
         }
     }
@@ -247,6 +262,14 @@ impl NodeSigns for NodeView {
 
     fn container_runtime(&self) -> &str {
         &self.container_runtime
+    }
+
+    fn kubelet_version(&self) -> &str {
+        &self.kubelet_version
+    }
+
+    fn network_plugin(&self) -> Option<NetworkPlugin> {
+        self.network_plugin
     }
 
     fn labels(&self) -> Labels {

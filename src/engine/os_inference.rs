@@ -283,6 +283,7 @@ mod tests {
             let known = ImageFacts {
                 os: Some(os),
                 build: None,
+                ..ImageFacts::default()
             };
             facts.images.insert(image.to_owned(), known);
         }

@@ -13,7 +13,7 @@ use super::node::{Host, PoolLabel, major_minor, shared_labels};
 use super::object::{Body, Object};
 use super::os::Os;
 use super::pod::Toleration;
-use super::resources::{Meta, RuntimeClass, StorageClass};
+use super::resources::{Meta, RuntimeClass, Service, StorageClass};
 
 /// The OpenShift annotation with the name of the SecurityContextConstraints that added defaults to a pod.
 pub const SCC_ANNOTATION: &str = "openshift.io/scc";
@@ -152,6 +152,8 @@ pub struct ImageFacts {
     pub os: Option<Os>,
     /// The build of its `os.version`, if there is only one.
     pub build: Option<Build>,
+    /// The update revision (UBR) of that `os.version`.
+    pub revision: Option<u32>,
 }
 
 /// A known Windows pod or template, for the rules on related objects.
@@ -247,6 +249,9 @@ pub struct Facts {
     pub node_uids: BTreeMap<String, String>,
     /// Unique endpoint addresses by (namespace, Service).
     pub backends: HashMap<(String, String), BTreeSet<String>>,
+    /// The estimated characters of the environment variables for the Services of a namespace. Only `transom check` knows
+    /// any.
+    pub service_variables: BTreeMap<String, usize>,
     hosts: Vec<Host>,
     /// The first of each group of equivalent hosts: indexes of `hosts`.
     sorts: Vec<usize>,
@@ -313,6 +318,7 @@ impl Facts {
             newest_kubelet: None,
             node_uids: BTreeMap::new(),
             backends: HashMap::new(),
+            service_variables: BTreeMap::new(),
             hosts: Vec::new(),
             sorts: Vec::new(),
             sorts_by_hash: HashMap::new(),
@@ -404,6 +410,11 @@ impl Facts {
                 self.block_claims
                     .insert((subject.namespace.to_string(), subject.meta.name.to_string()));
             }
+            Body::Service(service) => {
+                let characters = variables_of(&subject.meta.name, service);
+                let known = self.service_variables.entry(subject.namespace.to_string());
+                *known.or_default() += characters;
+            }
             Body::EndpointSlice(slice) => {
                 if let Some(service) = subject.meta.labels.get("kubernetes.io/service-name") {
                     let key = (subject.namespace.to_string(), service.to_string());
@@ -463,6 +474,39 @@ impl Facts {
     pub fn builds(&self) -> &BTreeSet<Build> {
         &self.builds
     }
+}
+
+/// About how many characters the environment variables have that the kubelet adds for a Service: an address of 12
+/// characters, ports of four.
+///
+/// Source: kubernetes, `pkg/kubelet/envvars/envvars.go`.
+fn variables_of(name: &str, service: &Service<'_>) -> usize {
+    // `=` and the final NUL of each variable.
+    const EACH: usize = 2;
+    const ADDRESS: usize = 12;
+    const PORT: usize = 4;
+    const URL: usize = "tcp://:".len() + ADDRESS + PORT;
+    let is_headless = service.spec.cluster_ip.as_deref() == Some("None");
+    if is_headless || service.spec.r#type.as_deref() == Some("ExternalName") {
+        return 0;
+    }
+    let variable = |suffix: usize, value: usize| name.len() + suffix + value + EACH;
+    let base = variable("_SERVICE_HOST".len(), ADDRESS)
+        + variable("_SERVICE_PORT".len(), PORT)
+        + variable("_PORT".len(), URL);
+    let of_ports = service.spec.ports.iter().map(|port| {
+        let named = port
+            .name
+            .as_ref()
+            .map_or(0, |port| variable("_SERVICE_PORT_".len() + port.len(), PORT));
+        let prefix = "_PORT__TCP".len() + PORT;
+        named
+            + variable(prefix, URL)
+            + variable(prefix + "_PROTO".len(), "tcp".len())
+            + variable(prefix + "_PORT".len(), PORT)
+            + variable(prefix + "_ADDR".len(), ADDRESS)
+    });
+    base + of_ports.sum::<usize>()
 }
 
 /// Equal for equivalent hosts.

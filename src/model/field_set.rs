@@ -66,6 +66,8 @@ fields! {
     POD_RESOURCES,
     /// `resourceClaims` of the pod, or `claims` of a container.
     RESOURCE_CLAIMS,
+    /// `tolerations` with the operator `Gt` or `Lt`.
+    COMPARED_TOLERATIONS,
     /// `terminationGracePeriodSeconds`
     GRACE_PERIOD,
     // Security contexts, of the pod or of a container.
@@ -151,6 +153,8 @@ fields! {
     // Volumes.
     /// `emptyDir.medium`
     MEDIUM,
+    /// `mode` of an emptyDir, or `bindMountOptions` of a mount.
+    UNIX_VOLUME_PERMISSIONS,
     /// `hostPath`
     HOST_PATH,
     /// Sources that write files: `secret`, `configMap`, `projected`.
@@ -228,6 +232,12 @@ impl FieldSet {
             FieldSet::GRACE_PERIOD,
             pod.termination_grace_period_seconds.is_some(),
         );
+        let compares = |operator: &str| matches!(operator, "Gt" | "Lt");
+        let mut operators = pod
+            .tolerations
+            .iter()
+            .filter_map(|toleration| toleration.operator.as_deref());
+        self.note(FieldSet::COMPARED_TOLERATIONS, operators.any(compares));
         self.of_selection(pod);
         let Some(context) = &pod.security_context else {
             return;
@@ -320,6 +330,7 @@ impl FieldSet {
                 mount.sub_path.is_some() || mount.sub_path_expr.is_some(),
             );
             self.note(FieldSet::MOUNT_PROPAGATION, mount.mount_propagation.is_some());
+            self.note(FieldSet::UNIX_VOLUME_PERMISSIONS, mount.bind_mount_options.0);
             self.note(FieldSet::RECURSIVE_READ_ONLY, mount.recursive_read_only.is_some());
         }
         if let Some(context) = &container.security_context {
@@ -360,6 +371,8 @@ impl FieldSet {
     fn of_volume(&mut self, volume: &Volume<'_>) {
         let medium = volume.empty_dir.as_ref().and_then(|dir| dir.medium.as_ref());
         self.note(FieldSet::MEDIUM, medium.is_some());
+        let has_mode = volume.empty_dir.as_ref().is_some_and(|dir| dir.mode.0);
+        self.note(FieldSet::UNIX_VOLUME_PERMISSIONS, has_mode);
         self.note(FieldSet::HOST_PATH, volume.host_path.is_some());
         self.note(
             FieldSet::FILES,

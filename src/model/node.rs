@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::build::Build;
 use super::json_types::Str;
+use super::network_plugin::NetworkPlugin;
 use super::node_affinity::{KnownNodeLabels, LabelValue};
 use super::pod::Toleration;
 use super::resources::Node;
@@ -42,6 +43,8 @@ pub const OS_SKU_REQUESTED_LABEL: &str = "kubernetes.azure.com/os-sku-requested"
 pub const OS_SKU_LABELS: [&str; 3] = [OS_SKU_LABEL, OS_SKU_EFFECTIVE_LABEL, OS_SKU_REQUESTED_LABEL];
 /// The label with a node's own name, or another name of its host.
 pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+/// The label with the machine type of a node in a cloud.
+pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
 /// Labels with the pool of a node, on the platforms that have them; the first that a node has applies.
 pub const POOL_LABELS: [&str; 6] = [
     "kubernetes.azure.com/agentpool",
@@ -196,6 +199,10 @@ pub trait NodeSigns {
     fn kernel_version(&self) -> &str;
     /// `status.nodeInfo.containerRuntimeVersion`.
     fn container_runtime(&self) -> &str;
+    /// `status.nodeInfo.kubeletVersion`.
+    fn kubelet_version(&self) -> &str;
+    /// Its network plugin, if an annotation of the node names it.
+    fn network_plugin(&self) -> Option<NetworkPlugin>;
     /// All its labels.
     fn labels(&self) -> Labels;
     /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`], which is what the scheduler counts.
@@ -276,6 +283,14 @@ impl NodeSigns for Node<'_> {
 
     fn container_runtime(&self) -> &str {
         &self.status.node_info.container_runtime_version
+    }
+
+    fn kubelet_version(&self) -> &str {
+        &self.status.node_info.kubelet_version
+    }
+
+    fn network_plugin(&self) -> Option<NetworkPlugin> {
+        NetworkPlugin::of_annotations(self.metadata.annotations.iter().map(|(key, _)| &**key))
     }
 
     fn labels(&self) -> Labels {
@@ -448,6 +463,8 @@ pub struct Host {
     pub name: String,
     /// Its build, if known.
     pub build: Option<Build>,
+    /// Its update revision (UBR), the fourth number of its kernel version.
+    pub revision: Option<u32>,
     /// Its taints.
     pub taints: Vec<Taint>,
     /// The containerd version that it reports, major and minor.
@@ -500,6 +517,7 @@ impl Host {
         Some(Host {
             name: node.name().to_owned(),
             build,
+            revision: Build::parse_kernel_version(node.kernel_version()).and_then(|(_, revision)| revision),
             taints: node.taints(),
             containerd: (node.container_runtime().strip_prefix("containerd://")).and_then(major_minor),
             labels,
@@ -531,6 +549,7 @@ impl Host {
         let Host {
             name: _,
             build,
+            revision,
             taints,
             containerd,
             labels,
@@ -539,6 +558,7 @@ impl Host {
             may_be_at_zero,
         } = self;
         *build == other.build
+            && *revision == other.revision
             && *taints == other.taints
             && *containerd == other.containerd
             && *offers_private_ipv4 == other.offers_private_ipv4

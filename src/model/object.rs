@@ -100,6 +100,8 @@ pub struct Template<'a> {
     pub has_spec: bool,
     /// A StatefulSet's volumeClaimTemplates.
     pub claim_templates: Vec<NamedClaimTemplate<'a>>,
+    /// The replicas of a workload, if it has that field.
+    pub replicas: Option<i64>,
 }
 
 impl<'a> Object<'a> {
@@ -362,6 +364,7 @@ struct WorkloadSpec<'a> {
     #[serde(borrow, deserialize_with = "nullable")]
     template: Shell<'a, PodSpec<'a>>,
     volume_claim_templates: List<NamedClaimTemplate<'a>>,
+    replicas: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -392,6 +395,7 @@ fn read_template<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<(Arc<Meta<'de>>, Template<'de>), D::Error> {
     type Pod<'a> = Shell<'a, PodSpec<'a>>;
+    let mut replicas = None;
     let (meta, pod, claims): (_, Pod<'_>, List<_>) = match kind {
         Kind::Pod => (None, Pod::deserialize(deserializer)?, List::default()),
         Kind::PodTemplate => {
@@ -410,6 +414,7 @@ fn read_template<'de, D: Deserializer<'de>>(
         _ => {
             let object: Shell<'_, WorkloadSpec<'_>> = Shell::deserialize(deserializer)?;
             let spec = object.spec.unwrap_or_default();
+            replicas = spec.replicas;
             (Some(object.metadata), spec.template, spec.volume_claim_templates)
         }
     };
@@ -418,6 +423,7 @@ fn read_template<'de, D: Deserializer<'de>>(
         has_spec: pod.spec.is_some(),
         spec: pod.spec.unwrap_or_default(),
         claim_templates: claims.0,
+        replicas,
     };
     // A pod is its own template.
     let meta = meta.map_or_else(|| Arc::clone(&template.meta), Arc::new);

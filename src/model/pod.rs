@@ -38,6 +38,7 @@ k8s_structs! {
         pub resource_claims: List<serde::de::IgnoredAny>,
         pub termination_grace_period_seconds: Option<i64>,
         pub restart_policy: Option<Str<'a>>,
+        pub enable_service_links: Option<bool>,
     }
 
     /// `v1.PodOS`.
@@ -145,6 +146,7 @@ k8s_structs! {
         pub sub_path_expr: Option<Str<'a>>,
         pub mount_propagation: Option<Str<'a>>,
         pub recursive_read_only: Option<Str<'a>>,
+        pub bind_mount_options: IsPresent,
     }
 
     /// `v1.VolumeDevice`.
@@ -256,6 +258,7 @@ k8s_structs! {
     /// `v1.EmptyDirVolumeSource`.
     pub struct EmptyDir<'a> {
         pub medium: Option<Str<'a>>,
+        pub mode: IsPresent,
     }
 
     /// `v1.HostPathVolumeSource`.

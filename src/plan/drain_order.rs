@@ -4,9 +4,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::civil::Date;
 use serde::Serialize;
 
 use super::nodes::{NodePool, PlannedNode};
+use super::outlook::PoolOutlook;
 use super::placement::AssumedPlacement;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::resource_list::ResourceList;
@@ -45,6 +47,8 @@ pub struct UpgradePlan {
     pub capacity: Vec<BuildCapacity>,
     /// The capacity that the moving pods need.
     pub needed: NodesNeeded,
+    /// Every pool: until when its nodes are supported, and their known faults.
+    pub pools: Vec<PoolOutlook>,
     /// Missing information that could change the plan.
     pub notes: Vec<String>,
 }
@@ -90,6 +94,9 @@ pub struct WorkloadPlan {
     pub pending: u64,
     /// The pools that its pods are on; if none has a node, those that its template may run in.
     pub pools: Vec<String>,
+    /// The first known end of support for those pools.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub support_ends: Option<Date>,
     /// The requests of each of its pods.
     pub requests: ResourceList,
     /// Its findings.
@@ -212,6 +219,7 @@ impl Planner<'_> {
             .collect();
         self.daemon_sets(&mut said);
 
+        let outlook = self.outlook(&names);
         let mut workloads: Vec<WorkloadPlan> = Vec::with_capacity(said.len());
         let mut by_pool: BTreeMap<usize, (Vec<Blocker>, ResourceList)> = BTreeMap::new();
         for (workload, statements) in self.workloads.iter().zip(said) {
@@ -238,6 +246,9 @@ impl Planner<'_> {
                 pods: workload.pods.values().sum::<u64>() + workload.pending,
                 pending: workload.pending,
                 pools: pools.iter().map(name).collect(),
+                support_ends: (pools.iter().filter_map(|pool| outlook.get(*pool)?.first_end()))
+                    .map(|end| end.on)
+                    .min(),
                 requests: workload.requests,
                 statements,
             };
@@ -269,6 +280,7 @@ impl Planner<'_> {
             summary: summary(&workloads),
             capacity: self.capacity(&from, &needed),
             notes: self.notes(&needed),
+            pools: outlook,
             workloads,
             order,
             needed,

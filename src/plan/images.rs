@@ -8,6 +8,7 @@ use super::target::named;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
+use crate::model::revisions::{ImageVersions, OsVersion, barrier};
 use crate::model::text::{cut_middle, one_line, shown};
 
 const VERSIONS: &str =
@@ -16,6 +17,8 @@ const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-conta
 const PAUSE: &str = "https://github.com/kubernetes/kubernetes/blob/master/build/pause/CHANGELOG.md";
 const TAGS: &str =
     "https://learn.microsoft.com/virtualization/windowscontainers/manage-containers/container-base-images";
+
+const NO_VERSION: &str = "https://github.com/containerd/containerd/pull/8101";
 
 /// A container's image and its field path.
 #[derive(Clone, Debug)]
@@ -35,8 +38,8 @@ pub(super) enum WorkloadIsolation {
 /// A registry's answer about an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RegistryAnswer {
-    /// The image exists for these Windows builds; empty if it exists but not for Windows.
-    Builds(Vec<Build>),
+    /// The image exists for these Windows versions; empty if it exists but not for Windows.
+    Builds(ImageVersions),
     /// The image does not exist.
     Missing,
 }
@@ -46,13 +49,15 @@ pub(super) struct ImageKnowledge<'k> {
     pub facts: &'k Facts,
     pub target: Build,
     pub answers: &'k BTreeMap<String, RegistryAnswer>,
+    /// The lowest update revision of the existing nodes of the target build, and such a node.
+    pub oldest_node: Option<(u32, &'k str)>,
     /// A RuntimeClass of the cluster with Hyper-V isolation.
     pub hyper_v_class: Option<&'k str>,
 }
 
 /// The builds of an image, and their source.
 struct KnownBuilds {
-    known: Vec<Build>,
+    known: ImageVersions,
     how: &'static str,
     source: &'static str,
 }
@@ -82,19 +87,29 @@ impl ImageKnowledge<'_> {
                 FindingSource::row("the form of an image reference", TAGS),
             );
         };
+        if self.answers.get(text) == Some(&RegistryAnswer::Missing) {
+            let message = format!(
+                "the registry has no {} that can be pulled without credentials",
+                shown_image(text)
+            );
+            let because = FindingSource::row("an image that does not exist", TAGS);
+            return PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because)
+                .remedy("correct the tag, or check the image with credentials (docker manifest inspect)");
+        }
         match self.builds(&image, text) {
-            Some(known) => self.of_builds(used, &image, &known, kernel),
+            Some(known) => self.unversioned(used, &known).unwrap_or_else(|| {
+                self.with_revision(self.of_builds(used, &image, &known, kernel), &known, kernel)
+            }),
             None => self.of_name(used, &image),
         }
     }
 
     fn builds(&self, image: &ImageRef<'_>, text: &str) -> Option<KnownBuilds> {
-        let known = |builds, how, source| {
-            Some(KnownBuilds {
-                known: builds,
-                how,
-                source,
-            })
+        let known = |known, how, source| Some(KnownBuilds { known, how, source });
+        let one = |build, revision| {
+            let mut image = ImageVersions::default();
+            image.add(Some(OsVersion { build, revision }));
+            image
         };
         match self.answers.get(text) {
             Some(RegistryAnswer::Builds(builds)) => {
@@ -102,8 +117,10 @@ impl ImageKnowledge<'_> {
             }
             Some(RegistryAnswer::Missing) | None => {}
         }
-        if let Some(build) = self.facts.images.get(text).and_then(|image| image.build) {
-            return known(vec![build], "by the registry", VERSIONS);
+        if let Some(of_registry) = self.facts.images.get(text)
+            && let Some(build) = of_registry.build
+        {
+            return known(one(build, of_registry.revision), "by the registry", VERSIONS);
         }
         if let Some(hint) = build_hint(image) {
             let how = if hint.certain {
@@ -111,10 +128,10 @@ impl ImageKnowledge<'_> {
             } else {
                 "from its tag"
             };
-            return known(vec![hint.build], how, VERSIONS);
+            return known(one(hint.build, hint.revision()), how, VERSIONS);
         }
         let pause = pause(image)?;
-        known(pause, "by the list of Kubernetes", PAUSE)
+        known(pause.into_iter().collect(), "by the list of Kubernetes", PAUSE)
     }
 
     fn of_builds(
@@ -127,8 +144,8 @@ impl ImageKnowledge<'_> {
         let best = |isolation| {
             let each = known
                 .known
-                .iter()
-                .map(|build| (compatibility(*build, self.target, isolation), *build));
+                .builds()
+                .map(|build| (compatibility(build, self.target, isolation), build));
             // The newest compatible build: a pull selects it.
             let rank = |(how, build): &(Compatibility, Build)| {
                 let order = match how {
@@ -223,6 +240,51 @@ impl ImageKnowledge<'_> {
         }
     }
 
+    /// The finding for an image with an entry without `os.version`, if none of its other entries runs on the target.
+    fn unversioned(&self, used: &ImageUse, known: &KnownBuilds) -> Option<PlanFinding> {
+        let runs =
+            |build| compatibility(build, self.target, ContainerIsolation::Process) == Compatibility::Runs;
+        if !known.known.has_unversioned || known.known.builds().any(runs) {
+            return None;
+        }
+        let message = format!(
+            "{} has an entry for Windows without os.version, which containerd 1.6.18 and later pulls on every node: its build is not known",
+            shown_image(&used.image)
+        );
+        let because = FindingSource::row("an index entry without os.version", NO_VERSION);
+        Some(self.unknown(used, message, because))
+    }
+
+    /// The finding for an image that runs unchanged, or a blocking one if an existing node of the target build is known to
+    /// be too old for the image's revision.
+    fn with_revision(
+        &self,
+        found: PlanFinding,
+        known: &KnownBuilds,
+        kernel: WorkloadIsolation,
+    ) -> PlanFinding {
+        let is_process = kernel == WorkloadIsolation::Known(ContainerIsolation::Process);
+        let pair = self.oldest_node.zip(known.known.revision_of(self.target));
+        let Some(((of_node, node), image)) =
+            pair.filter(|_| is_process && found.class == UpgradeClass::Unchanged)
+        else {
+            return found;
+        };
+        let target = self.target;
+        let Some(barrier) = barrier(target, image, of_node).filter(|barrier| barrier.is_certain) else {
+            return found;
+        };
+        let needed = barrier.revision;
+        let message = format!(
+            "{}; such images need nodes of {target}.{needed}, and {node} is {target}.{of_node}",
+            found.message
+        );
+        let because = FindingSource::row("a newer revision than the node (0xc0370106)", barrier.source);
+        PlanFinding::new(UpgradeClass::Blocked, found.path, message, because).remedy(format!(
+            "install the update to {target}.{needed} on the new nodes first"
+        ))
+    }
+
     fn new_image(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {
         let statement = PlanFinding::new(UpgradeClass::NewImage, &*used.path, message, because);
         statement.remedy(format!("use an image for {}", named(self.target)))
@@ -272,7 +334,7 @@ impl ImageKnowledge<'_> {
                 let runs = |build: &Build| {
                     compatibility(*build, self.target, ContainerIsolation::Process) == Compatibility::Runs
                 };
-                if builds.iter().any(runs) {
+                if builds.builds().any(|build| runs(&build)) || builds.has_unversioned {
                     RegistryCheck::Exists
                 } else {
                     RegistryCheck::Missing

@@ -6,6 +6,7 @@ use super::read;
 use super::replicas::ClassOverhead;
 use super::resource_list::ResourceList;
 use crate::model::build::Build;
+use crate::model::known_faults::{self, NodeFault};
 use crate::model::node::{Host, POOL_LABELS};
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::resources;
@@ -18,6 +19,10 @@ pub(super) struct PlannedNode {
     /// Its pool, by index.
     pub pool: usize,
     pub allocatable: ResourceList,
+    /// `status.nodeInfo.kubeletVersion`.
+    pub kubelet: String,
+    /// The known faults of its versions.
+    pub faults: Vec<NodeFault>,
 }
 
 /// Nodes of one build in one pool of the platform; nodes without a pool label form one pool per build.
@@ -95,6 +100,8 @@ impl NodeInventory {
             uid: node.metadata.uid.to_string(),
             pool: index,
             allocatable,
+            kubelet: node.status.node_info.kubelet_version.to_string(),
+            faults: known_faults::of_node(node),
             host,
         };
         self.by_name.insert(node.host.name.clone(), node);

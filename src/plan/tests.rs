@@ -5,6 +5,7 @@ use jiff::civil::date;
 use super::*;
 use crate::manifest;
 use crate::model::policy::Policy;
+use crate::model::revisions::{ImageVersions, OsVersion};
 
 const NODES: &str = "
 {apiVersion: v1, kind: Node, metadata: {name: a-1, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: a-1, node.kubernetes.io/windows-build: 10.0.17763, agentpool: win19}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.7.1'}}}
@@ -489,6 +490,52 @@ fn a_registry_says_what_names_do_not() {
         of_old(&[(new, RegistryAnswer::Missing)]),
         (UpgradeClass::HyperVOnly, RegistryCheck::Missing)
     );
+}
+
+#[test]
+fn the_revision_of_an_image_and_an_entry_without_a_version_are_used() {
+    let own = "corp.example/shop/web:1.4";
+    let new_nodes = NEW_NODE.replace("10.0.26100.1,", "10.0.26100.2894,");
+    let yaml = [NODES, &new_nodes, &deployment("own", own, "")].concat();
+    let class = |image: ImageVersions| {
+        let answer = [(own, RegistryAnswer::Builds(image))];
+        let plan = planned(&yaml, plan_options(), &answer).unwrap();
+        let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
+        (own.class, own.statements[0].message.clone())
+    };
+    let image = |build: u32, revision: Option<u32>| {
+        let mut image = ImageVersions::default();
+        image.add(Some(OsVersion {
+            build: Build::new(build),
+            revision,
+        }));
+        image
+    };
+    let (found, message) = class(image(26100, Some(3194)));
+    assert_eq!(found, UpgradeClass::Blocked, "{message}");
+    assert!(
+        message.contains("need nodes of 10.0.26100.3194, and c-1 is 10.0.26100.2894"),
+        "{message}"
+    );
+    assert_eq!(class(image(26100, Some(2894))).0, UpgradeClass::Unchanged);
+    assert_eq!(class(image(26100, None)).0, UpgradeClass::Unchanged);
+    assert_eq!(class(image(20348, Some(9999))).0, UpgradeClass::Unchanged);
+    let mut unversioned = image(17763, Some(1));
+    unversioned.add(None);
+    let (found, message) = class(unversioned);
+    assert_eq!(found, UpgradeClass::Unknown, "{message}");
+    assert!(message.contains("without os.version"), "{message}");
+    let answer = [(own, RegistryAnswer::Missing)];
+    let plan = planned(&yaml, plan_options(), &answer).unwrap();
+    let missing = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
+    assert!(
+        missing.statements[0]
+            .message
+            .contains("the registry has no corp.example/shop/web:1.4")
+    );
+    let mut runs = image(26100, None);
+    runs.add(None);
+    assert_eq!(class(runs).0, UpgradeClass::Unchanged);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::cluster::environment::{AnyNode, ClusterEnvironment};
+use crate::model::platform_support::NodePlatform;
 
 /// A platform and the evidence for it.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,8 +25,8 @@ struct PlatformSigns {
     name: &'static str,
     title: &'static str,
     groups: &'static [&'static str],
-    /// Prefixes of node labels.
-    labels: &'static [&'static str],
+    /// The platform of its nodes, with the labels that they have.
+    of_nodes: NodePlatform,
     /// Prefixes of `spec.providerID`.
     providers: &'static [&'static str],
 }
@@ -35,35 +36,35 @@ static PLATFORMS: [PlatformSigns; 5] = [
         name: "openshift",
         title: "OpenShift",
         groups: &["config.openshift.io", "security.openshift.io"],
-        labels: &["node.openshift.io/"],
+        of_nodes: NodePlatform::OpenShift,
         providers: &[],
     },
     PlatformSigns {
         name: "aks",
         title: "AKS",
         groups: &[],
-        labels: &["kubernetes.azure.com/cluster"],
+        of_nodes: NodePlatform::Aks,
         providers: &[],
     },
     PlatformSigns {
         name: "eks",
         title: "EKS",
         groups: &["vpcresources.k8s.aws", "crd.k8s.amazonaws.com"],
-        labels: &["eks.amazonaws.com/"],
+        of_nodes: NodePlatform::Eks,
         providers: &[],
     },
     PlatformSigns {
         name: "gke",
         title: "GKE",
         groups: &["networking.gke.io"],
-        labels: &["cloud.google.com/gke-"],
+        of_nodes: NodePlatform::Gke,
         providers: &[],
     },
     PlatformSigns {
         name: "rancher",
         title: "Rancher (RKE2)",
         groups: &["helm.cattle.io", "k3s.cattle.io"],
-        labels: &["rke.cattle.io/", "cattle.io/"],
+        of_nodes: NodePlatform::Rancher,
         providers: &["rke2://"],
     },
 ];
@@ -86,6 +87,14 @@ impl Platform {
             title: "not recognized: bare metal, or your own nodes in a cloud",
             told_by: Vec::new(),
         }
+    }
+
+    /// The same platform, as nodes show it; `None` for bare metal.
+    pub fn of_nodes(&self) -> Option<NodePlatform> {
+        let mut platforms = PLATFORMS.iter();
+        platforms
+            .find(|signs| signs.name == self.name)
+            .map(|signs| signs.of_nodes)
     }
 
     /// A list field in the chart's values file for the platform: `toleratedTaints` of the pod policy, `pools`
@@ -145,7 +154,10 @@ impl PlatformSigns {
             let said = format!("spec.providerID {} of node {}", node.provider_id, node.name);
             return Some(("providerID".to_owned(), said));
         }
-        let label = node.labels.keys().find(|key| begins(key, self.labels))?;
+        let label = node
+            .labels
+            .keys()
+            .find(|key| begins(key, self.of_nodes.label_prefixes()))?;
         Some((label.clone(), format!("label {label} of node {}", node.name)))
     }
 }

@@ -593,3 +593,148 @@ fn the_text_begins_with_what_it_adds_up_to_and_ends_in_the_values() {
     let long = report.lines().find(|line| line.chars().count() > 120);
     assert_eq!(long, None);
 }
+
+/// Five pools, as `(name, kernel, kubelet, runtime, label)`.
+const FIVE_POOLS: [(&str, &str, &str, &str, &str); 5] = [
+    (
+        "a-1",
+        "10.0.17763.6893",
+        "v1.34.1",
+        "containerd://1.7.20",
+        "kubernetes.azure.com/cluster",
+    ),
+    (
+        "b-1",
+        "10.0.20348.2582",
+        "v1.34.1",
+        "containerd://1.7.20",
+        "kubernetes.azure.com/cluster",
+    ),
+    (
+        "c-1",
+        "10.0.25398.1",
+        "v1.34.1",
+        "containerd://1.7.20",
+        "kubernetes.azure.com/cluster",
+    ),
+    (
+        "d-1",
+        "10.0.20348.4297",
+        "v1.34.1",
+        "containerd://1.7.20",
+        "eks.amazonaws.com/nodegroup",
+    ),
+    (
+        "e-1",
+        "10.0.26100.6899",
+        "v1.34.1",
+        "containerd://2.1.4",
+        "kubernetes.azure.com/cluster",
+    ),
+];
+
+/// The section on support of a cluster with [`FIVE_POOLS`] and this minor release.
+fn outlook_of(minor: u32, today: &str) -> Vec<String> {
+    let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
+    world.view.kubernetes = minor;
+    for (name, kernel, kubelet, runtime, label) in FIVE_POOLS {
+        let stored: WatchedNode = serde_json::from_value(json!({
+            "metadata": {"name": name, "labels": {"kubernetes.io/os": "windows", label: "x"},
+                "annotations": {"projectcalico.org/IPv4Address": "10.0.0.4/24"}},
+            "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": kernel,
+                "kubeletVersion": kubelet, "containerRuntimeVersion": runtime}}}))
+        .unwrap();
+        world
+            .view
+            .nodes
+            .insert(name.to_owned(), Arc::new(NodeView::from(stored)));
+    }
+    let mut snapshot = SnapshotBuilder::new(Facts::new(minor, date(2026, 1, 1)), []).take(
+        &Arc::new(world.view),
+        None,
+        jiff::Timestamp::UNIX_EPOCH,
+    );
+    snapshot.facts.today = today.parse().unwrap();
+    let platform = Platform::of(&world.environment);
+    let input = ClusterInput {
+        snapshot: &snapshot,
+        environment: &world.environment,
+        platform: &platform,
+        unread: &BTreeSet::new(),
+    };
+    let line = |it: PreflightFinding| format!("{} {} {}", it.weight, it.evidence.join(", "), it.text);
+    outlook::statements(input).into_iter().map(line).collect()
+}
+
+#[test]
+fn the_outlook_names_ends_what_the_next_release_takes_away_and_faults() {
+    let has = |all: &[String], part: &str| {
+        assert!(
+            all.iter().any(|line| line.contains(part)),
+            "{part:?} is missing: {all:#?}"
+        );
+    };
+    let lacks = |all: &[String], part: &str| {
+        assert!(
+            !all.iter().any(|line| line.contains(part)),
+            "{part:?} is there: {all:#?}"
+        );
+    };
+    let at_34 = outlook_of(34, "2026-11-23");
+    has(
+        &at_34,
+        "act node a-1 2026-03-01: end of support for Windows Server 2019 on AKS, which has passed",
+    );
+    has(&at_34, "act node a-1 2027-04-01: removal of the node images");
+    has(
+        &at_34,
+        "fine node b-1 2028-06-30: end of support for Windows Server 2022 on AKS, in 585 days",
+    );
+    has(
+        &at_34,
+        "act node a-1 the next release, Kubernetes 1.35, does not support Windows Server 2019",
+    );
+    has(
+        &at_34,
+        "act node b-1 known fault: 10.0.20348.2582: pods reach nothing",
+    );
+    lacks(&at_34, "node d-1");
+    lacks(&at_34, "1.36");
+    let at_35 = outlook_of(35, "2026-11-23");
+    has(
+        &at_35,
+        "from Kubernetes 1.36: new Windows pools get Windows Server 2025",
+    );
+    lacks(&at_35, "does not support Windows Server 2022");
+    let at_36 = outlook_of(36, "2025-01-01");
+    has(
+        &at_36,
+        "act node b-1 AKS does not support Windows Server 2022 with the next release, Kubernetes 1.37",
+    );
+    has(
+        &at_36,
+        "fine node a-1 2026-03-01: end of support for Windows Server 2019 on AKS, in 424 days",
+    );
+    let at_37 = outlook_of(37, "2026-11-23");
+    has(
+        &at_37,
+        "act node a-1, node b-1, node c-1, node d-1 from Kubernetes 1.38: the kubelet drops",
+    );
+}
+
+#[test]
+fn a_webhook_that_nothing_answers_is_named_with_its_service() {
+    let mut world = PreflightCluster::of(&[("w1", "windows", "10.0.26100.6899", &[mark()])]);
+    world
+        .environment
+        .unanswered
+        .push(crate::cluster::environment::UnansweredWebhook {
+            configuration: "gmsa".into(),
+            namespace: "gmsa".into(),
+            service: "windows-gmsa".into(),
+        });
+    let report = world.report(&[]);
+    let found = finding(&report, "the webhook gmsa refuses pods");
+    assert_eq!(found.weight, FindingStatus::Act);
+    assert!(found.text.contains("gmsa/windows-gmsa"), "{}", found.text);
+}

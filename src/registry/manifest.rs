@@ -1,13 +1,14 @@
 //! Parses registry responses: an index of images for several platforms, the manifest of one image, and its
 //! configuration, which alone contains the platform.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
 use super::RegistryError;
 use crate::model::build::Build;
 use crate::model::image::ImageRef;
+use crate::model::revisions::{ImageVersions, OsVersion};
 
 /// The accepted media types: Docker's and OCI's, for indexes and manifests.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
@@ -29,6 +30,15 @@ struct Descriptor {
 #[derive(Deserialize)]
 struct IndexEntry {
     platform: Option<ImagePlatform>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl IndexEntry {
+    /// Whether it is an attestation about another entry, and not an image. BuildKit marks them with an annotation.
+    fn is_attestation(&self) -> bool {
+        let annotations = self.annotations.as_ref();
+        annotations.is_some_and(|all| all.contains_key("vnd.docker.reference.type"))
+    }
 }
 
 /// The platform, in an index and in a configuration.
@@ -40,23 +50,22 @@ struct ImagePlatform {
 }
 
 impl ImagePlatform {
-    /// The build, if it is for Windows.
-    fn build(&self) -> Result<Option<Build>, RegistryError> {
-        if self.os.as_deref() != Some("windows") {
-            return Ok(None);
+    /// Adds it to the versions of an image, if it is for Windows. A version that is missing or not one of Windows matches
+    /// any host, as in containerd.
+    fn add_to(&self, image: &mut ImageVersions) {
+        if self.os.as_deref() == Some("windows") {
+            let version = self.version.as_deref().unwrap_or_default();
+            let version = Build::parse_kernel_version(version);
+            image.add(version.map(|(build, revision)| OsVersion { build, revision }));
         }
-        let version = self.version.as_deref().unwrap_or_default();
-        Build::parse_kernel_version(version)
-            .map(|(build, _)| Some(build))
-            .ok_or_else(|| RegistryError::image("an image for Windows without a build"))
     }
 }
 
 /// The result of parsing a manifest.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum ManifestContent {
-    /// The builds.
-    Builds(Vec<Build>),
+    /// The Windows versions.
+    Builds(ImageVersions),
     /// The configuration with this digest contains the build.
     Config(String),
 }
@@ -66,11 +75,12 @@ pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
     let manifest: Manifest =
         serde_json::from_slice(json).map_err(|_| RegistryError::image("an answer that is not a manifest"))?;
     if let Some(entries) = manifest.manifests {
-        let mut builds = BTreeSet::new();
-        for platform in entries.iter().filter_map(|entry| entry.platform.as_ref()) {
-            builds.extend(platform.build()?);
+        let mut image = ImageVersions::default();
+        let images = entries.iter().filter(|entry| !entry.is_attestation());
+        for platform in images.filter_map(|entry| entry.platform.as_ref()) {
+            platform.add_to(&mut image);
         }
-        return Ok(ManifestContent::Builds(builds.into_iter().collect()));
+        return Ok(ManifestContent::Builds(image));
     }
     let config = manifest.config.map(|config| config.digest);
     let config =
@@ -80,8 +90,8 @@ pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
         .ok_or_else(|| RegistryError::image("a manifest without a configuration"))
 }
 
-/// The builds in the configuration of an image: one, or none.
-pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, RegistryError> {
+/// The version in the configuration of an image: one, or none.
+pub(super) fn of_config(json: &[u8]) -> Result<ImageVersions, RegistryError> {
     let platform: ImagePlatform = serde_json::from_slice(json)
         .map_err(|_| RegistryError::image("a configuration that is not valid"))?;
     if platform.os.as_deref().unwrap_or_default().is_empty() {
@@ -89,7 +99,9 @@ pub(super) fn of_config(json: &[u8]) -> Result<Vec<Build>, RegistryError> {
             "a configuration without an operating system",
         ));
     }
-    Ok(platform.build()?.into_iter().collect())
+    let mut image = ImageVersions::default();
+    platform.add_to(&mut image);
+    Ok(image)
 }
 
 /// Whether a body is an error of a registry, and not of another server.
@@ -121,16 +133,44 @@ mod tests {
 
     #[test]
     fn an_index_says_its_windows_builds() {
-        let builds = vec![Build::new(17763), Build::new(20348)];
-        assert_eq!(read(INDEX.as_bytes()), Ok(ManifestContent::Builds(builds)));
+        let Ok(ManifestContent::Builds(image)) = read(INDEX.as_bytes()) else {
+            panic!("an index has builds");
+        };
+        assert_eq!(
+            image.builds().map(Build::number).collect::<Vec<_>>(),
+            [17763, 20348]
+        );
+        assert_eq!(image.revision_of(Build::new(20348)), Some(2700));
+        assert!(!image.has_unversioned);
         let linux = r#"{"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}}]}"#;
-        assert_eq!(read(linux.as_bytes()), Ok(ManifestContent::Builds(vec![])));
+        assert_eq!(
+            read(linux.as_bytes()),
+            Ok(ManifestContent::Builds(ImageVersions::default()))
+        );
     }
 
     #[test]
-    fn of_an_index_with_a_windows_image_without_a_build_nothing_is_known() {
-        let index = INDEX.replace("10.0.17763.6293", "");
-        assert!(matches!(read(index.as_bytes()), Err(RegistryError::Image(_))));
+    fn an_entry_without_a_version_matches_any_host_and_the_others_keep_their_builds() {
+        for version in [r#", "os.version": "10.0.17763.6293""#, "10.0.17763.6293"] {
+            let Ok(ManifestContent::Builds(image)) = read(INDEX.replace(version, "").as_bytes()) else {
+                panic!("an index has builds");
+            };
+            assert_eq!(image.builds().map(Build::number).collect::<Vec<_>>(), [20348]);
+            assert!(image.has_unversioned);
+        }
+    }
+
+    #[test]
+    fn an_attestation_is_no_image_whatever_its_platform() {
+        let index = r#"{"manifests": [
+            {"platform": {"os": "windows", "os.version": "10.0.20348.2700"}},
+            {"platform": {"os": "windows"}, "annotations": {"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": "sha256:1"}},
+            {"platform": {"os": "unknown", "architecture": "unknown"}, "annotations": {"vnd.docker.reference.type": "attestation-manifest"}}]}"#;
+        let Ok(ManifestContent::Builds(image)) = read(index.as_bytes()) else {
+            panic!("an index has builds");
+        };
+        assert_eq!(image.builds().map(Build::number).collect::<Vec<_>>(), [20348]);
+        assert!(!image.has_unversioned);
     }
 
     #[test]
@@ -161,9 +201,10 @@ mod tests {
     fn a_configuration_says_the_build() {
         let windows =
             br#"{"architecture": "amd64", "os": "windows", "os.version": "10.0.26100.1742", "rootfs": {}}"#;
-        assert_eq!(of_config(windows), Ok(vec![Build::new(26100)]));
-        assert_eq!(of_config(br#"{"os": "linux"}"#), Ok(vec![]));
-        assert!(of_config(br#"{"os": "windows"}"#).is_err());
+        let image = of_config(windows).unwrap();
+        assert_eq!(image.revision_of(Build::new(26100)), Some(1742));
+        assert_eq!(of_config(br#"{"os": "linux"}"#), Ok(ImageVersions::default()));
+        assert!(of_config(br#"{"os": "windows"}"#).unwrap().has_unversioned);
         assert!(of_config(b"{}").is_err());
     }
 

@@ -7,6 +7,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::model::build::Build;
+use crate::model::revisions::OsVersion;
 
 const INDEX: &str = r#"{"manifests": [{"platform": {"os": "windows", "os.version": "10.0.26100.1"}}]}"#;
 
@@ -45,7 +47,12 @@ async fn found(image: String) -> (RegistryImage, Vec<String>) {
 }
 
 fn is_there() -> RegistryImage {
-    RegistryImage::Builds(vec![Build::new(26100)])
+    let mut image = ImageVersions::default();
+    image.add(Some(OsVersion {
+        build: Build::new(26100),
+        revision: Some(1),
+    }));
+    RegistryImage::Builds(image)
 }
 
 #[tokio::test]

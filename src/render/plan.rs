@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use super::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
 use crate::model::text::{list, one_line};
 use crate::plan::{
-    DrainStep, NodeCapacity, PlanFinding, ResourceList, TargetBuild, UpgradeClass, UpgradePlan, WorkloadPlan,
+    DrainStep, NodeCapacity, PlanFinding, PoolOutlook, ResourceList, TargetBuild, UpgradeClass, UpgradePlan,
+    WorkloadPlan,
 };
 
 /// Writes a plan: workloads by class, the worst first; the order of pools; capacity; unknowns.
@@ -37,6 +38,7 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     write_order(plan, out)?;
+    write_outlook(plan, out)?;
     write_capacity(plan, out)?;
     for note in &plan.notes {
         writeln!(out, "note: {note}")?;
@@ -87,6 +89,7 @@ pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
         kind: workload.kind.clone(),
         name: workload.name.clone(),
         class: workload.class.to_string(),
+        support: workload.support_ends.map(|end| end.to_string()),
         statements: workload.statements.iter().map(in_one_line).collect(),
     });
     let pools = plan.order.iter().map(|step| PlanPool {
@@ -94,7 +97,18 @@ pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
         build: build(step.build),
         nodes: usize::try_from(step.nodes).unwrap_or(usize::MAX),
         note: note_of(step),
+        outlook: (plan.pools.iter().filter(|pool| pool.pool == step.pool))
+            .flat_map(PoolOutlook::lines)
+            .collect(),
     });
+    let staying = plan.pools.iter().filter(|pool| !plan.from.contains(&pool.pool));
+    let pools = pools.chain(staying.map(|pool| PlanPool {
+        name: pool.pool.clone(),
+        build: build(pool.build),
+        nodes: usize::try_from(pool.nodes).unwrap_or(usize::MAX),
+        note: "stays".to_owned(),
+        outlook: pool.lines(),
+    }));
     let capacity = plan.capacity.iter().map(|room| PlanCapacity {
         build: build(room.build),
         before: room_of(&room.before),
@@ -189,8 +203,10 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
     };
     let read_from = workload.read_from.as_ref();
     let read_from = read_from.map_or_else(String::new, |pod| format!(", read from the pod {pod}"));
+    let ends = workload.support_ends;
+    let ends = ends.map_or_else(String::new, |end| format!(", on nodes supported until {end}"));
     let line = format!(
-        "{}/{} {}: {pods}{on}{not}{read_from}",
+        "{}/{} {}: {pods}{on}{ends}{not}{read_from}",
         workload.namespace, workload.name, workload.kind
     );
     writeln!(out, "  {}", one_line(&line))?;
@@ -251,6 +267,29 @@ fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
                 one_line(&held.workload),
                 short(held.class, 1)
             )?;
+        }
+    }
+    Ok(())
+}
+
+/// Until when the nodes of each pool are supported, and their known faults.
+fn write_outlook(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
+    if plan.pools.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\npools, and until when their nodes are supported")?;
+    for pool in &plan.pools {
+        let build = pool
+            .build
+            .map_or_else(|| "build unknown".to_owned(), |build| build.to_string());
+        let line = format!("{}: {build}, {}", pool.pool, nodes_of(pool.nodes));
+        writeln!(out, "  {}", one_line(&line))?;
+        let lines = pool.lines();
+        if lines.is_empty() {
+            writeln!(out, "    no end of support is known")?;
+        }
+        for line in lines {
+            writeln!(out, "    {}", one_line(&line))?;
         }
     }
     Ok(())

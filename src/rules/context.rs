@@ -43,6 +43,8 @@ pub struct Image<'c> {
     pub reference: ImageRef<'c>,
     /// Its build, and whether it is certain: from the registry, or from a tag of Microsoft's repositories.
     pub build: Option<(Build, bool)>,
+    /// Its update revision (UBR), from the same source.
+    pub revision: Option<u32>,
 }
 
 impl<'c> Image<'c> {
@@ -51,13 +53,15 @@ impl<'c> Image<'c> {
         let read = |container: &'c Container<'c>| {
             let text = &**container.image.as_ref()?;
             let reference = ImageRef::parse(text).ok()?;
-            let known = facts.images.get(text).and_then(|known| known.build);
-            let hint = || build_hint(&reference).map(|hint| (hint.build, hint.certain));
-            let build = known.map(|build| (build, true)).or_else(hint);
+            let known = (facts.images.get(text)).and_then(|known| Some((known.build?, true, known.revision)));
+            let hint = || build_hint(&reference).map(|hint| (hint.build, hint.certain, hint.revision()));
+            let found = known.or_else(hint);
+            let build = found.map(|(build, is_certain, _)| (build, is_certain));
             Some(Image {
                 text,
                 reference,
                 build,
+                revision: found.and_then(|(_, _, revision)| revision),
             })
         };
         pod.visit_containers()

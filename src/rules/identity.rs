@@ -2,6 +2,7 @@
 //! accounts (`gmsa`).
 
 mod gmsa;
+mod hosts;
 mod user;
 
 use super::context::{ContainerAt, PodCx};
@@ -28,6 +29,9 @@ pub static RULES: &[&Rule] = &[
     &gmsa::GMSA_NAME_UNRESOLVED,
     &user::RUN_AS_USER_NAME_SYNTAX,
     &user::RUN_AS_NON_ROOT_ADMINISTRATOR,
+    &hosts::GMSA_SHARED_BY_REPLICAS,
+    &hosts::GMSA_OLD_REVISION,
+    &hosts::LONG_NODE_NAME,
 ];
 
 const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/create-hostprocess-pod/";

@@ -3,6 +3,7 @@
 
 mod builds;
 mod linux;
+mod revisions;
 
 use super::context::{ContainerAt, PodCx};
 use super::rule::{Check, Rule};
@@ -21,6 +22,8 @@ pub static RULES: &[&Rule] = &[
     &IMAGE_DOCKER_HUB_MICROSOFT,
     &IMAGE_EOL_BUILD,
     &linux::LINUX_IMAGE_ON_WINDOWS_POD,
+    &revisions::IMAGE_REVISION_NEWER,
+    &revisions::IMAGE_KNOWN_FAULT,
 ];
 
 const VERSIONS: &str =
@@ -45,6 +48,8 @@ struct Imaged<'c> {
     image: ImageRef<'c>,
     /// The build of the image, and whether it is certain: from the registry, else from the tag.
     build: Option<(Build, bool)>,
+    /// Its update revision (UBR), if known.
+    revision: Option<u32>,
 }
 
 /// The containers whose `image` is an image reference.
@@ -57,6 +62,7 @@ fn images<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = Imaged<'c>> + use<'c> {
             text: image.text,
             image: image.reference,
             build: image.build,
+            revision: image.revision,
         })
     })
 }

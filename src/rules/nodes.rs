@@ -1,7 +1,9 @@
 //! Nodes and RuntimeClasses: Windows nodes that pods cannot find or that cannot run them.
 
 mod classes;
+mod known_faults;
 mod lifecycle;
+mod support;
 
 use super::context::Cx;
 use super::rule::{Check, Rule};
@@ -28,6 +30,9 @@ pub static RULES: &[&Rule] = &[
     &lifecycle::NODE_CPU_RESERVATION,
     &lifecycle::NODE_CONTAINERD_VERSION,
     &classes::RUNTIME_CLASS_WITHOUT_SCHEDULING,
+    &known_faults::NODE_KNOWN_FAULT,
+    &support::NODE_SUPPORT_ENDS,
+    &classes::RUNTIME_CLASS_WITHOUT_OVERHEAD,
 ];
 
 const VERSIONS: &str = "https://kubernetes.io/docs/concepts/windows/intro/#windows-os-version-support";

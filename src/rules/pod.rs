@@ -4,6 +4,7 @@
 mod command;
 mod container;
 mod injection;
+mod limits;
 mod version_gates;
 
 use super::rule::{Check, Rule};
@@ -34,6 +35,9 @@ pub static RULES: &[&Rule] = &[
     &version_gates::STATEFUL_SET_OLD_VERSION,
     &version_gates::HPA_OLD_VERSION,
     &injection::LINUX_SIDECAR_INJECTION,
+    &limits::EPHEMERAL_STORAGE_ABOVE_SCRATCH,
+    &limits::SERVICE_LINKS_ENVIRONMENT,
+    &limits::TOLERATION_COMPARISON,
 ];
 
 const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";

@@ -3,6 +3,7 @@
 mod mounts;
 mod named_pipes;
 mod paths;
+mod permissions;
 mod sources;
 
 use super::context::{ContainerAt, Cx, PodCx};
@@ -35,6 +36,8 @@ pub static RULES: &[&Rule] = &[
     &mounts::MOUNT_PROPAGATION,
     &sources::SECRET_VOLUME_OLD_BUILD,
     &named_pipes::DOCKER_PIPE,
+    &permissions::CONTAINER_USER_HOST_PATH,
+    &permissions::UNIX_VOLUME_PERMISSIONS,
 ];
 
 const STORAGE: &str = "https://kubernetes.io/docs/concepts/storage/windows-storage/";

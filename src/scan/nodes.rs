@@ -8,7 +8,14 @@ use crate::cluster::node::NodeView;
 use crate::cluster::pool_history::pool_of;
 use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
-use crate::model::node::{Host, NodeSigns as _, Taint};
+use crate::model::known_faults;
+use crate::model::node::{Host, Labels, NodeSigns as _, Taint};
+use crate::model::platform_support::{NodePlatform, support_dates};
+
+/// What a node with DiskPressure is told.
+const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and snapshots fill its disk, and the kubelet evicts pods \
+     and starts none; remove unused images (crictl rmi --prune), and give the node a larger disk \
+     (https://github.com/rancher/rke2/issues/3090)";
 
 /// The Windows nodes by name, then the pools that have no nodes now: pools seen earlier, and pools that
 /// policies declare.
@@ -17,7 +24,23 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeR
     let windows = windows.map(|node| {
         let pool = pool_of(&node.labels).map(|(_, pool)| pool.to_owned());
         let runtime = node.container_runtime.clone();
-        row(&node.name, pool, node.build(), &node.taints(), runtime, false)
+        let row = row(
+            &node.name,
+            pool,
+            node.build(),
+            &node.taints(),
+            &node.labels,
+            runtime,
+        );
+        let faults = known_faults::of_node(&**node).into_iter();
+        let pressure = node.has_disk_pressure.then(|| DISK_PRESSURE.to_owned());
+        NodeReport {
+            problems: faults
+                .map(|fault| format!("{}; {}", fault.message, fault.cure))
+                .chain(pressure)
+                .collect(),
+            ..row
+        }
     });
     let seen = facts.hosts().iter().filter(|host| host.may_be_at_zero);
     let mut pools: Vec<&Host> = Vec::new();
@@ -28,7 +51,18 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeR
     }
     let pools = pools.into_iter().map(|pool| {
         let label = pool_of(&pool.labels).map(|(_, pool)| pool.to_owned());
-        row(&pool.name, label, pool.build, &pool.taints, String::new(), true)
+        let row = row(
+            &pool.name,
+            label,
+            pool.build,
+            &pool.taints,
+            &pool.labels,
+            String::new(),
+        );
+        NodeReport {
+            is_at_zero: true,
+            ..row
+        }
     });
     windows.chain(pools).collect()
 }
@@ -38,9 +72,13 @@ fn row(
     pool: Option<String>,
     build: Option<Build>,
     taints: &[Taint],
+    labels: &Labels,
     container_runtime: String,
-    is_at_zero: bool,
 ) -> NodeReport {
+    let platform = NodePlatform::of_labels(labels.keys().map(String::as_str));
+    let dates = build
+        .map(|build| support_dates(platform, build))
+        .unwrap_or_default();
     let release = build.and_then(Build::release);
     NodeReport {
         name: name.to_owned(),
@@ -51,6 +89,10 @@ fn row(
         end_of_service: release.and_then(Release::end_of_support),
         taints: taints.iter().map(ToString::to_string).collect(),
         container_runtime,
-        is_at_zero,
+        is_at_zero: false,
+        platform_dates: (dates.iter().filter(|date| date.platform.is_some()))
+            .map(ToString::to_string)
+            .collect(),
+        problems: Vec::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod pending;
 mod status;
+mod symptoms;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +52,15 @@ pub fn trouble(
     now: Timestamp,
 ) -> Option<PodTrouble> {
     let spec = subject.pod()?;
-    if subject.meta.deletion_timestamp.0 || pod_context.eval_context.facts.is_stored_mirror(subject) {
+    let windows = || {
+        let node = pod_context.nodes?.get(spec.node_name.as_deref()?);
+        node.filter(|node| node.is_windows())
+    };
+    if subject.meta.deletion_timestamp.0 {
+        let found = symptoms::terminating(json, windows()?, now)?;
+        return Some(told(subject, owner, found, None));
+    }
+    if pod_context.eval_context.facts.is_stored_mirror(subject) {
         return None;
     }
     let record: PodRecord = serde_json::from_str(json).unwrap_or_default();
@@ -69,7 +78,8 @@ pub fn trouble(
         pod_context,
     };
     let (wrong, message, remedy) = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
-        Some(node) => pod.misplaced(node, record.kubelet_messages())?,
+        Some(node) => (pod.misplaced(node, record.kubelet_messages()))
+            .or_else(|| symptoms::failing(subject, json, windows()?))?,
         None if record.waits_for_a_node(now) => pod.waits()?,
         None => return None,
     };
@@ -83,6 +93,29 @@ pub fn trouble(
         remedy,
         since: record.since(),
     })
+}
+
+/// The problem of a pod whose fields do not matter.
+fn told(
+    subject: &Object<'_>,
+    owner: Option<&str>,
+    found: TroubleText,
+    since: Option<Timestamp>,
+) -> PodTrouble {
+    let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
+    let (wrong, message, remedy) = found;
+    PodTrouble {
+        namespace: subject.namespace.to_string(),
+        name: subject.meta.name.to_string(),
+        owner: owner.map(str::to_owned).or_else(controller),
+        node: subject
+            .pod()
+            .and_then(|spec| Some(spec.node_name.as_ref()?.to_string())),
+        wrong,
+        message,
+        remedy,
+        since,
+    }
 }
 
 /// The first image of a pod whose name says Windows, certain or not. It is too weak to classify the pod as

@@ -88,6 +88,8 @@ pub struct ScanSummary {
     pub misplaced: usize,
     /// Pods that are pending for a reason that Transom checks.
     pub pending: usize,
+    /// Pods that terminate past their grace period.
+    pub terminating: usize,
     /// Objects that could not be read.
     pub unreadable: usize,
 }
@@ -143,6 +145,13 @@ pub struct NodeReport {
     /// The last day on which that release is serviced, where it is documented.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_of_service: Option<Date>,
+    /// The days on which support for it changes on its platform, as in `2028-06-30: end of support for Windows Server
+    /// 2022 on AKS`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub platform_dates: Vec<String>,
+    /// The known faults of its versions with sources, and the problems that it reports, with cures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
     /// Its taints, as in `os=windows:NoSchedule`.
     pub taints: Vec<String>,
     /// Its container runtime, as the node reports it.
@@ -187,6 +196,12 @@ string_enum! {
         WaitsForRuntimeClass = "waits-for-runtime-class",
         /// Pending: its required node affinity matches no node, regardless of labels.
         WaitsForAffinity = "waits-for-affinity",
+        /// It still exists after its grace period.
+        Terminating = "terminating",
+        /// A CSI driver that does not start, because csi-proxy is not running on its node.
+        CsiProxy = "csi-proxy",
+        /// Its containers fail with an error of the Host Compute Service.
+        HostCompute = "host-compute",
     }
 }
 

@@ -10,7 +10,8 @@ use super::dedup::{DedupKey, dedup_key, is_at_zero};
 use super::evaluate::{Evaluated, evaluate_object};
 use super::pods::{PodContext, trouble};
 use super::report::{
-    NamespaceReport, NodeReport, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    NamespaceReport, NodeReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary,
+    ScannedCluster,
 };
 use super::result::OwnerResult;
 use crate::model::json::at;
@@ -177,7 +178,9 @@ impl<'s> Scan<'s> {
     }
 
     fn pod(&mut self, trouble: PodTrouble) {
-        if trouble.wrong.is_misplaced() {
+        if trouble.wrong == PodProblem::Terminating {
+            self.summary.terminating += 1;
+        } else if trouble.wrong.is_misplaced() {
             self.summary.misplaced += 1;
         } else {
             self.summary.pending += 1;

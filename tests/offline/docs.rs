@@ -47,6 +47,37 @@ fn a_limit_is_a_rule_or_stands_among_what_is_not_checked() {
     }
 }
 
+/// The page of cases names rules that exist, has every case once, and counts what is reported or cured.
+#[test]
+fn the_page_of_cases_names_rules_that_exist_and_counts_its_rows() {
+    let page = text("docs/reference/cases.md");
+    let links = page.split("](rules.md#").skip(1);
+    let rules: Vec<&str> = links.filter_map(|link| link.split(')').next()).collect();
+    assert!(rules.len() > 40, "{rules:?}");
+    for rule in rules {
+        assert!(transom::rules::find(rule).is_some(), "there is no rule {rule}");
+    }
+    let (mut numbers, mut found) = (Vec::new(), 0);
+    for row in page.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let Ok(number) = cells[1].parse::<u32>() else {
+            continue;
+        };
+        numbers.push(number);
+        match cells[4] {
+            "reported" | "cured" => found += 1,
+            "not" => {}
+            other => panic!("case {number} is {other:?}"),
+        }
+    }
+    assert_eq!(numbers, (1..=56).collect::<Vec<u32>>());
+    assert!(
+        page.contains(&format!("Of 56 cases, {found} are reported or cured.")),
+        "{found} are"
+    );
+    assert!(found >= 40, "{found} of 56");
+}
+
 /// A fenced block: its language and what stands in it.
 struct Block {
     language: String,

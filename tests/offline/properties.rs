@@ -766,6 +766,7 @@ fn images_that_disagree_give_one_verdict_in_any_order() {
     let linux = ImageFacts {
         os: Some(Os::Linux),
         build: None,
+        ..ImageFacts::default()
     };
     facts
         .images

@@ -8,6 +8,7 @@ use super::nodes::plan::{NodePlan, plan};
 use super::policies::{NodePolicies, SelectedPolicy};
 use crate::cluster::node::{NodeView, taint_of};
 use crate::model::build::{Build, supported_on};
+use crate::model::known_faults;
 use crate::model::node::{NodeSigns as _, ReportedOs, Taint};
 
 /// Which taints affect no workload on which nodes. Only surveyed nodes are included: a node that joined later was
@@ -127,6 +128,8 @@ pub struct NodesOfPolicy {
     pub overlapping: BTreeMap<String, String>,
     /// Nodes with builds that the cluster's Kubernetes version does not support.
     pub unsupported: BTreeMap<Build, usize>,
+    /// The certain known faults of its nodes, by message and cure, with the nodes.
+    pub known_faults: BTreeMap<(String, &'static str), BTreeSet<String>>,
 }
 
 /// The nodes of every policy, by policy name, and the nodes to write.
@@ -168,6 +171,14 @@ pub fn assess(
 
 fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {
     state.nodes += 1;
+    // What depends on the workloads is for `scan` and `check`: a condition must not be permanently true because of it.
+    for fault in known_faults::of_node(node)
+        .into_iter()
+        .filter(|fault| fault.is_certain)
+    {
+        let nodes = state.known_faults.entry((fault.message, fault.cure)).or_default();
+        nodes.insert(node.name.clone());
+    }
     let Some(build) = node.kernel_build() else { return };
     *state.builds.entry(build).or_default() += 1;
     if supported_on(kubernetes).is_some_and(|support| support.lacks(build)) {

@@ -37,6 +37,8 @@ pub struct PolicyFacts {
 
 /// This condition only exists if the policy manages RuntimeClasses.
 const CLASSES_READY: &str = "RuntimeClassesReady";
+/// The condition for nodes whose versions have a known fault.
+const KNOWN_FAULTS: &str = "KnownFaults";
 
 /// The status of a policy. `before`: the stored status; a condition keeps its transition time if it has not changed.
 pub fn status_of(
@@ -85,7 +87,11 @@ pub fn news_of(
     let before = before.map_or(&[][..], |before| &before.conditions);
     let statements = statements(policy, nodes, known).into_iter();
     let news = statements.filter(|statement| statement.is_news(before));
-    news.map(|statement| statement.event("ReconcileTaints")).collect()
+    let event = |statement: ConditionUpdate| match statement.kind {
+        KNOWN_FAULTS => statement.event("CheckVersions"),
+        _ => statement.event("ReconcileTaints"),
+    };
+    news.map(event).collect()
 }
 
 fn number(count: usize) -> i32 {
@@ -99,6 +105,7 @@ fn statements(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -
         contested(nodes, known),
         overlapping(policy, nodes),
         unsupported(nodes),
+        faulty(nodes),
     ];
     statements.extend(known.classes.as_ref().map(classes));
     statements
@@ -115,7 +122,9 @@ fn problem(
         let text = format!("{why}; until it can be read, nothing is set and nothing is removed");
         return Some(("InvalidSelector", brief(&text)));
     }
-    if let Some(bad) = statements.iter().find(|statement| statement.is_bad) {
+    // Transom cannot fix the versions of nodes, so known faults do not affect `Ready`.
+    let of_policy = |statement: &&ConditionUpdate| statement.is_bad && statement.kind != KNOWN_FAULTS;
+    if let Some(bad) = statements.iter().find(of_policy) {
         return Some((bad.kind, bad.brief.clone()));
     }
     if let Some(first) = known.failures.first() {
@@ -254,6 +263,22 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
         is_bad: false,
         ..statement
     }
+}
+
+/// The condition for nodes whose versions have a known fault. Its Event is reported when it turns.
+fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
+    let parts = nodes.known_faults.iter().map(|((message, cure), nodes)| {
+        let names = list(nodes, NAMED);
+        format!("{} nodes ({names}): {message}; {cure}", nodes.len())
+    });
+    where_any(
+        KNOWN_FAULTS,
+        &parts.collect::<Vec<_>>(),
+        "FaultyVersions",
+        "NoKnownFault",
+        "no node runs a version with a known fault",
+    )
+    .with_events(EventPolicy::Turns)
 }
 
 fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {

@@ -35,6 +35,13 @@ pub struct BuildHint<'a> {
     pub certain: bool,
 }
 
+impl BuildHint<'_> {
+    /// The update revision (UBR), if the token states it.
+    pub fn revision(&self) -> Option<u32> {
+        Build::parse_kernel_version(self.token)?.1
+    }
+}
+
 /// What the reference's text shows about the operating system. `docs/explanation/inference.md` documents the grammar for users.
 ///
 /// A Windows-only repository decides. Otherwise the tag is split at its dashes and each token is compared as a whole,

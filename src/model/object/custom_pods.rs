@@ -193,6 +193,7 @@ impl PodDraft {
                 spec,
                 has_spec: true,
                 claim_templates: Vec::new(),
+                replicas: None,
             }),
             places: Arc::new(places),
         })

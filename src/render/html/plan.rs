@@ -43,6 +43,8 @@ pub struct PlanRow {
     pub name: String,
     /// The name of its class.
     pub class: String,
+    /// The first known end of support for its nodes.
+    pub support: Option<String>,
     /// Its findings.
     pub statements: Vec<String>,
 }
@@ -58,6 +60,8 @@ pub struct PlanPool {
     pub nodes: usize,
     /// A note for before it is drained; may be empty.
     pub note: String,
+    /// Until when its nodes are supported, and their known faults.
+    pub outlook: Vec<String>,
 }
 
 /// The capacity of one build.

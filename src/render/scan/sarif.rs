@@ -160,6 +160,9 @@ fn of_wrong(wrong: PodProblem) -> Value {
         }
         PodProblem::WaitsForRuntimeClass => "a pod that cannot start for its RuntimeClass",
         PodProblem::WaitsForAffinity => "a pod that waits: its required node affinity matches no node",
+        PodProblem::Terminating => "a pod that terminates past its grace period",
+        PodProblem::CsiProxy => "a CSI driver that does not start for want of csi-proxy",
+        PodProblem::HostCompute => "a pod that fails with an error of the Host Compute Service",
     };
     json!({
         "id": id_of(wrong),

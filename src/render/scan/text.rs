@@ -127,6 +127,7 @@ impl ScanText<'_> {
         let of_pods = [
             (summary.misplaced, "on a node that cannot run them"),
             (summary.pending, "that cannot start"),
+            (summary.terminating, "past their grace period"),
         ];
         let is_there = |(n, _): &&(usize, &str)| *n > 0;
         let mut said: Vec<String> = (said.iter().filter(is_there))
@@ -536,7 +537,23 @@ impl ScanText<'_> {
                 }
             )?;
         }
+        self.node_notes()?;
         writeln!(self.out)
+    }
+
+    /// The dates of the platform, the known faults and the problems, each with the nodes that it concerns.
+    fn node_notes(&mut self) -> io::Result<()> {
+        let mut notes: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+        for node in &self.report.nodes {
+            for note in node.platform_dates.iter().chain(&node.problems) {
+                notes.entry(note).or_default().push(&node.name);
+            }
+        }
+        for (note, nodes) in notes {
+            let nodes = list(nodes, POOLS);
+            writeln!(self.out, "  {} ({})", one_line(note), one_line(&nodes))?;
+        }
+        Ok(())
     }
 
     fn gaps(&mut self) -> io::Result<()> {

@@ -2,7 +2,8 @@
 //! pods.
 
 use super::GUIDE;
-use crate::model::facts::{Runtime, is_windows_handler};
+use crate::model::build::ContainerIsolation;
+use crate::model::facts::{Runtime, RuntimeClassFacts, is_windows_handler};
 use crate::model::node::OS_LABEL;
 use crate::model::object::Body;
 use crate::model::path::Path;
@@ -51,6 +52,42 @@ pub(super) static RUNTIME_CLASS_DOCKER_HANDLER: Rule = Rule {
             .and_then(|scheduling| scheduling.node_selector.get(OS_LABEL));
         if &*class.handler == "docker" && selected.is_none_or(|os| &**os != "linux") {
             out.report(Path::of(&["handler"]));
+        }
+    }),
+    ..Rule::BASE
+};
+
+pub(super) static RUNTIME_CLASS_WITHOUT_OVERHEAD: Rule = Rule {
+    id: "TSM914",
+    name: "runtime-class-without-overhead",
+    severity: Severity::Advice,
+    class: Class::BestPractice,
+    kubernetes: 18..=Rule::STILL,
+    summary: "the RuntimeClass for Hyper-V isolation has no overhead",
+    docs: "A pod with Hyper-V isolation runs in a virtual machine of its own, which takes about 500 MiB of memory in \
+           addition to the pod's containers. Nothing counts this memory unless the RuntimeClass has `overhead`: the \
+           scheduler then places more pods on a node than fit, and the node runs out of memory. The rule reports \
+           RuntimeClasses with the handler `runhcs-wcow-hypervisor`, or one for a build, without `overhead.podFixed`.",
+    remedy: "add overhead: {podFixed: {memory: 500Mi}}, and measure it with your images",
+    see: &[
+        "https://kubernetes.io/docs/concepts/scheduling-eviction/pod-overhead/",
+        "https://github.com/kubernetes-sigs/windows-testing/issues/567",
+    ],
+    bad: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: hyperv}, handler: runhcs-wcow-hypervisor, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}",
+    ],
+    good: &[
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: hyperv}, handler: runhcs-wcow-hypervisor, overhead: {podFixed: {memory: 500Mi}}, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: process}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}",
+        "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: kata}, handler: kata-hypervisor}",
+    ],
+    check: Check::Object(&[Kind::RuntimeClass], |cx, out| {
+        let Body::RuntimeClass(class) = &cx.subject.body else {
+            return;
+        };
+        let is_isolated = RuntimeClassFacts::of(class).isolation() == ContainerIsolation::HyperV;
+        if is_windows_handler(&class.handler) && is_isolated && class.overhead.is_none() {
+            out.report(Path::of(&["overhead"]));
         }
     }),
     ..Rule::BASE

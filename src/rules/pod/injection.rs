@@ -14,13 +14,14 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     severity: Severity::Warning,
     class: Class::Run,
     summary: "an injector will add Linux containers to the pod",
-    docs: "Istio, Linkerd, Vault's agent injector and the OpenTelemetry operator add containers to pods if labels or \
+    docs: "Istio, Linkerd, Vault's agent injector, the OpenTelemetry operator and the proxy of Azure Workload Identity add containers to pods if labels or \
            annotations of the pod or its namespace request it. These containers are for Linux: a Windows node cannot \
            pull their images, and the pod never becomes ready. If `spec.os.name` is set and the injector adds Linux \
            settings, the API server rejects the pod. None of the injectors checks the operating system of the pod. On \
            the pod, the rule checks the labels `sidecar.istio.io/inject` and `istio.io/rev`. It also checks the \
-           annotations `sidecar.istio.io/inject`, `linkerd.io/inject`, `vault.hashicorp.com/agent-inject` and \
-           `instrumentation.opentelemetry.io/inject-…` (except `inject-sdk`, which adds only variables). On the \
+           annotations `sidecar.istio.io/inject`, `linkerd.io/inject`, `vault.hashicorp.com/agent-inject`, \
+           `instrumentation.opentelemetry.io/inject-…` (except `inject-sdk`, which adds only variables), and \
+           `azure.workload.identity/inject-proxy-sidecar`. On the \
            namespace, it checks the labels `istio-injection` and `istio.io/rev`, and the annotations of Linkerd and \
            OpenTelemetry.",
     remedy: "disable the injector: sidecar.istio.io/inject: \"false\", linkerd.io/inject: disabled, or \"false\" for the others",
@@ -30,12 +31,14 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
         "https://linkerd.io/2-edge/features/proxy-injection/",
         "https://developer.hashicorp.com/vault/docs/deploy/kubernetes/injector/annotations",
         "https://github.com/open-telemetry/opentelemetry-operator#opentelemetry-auto-instrumentation-injection",
+        "https://github.com/Azure/azure-workload-identity/issues/1017",
     ],
     bad: &[
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {sidecar.istio.io/inject: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {linkerd.io/inject: enabled}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {annotations: {vault.hashicorp.com/agent-inject: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {annotations: {instrumentation.opentelemetry.io/inject-dotnet: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {azure.workload.identity/inject-proxy-sidecar: 'true'}}, spec: {os: {name: windows}, containers: [{name: app, image: app}]}}",
         // Requested by the namespace.
         "{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {istio-injection: enabled}}}
 ---
@@ -68,6 +71,7 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
     needs: FieldSet::ALWAYS,
     check: Check::Pod(|cx, out| {
         const VAULT: &str = "vault.hashicorp.com/agent-inject";
+        const AZURE_PROXY: &str = "azure.workload.identity/inject-proxy-sidecar";
         let namespace = cx.facts.namespaces.get(&*cx.subject.namespace);
         if !cx.spec.host_network.0 {
             istio(cx, namespace, out);
@@ -75,6 +79,15 @@ pub(super) static LINUX_SIDECAR_INJECTION: Rule = Rule {
         }
         if cx.meta.annotations.get(VAULT).is_some_and(|value| is_true(value)) {
             report(out, cx.meta_at("annotations").key(VAULT), "the injector of Vault", None);
+        }
+        // Any value enables it.
+        if cx.meta.annotations.get(AZURE_PROXY).is_some() {
+            report(
+                out,
+                cx.meta_at("annotations").key(AZURE_PROXY),
+                "the webhook of Azure Workload Identity",
+                None,
+            );
         }
         opentelemetry(cx, namespace, out);
     }),

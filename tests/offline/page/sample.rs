@@ -244,6 +244,8 @@ fn nodes() -> Vec<NodeReport> {
         release: None,
         available: None,
         end_of_service: None,
+        platform_dates: vec![HOSTILE.to_owned()],
+        problems: vec![HOSTILE.to_owned()],
         taints: vec![HOSTILE.to_owned()],
         container_runtime: HOSTILE.to_owned(),
         is_at_zero: true,
@@ -261,6 +263,8 @@ fn node(build: u32, pool: &str, at: usize) -> NodeReport {
         release: release.map(|release| release.product),
         available: release.and_then(|release| release.available),
         end_of_service: release.and_then(transom::model::build::Release::end_of_support),
+        platform_dates: vec!["2028-06-30: end of support for Windows Server 2022 on AKS".to_owned()],
+        problems: Vec::new(),
         taints: vec!["os=windows:NoSchedule".to_owned()],
         container_runtime: "containerd://2.1.4".to_owned(),
         is_at_zero: false,
@@ -311,6 +315,7 @@ pub fn plan() -> PlanSection {
                 kind: "Deployment".to_owned(),
                 name: format!("web-{at}"),
                 class: HOSTILE.to_owned(),
+                support: Some(HOSTILE.to_owned()),
                 statements: vec!["build the image for ltsc2025".to_owned(), HOSTILE.to_owned()],
             })
             .collect(),
@@ -320,6 +325,7 @@ pub fn plan() -> PlanSection {
                 build: Build::new(*build).to_string(),
                 nodes: *nodes,
                 note: HOSTILE.to_owned(),
+                outlook: vec![HOSTILE.to_owned()],
             })
             .collect(),
         capacity: vec![PlanCapacity {

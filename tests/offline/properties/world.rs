@@ -119,14 +119,17 @@ pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = 
             ImageFacts {
                 os: Some(Os::Windows),
                 build: Some(Build::new(20348)),
+                ..ImageFacts::default()
             },
             ImageFacts {
                 os: Some(Os::Windows),
                 build: None,
+                ..ImageFacts::default()
             },
             ImageFacts {
                 os: Some(Os::Linux),
                 build: None,
+                ..ImageFacts::default()
             },
         ]),
     );

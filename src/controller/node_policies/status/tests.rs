@@ -1,7 +1,11 @@
 //! The status of a node policy.
 
 use super::*;
+use crate::cluster::node::NodeView;
+use crate::controller::node_policies::node_state::{PolicyResolver, assess};
+use crate::controller::node_policies::policies::NodePolicies;
 use crate::model::build::Build;
+use crate::model::network_plugin::NetworkPlugin;
 use crate::model::node::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
@@ -93,6 +97,75 @@ fn builds_and_drift_are_counted_and_bounded() {
     );
     // Transom does not act on it, so it does not affect `Ready`.
     assert_eq!(condition(&status, "Ready").status, "True");
+}
+
+#[test]
+fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
+    let policies = |standing: &NodesOfPolicy, before: Option<&WindowsNodePolicyStatus>| {
+        let policy = policy(&json!({}));
+        let known = PolicyFacts::default();
+        let news = news_of(&policy, standing, &known, before);
+        let status = status_of(&policy, standing, &known, before, Timestamp::UNIX_EPOCH);
+        let news: Vec<String> = (news.iter())
+            .map(|event| {
+                format!(
+                    "{:?} {} {}",
+                    event.type_,
+                    event.reason,
+                    event.note.clone().unwrap_or_default()
+                )
+            })
+            .collect();
+        (status, news)
+    };
+    let node = |name: &str, kernel: &str| NodeView {
+        name: name.into(),
+        operating_system: "windows".into(),
+        kernel_version: kernel.into(),
+        kubelet_version: "v1.36.2".into(),
+        network_plugin: Some(NetworkPlugin::Calico),
+        ..NodeView::default()
+    };
+    let stored = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+        "metadata": {"name": "p", "generation": 1}, "spec": {}});
+    let policy = ("p".to_owned(), Arc::new(serde_json::from_value(stored).unwrap()));
+    let resolver = PolicyResolver {
+        policies: NodePolicies::of(&[policy].into()),
+        ..PolicyResolver::default()
+    };
+    let assessed = |nodes: &[NodeView]| {
+        let nodes: Vec<Arc<NodeView>> = nodes.iter().cloned().map(Arc::new).collect();
+        assess(&nodes, &resolver, 36).0.remove("p").unwrap()
+    };
+    let faulty = [node("w1", "10.0.20348.2582"), node("w2", "10.0.20348.2582")];
+    let (status, news) = policies(&assessed(&faulty), None);
+    let condition = condition(&status, "KnownFaults");
+    assert_eq!(
+        (&*condition.status, &*condition.reason),
+        ("True", "FaultyVersions")
+    );
+    for part in [
+        "2 nodes (w1, w2): 10.0.20348.2582",
+        "fixed in 20348.2762",
+        "Windows-Containers/issues/516",
+        "KB5044281",
+    ] {
+        assert!(condition.message.contains(part), "{part}: {}", condition.message);
+    }
+    assert_ne!(status.last_problem.as_deref(), Some(condition.message.as_str()));
+    assert!(
+        matches!(&news[..], [one] if one.starts_with("Warning FaultyVersions 2 nodes")),
+        "{news:?}"
+    );
+    assert_eq!(
+        policies(&assessed(&faulty), Some(&status)).1,
+        Vec::<String>::new()
+    );
+    let (_, news) = policies(&assessed(&[node("w1", "10.0.20348.2762")]), Some(&status));
+    assert_eq!(
+        news,
+        ["Normal NoKnownFault no node runs a version with a known fault"]
+    );
 }
 
 /// Nodes that wait for a taint, and the guard's result.
@@ -200,12 +273,13 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
 }
 
 /// Transom's condition types; the last one exists only if there are RuntimeClasses.
-const OURS: [&str; 6] = [
+const OURS: [&str; 7] = [
     "Ready",
     "TaintsRefused",
     "Contested",
     "Overlapping",
     "UnsupportedBuilds",
+    "KnownFaults",
     "RuntimeClassesReady",
 ];
 
@@ -228,6 +302,6 @@ fn conditions_of_other_writers_stay_and_ours_go_where_they_say_nothing_any_more(
     );
     known.classes = None;
     let next = status_of(&policy(&json!({})), &standing, &known, Some(&stored), now);
-    let expected = [&OURS[..5], &["example.com/Approved"]].concat();
+    let expected = [&OURS[..6], &["example.com/Approved"]].concat();
     assert_eq!(kinds(&next), expected);
 }

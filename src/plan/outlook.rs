@@ -1,0 +1,184 @@
+//! The outlook of each pool: until when its nodes are supported, and the known faults of their versions.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::Date;
+use serde::Serialize;
+
+use super::Planner;
+use super::nodes::{NodeInventory, NodePool, PlannedNode};
+use super::target::TargetBuild;
+use crate::model::node::major_minor;
+use crate::model::platform_support::{
+    NodePlatform, SupportDate, SupportEvent, product, support_dates, support_of,
+};
+
+/// What is known of the future of a pool.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolOutlook {
+    /// The pool.
+    pub pool: String,
+    /// Its build.
+    pub build: Option<TargetBuild>,
+    /// How many nodes it has.
+    pub nodes: u64,
+    /// The platform of its nodes, if their labels show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// The days on which support for its nodes changes, ascending. An unknown day is missing.
+    pub dates: Vec<PoolDate>,
+    /// The last minor release of Kubernetes with which the platform supports its build, if known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_kubernetes: Option<String>,
+    /// Whether its nodes already run a newer release than that.
+    pub is_too_new: bool,
+    /// The known faults of its nodes, with sources.
+    pub known_faults: Vec<PoolFault>,
+    /// The lowest and the highest update revision (UBR) of its nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revisions: Option<(u32, u32)>,
+}
+
+/// A day on which support for a pool changes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolDate {
+    /// The day.
+    pub on: Date,
+    /// What happens, with the day.
+    pub text: String,
+    /// Whether support ends on it.
+    pub is_end: bool,
+    /// Whether it has passed.
+    pub has_passed: bool,
+    /// Whether it is at most 180 days ahead.
+    pub is_near: bool,
+    /// Where it is documented.
+    pub source: &'static str,
+}
+
+/// A known fault, and the nodes of the pool that have it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolFault {
+    /// What the first of the nodes reports, the symptom, the affected range and the source.
+    pub message: String,
+    /// What to do.
+    pub cure: &'static str,
+    /// Whether the nodes certainly have it.
+    pub is_certain: bool,
+    /// The nodes.
+    pub nodes: Vec<String>,
+    /// Where it is documented.
+    pub source: &'static str,
+}
+
+impl PoolOutlook {
+    /// The first end of support that is known.
+    pub fn first_end(&self) -> Option<&PoolDate> {
+        self.dates.iter().find(|date| date.is_end)
+    }
+
+    /// What to know about the pool, one line each.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = Vec::new();
+        for date in &self.dates {
+            let mark = match (date.has_passed, date.is_near) {
+                (true, _) => " (passed)",
+                (false, true) => " (soon)",
+                (false, false) => "",
+            };
+            lines.push(format!("{}{mark} [{}]", date.text, date.source));
+        }
+        if let (Some(last), Some(platform), Some(build)) = (&self.last_kubernetes, &self.platform, self.build)
+        {
+            let is_newer = if self.is_too_new {
+                ": its nodes run a newer one"
+            } else {
+                ""
+            };
+            let product = product(build.0);
+            lines.push(format!(
+                "{platform} supports {product} up to Kubernetes {last}{is_newer}"
+            ));
+        }
+        for fault in &self.known_faults {
+            let nodes = crate::model::text::list(&fault.nodes, 4);
+            lines.push(format!("{}; {} ({nodes})", fault.message, fault.cure));
+        }
+        lines
+    }
+}
+
+impl Planner<'_> {
+    /// The outlook of every pool, in the order of `names`.
+    pub(super) fn outlook(&self, names: &[String]) -> Vec<PoolOutlook> {
+        let pools = self.nodes.pools.iter().zip(names).enumerate();
+        pools
+            .map(|(index, (pool, name))| of_pool(&self.nodes, index, pool, name, self.facts.today))
+            .collect()
+    }
+}
+
+fn of_pool(nodes: &NodeInventory, index: usize, pool: &NodePool, name: &str, today: Date) -> PoolOutlook {
+    let of_pool: Vec<&PlannedNode> = nodes.all().filter(|node| node.pool == index).collect();
+    let platform = of_pool
+        .iter()
+        .find_map(|node| NodePlatform::of_labels(node.host.labels.keys().map(String::as_str)));
+    let dates = pool.build.map(|build| support_dates(platform, build));
+    let last = platform
+        .zip(pool.build)
+        .and_then(|(platform, build)| support_of(platform, build)?.last_minor);
+    let minors = of_pool
+        .iter()
+        .filter_map(|node| Some(major_minor(&node.kubelet)?.1));
+    let revisions = of_pool.iter().filter_map(|node| node.host.revision);
+    PoolOutlook {
+        pool: name.to_owned(),
+        build: pool.build.map(TargetBuild),
+        nodes: pool.nodes,
+        platform: platform.map(|platform| platform.to_string()),
+        dates: dates
+            .iter()
+            .flatten()
+            .map(|date| PoolDate::of(date, today))
+            .collect(),
+        last_kubernetes: last.map(|minor| format!("1.{minor}")),
+        is_too_new: last.zip(minors.max()).is_some_and(|(last, newest)| newest > last),
+        known_faults: faults(&of_pool),
+        revisions: revisions.clone().min().zip(revisions.max()),
+    }
+}
+
+impl PoolDate {
+    fn of(date: &SupportDate, today: Date) -> Self {
+        PoolDate {
+            on: date.on,
+            text: date.to_string(),
+            is_end: date.event == SupportEvent::Ends,
+            has_passed: date.on < today,
+            is_near: date.is_near(today),
+            source: date.source,
+        }
+    }
+}
+
+fn faults(nodes: &[&PlannedNode]) -> Vec<PoolFault> {
+    let mut by_name: BTreeMap<&str, PoolFault> = BTreeMap::new();
+    for node in nodes {
+        for fault in &node.faults {
+            let known = by_name.entry(fault.name).or_insert_with(|| PoolFault {
+                message: fault.message.clone(),
+                cure: fault.cure,
+                is_certain: fault.is_certain,
+                nodes: Vec::new(),
+                source: fault.source,
+            });
+            known.nodes.push(node.host.name.clone());
+        }
+    }
+    let mut faults: Vec<PoolFault> = by_name.into_values().collect();
+    faults.sort_by_key(|fault| !fault.is_certain);
+    faults
+}

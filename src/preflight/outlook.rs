@@ -1,0 +1,153 @@
+//! Findings about the future of the Windows nodes: ends of support, what the next minor release of Kubernetes takes away,
+//! the known faults of the nodes' versions, and webhooks that refuse pods.
+
+use std::collections::BTreeMap;
+
+use super::nodes::windows;
+use super::{ClusterInput, PreflightFinding};
+use crate::cluster::node::NodeView;
+use crate::model::build::{Build, supported_on};
+use crate::model::known_faults;
+use crate::model::node::NodeSigns as _;
+use crate::model::platform_support::{
+    AffectedNodes, MINOR_CHANGES, NodePlatform, product, support_dates, support_of,
+};
+
+/// The findings.
+pub fn statements(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    if !input.could_list(&["nodes"]) {
+        let text = "not known (not read): nodes, and so the ends of their support and their faults";
+        let mut all = vec![PreflightFinding::fine(text)];
+        all.extend(unanswered(input));
+        return all;
+    }
+    let mut all = dates(input);
+    all.extend(next_minor(input));
+    all.extend(faults(input));
+    all.extend(unanswered(input));
+    all
+}
+
+/// Webhooks that refuse pods, Windows pods among them.
+fn unanswered(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let hooks = input.environment.unanswered.iter().map(|hook| {
+        let text = format!(
+            "the webhook {} refuses pods: it has failurePolicy Fail, and its Service {}/{} has no ready endpoint",
+            hook.configuration, hook.namespace, hook.service
+        );
+        let cure = "start the pods of the Service and renew its certificate, or delete the webhook configuration";
+        PreflightFinding::act(text, cure).by([format!("Service {}/{}", hook.namespace, hook.service)])
+    });
+    hooks.collect()
+}
+
+/// The platform of a node: by its own labels, otherwise that of the cluster.
+fn platform(node: &NodeView, input: ClusterInput<'_>) -> Option<NodePlatform> {
+    let own = NodePlatform::of_labels(node.labels.keys().map(String::as_str));
+    own.or_else(|| input.platform.of_nodes())
+}
+
+fn by(nodes: &[&str]) -> Vec<String> {
+    nodes.iter().map(|name| format!("node {name}")).collect()
+}
+
+/// The Windows nodes by platform and build.
+fn by_build(input: ClusterInput<'_>) -> BTreeMap<(Option<NodePlatform>, Build), Vec<&str>> {
+    let mut all: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+    for node in windows(input.snapshot) {
+        if let Some(build) = node.build() {
+            all.entry((platform(node, input), build))
+                .or_default()
+                .push(&node.name);
+        }
+    }
+    all
+}
+
+fn dates(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let today = input.snapshot.facts.today;
+    let mut all = Vec::new();
+    for ((platform, build), nodes) in by_build(input) {
+        for date in support_dates(platform, build) {
+            if date.platform.is_none() {
+                // The finding about the build states the end of Microsoft's support.
+                continue;
+            }
+            let text = match date.days_from(today) {
+                days @ 0.. => format!("{date}, in {days} days ({})", date.source),
+                _ => format!("{date}, which has passed ({})", date.source),
+            };
+            let finding = if date.is_near(today) {
+                PreflightFinding::act(text, "move their workloads to nodes of a newer Windows Server")
+            } else {
+                PreflightFinding::fine(text)
+            };
+            all.push(finding.by(by(&nodes)));
+        }
+    }
+    all
+}
+
+fn next_minor(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let current = input.snapshot.facts.kubernetes;
+    let next = current + 1;
+    let mut all = Vec::new();
+    for ((platform, build), nodes) in by_build(input) {
+        let lacks = |minor| supported_on(minor).is_some_and(|support| support.lacks(build));
+        let by_platform = platform.and_then(|platform| support_of(platform, build));
+        let last = by_platform.filter(|support| support.last_minor == Some(current));
+        let cure = "move their workloads to nodes of a newer Windows Server before the upgrade";
+        if let Some(support) = last {
+            let (platform, product) = (support.platform, product(build));
+            let text = format!(
+                "{platform} does not support {product} with the next release, Kubernetes 1.{next} ({})",
+                support.source
+            );
+            all.push(PreflightFinding::act(text, cure).by(by(&nodes)));
+        } else if lacks(next) && !lacks(current) {
+            let text = format!(
+                "the next release, Kubernetes 1.{next}, does not support {}",
+                product(build)
+            );
+            all.push(PreflightFinding::act(text, cure).by(by(&nodes)));
+        }
+    }
+    for change in MINOR_CHANGES.iter().filter(|change| change.minor == next) {
+        let is_affected = |node: &&NodeView| {
+            let here = change.platform.is_none() || change.platform == platform(node, input);
+            let has = match change.affects {
+                AffectedNodes::All => true,
+                AffectedNodes::Containerd1 => node.container_runtime.starts_with("containerd://1."),
+            };
+            here && has
+        };
+        let nodes: Vec<&str> = windows(input.snapshot)
+            .filter(is_affected)
+            .map(|node| node.name.as_str())
+            .collect();
+        if !nodes.is_empty() {
+            let text = format!("from Kubernetes 1.{next}: {} ({})", change.change, change.source);
+            all.push(PreflightFinding::act(text, change.cure).by(by(&nodes)));
+        }
+    }
+    all
+}
+
+fn faults(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+    let mut by_name: BTreeMap<(bool, &str), (String, &str, Vec<&str>)> = BTreeMap::new();
+    for node in windows(input.snapshot) {
+        for fault in known_faults::of_node(node) {
+            let known = by_name
+                .entry((!fault.is_certain, fault.name))
+                .or_insert_with(|| (fault.message, fault.cure, Vec::new()));
+            known.2.push(&node.name);
+        }
+    }
+    let findings = by_name
+        .into_iter()
+        .map(|((in_doubt, _), (message, cure, nodes))| {
+            let kind = if in_doubt { "possible fault" } else { "known fault" };
+            PreflightFinding::act(format!("{kind}: {message}"), cure).by(by(&nodes))
+        });
+    findings.collect()
+}
