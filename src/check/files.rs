@@ -17,7 +17,7 @@ use crate::process::files::{self, Accept};
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyLoadError {
     /// The file cannot be read.
-    #[error("cannot read the policy file {name} (--policy): {why}")]
+    #[error("cannot read the policy file {name}: {why}")]
     Read {
         /// The file.
         name: String,

@@ -7,13 +7,18 @@ mod support;
 
 mod architecture;
 mod bad_input;
+mod baseline;
+mod author_tools;
 mod check;
+mod config;
 mod corpus;
 mod docs;
 mod logs;
 mod page;
 mod properties;
+mod policy_tests;
 mod registry;
 mod reviews;
 mod rule_examples;
+mod suppressions;
 mod tracing;

@@ -4,6 +4,7 @@
 pub mod collector;
 #[cfg(unix)]
 pub mod control_plane;
+pub mod command;
 pub mod dice;
 pub mod gate;
 #[cfg(unix)]
