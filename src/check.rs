@@ -20,6 +20,7 @@ use parallel::in_order;
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::baseline::BaselineUse;
 pub use self::baseline::{BASELINE_SCHEMA, Baseline, BaselineEntry, BaselineWriter};
 pub use self::config::{CONFIG_FILE, CheckConfig, ConfigFailOn, KubernetesVersion, find_config};
 pub use self::document_file::DocumentFileError;
@@ -28,7 +29,6 @@ pub use self::scope::Scope;
 pub use self::suppression::{
     CheckNote, NoteLevel, SUPPRESS_ANNOTATION, SuppressedBy, SuppressedFinding, Suppression,
 };
-use self::baseline::BaselineUse;
 use self::suppression::{SuppressionUse, Suppressions};
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
@@ -515,7 +515,9 @@ impl Manifests {
                 source: baseline.name.clone(),
                 line: 0,
                 level: NoteLevel::Note,
-                message: format!("{unused} entries of the baseline match no finding; write it again with --write-baseline"),
+                message: format!(
+                    "{unused} entries of the baseline match no finding; write it again with --write-baseline"
+                ),
             });
         }
         notes.sort();

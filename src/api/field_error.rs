@@ -53,11 +53,7 @@ pub fn spell(place: &[FieldStep]) -> String {
             FieldStep::Key(key) => _ = write!(text, ".{key}"),
         }
     }
-    if text.is_empty() {
-        WHOLE.to_owned()
-    } else {
-        text
-    }
+    if text.is_empty() { WHOLE.to_owned() } else { text }
 }
 
 /// Why an object cannot be used.

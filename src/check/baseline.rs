@@ -101,7 +101,11 @@ impl Baseline {
             }
         }
         for (index, message) in unknown {
-            let path = [NodeStep::Key("findings"), NodeStep::Index(index), NodeStep::Key("rule")];
+            let path = [
+                NodeStep::Key("findings"),
+                NodeStep::Index(index),
+                NodeStep::Key("rule"),
+            ];
             read.problem(&path, &format!("findings[{index}].rule: {message}"));
         }
         let entries = read.finish()?.findings;
@@ -118,7 +122,11 @@ impl Baseline {
 
     /// The entries about an object, by index.
     pub(super) fn entries(&self, checked: &Checked<'_>) -> Vec<(usize, &BaselineEntry)> {
-        let object = (checked.kind.as_str().to_owned(), checked.namespace.clone(), checked.name.clone());
+        let object = (
+            checked.kind.as_str().to_owned(),
+            checked.namespace.clone(),
+            checked.name.clone(),
+        );
         let indexes = self.by_object.get(&object).into_iter().flatten();
         indexes
             .filter_map(|index| Some((*index, self.entries.get(*index)?)))
@@ -136,7 +144,10 @@ impl Baseline {
 impl BaselineUse {
     /// Records whether an object's finding is among the entries about the object, and returns it.
     pub(super) fn note(&mut self, entries: &[(usize, &BaselineEntry)], finding: &Finding) -> bool {
-        let mut of_rule = entries.iter().filter(|(_, entry)| entry.rule == finding.rule.name).peekable();
+        let mut of_rule = entries
+            .iter()
+            .filter(|(_, entry)| entry.rule == finding.rule.name)
+            .peekable();
         if of_rule.peek().is_none() {
             return false;
         }
@@ -165,7 +176,8 @@ pub struct BaselineWriter(BTreeSet<BaselineEntry>);
 impl BaselineWriter {
     /// Adds findings of an object.
     pub fn add<'f>(&mut self, checked: &Checked<'_>, findings: impl Iterator<Item = &'f Finding>) {
-        self.0.extend(findings.map(|finding| BaselineEntry::of(checked, finding)));
+        self.0
+            .extend(findings.map(|finding| BaselineEntry::of(checked, finding)));
     }
 
     /// The number of findings.
@@ -193,7 +205,9 @@ impl BaselineWriter {
 
 /// Why a name is not the name of a rule, with the nearest one.
 pub(super) fn unknown_rule(name: &str) -> String {
-    let near = rules::find(name).map(|rule| rule.name).or_else(|| rules::nearest(name));
+    let near = rules::find(name)
+        .map(|rule| rule.name)
+        .or_else(|| rules::nearest(name));
     let hint = near.map_or_else(
         || "transom rules lists them".to_owned(),
         |near| format!("did you mean {near}?"),

@@ -97,7 +97,10 @@ fn rule_actions(_: &mut SchemaGenerator) -> Schema {
     let actions = Action::ALL.map(Action::as_str);
     let rule = |rule: &rules::Rule| {
         let description = format!("{}: {} ({})", rule.id, rule.summary, rule.severity);
-        (rule.name.to_owned(), json!({"description": description, "enum": actions}))
+        (
+            rule.name.to_owned(),
+            json!({"description": description, "enum": actions}),
+        )
     };
     let properties: Map<String, Value> = rules::catalogue().map(rule).collect();
     json_schema!({"type": "object", "additionalProperties": false, "properties": properties})
@@ -105,9 +108,17 @@ fn rule_actions(_: &mut SchemaGenerator) -> Schema {
 
 /// The nearest configuration file: in the folder of a path (of standard input, the current folder), or above it.
 pub fn find_config(path: &Path) -> Option<PathBuf> {
-    let start = if path.as_os_str() == "-" { Path::new(".") } else { path };
+    let start = if path.as_os_str() == "-" {
+        Path::new(".")
+    } else {
+        path
+    };
     let start = path::absolute(start).ok()?;
-    let folder = if start.is_dir() { Some(start.as_path()) } else { start.parent() };
+    let folder = if start.is_dir() {
+        Some(start.as_path())
+    } else {
+        start.parent()
+    };
     let found = folder?
         .ancestors()
         .map(|folder| folder.join(CONFIG_FILE))
@@ -125,14 +136,24 @@ impl CheckConfig {
     /// Every problem of the file, one line each.
     pub fn read(file: &Path) -> Result<Self, DocumentFileError> {
         let mut read = document_file::read::<CheckConfig>(file, "configuration file")?;
-        let unknown: Vec<String> = read.content.rules.keys().filter(|name| rule_id(name).is_none()).cloned().collect();
+        let unknown: Vec<String> = read
+            .content
+            .rules
+            .keys()
+            .filter(|name| rule_id(name).is_none())
+            .cloned()
+            .collect();
         for name in unknown {
             let path = [NodeStep::Key("rules"), NodeStep::Key(&name)];
             read.problem(&path, &format!("rules: {}", unknown_rule(&name)));
         }
         let mut config = read.finish()?;
         let folder = file.parent().unwrap_or(Path::new(""));
-        let paths = config.policy.iter_mut().chain(&mut config.paths).chain(&mut config.facts);
+        let paths = config
+            .policy
+            .iter_mut()
+            .chain(&mut config.paths)
+            .chain(&mut config.facts);
         for path in paths {
             *path = folder.join(&*path);
         }
@@ -195,10 +216,13 @@ mod tests {
     #[test]
     fn every_problem_has_its_line_and_the_nearest_name() {
         for (text, problems) in [
-            ("polcy: a\n", "1: there is no field \"polcy\"; did you mean policy?"),
+            (
+                "polcy: a\n",
+                "1: there is no field \"polcy\"; did you mean policy?",
+            ),
             (
                 "paths: [a]\nfailOn: warn\n",
-                "2: failOn: there is no value \"warn\"; did you mean warning?",
+                "2: failOn: there is no value \"warn\"; there are never, deny, error, warning, advice",
             ),
             (
                 "rules:\n  run-as-usr: Warn\n  TSM204: Warn\n  host-pid: warn\n",
@@ -221,10 +245,13 @@ mod tests {
                 "paths: manifests\n",
                 "1: paths: the text \"manifests\" stands here, and it has to be a list",
             ),
-            ("- a\n", "1: this is not a map of fields, as in policy: policy.yaml"),
+            (
+                "- a\n",
+                "1: this is not a map of fields, as in policy: policy.yaml",
+            ),
             (
                 "paths: []\n---\nfacts: []\n",
-                "2: there is a second document; the file has only one",
+                "3: there is a second document; the file has only one",
             ),
         ] {
             let expected = format!("the configuration file cannot be used:\n{problems}");
@@ -239,9 +266,15 @@ mod tests {
         fs::create_dir_all(&below).unwrap();
         fs::write(folder.path().join(CONFIG_FILE), "").unwrap();
         fs::write(below.join("a.yaml"), "").unwrap();
-        assert_eq!(find_config(&below.join("a.yaml")), Some(folder.path().join(CONFIG_FILE)));
+        assert_eq!(
+            find_config(&below.join("a.yaml")),
+            Some(folder.path().join(CONFIG_FILE))
+        );
         fs::write(folder.path().join("team").join(CONFIG_FILE), "").unwrap();
-        assert_eq!(find_config(&below), Some(folder.path().join("team").join(CONFIG_FILE)));
+        assert_eq!(
+            find_config(&below),
+            Some(folder.path().join("team").join(CONFIG_FILE))
+        );
         assert_eq!(find_config(folder.path()), Some(folder.path().join(CONFIG_FILE)));
     }
 }

@@ -68,12 +68,17 @@ pub(super) fn read<'f, T: DeserializeOwned>(
         problem(error.line, &error.message);
     }
     if let Some(second) = parsed.documents.get(1) {
-        problem(second.start().line, "there is a second document; the file has only one");
+        problem(
+            second.start().line,
+            "there is a second document; the file has only one",
+        );
     }
     let content = match parsed.documents.first().map(read_document) {
         Some(Ok(content)) => Some(content),
         Some(Err(errors)) => {
-            errors.iter().for_each(|error| problem(error.line, &error.message));
+            errors
+                .iter()
+                .for_each(|error| problem(error.line, &error.message));
             None
         }
         None => None,
@@ -93,7 +98,9 @@ pub(super) fn read<'f, T: DeserializeOwned>(
 impl<T> DocumentFile<'_, T> {
     /// The line of the field at a path.
     pub fn line(&self, path: &[NodeStep<'_>]) -> usize {
-        self.document.as_ref().map_or(1, |document| document.locate(path).line)
+        self.document
+            .as_ref()
+            .map_or(1, |document| document.locate(path).line)
     }
 
     /// Records a problem with the field at a path.

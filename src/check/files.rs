@@ -111,7 +111,11 @@ pub fn read_except(path: &Path, except: &Excludes<'_>, role: SourceRole, manifes
         }
         return 1;
     }
-    let below = if role == SourceRole::Named { SourceRole::Found } else { role };
+    let below = if role == SourceRole::Named {
+        SourceRole::Found
+    } else {
+        role
+    };
     let walk = FolderWalk {
         root: path,
         except,

@@ -176,7 +176,10 @@ pub fn run_test(file: &Path, today: Date) -> TestFileResult {
             name: shown.clone(),
             file: shown,
             results: Vec::new(),
-            errors: error.to_string().lines().map(str::to_owned).collect(),
+            errors: match error {
+                DocumentFileError::Invalid { problems, .. } => problems,
+                error @ DocumentFileError::Read { .. } => vec![error.to_string()],
+            },
         },
     }
 }
@@ -194,9 +197,10 @@ fn read(file: &Path) -> Result<(PolicyTest, Vec<usize>), DocumentFileError> {
     }
     for (index, expectation) in read.content.expectations.iter().enumerate() {
         let at = [NodeStep::Key("expectations"), NodeStep::Index(index)];
-        let is_title = expectation.object.split_once(' ').is_some_and(|(kind, name)| {
-            !kind.is_empty() && !name.is_empty() && !name.contains(' ')
-        });
+        let is_title = expectation
+            .object
+            .split_once(' ')
+            .is_some_and(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains(' '));
         if !is_title {
             let message = format!(
                 "expectations[{index}].object: write kind and name, as in Deployment shop/web, not \"{}\"",
@@ -206,13 +210,19 @@ fn read(file: &Path) -> Result<(PolicyTest, Vec<usize>), DocumentFileError> {
         }
         let mut earlier = read.content.expectations.iter().take(index);
         if earlier.any(|other| other.object == expectation.object) {
-            let message = format!("expectations[{index}].object: {} is expected twice", expectation.object);
+            let message = format!(
+                "expectations[{index}].object: {} is expected twice",
+                expectation.object
+            );
             problems.push(([&at[..], &[NodeStep::Key("object")]].concat(), message));
         }
         for (i, name) in expectation.rules.iter().flatten().enumerate() {
             if rules::find(name).is_none_or(|rule| rule.name != name) {
                 let path = [&at[..], &[NodeStep::Key("rules"), NodeStep::Index(i)]].concat();
-                problems.push((path, format!("expectations[{index}].rules[{i}]: {}", unknown_rule(name))));
+                problems.push((
+                    path,
+                    format!("expectations[{index}].rules[{i}]: {}", unknown_rule(name)),
+                ));
             }
         }
     }
@@ -305,7 +315,9 @@ fn evaluate(
     }
     let policies = PolicySet::new(policies, Policy::standalone());
     let day = test.today.as_deref().and_then(|day| date(day).ok());
-    let kubernetes = test.kubernetes_version.map_or(Facts::KUBERNETES, |version| version.0);
+    let kubernetes = test
+        .kubernetes_version
+        .map_or(Facts::KUBERNETES, |version| version.0);
     let mut facts = Facts::new(kubernetes, day.unwrap_or(today));
     manifests.learn(&mut facts, &policies);
     let mut objects = Vec::new();
@@ -329,11 +341,17 @@ fn compare(expectation: &Expectation, line: usize, objects: &[Evaluated]) -> Exp
         differences: Vec::new(),
         findings: Vec::new(),
     };
-    let found: Vec<&Evaluated> = objects.iter().filter(|object| object.title == expectation.object).collect();
+    let found: Vec<&Evaluated> = objects
+        .iter()
+        .filter(|object| object.title == expectation.object)
+        .collect();
     let object = match found[..] {
         [object] => object,
         [] => {
-            let near = nearest(&expectation.object, objects.iter().map(|object| object.title.as_str()));
+            let near = nearest(
+                &expectation.object,
+                objects.iter().map(|object| object.title.as_str()),
+            );
             let near = near.map_or_else(
                 || "no object has this kind and name".to_owned(),
                 |near| format!("no object has this kind and name; did you mean {near}?"),

@@ -204,7 +204,13 @@ impl Suppression {
     }
 
     /// What is to be said of it: that it expired, or that a rule of it matched nothing.
-    fn notes(&self, source: &str, line: usize, today: Date, is_used: impl Fn(usize) -> bool) -> Vec<CheckNote> {
+    fn notes(
+        &self,
+        source: &str,
+        line: usize,
+        today: Date,
+        is_used: impl Fn(usize) -> bool,
+    ) -> Vec<CheckNote> {
         let note = |level, message| CheckNote {
             source: source.to_owned(),
             line,
@@ -251,7 +257,9 @@ fn split(text: &str) -> Result<(&str, Vec<(&str, String)>), String> {
             ));
         };
         let (value, after) = match after.strip_prefix('"') {
-            Some(quoted) => unquote(quoted).ok_or_else(|| format!("the quotes of {} are not closed", shown(key)))?,
+            Some(quoted) => {
+                unquote(quoted).ok_or_else(|| format!("the quotes of {} are not closed", shown(key)))?
+            }
             None => {
                 let end = after.find([' ', '\t']).unwrap_or(after.len());
                 let (value, after) = after.split_at(end);
@@ -313,7 +321,11 @@ impl Suppressions<'_> {
             positions.of(&path).line
         });
         let mut of_annotation = Vec::new();
-        for line in annotation.unwrap_or_default().lines().filter(|line| !line.trim().is_empty()) {
+        for line in annotation
+            .unwrap_or_default()
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+        {
             match Suppression::parse(line) {
                 Ok(suppression) => of_annotation.push(suppression),
                 Err(why) => {
@@ -322,7 +334,10 @@ impl Suppressions<'_> {
                 }
             }
         }
-        let entries = self.baseline.map(|baseline| baseline.entries(checked)).unwrap_or_default();
+        let entries = self
+            .baseline
+            .map(|baseline| baseline.entries(checked))
+            .unwrap_or_default();
         used.baseline.see(&entries);
         let mut annotation_used = Vec::new();
         let start = checked.document.start().line;
@@ -331,7 +346,10 @@ impl Suppressions<'_> {
         for (finding, because) in findings.into_iter().zip(because) {
             let lines = lines_to(&mut positions, &finding.path);
             let matching = |suppression: &Suppression| {
-                let rule = suppression.rules.iter().position(|rule| *rule == finding.rule.name)?;
+                let rule = suppression
+                    .rules
+                    .iter()
+                    .position(|rule| *rule == finding.rule.name)?;
                 (!suppression.is_expired(self.today) && suppression.covers(start, &lines)).then_some(rule)
             };
             let mut by = None;
@@ -414,7 +432,8 @@ mod tests {
 
     #[test]
     fn a_suppression_names_rules_a_last_day_and_a_reason() {
-        let parsed = Suppression::parse("run-as-user, TSM401 until=2027-01-31 reason=\"the \\\"old\\\" chart, a=b\"");
+        let parsed =
+            Suppression::parse("run-as-user, TSM401 until=2027-01-31 reason=\"the \\\"old\\\" chart, a=b\"");
         let parsed = parsed.unwrap();
         assert_eq!(parsed.rules, ["run-as-user", "host-pid"]);
         assert_eq!(parsed.until, Some(date(2027, 1, 31)));
@@ -433,7 +452,10 @@ mod tests {
                 "run-as-usr",
                 "there is no rule \"run-as-usr\"; did you mean run-as-user?",
             ),
-            ("everything-else", "there is no rule \"everything-else\"; transom rules lists them"),
+            (
+                "everything-else",
+                "there is no rule \"everything-else\"; transom rules lists them",
+            ),
             (
                 "run-as-user host-pid",
                 "\"run-as-user host-pid\" is not one rule: separate rules by commas, and put the reason into reason=\"…\"",
@@ -447,7 +469,10 @@ mod tests {
                 "run-as-user until=2027-02-30",
                 "until=2027-02-30: there is no such date; did you mean 2027-02-28?",
             ),
-            ("run-as-user until=soon", "until=soon: write a date as in 2026-12-31"),
+            (
+                "run-as-user until=soon",
+                "until=soon: write a date as in 2026-12-31",
+            ),
             (
                 "run-as-user until=2027-01-31 until=2027-01-31",
                 "until is given twice: remove one of them",

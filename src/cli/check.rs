@@ -148,8 +148,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     let (summaries, errors) = checked;
     let mut with_summary = groups.iter().zip(&summaries);
-    let is_failure = args.write_baseline.is_none()
-        && with_summary.any(|(group, summary)| is_in(group.fail_on, summary));
+    let is_failure =
+        args.write_baseline.is_none() && with_summary.any(|(group, summary)| is_in(group.fail_on, summary));
     Ok(match (errors, is_failure) {
         (0, false) => ExitCode::SUCCESS,
         (0, true) => ExitCode::from(1),
@@ -162,7 +162,10 @@ fn write_baseline(args: &CheckArgs, groups: &[CheckGroup], file: &PathBuf) -> an
     let mut baseline = BaselineWriter::default();
     for group in groups {
         check_group(args, group, |checked| {
-            let suppressed = checked.suppressed.iter().filter(|it| it.by == SuppressedBy::Baseline);
+            let suppressed = checked
+                .suppressed
+                .iter()
+                .filter(|it| it.by == SuppressedBy::Baseline);
             let suppressed = suppressed.map(|it| &it.finding);
             let open = checked.evaluation.findings.iter().chain(suppressed);
             baseline.add(&checked, open.filter(|finding| finding.is_open()));
@@ -278,7 +281,9 @@ fn terminal_width() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
     }
-    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let columns = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok());
     columns.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
 }
 

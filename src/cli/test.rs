@@ -43,7 +43,11 @@ enum TestFormat {
 }
 
 pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
-    let TestArgs { paths, output, today: day } = args;
+    let TestArgs {
+        paths,
+        output,
+        today: day,
+    } = args;
     let day = day.unwrap_or_else(today);
     let mut files = Vec::new();
     for path in paths {

@@ -143,6 +143,8 @@ fn split_comment(line: &str) -> (&str, Option<&str>) {
                 let (code, comment) = line.split_at(at);
                 return (code, Some(comment));
             }
+            // `''` inside single quotes is one quote.
+            None if c == '\'' && before == '\'' => quote = Some(c),
             // A quote inside a plain scalar, as in `it's`, is text.
             None if matches!(c, '"' | '\'') && matches!(before, ' ' | '\t' | '[' | '{' | ',' | ':') => {
                 quote = Some(c);
@@ -157,7 +159,8 @@ fn split_comment(line: &str) -> (&str, Option<&str>) {
 /// The text of a directive, if the comment is one: `transom: see the wiki` is prose.
 fn directive(comment: &str) -> Option<&str> {
     let text = comment.trim_start_matches('#').trim().strip_prefix(MARKER)?;
-    text.starts_with(|c: char| c.is_ascii_alphanumeric()).then_some(text)
+    text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        .then_some(text)
 }
 
 /// The indentation of the field that this line gives a block scalar; lines of the scalar are indented further.
@@ -206,7 +209,11 @@ mod tests {
             (17, Document(17..19), "ignore f"),
         ];
         let expected = expected.map(|(line, scope, text)| (line, scope, text.to_owned()));
-        for text in [text.to_owned(), text.replace('\n', "\r\n"), format!("\u{feff}{text}")] {
+        for text in [
+            text.to_owned(),
+            text.replace('\n', "\r\n"),
+            format!("\u{feff}{text}"),
+        ] {
             assert_eq!(scopes(&text), expected);
         }
     }

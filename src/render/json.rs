@@ -8,9 +8,7 @@ use serde::Serialize;
 
 use super::plain::write_json;
 use super::{CheckSummary, NotEvaluated};
-use crate::check::{
-    CheckOutcome, Checked, FieldPositions, PolicyChoice, SuppressedBy, SuppressedFinding,
-};
+use crate::check::{CheckOutcome, Checked, FieldPositions, PolicyChoice, SuppressedBy, SuppressedFinding};
 use crate::engine::Decision;
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;

@@ -1,6 +1,7 @@
 //! The report of a check as text: every finding with its source line, like a compiler error.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
@@ -154,7 +155,11 @@ impl<W: Write> TextReport<W> {
                 self.finding(checked, &shown, places.of(&finding.path))?;
             }
         }
-        let shown = if self.shows_suppressed { checked.suppressed.as_slice() } else { &[] };
+        let shown = if self.shows_suppressed {
+            checked.suppressed.as_slice()
+        } else {
+            &[]
+        };
         for suppressed in shown {
             let shown = ShownFinding {
                 finding: &suppressed.finding,
@@ -223,7 +228,9 @@ impl<W: Write> TextReport<W> {
         let out = &mut self.out;
         let (rule, severity) = (finding.rule, finding.severity);
         let width = self.width;
-        let head = format!("{severity}[{} {}] ({effect}): ", rule.id, rule.name).chars().count();
+        let head = format!("{severity}[{} {}] ({effect}): ", rule.id, rule.name)
+            .chars()
+            .count();
         writeln!(
             out,
             "{style}{severity}[{} {}]{style:#} ({effect}){BOLD}: {}{BOLD:#}",
@@ -310,7 +317,11 @@ impl<W: Write> TextReport<W> {
             let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
             let kinds = list(kinds, KINDS);
             let text = format!("{all} ({kinds}): admission judges what their controllers make");
-            writeln!(self.out, "skipped: {}", hang(&text, self.width, "skipped: ".len(), 2))?;
+            writeln!(
+                self.out,
+                "skipped: {}",
+                hang(&text, self.width, "skipped: ".len(), 2)
+            )?;
         }
         if !passed_over.is_empty() {
             let (all, places) = (passed_over.len(), list(passed_over, PASSED_OVER));
@@ -357,36 +368,32 @@ impl<W: Write> TextReport<W> {
             open: _,
         } = self.summary;
         let [advice, warnings, problems] = self.severities;
-        write!(
-            self.out,
-            "{} checked, {windows} for Windows: ",
-            count(subjects, "object")
-        )?;
+        let mut text = format!("{} checked, {windows} for Windows: ", count(subjects, "object"));
         if findings == 0 {
-            write!(self.out, "nothing found")?;
+            _ = write!(text, "nothing found");
         } else {
             let (problems, warnings) = (count(problems, "error"), count(warnings, "warning"));
-            write!(self.out, "{problems}, {warnings}, {advice} advice")?;
+            _ = write!(text, "{problems}, {warnings}, {advice} advice");
             match self.hidden {
                 0 => {}
-                hidden if hidden == advice => write!(self.out, " (not shown)")?,
-                hidden => write!(self.out, " ({hidden} not shown)")?,
+                hidden if hidden == advice => text.push_str(" (not shown)"),
+                hidden => _ = write!(text, " ({hidden} not shown)"),
             }
             if self.resolved > 0 {
-                write!(self.out, ", {} of them fixed in admission", self.resolved)?;
+                _ = write!(text, ", {} of them fixed in admission", self.resolved);
             }
         }
         if exempted > 0 {
-            write!(self.out, ", {exempted} more exempted")?;
+            _ = write!(text, ", {exempted} more exempted");
         }
         if suppressed > 0 {
-            write!(self.out, ", {suppressed} suppressed")?;
+            _ = write!(text, ", {suppressed} suppressed");
         }
-        write!(self.out, "; {denied} would be denied")?;
+        _ = write!(text, "; {denied} would be denied");
         if not_admitted > 0 {
-            write!(self.out, ", {not_admitted} not admitted here")?;
+            _ = write!(text, ", {not_admitted} not admitted here");
         }
-        writeln!(self.out)
+        writeln!(self.out, "{}", hang(&text, self.width, 0, 2))
     }
 
     fn policies(&mut self) -> io::Result<()> {
@@ -404,7 +411,11 @@ impl<W: Write> TextReport<W> {
                 format!(", for {}", count(*objects, "object"))
             };
             let text = format!("{policy} (validation {validation}, placement {placement}){of}: {why}");
-            writeln!(self.out, "policy: {}", hang(&text, self.width, "policy: ".len(), 2))?;
+            writeln!(
+                self.out,
+                "policy: {}",
+                hang(&text, self.width, "policy: ".len(), 2)
+            )?;
         }
         Ok(())
     }
@@ -456,15 +467,28 @@ fn hang(text: &str, width: Option<usize>, used: usize, indent: usize) -> String 
     // The placeholder stands for what the first line follows; it is one word, so that it is not broken.
     let filled = format!("{} {text}", "x".repeat(used.saturating_sub(indent + 1).max(1)));
     let wrapped = wrap(&filled, width - indent);
-    let (_, rest) = wrapped.split_at(wrapped.find([' ', '\n']).map_or(wrapped.len(), |at| at + 1));
-    rest.replace('\n', &format!("\n{:indent$}", ""))
+    let indented = |text: &str| text.replace('\n', &format!("\n{:indent$}", ""));
+    match wrapped.split_once([' ', '\n']) {
+        // The line is full already.
+        Some((placeholder, rest))
+            if wrapped
+                .get(placeholder.len()..)
+                .is_some_and(|it| it.starts_with('\n')) =>
+        {
+            format!("\n{:indent$}{}", "", indented(rest))
+        }
+        Some((_, rest)) => indented(rest),
+        None => String::new(),
+    }
 }
 
 /// How much of a source line is shown, in characters.
 fn excerpt_width(width: Option<usize>, gutter: usize) -> usize {
     /// The gutter's ` | `, and an ellipsis at both ends.
     const AROUND: usize = 5;
-    width.map_or(WIDTH, |width| width.saturating_sub(gutter + AROUND).clamp(20, WIDTH))
+    width.map_or(WIDTH, |width| {
+        width.saturating_sub(gutter + AROUND).clamp(20, WIDTH)
+    })
 }
 
 /// The excerpt of a line around a position, without control characters, and the offset of the position in it.
@@ -531,6 +555,46 @@ mod tests {
     }
 
     #[test]
+    fn lines_fit_the_terminal_as_far_as_words_allow() {
+        let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  nodeSelector: {kubernetes.io/os: windows}\n  \
+                    containers:\n  - name: a # a comment that makes this line longer than the terminal is wide\n    \
+                    image: mcr.microsoft.com/windows/nanoserver:ltsc2022\n    securityContext: {runAsUser: 1}\n";
+        let mut manifests = Manifests::new(true);
+        manifests.add(CheckInput {
+            source: "web.yaml".to_owned(),
+            bytes: text.into(),
+        });
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let policies = PolicySet::new(Vec::new(), Policy::standalone());
+        let print = |width| {
+            let mut out = Vec::new();
+            let mut report = TextReport::new(&mut out, true).wrapped(width);
+            let outcome = manifests.run(&facts, &policies, ReviewStage::Written, |checked| {
+                report.add(&checked).unwrap();
+            });
+            report.finish(&outcome, &NotEvaluated::of(&manifests)).unwrap();
+            String::from_utf8(anstream::adapter::strip_bytes(&out).into_vec()).unwrap()
+        };
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let wide = print(None);
+        assert!(wide.lines().any(|line| line.chars().count() > 120), "{wide}");
+        for width in [40, 60, 80, 100] {
+            let narrow = print(Some(width));
+            for line in narrow.lines() {
+                let is_position = line.contains("-->") || line.contains("= field:");
+                let fits = line.chars().count() <= width || words(line).len() <= 4;
+                assert!(fits || is_position, "{width}: {line}\n{narrow}");
+            }
+            // No word is lost; excerpts of lines are cut.
+            if width >= 100 {
+                assert_eq!(words(&narrow), words(&wide));
+            }
+        }
+        // Too narrow for columns: the terminal breaks the lines.
+        assert_eq!(words(&print(Some(10))).len(), words(&print(Some(40))).len());
+    }
+
+    #[test]
     fn findings_on_one_long_line_cost_no_count_of_the_line_each() {
         let text = SourceLines::new("{\"key\": 1}".repeat(2_000_000).into());
         let start = Instant::now();
@@ -550,12 +614,7 @@ mod tests {
     #[test]
     fn a_long_line_is_shown_around_the_field() {
         let at = |text: &str, line, column| {
-            window(
-                &SourceLines::new(text.into()),
-                Position { line, column },
-                WIDTH,
-            )
-            .unwrap()
+            window(&SourceLines::new(text.into()), Position { line, column }, WIDTH).unwrap()
         };
         // Marks inside a line are 4,096 bytes apart, and multi-byte characters can overlap them.
         for before in ["a".repeat(1000), "aé\u{10000}".repeat(5000), "é".repeat(2048)] {

@@ -32,34 +32,52 @@ fn a_baseline_suppresses_what_is_known_and_nothing_else() {
 
     let run = check(&["--baseline", "known.json", "--fail-on", "advice", "."]);
     assert_eq!(run.status, 0, "{}", run.out);
-    assert!(run.out.contains(&format!(", {} suppressed; 0 would be denied", findings.len())), "{}", run.out);
+    assert!(
+        run.out
+            .contains(&format!(", {} suppressed; 0 would be denied", findings.len())),
+        "{}",
+        run.out
+    );
     let report = check(&["--baseline", "known.json", "-o", "json", "a.yaml"]).json();
     assert_eq!(report["subjects"][0]["suppressed"][0]["suppressedBy"], "baseline");
     // Objects that are not checked are no reason for a note.
     assert_eq!(report["notes"], json!([]));
     let sarif = check(&["--baseline", "known.json", "-o", "sarif", "a.yaml"]).json();
-    assert_eq!(sarif["runs"][0]["results"][0]["suppressions"][0]["kind"], "external");
+    assert_eq!(
+        sarif["runs"][0]["results"][0]["suppressions"][0]["kind"],
+        "external"
+    );
 
     // A new finding counts, and one that is fixed is noted.
-    let changed = bad_pod("name: a").replace("runAsUser: 1000, ", "").replace("  os:", "  hostPID: true\n  os:");
+    let changed = bad_pod("name: a")
+        .replace("runAsUser: 1000, ", "")
+        .replace("  os:", "  hostPID: true\n  os:");
     fs::write(root.join("a.yaml"), changed).unwrap();
     let run = check(&["--baseline", "known.json", "."]);
     assert_eq!(run.status, 1, "{}", run.out);
     assert!(run.out.contains("error[TSM401 host-pid] (Deny)"), "{}", run.out);
-    let note = "note: known.json: 1 entries of the baseline match no finding; write it again with --write-baseline";
+    let note =
+        "note: known.json: 1 entries of the baseline match no finding; write it again with --write-baseline";
     assert!(run.out.contains(note), "{}", run.out);
     // Written again with itself, it has the old findings that remain and the new one.
     check(&["--baseline", "known.json", "--write-baseline", "known.json", "."]);
     let now = fs::read_to_string(root.join("known.json")).unwrap();
-    assert!(now.contains("host-pid") && now.matches("run-as-user").count() == 1, "{now}");
+    assert!(
+        now.contains("host-pid") && now.matches("run-as-user").count() == 1,
+        "{now}"
+    );
     assert_eq!(check(&["--baseline", "known.json", "."]).status, 0);
 }
 
 #[test]
 fn a_baseline_without_comments_keeps_inline_suppressions_apart() {
-    let suppressed = bad_pod("name: a").replace("  containers:", "  containers: # transom:ignore run-as-user");
+    let suppressed =
+        bad_pod("name: a").replace("  containers:", "  containers: # transom:ignore run-as-user");
     let folder = files(&[("a.yaml", &suppressed)]);
-    let run = transom(folder.path(), &["check", "--no-config", "--write-baseline", "known.json", "a.yaml"]);
+    let run = transom(
+        folder.path(),
+        &["check", "--no-config", "--write-baseline", "known.json", "a.yaml"],
+    );
     assert_eq!(run.status, 0, "{}", run.out);
     let written = fs::read_to_string(folder.path().join("known.json")).unwrap();
     assert!(!written.contains("run-as-user"), "{written}");
@@ -87,11 +105,17 @@ fn a_bad_baseline_is_an_error_with_its_lines() {
             ),
             "known.json:2: findings[0]: there is no field \"knd\"; did you mean kind?",
         ),
-        ("{\"findings\": []}".to_owned(), "known.json:1: the field \"schema\" is missing"),
+        (
+            "{\"findings\": []}".to_owned(),
+            "known.json:1: the field \"schema\" is missing",
+        ),
         ("[]".to_owned(), "known.json:1: this is not a map of fields"),
     ] {
         let folder = files(&[("known.json", &text), ("a.yaml", &bad_pod("name: a"))]);
-        let run = transom(folder.path(), &["check", "--no-config", "--baseline", "known.json", "a.yaml"]);
+        let run = transom(
+            folder.path(),
+            &["check", "--no-config", "--baseline", "known.json", "a.yaml"],
+        );
         assert_eq!(run.status, 2, "{}", run.out);
         assert!(run.err.contains(said), "{}", run.err);
     }

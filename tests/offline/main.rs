@@ -6,17 +6,17 @@
 mod support;
 
 mod architecture;
+mod author_tools;
 mod bad_input;
 mod baseline;
-mod author_tools;
 mod check;
 mod config;
 mod corpus;
 mod docs;
 mod logs;
 mod page;
-mod properties;
 mod policy_tests;
+mod properties;
 mod registry;
 mod reviews;
 mod rule_examples;

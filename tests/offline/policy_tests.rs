@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::command::{bad_pod, files, transom};
+use crate::support::command::{bad_pod, files, page_blocks, transom};
 
 const POLICY: &str = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: ours}\n\
                       spec:\n  mode: Enforce\n  validation: {rules: {run-as-user: Warn}}\n";
@@ -14,14 +14,18 @@ const PLAIN: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: plain, namespac
 fn with_test(test: &str) -> tempfile::TempDir {
     files(&[
         ("tests/shop/transom-test.yaml", test),
-        ("tests/shop/pods.yaml", &format!("{}---\n{PLAIN}", bad_pod("name: web, namespace: shop"))),
+        (
+            "tests/shop/pods.yaml",
+            &format!("{}---\n{PLAIN}", bad_pod("name: web, namespace: shop")),
+        ),
         ("tests/shop/node.yaml", NODE),
         ("tests/policy.yaml", POLICY),
         ("tests/.hidden/transom-test.yaml", "nonsense: true\n"),
     ])
 }
 
-const HEAD: &str = "name: shop\npolicies: [../policy.yaml]\nresources: [pods.yaml]\nfacts: [node.yaml]\ntoday: 2026-11-22\n";
+const HEAD: &str =
+    "name: shop\npolicies: [../policy.yaml]\nresources: [pods.yaml]\nfacts: [node.yaml]\ntoday: 2026-11-22\n";
 
 #[test]
 fn expectations_that_are_met_pass() {
@@ -42,8 +46,13 @@ fn expectations_that_are_met_pass() {
         }
     }
     // Suppressions are for check only.
-    let pods = bad_pod("name: web, namespace: shop").replace("  containers:", "  containers: # transom:ignore run-as-user");
-    std::fs::write(folder.path().join("tests/shop/pods.yaml"), format!("{pods}---\n{PLAIN}")).unwrap();
+    let pods = bad_pod("name: web, namespace: shop")
+        .replace("  containers:", "  containers: # transom:ignore run-as-user");
+    std::fs::write(
+        folder.path().join("tests/shop/pods.yaml"),
+        format!("{pods}---\n{PLAIN}"),
+    )
+    .unwrap();
     assert_eq!(transom(folder.path(), &["test", "tests"]).status, 0);
 }
 
@@ -54,7 +63,10 @@ fn a_failure_shows_what_differs() {
          - object: Pod shop/plain\n  outcome: admitted\n  patched: [spec.nodeSelector]\n- object: Pod shop/wbe\n  outcome: admitted\n"
     );
     let folder = with_test(&test);
-    let run = transom(folder.path(), &["test", "-o", "text", "-o", "junit=tests.xml", "tests"]);
+    let run = transom(
+        folder.path(),
+        &["test", "-o", "text", "-o", "junit=tests.xml", "tests"],
+    );
     assert_eq!(run.status, 1, "{}{}", run.out, run.err);
     insta::assert_snapshot!(run.out);
     let junit = std::fs::read_to_string(folder.path().join("tests.xml")).unwrap();
@@ -66,7 +78,7 @@ fn a_test_that_cannot_be_run_ends_with_status_2() {
     for (test, said) in [
         (
             "resources: [pods.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: deny}\n",
-            "transom-test.yaml:3: expectations[0].outcome: there is no value \"deny\"; did you mean denied?",
+            "transom-test.yaml:3: expectations[0].outcome: there is no value \"deny\"; there are admitted, warned, denied",
         ),
         (
             "resources: [pods.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: denied, rules: [run-as-usr]}\n",
@@ -108,6 +120,32 @@ fn a_test_that_cannot_be_run_ends_with_status_2() {
     let empty = tempfile::tempdir().unwrap();
     let run = transom(empty.path(), &["test", "."]);
     assert_eq!(run.status, 2);
-    assert!(run.err.contains("there is no transom-test.yaml in . or below it"), "{}", run.err);
+    assert!(
+        run.err.contains("there is no transom-test.yaml in . or below it"),
+        "{}",
+        run.err
+    );
     assert!(!Path::new("transom-test.yaml").exists());
+}
+
+#[test]
+fn the_page_shows_a_test_that_runs_as_it_says() {
+    let blocks = page_blocks("docs/how-to/test-policies.md");
+    let named: Vec<(&str, &str)> = (blocks.iter())
+        .filter_map(|block| {
+            let name = block.before.strip_prefix('`')?.strip_suffix("`:")?;
+            (block.language == "yaml").then_some((name, block.text.as_str()))
+        })
+        .collect();
+    assert_eq!(named.len(), 3);
+    let folder = files(&named);
+    let shown: Vec<&str> = (blocks.iter())
+        .filter_map(|block| block.text.strip_prefix("$ transom test .\n"))
+        .collect();
+    assert_eq!(shown.len(), 2);
+    assert_eq!(transom(folder.path(), &["test", "."]).out, shown[0]);
+    let policy = named[0].1.replace("      run-as-user: Warn\n", "      {}\n");
+    assert_ne!(policy, named[0].1);
+    std::fs::write(folder.path().join("policy.yaml"), policy).unwrap();
+    assert_eq!(transom(folder.path(), &["test", "."]).out, shown[1]);
 }

@@ -79,3 +79,30 @@ pub fn is_up_to_date(path: &str, generated: &str, test: &str) {
         "{path} is not what the program prints; TRANSOM_BLESS=1 cargo test --test offline {test} writes it again"
     );
 }
+
+/// A fenced block of a page: its language, its text, and the line of prose before it.
+pub struct PageBlock {
+    pub language: String,
+    pub text: String,
+    pub before: String,
+}
+
+/// The fenced blocks of a page of the documentation.
+pub fn page_blocks(page: &str) -> Vec<PageBlock> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let (mut blocks, mut before) = (Vec::new(), String::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let inside: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push(PageBlock {
+                language: language.to_owned(),
+                text: inside.join("\n") + "\n",
+                before: before.clone(),
+            });
+        } else if !line.is_empty() {
+            line.clone_into(&mut before);
+        }
+    }
+    blocks
+}

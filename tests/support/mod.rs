@@ -2,9 +2,9 @@
 
 #[cfg(unix)]
 pub mod collector;
+pub mod command;
 #[cfg(unix)]
 pub mod control_plane;
-pub mod command;
 pub mod dice;
 pub mod gate;
 #[cfg(unix)]

@@ -50,7 +50,9 @@ impl CheckGroup {
         let GroupPaths { file, config, paths } = group;
         let policy = args.policy.policy.as_ref().or(config.policy.as_ref());
         let of_file = policies(policy.map(PathBuf::as_path), Policy::standalone())?;
-        let kubernetes = config.kubernetes_version.map_or(Facts::KUBERNETES, |version| version.0);
+        let kubernetes = config
+            .kubernetes_version
+            .map_or(Facts::KUBERNETES, |version| version.0);
         let today = args.today.unwrap_or_else(today);
         let mut facts = args.cluster.facts_or(kubernetes, today);
         of_file.declare(&mut facts);
@@ -66,7 +68,7 @@ impl CheckGroup {
         let excludes = if args.exclude.is_empty() {
             Excludes {
                 patterns: &config.exclude,
-                base: file.as_deref().map(|file| file.parent().unwrap_or(Path::new(""))),
+                base: file.as_deref().map(folder_of),
             }
         } else {
             Excludes {
@@ -115,7 +117,11 @@ fn group_paths(args: &CheckArgs) -> anyhow::Result<Vec<GroupPaths>> {
     };
     if args.paths.is_empty() {
         let file = file_of(Path::new("."));
-        let config = file.as_deref().map(CheckConfig::read).transpose()?.unwrap_or_default();
+        let config = file
+            .as_deref()
+            .map(CheckConfig::read)
+            .transpose()?
+            .unwrap_or_default();
         if let (Some(file), true) = (&file, config.paths.is_empty()) {
             bail!(
                 "nothing to read: name files or folders, or - for standard input, or list paths in {}",
@@ -135,7 +141,11 @@ fn group_paths(args: &CheckArgs) -> anyhow::Result<Vec<GroupPaths>> {
             group.paths.push(path.clone());
             continue;
         }
-        let config = file.as_deref().map(CheckConfig::read).transpose()?.unwrap_or_default();
+        let config = file
+            .as_deref()
+            .map(CheckConfig::read)
+            .transpose()?
+            .unwrap_or_default();
         groups.push(GroupPaths {
             file,
             config,
@@ -143,6 +153,14 @@ fn group_paths(args: &CheckArgs) -> anyhow::Result<Vec<GroupPaths>> {
         });
     }
     Ok(groups)
+}
+
+/// The folder of a file; the current folder is `.`.
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 /// Reads a path; an empty folder and empty standard input are errors.

@@ -28,7 +28,10 @@ pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
         };
         let (file, message) = (property(&note.source), data(&note.message));
         let line = note.line.max(1);
-        writeln!(out, "::{command} file={file},line={line},title=transom::{message}")?;
+        writeln!(
+            out,
+            "::{command} file={file},line={line},title=transom::{message}"
+        )?;
     }
     for subject in &report.subjects {
         for found in subject.open() {

@@ -147,7 +147,10 @@ fn case(subject: &JsonObject) -> Case {
     } else {
         (None, lines)
     };
-    let suppressed = subject.suppressed.iter().filter(|it| it.finding.action == Action::Deny);
+    let suppressed = subject
+        .suppressed
+        .iter()
+        .filter(|it| it.finding.action == Action::Deny);
     let skipped = match suppressed.count() {
         count @ 1.. if failure.is_none() => Some(format!("{count} suppressed; admission would deny it")),
         _ => None,

@@ -22,7 +22,11 @@ pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
         subjects().any(|subject| {
             let exempted = subject.exempted.iter().map(|it| &it.finding);
             let suppressed = subject.suppressed.iter().map(|it| &it.finding);
-            subject.open().chain(exempted).chain(suppressed).any(|found| found.id == rule.id)
+            subject
+                .open()
+                .chain(exempted)
+                .chain(suppressed)
+                .any(|found| found.id == rule.id)
         })
     };
     let rules: Vec<&Rule> = catalogue().filter(is_found).collect();
@@ -31,7 +35,10 @@ pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
         .flat_map(|subject| {
             let open = subject.open().map(|found| result(&rules, subject, found));
             let exempted = subject.exempted.iter().map(|it| exempted(&rules, subject, it));
-            let suppressed = subject.suppressed.iter().map(|it| suppressed(&rules, subject, it));
+            let suppressed = subject
+                .suppressed
+                .iter()
+                .map(|it| suppressed(&rules, subject, it));
             open.chain(exempted).chain(suppressed)
         })
         .collect();
@@ -86,11 +93,19 @@ fn result(rules: &[&Rule], subject: &JsonObject, found: &JsonFinding) -> Value {
 
 fn exempted(rules: &[&Rule], subject: &JsonObject, exempted: &Exempted) -> Value {
     let justification = Some(exempted.exemption.as_str());
-    with_suppression(result(rules, subject, &exempted.finding), "external", justification)
+    with_suppression(
+        result(rules, subject, &exempted.finding),
+        "external",
+        justification,
+    )
 }
 
 fn suppressed(rules: &[&Rule], subject: &JsonObject, suppressed: &JsonSuppressed) -> Value {
-    let kind = if suppressed.is_in_manifest() { "inSource" } else { "external" };
+    let kind = if suppressed.is_in_manifest() {
+        "inSource"
+    } else {
+        "external"
+    };
     let justification = suppressed.reason.as_deref();
     with_suppression(result(rules, subject, &suppressed.finding), kind, justification)
 }
