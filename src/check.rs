@@ -516,7 +516,7 @@ impl Manifests {
                 line: 0,
                 level: NoteLevel::Note,
                 message: format!(
-                    "{unused} entries of the baseline match no finding; write it again with --write-baseline"
+                    "entries of the baseline that match no finding: {unused}; write it again with --write-baseline"
                 ),
             });
         }

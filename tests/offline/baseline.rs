@@ -56,8 +56,7 @@ fn a_baseline_suppresses_what_is_known_and_nothing_else() {
     let run = check(&["--baseline", "known.json", "."]);
     assert_eq!(run.status, 1, "{}", run.out);
     assert!(run.out.contains("error[TSM401 host-pid] (Deny)"), "{}", run.out);
-    let note =
-        "note: known.json: 1 entries of the baseline match no finding; write it again with --write-baseline";
+    let note = "note: known.json: entries of the baseline that match no finding: 1; write it again with --write-baseline";
     assert!(run.out.contains(note), "{}", run.out);
     // Written again with itself, it has the old findings that remain and the new one.
     check(&["--baseline", "known.json", "--write-baseline", "known.json", "."]);
