@@ -67,9 +67,8 @@ pub struct KubernetesVersion(pub u32);
 impl<'de> Deserialize<'de> for KubernetesVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // YAML reads 1.30 without quotes as the number 1.3.
-        let text = match Value::deserialize(deserializer)? {
-            Value::String(text) => text,
-            _ => return Err(D::Error::custom("write the version in quotes, as in \"1.36\"")),
+        let Value::String(text) = Value::deserialize(deserializer)? else {
+            return Err(D::Error::custom("write the version in quotes, as in \"1.36\""));
         };
         match major_minor(&text) {
             Some((1, minor)) => Ok(KubernetesVersion(minor)),

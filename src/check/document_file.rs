@@ -76,9 +76,9 @@ pub(super) fn read<'f, T: DeserializeOwned>(
     let content = match parsed.documents.first().map(read_document) {
         Some(Ok(content)) => Some(content),
         Some(Err(errors)) => {
-            errors
-                .iter()
-                .for_each(|error| problem(error.line, &error.message));
+            for error in &errors {
+                problem(error.line, &error.message);
+            }
             None
         }
         None => None,

@@ -142,7 +142,8 @@ pub fn find_tests(path: &Path) -> io::Result<Vec<PathBuf>> {
             let path = entry.path();
             if name.to_string_lossy().starts_with('.') || depth > DEEPEST {
                 continue;
-            } else if path.is_dir() {
+            }
+            if path.is_dir() {
                 walk(&path, depth + 1, found)?;
             } else if name == TEST_FILE {
                 found.push(path);

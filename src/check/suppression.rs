@@ -234,8 +234,11 @@ impl Suppression {
     }
 }
 
+/// The fields of a suppression with their values.
+type WrittenFields<'t> = Vec<(&'t str, String)>;
+
 /// The names of the rules, and the fields with their values.
-fn split(text: &str) -> Result<(&str, Vec<(&str, String)>), String> {
+fn split(text: &str) -> Result<(&str, WrittenFields<'_>), String> {
     let equals = text.find('=').unwrap_or(text.len());
     let head = text.get(..equals).unwrap_or_default();
     let names = if equals == text.len() {
@@ -256,15 +259,12 @@ fn split(text: &str) -> Result<(&str, Vec<(&str, String)>), String> {
                 shown(rest.split_whitespace().next().unwrap_or_default())
             ));
         };
-        let (value, after) = match after.strip_prefix('"') {
-            Some(quoted) => {
-                unquote(quoted).ok_or_else(|| format!("the quotes of {} are not closed", shown(key)))?
-            }
-            None => {
-                let end = after.find([' ', '\t']).unwrap_or(after.len());
-                let (value, after) = after.split_at(end);
-                (value.to_owned(), after)
-            }
+        let (value, after) = if let Some(quoted) = after.strip_prefix('"') {
+            unquote(quoted).ok_or_else(|| format!("the quotes of {} are not closed", shown(key)))?
+        } else {
+            let end = after.find([' ', '\t']).unwrap_or(after.len());
+            let (value, after) = after.split_at(end);
+            (value.to_owned(), after)
         };
         fields.push((key, value));
         rest = after;

@@ -44,6 +44,7 @@ use crate::render::{
   helm template web ./chart -n shop | transom check -n shop -
   transom check -o sarif=transom.sarif -o text --fail-on warning manifests/
   transom check --policy policy.yaml --kubernetes-version 1.36 manifests/")]
+#[allow(clippy::struct_excessive_bools)] // independent flags
 pub struct CheckArgs {
     #[command(flatten)]
     paths: PathArgs,
