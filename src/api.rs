@@ -28,7 +28,9 @@ pub use pod_policy::{
     RuntimeClassSpec, ValidationSpec, WindowsPodPolicy, WindowsPodPolicySpec, WindowsPodPolicyStatus,
 };
 pub use policy_decode::{DecodedPolicy, PolicyError, decode_policy};
-pub use policy_file::{PolicyFile, PolicyFileError, read_node_policy, read_policies, read_policy};
+pub use policy_file::{
+    PolicyFile, PolicyFileError, read_document, read_node_policy, read_policies, read_policy,
+};
 pub use selector::node_selector;
 
 /// The API version of the custom resources.

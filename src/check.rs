@@ -1,11 +1,16 @@
 //! Checks manifests: collects facts from all objects, then evaluates every object. No output.
 
+mod baseline;
+mod config;
+mod document_file;
 mod effective_policy;
 pub mod files;
 mod objects;
 mod parallel;
 mod policies;
+pub mod policy_tests;
 mod scope;
+mod suppression;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,11 +20,19 @@ use parallel::in_order;
 use serde::Deserialize;
 use serde_json::Value;
 
+use self::baseline::BaselineUse;
+pub use self::baseline::{BASELINE_SCHEMA, Baseline, BaselineEntry, BaselineWriter};
+pub use self::config::{CONFIG_FILE, CheckConfig, ConfigFailOn, KubernetesVersion, find_config};
+pub use self::document_file::DocumentFileError;
 pub use self::effective_policy::PolicyChoice;
 pub use self::scope::Scope;
+pub use self::suppression::{
+    CheckNote, NoteLevel, SUPPRESS_ANNOTATION, SuppressedBy, SuppressedFinding, Suppression,
+};
+use self::suppression::{SuppressionUse, Suppressions};
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
-use crate::engine::{Evaluation, action_reason, evaluate, infer_os};
+use crate::engine::{Decision, Evaluation, action_reason, evaluate, infer_os};
 use crate::manifest::{self, Document, Locator, NodeStep, Position};
 use crate::model::facts::{Facts, NamespaceFacts, WindowsWorkload};
 use crate::model::json_types::Str;
@@ -79,11 +92,21 @@ pub struct Checked<'d> {
     pub not_admitted: Option<String>,
     /// Why the effect of a finding differs from what its severity implies, in the order of the findings.
     pub because: Vec<Option<String>>,
-    /// The evaluation.
+    /// What admission would do. It does not know suppressions.
+    pub decision: Decision,
+    /// The evaluation, without the suppressed findings.
     pub evaluation: Evaluation,
+    /// The suppressed findings.
+    pub suppressed: Vec<SuppressedFinding>,
+    used: SuppressionUse,
 }
 
 impl<'d> Checked<'d> {
+    /// Whether only suppressed findings deny it.
+    pub fn is_denial_suppressed(&self) -> bool {
+        self.decision == Decision::Deny && self.evaluation.decision() != Decision::Deny
+    }
+
     /// The labels of the object.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let object: MetaOnly<'_> = serde_json::from_str(self.document.json()).unwrap_or_default();
@@ -127,14 +150,37 @@ pub struct Manifests {
     configured: Vec<ConfiguredKind>,
     /// Custom resources that a policy adds where it applies.
     of_policies: Vec<ConfiguredKind>,
+    baseline: Option<Baseline>,
+    /// Whether suppressions apply.
+    suppresses: bool,
 }
 
 /// The source of documents.
 struct DocumentSource {
     name: String,
     text: Option<SourceLines>,
-    /// Whether the file was found in a folder, which can contain files that are not manifests.
-    found: bool,
+    role: SourceRole,
+    suppressions: Vec<Suppression>,
+}
+
+/// Why a source is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SourceRole {
+    /// The user named it.
+    Named,
+    /// It was found in a folder, which can contain files that are not manifests.
+    Found,
+    /// It describes the cluster: its objects are not checked.
+    Facts,
+}
+
+/// What a run says in addition to the findings.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CheckOutcome {
+    /// The parts of the input that could not be read.
+    pub errors: Vec<UnreadableInput>,
+    /// Notes about suppressions, in the order of the input.
+    pub notes: Vec<CheckNote>,
 }
 
 /// A text from which excerpts of lines are shown.
@@ -247,6 +293,23 @@ impl Manifests {
             scope: Scope::default(),
             configured: Vec::new(),
             of_policies: Vec::new(),
+            baseline: None,
+            suppresses: true,
+        }
+    }
+
+    /// With the findings of a baseline suppressed.
+    #[must_use]
+    pub fn with_baseline(self, baseline: Option<Baseline>) -> Self {
+        Manifests { baseline, ..self }
+    }
+
+    /// Without suppressions, as admission evaluates objects.
+    #[must_use]
+    pub fn as_admission(self) -> Self {
+        Manifests {
+            suppresses: false,
+            ..self
         }
     }
 
@@ -294,15 +357,11 @@ impl Manifests {
 
     /// Parses another text.
     pub fn add(&mut self, input: CheckInput) {
-        self.add_source(input, false);
+        self.add_as(SourceRole::Named, input);
     }
 
-    /// Parses a text that was found in a folder: documents that are not Kubernetes objects are skipped.
-    pub fn add_found(&mut self, input: CheckInput) {
-        self.add_source(input, true);
-    }
-
-    fn add_source(&mut self, input: CheckInput, found: bool) {
+    /// Parses another text. Documents of a text that was not named are skipped if they are not Kubernetes objects.
+    pub fn add_as(&mut self, role: SourceRole, input: CheckInput) {
         let text = self.keep_text.then(|| SourceLines::new(input.bytes.clone()));
         let parsed = manifest::parse(input.bytes);
         let index = self.sources.len();
@@ -314,10 +373,16 @@ impl Manifests {
                 line: error.line,
                 message: error.message,
             }));
+        let suppressions = if self.suppresses && role != SourceRole::Facts {
+            Suppression::of_comments(&input.source, parsed.directives, &mut self.errors)
+        } else {
+            Vec::new()
+        };
         self.sources.push(DocumentSource {
             name: input.source,
             text,
-            found,
+            role,
+            suppressions,
         });
     }
 
@@ -403,8 +468,10 @@ impl Manifests {
     /// controllers create.
     pub fn skipped(&self) -> BTreeMap<String, usize> {
         let mut skipped = BTreeMap::new();
-        for (_, document) in &self.documents {
+        for (source, document) in &self.documents {
+            let is_fact = (self.sources.get(*source)).is_some_and(|source| source.role == SourceRole::Facts);
             if let Ok(DocumentRole::Other { api_version, kind }) = self.role(document)
+                && !is_fact
                 && kind != "AdmissionReview"
                 && let group = api_version.rsplit_once('/').map_or("core", |(group, _)| group)
                 && exclusion(group, &kind).is_none()
@@ -423,7 +490,7 @@ impl Manifests {
         let mut passed = Vec::new();
         for (source, document) in &self.documents {
             if let Some(source) = self.sources.get(*source)
-                && source.found
+                && source.role == SourceRole::Found
                 && self.role(document).is_err()
             {
                 passed.push(format!("{}:{}", source.name, document.start().line));
@@ -438,21 +505,73 @@ impl Manifests {
         facts: &Facts,
         policies: &PolicySet,
         stage: ReviewStage,
-        mut each: impl FnMut(Checked<'d>),
+        each: impl FnMut(Checked<'d>),
     ) -> Vec<UnreadableInput> {
+        self.run(facts, policies, stage, each).errors
+    }
+
+    /// As [`Manifests::check`], with notes about the suppressions.
+    pub fn run<'d>(
+        &'d self,
+        facts: &Facts,
+        policies: &PolicySet,
+        stage: ReviewStage,
+        mut each: impl FnMut(Checked<'d>),
+    ) -> CheckOutcome {
         let mut errors = self.errors.clone();
+        let mut notes = Vec::new();
+        let mut used_comments: Vec<Vec<(usize, usize)>> = vec![Vec::new(); self.sources.len()];
+        let mut used_baseline = BaselineUse::default();
         let check = |(source, document): &'d (usize, Document)| {
             // Cannot be out of range: every index was the length of `sources` before its source was pushed.
-            let source = &self.sources[*source];
-            self.check_one(source, document, facts, policies, stage)
+            let from = &self.sources[*source];
+            (*source, self.check_one(from, document, facts, policies, stage))
         };
-        in_order(&self.documents, check, |checked| match checked {
-            Ok(Some(checked)) => each(checked),
+        in_order(&self.documents, check, |(source, checked)| match checked {
+            Ok(Some(mut checked)) => {
+                let used = std::mem::take(&mut checked.used);
+                if let Some(comments) = used_comments.get_mut(source) {
+                    comments.extend(used.comments);
+                }
+                used_baseline.add(&used.baseline);
+                notes.extend(used.notes);
+                errors.extend(used.errors.into_iter().map(|(line, message)| UnreadableInput {
+                    source: checked.source.to_owned(),
+                    line,
+                    message,
+                }));
+                each(checked);
+            }
             Ok(None) => {}
             Err(error) => errors.push(error),
         });
         errors.sort_by(|a, b| (&a.source, a.line).cmp(&(&b.source, b.line)));
-        errors
+        for (source, used) in self.sources.iter().zip(&used_comments) {
+            // What could not be read may be what the comment is about.
+            if !errors.iter().any(|error| error.source == source.name) {
+                notes.extend(self.suppressions(source, facts).notes(&source.name, used));
+            }
+        }
+        if let (Some(baseline), unused @ 1..) = (&self.baseline, Baseline::unused(&used_baseline)) {
+            notes.push(CheckNote {
+                source: baseline.name.clone(),
+                line: 0,
+                level: NoteLevel::Note,
+                message: format!(
+                    "entries of the baseline that match no finding: {unused}; write it again with --write-baseline"
+                ),
+            });
+        }
+        notes.sort();
+        CheckOutcome { errors, notes }
+    }
+
+    fn suppressions<'s>(&'s self, source: &'s DocumentSource, facts: &Facts) -> Suppressions<'s> {
+        Suppressions {
+            comments: &source.suppressions,
+            baseline: self.baseline.as_ref(),
+            today: facts.today,
+        }
     }
 }
 
@@ -471,6 +590,12 @@ impl Manifests {
             message,
         };
         let start = document.start().line;
+        if source.role == SourceRole::Facts {
+            return match self.role(document) {
+                Ok(_) => Ok(None),
+                Err(message) => Err(unreadable(start, message)),
+            };
+        }
         let (kind, api_version) = match self.role(document) {
             Ok(DocumentRole::Subject(kind, api_version)) => (kind, api_version.into_owned()),
             Ok(
@@ -479,7 +604,7 @@ impl Manifests {
                 | DocumentRole::NodePolicy
                 | DocumentRole::Other { .. },
             ) => return Ok(None),
-            Err(_) if source.found => return Ok(None),
+            Err(_) if source.role == SourceRole::Found => return Ok(None),
             Err(message) => return Err(unreadable(start, message)),
         };
         let subject = self.subject_of(document, kind, stage).map_err(|error| {
@@ -505,7 +630,7 @@ impl Manifests {
         let why = |finding| action_reason(finding, &subject, &policy).filter(|_| not_admitted.is_none());
         let written = subject.meta.namespace.to_string();
         let assumed = || self.scope.namespace.clone().unwrap_or_default();
-        Ok(Some(Checked {
+        let mut checked = Checked {
             source: &source.name,
             text: source.text.as_ref(),
             document,
@@ -523,8 +648,16 @@ impl Manifests {
             because: evaluation.findings.iter().map(why).collect(),
             choice,
             not_admitted,
+            decision: evaluation.decision(),
             evaluation,
-        }))
+            suppressed: Vec::new(),
+            used: SuppressionUse::default(),
+        };
+        if self.suppresses {
+            let annotation = subject.meta.annotations.get(SUPPRESS_ANNOTATION);
+            checked.used = (self.suppressions(source, facts)).apply(&mut checked, annotation.map(|it| &**it));
+        }
+        Ok(Some(checked))
     }
 
     /// Reads an object. If it has no namespace, it gets that of the scope, as when it is applied. If it names

@@ -13,6 +13,7 @@ mod probe;
 mod rules;
 mod scan;
 mod serve;
+mod test;
 mod uninstall;
 mod version;
 
@@ -69,7 +70,8 @@ fn is_quiet() -> bool {
 #[derive(Subcommand, Debug)]
 enum Command {
     Serve(Box<serve::ServeArgs>),
-    Check(check::CheckArgs),
+    Check(Box<check::CheckArgs>),
+    Test(test::TestArgs),
     Scan(scan::ScanArgs),
     Plan(plan::PlanArgs),
     AuditLog(audit_log::AuditLogArgs),
@@ -99,6 +101,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(args) => serve::run(*args),
         Command::Check(args) => check::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::AuditLog(args) => audit_log::run(args),

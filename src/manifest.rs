@@ -1,6 +1,7 @@
 //! Parses manifests (YAML or JSON text) into [`Document`]s: JSON text whose nodes map back to lines of the
 //! input. Does not interpret the objects.
 
+mod directives;
 mod input;
 mod json;
 mod locate;
@@ -11,6 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+pub use self::directives::{Directive, DirectiveScope};
 use input::Chunk;
 use locate::{TextIndex, TextMark};
 
@@ -59,6 +61,8 @@ pub struct Parsed {
     pub documents: Vec<Document>,
     /// The parts that could not be parsed, with their positions.
     pub errors: Vec<ParseError>,
+    /// The comments that are addressed to Transom (`# transom:…`).
+    pub directives: Vec<Directive>,
 }
 
 /// One Kubernetes object (or any other document) with its positions in the input.
@@ -184,8 +188,8 @@ pub fn parse(bytes: Vec<u8>) -> Parsed {
         Ok(text) => text,
         Err(error) => {
             return Parsed {
-                documents: Vec::new(),
                 errors: vec![error],
+                ..Parsed::default()
             };
         }
     };
@@ -304,6 +308,7 @@ impl DocumentReader {
             text,
             positions: Positions::Marks(marks),
         });
+        let directives = directives::find(&self.input.text);
         let input = Arc::new(self.input);
         let mut documents = Vec::with_capacity(self.found.len());
         for (origin, range) in self.found {
@@ -317,6 +322,7 @@ impl DocumentReader {
         Parsed {
             documents,
             errors: self.errors,
+            directives,
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod root_owner;
 pub mod severity;
 pub mod strict_json;
 pub(crate) mod string_enum;
+pub mod suggest;
 pub mod text;
 pub mod webhook_probe;
 pub mod workload;

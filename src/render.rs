@@ -6,6 +6,7 @@ mod html;
 mod json;
 mod plain;
 mod plan;
+mod policy_tests;
 mod rules;
 mod sarif;
 mod scan;
@@ -18,6 +19,7 @@ pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, pa
 pub use self::json::Json;
 pub use self::plain::write_json;
 pub use self::plan::{can_move, plan_section, plan_text};
+pub use self::policy_tests::{tests_junit, tests_text};
 pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
 pub use self::scan::{ScanView, scan_json, scan_sarif, scan_text};
 pub use self::text::TextReport;
@@ -38,7 +40,7 @@ pub struct CheckSummary {
     pub subjects: usize,
     /// Windows objects among them.
     pub windows: usize,
-    /// Objects that admission would deny.
+    /// Objects that admission would deny, those with only suppressed denials excepted.
     pub denied: usize,
     /// Objects that admission would never review.
     pub not_admitted: usize,
@@ -46,6 +48,8 @@ pub struct CheckSummary {
     pub findings: usize,
     /// Findings that an exemption covers; not included in `findings`.
     pub exempted: usize,
+    /// Findings that a comment, an annotation or a baseline suppresses; not included in `findings`.
+    pub suppressed: usize,
     /// Unresolved findings, by severity.
     #[serde(skip)]
     pub open: [usize; Severity::ALL.len()],
@@ -65,6 +69,7 @@ impl CheckSummary {
             .iter()
             .map(|(_, found)| found.len())
             .sum::<usize>();
+        self.suppressed += checked.suppressed.len();
         for finding in evaluation.open() {
             self.open[finding.severity as usize] += 1;
         }
@@ -87,5 +92,13 @@ impl NotEvaluated {
             skipped: manifests.skipped(),
             passed_over: manifests.passed_over(),
         }
+    }
+
+    /// Adds what was not evaluated of other manifests.
+    pub fn add(&mut self, other: NotEvaluated) {
+        for (kind, count) in other.skipped {
+            *self.skipped.entry(kind).or_default() += count;
+        }
+        self.passed_over.extend(other.passed_over);
     }
 }

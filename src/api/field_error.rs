@@ -9,6 +9,8 @@ use crate::model::text::cut;
 pub const MOST_PROBLEMS: usize = 10;
 /// The longest text of each of several problems, in bytes.
 const LONGEST_OF_MANY: usize = 300;
+/// What an object as a whole is called in a problem.
+pub const WHOLE: &str = "the policy";
 /// Room for "; and 12345 more".
 const AND_MORE: usize = 20;
 
@@ -51,11 +53,7 @@ pub fn spell(place: &[FieldStep]) -> String {
             FieldStep::Key(key) => _ = write!(text, ".{key}"),
         }
     }
-    if text.is_empty() {
-        "the policy".to_owned()
-    } else {
-        text
-    }
+    if text.is_empty() { WHOLE.to_owned() } else { text }
 }
 
 /// Why an object cannot be used.

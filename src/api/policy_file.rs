@@ -1,11 +1,12 @@
 //! Reading `WindowsPodPolicy` objects from a file, with errors that name line and cure.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::compile::{UnknownNameHandling, compile};
 use super::decode::read;
-use super::field_error::{FieldError, FieldStep, MOST_PROBLEMS};
+use super::field_error::{FieldError, FieldStep, MOST_PROBLEMS, WHOLE};
 use super::node_policy::WindowsNodePolicySpec;
 use super::node_pools::DeclaredPools;
 use super::pod_policy::WindowsPodPolicySpec;
@@ -160,6 +161,32 @@ pub fn read_node_policy(document: &Document) -> Result<DeclaredPools, Vec<Policy
 fn compiled(document: &Document) -> Result<StoredPolicy, Vec<FieldError>> {
     let reading = read::<Written>(value_of(document)?, None);
     reading.then(|written| compile(written.metadata.name, written.spec, UnknownNameHandling::Refused))
+}
+
+/// Reads one document that is no custom resource, such as a configuration file.
+///
+/// # Errors
+/// Up to ten problems of it with their lines.
+pub fn read_document<T: DeserializeOwned>(document: &Document) -> Result<T, Vec<PolicyFileError>> {
+    let value = value_of(document).and_then(|value| match value {
+        Value::Object(_) => Ok(value),
+        // serde would take a list for the fields in their order.
+        _ => Err(vec![FieldError::at(
+            Vec::new(),
+            "this is not a map of fields, as in policy: policy.yaml",
+        )]),
+    });
+    let decoded = value.and_then(|value| read::<T>(value, None).then(Ok));
+    decoded.map_err(|problems| {
+        let mut errors = in_order(document, problems);
+        for error in &mut errors {
+            let rest = error.message.strip_prefix(WHOLE);
+            if let Some(rest) = rest.and_then(|rest| rest.strip_prefix(": ")) {
+                error.message = rest.to_owned();
+            }
+        }
+        errors
+    })
 }
 
 fn value_of(document: &Document) -> Result<Value, Vec<FieldError>> {

@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::{CheckInput, Manifests, UnreadableInput};
+use super::{CheckInput, Manifests, SourceRole, UnreadableInput};
 use crate::api::{DeclaredPools, PolicyFile, read_policies};
 use crate::engine::exemption::matches;
 use crate::engine::policy_set::PolicySet;
@@ -17,7 +17,7 @@ use crate::process::files::{self, Accept};
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyLoadError {
     /// The file cannot be read.
-    #[error("cannot read the policy file {name} (--policy): {why}")]
+    #[error("cannot read the policy file {name}: {why}")]
     Read {
         /// The file.
         name: String,
@@ -81,38 +81,63 @@ pub fn policies(file: Option<&Path>, fallback: Policy) -> Result<LoadedPolicies,
 
 /// Reads a file, every manifest below a folder, or standard input.
 pub fn read(path: &Path, manifests: &mut Manifests) {
-    read_except(path, &[], manifests);
+    read_except(path, &Excludes::default(), SourceRole::Named, manifests);
 }
 
-/// Like [`read`], without the files and folders that match one of these patterns (`*` matches any text,
-/// including `/`): on the whole path, on the path relative to `path`, or on the name. Returns the number of
-/// texts.
-pub fn read_except(path: &Path, except: &[String], manifests: &mut Manifests) -> usize {
+/// The files and folders that are not read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Excludes<'e> {
+    /// Patterns (`*` matches any text, including `/`): for the whole path, the path relative to the folder that is
+    /// read, and the name.
+    pub patterns: &'e [String],
+    /// The folder of the configuration file that contains the patterns: they also match paths relative to it, and all
+    /// below a folder that they match.
+    pub base: Option<&'e Path>,
+}
+
+/// Like [`read`], without what is excluded. A file that is named has this role, and files below a folder are found.
+/// Returns the number of texts.
+pub fn read_except(path: &Path, except: &Excludes<'_>, role: SourceRole, manifests: &mut Manifests) -> usize {
     if path.as_os_str() == "-" {
         match files::read_all(io::stdin().lock(), files::MANIFEST_BYTES) {
-            Ok(bytes) => manifests.add(CheckInput {
-                source: "-".to_owned(),
-                bytes,
-            }),
+            Ok(bytes) => manifests.add_as(
+                role,
+                CheckInput {
+                    source: "-".to_owned(),
+                    bytes,
+                },
+            ),
             Err(error) => manifests.add_error(unreadable(path, error.to_string())),
         }
         return 1;
     }
-    let walk = FolderWalk { root: path, except };
+    let below = if role == SourceRole::Named {
+        SourceRole::Found
+    } else {
+        role
+    };
+    let walk = FolderWalk {
+        root: path,
+        except,
+        role: below,
+    };
+    if walk.is_below_excluded(path) {
+        return 0;
+    }
     if path.is_dir() {
         return walk.folder(path, manifests, 0);
     }
     if walk.leaves_out(path) {
         return 0;
     }
-    read_file(path, manifests, Manifests::add);
+    read_file(path, role, manifests);
     1
 }
 
-fn read_file(path: &Path, manifests: &mut Manifests, add: fn(&mut Manifests, CheckInput)) {
+fn read_file(path: &Path, role: SourceRole, manifests: &mut Manifests) {
     match files::read(path, Accept::RegularOrPipe, files::MANIFEST_BYTES) {
-        Ok(bytes) => add(
-            manifests,
+        Ok(bytes) => manifests.add_as(
+            role,
             CheckInput {
                 source: path.display().to_string(),
                 bytes,
@@ -133,7 +158,8 @@ fn unreadable(path: &Path, message: String) -> UnreadableInput {
 /// A recursive walk of a folder.
 struct FolderWalk<'w> {
     root: &'w Path,
-    except: &'w [String],
+    except: &'w Excludes<'w>,
+    role: SourceRole,
 }
 
 impl FolderWalk<'_> {
@@ -143,9 +169,29 @@ impl FolderWalk<'_> {
             text(path),
             path.strip_prefix(self.root).map(text).unwrap_or_default(),
             path.file_name().map(Path::new).map(text).unwrap_or_default(),
+            self.below_base(path).as_deref().map(text).unwrap_or_default(),
         ];
-        let mut except = self.except.iter();
+        let mut except = self.except.patterns.iter();
         except.any(|pattern| names.iter().any(|name| matches(pattern, name)))
+    }
+
+    /// The path relative to the folder of the configuration file.
+    fn below_base(&self, path: &Path) -> Option<PathBuf> {
+        let absolute = std::path::absolute(path).ok()?;
+        let base = std::path::absolute(self.except.base?).ok()?;
+        absolute.strip_prefix(base).ok().map(Path::to_owned)
+    }
+
+    /// Whether the configuration file excludes a folder above a path that the user named.
+    fn is_below_excluded(&self, path: &Path) -> bool {
+        let Some(below) = self.below_base(path) else {
+            return false;
+        };
+        let mut above = below.ancestors().filter(|part| !part.as_os_str().is_empty());
+        above.any(|part| {
+            let part = part.to_string_lossy().replace('\\', "/");
+            self.except.patterns.iter().any(|pattern| matches(pattern, &part))
+        })
     }
 
     /// Reads every manifest in a folder and its subfolders; returns how many there were.
@@ -176,7 +222,7 @@ impl FolderWalk<'_> {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 found += self.folder(&path, manifests, depth + 1);
             } else if is_manifest && path.is_file() {
-                read_file(&path, manifests, Manifests::add_found);
+                read_file(&path, self.role, manifests);
                 found += 1;
             }
         }

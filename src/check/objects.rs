@@ -1,6 +1,6 @@
 //! Access to the input objects as JSON, for commands that do not evaluate rules.
 
-use super::{DocumentRole, Manifests, UnreadableInput};
+use super::{DocumentRole, Manifests, SourceRole, UnreadableInput};
 use crate::model::workload::Kind;
 
 impl Manifests {
@@ -16,7 +16,7 @@ impl Manifests {
                 Ok(DocumentRole::Subject(kind, _)) => each(kind, document.json())
                     .err()
                     .map(|error| format!("this {kind} cannot be read: {error}")),
-                Err(_) if source.found => None,
+                Err(_) if source.role == SourceRole::Found => None,
                 Err(error) => Some(error),
                 Ok(_) => None,
             };

@@ -1,28 +1,28 @@
 //! `transom check`: reads files, folders and standard input, and reports what admission would do.
 
+mod inputs;
+
+use std::fs;
 use std::io::{self, IsTerminal as _, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::civil::Date;
 
+use self::inputs::CheckGroup;
 use super::cluster::ClusterArgs;
 use super::is_quiet;
 use super::options::{
     ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, OutputTarget, PathArgs, PolicyArgs,
     SelectorArgs, date, pod_template,
 };
-use crate::check::files::{policies, read_except};
-use crate::check::{Checked, Manifests, Scope, UnreadableInput};
-use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
+use crate::check::{BaselineWriter, CheckOutcome, Checked, SuppressedBy};
 use crate::model::object::ReviewStage;
-use crate::model::policy::Policy;
 use crate::model::severity::Severity;
 use crate::model::workload::configured::ConfiguredKind;
-use crate::process::today;
-use crate::registration::names::named_namespaces;
 use crate::render::{
     CheckSummary, Json, NotEvaluated, TextReport, check_github, check_gitlab, check_junit, check_sarif,
 };
@@ -35,6 +35,8 @@ use crate::render::{
 /// file. Without any policy, the built-in one applies: errors deny, placement is applied, ignored fields deny. A Pod,
 /// ReplicaSet or Job with an owner is evaluated as if that owner's controller had created it.
 ///
+/// Settings come from the nearest file .transom.yaml in the folder of each path or above it; arguments replace them.
+///
 /// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or input that cannot be read (the rest is
 /// still checked).
 #[derive(Args, Debug)]
@@ -43,6 +45,7 @@ use crate::render::{
   helm template web ./chart -n shop | transom check -n shop -
   transom check -o sarif=transom.sarif -o text --fail-on warning manifests/
   transom check --policy policy.yaml --kubernetes-version 1.36 manifests/")]
+#[allow(clippy::struct_excessive_bools)] // independent flags
 pub struct CheckArgs {
     #[command(flatten)]
     paths: PathArgs,
@@ -52,11 +55,29 @@ pub struct CheckArgs {
     /// Repeatable
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Skip documents that are not Kubernetes objects in files that are named, as in folders
+    #[arg(long)]
+    skip_non_kubernetes: bool,
     /// What ends in exit status 1: deny is an object that would be denied; a severity adds open findings of that
-    /// severity and above
-    #[arg(long, value_name = "WHAT", default_value = "deny",
+    /// severity and above; unset: deny
+    #[arg(long, value_name = "WHAT",
           value_parser = FailOn::among(["never", "deny", "error", "warning", "advice"]))]
-    fail_on: FailOn,
+    fail_on: Option<FailOn>,
+    /// Use this configuration file for all paths
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Use no configuration file
+    #[arg(long, conflicts_with = "config")]
+    no_config: bool,
+    /// Suppress the findings of this file, which --write-baseline wrote
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Write the open findings to this file, for --baseline. Findings then do not affect the exit status
+    #[arg(long, value_name = "FILE")]
+    write_baseline: Option<PathBuf>,
+    /// Show suppressed findings in the text output
+    #[arg(long)]
+    show_suppressed: bool,
     #[command(flatten)]
     policy: PolicyArgs,
     #[command(flatten)]
@@ -111,138 +132,165 @@ fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let targets = args.output.targets()?;
-    let paths = args.paths.required()?;
-    let of_file = policies(args.policy.policy.as_deref(), Policy::standalone())?;
-    let mut facts = args.cluster.facts(args.today.unwrap_or_else(today));
-    of_file.declare(&mut facts);
-    let mut policies = of_file.set;
-
     let shows_text = targets.iter().any(|target| target.format == CheckFormat::Text);
-    let mut manifests = Manifests::new(shows_text).within(Scope {
-        // As in kubectl apply -n: the namespace of objects that name none.
-        namespace: args.namespaces.namespace.first().cloned(),
-        excluded: named_namespaces(args.excluded.exclude_namespace.clone()).collect(),
-    });
-    manifests = manifests.with_pod_templates(args.pod_template.clone());
-    for path in paths {
-        let (objects, errors) = (manifests.len(), manifests.errors().len());
-        let texts = read_except(path, &args.exclude, &mut manifests);
-        let empty = if texts == 0 && path.is_dir() {
-            "there is no .yaml, .yml or .json file in this folder"
-        } else if path.as_os_str() == "-" && (objects, errors) == (manifests.len(), manifests.errors().len())
-        {
-            "there is nothing in it; did the command before it fail?"
-        } else {
-            continue;
-        };
-        manifests.add_error(UnreadableInput {
-            source: path.display().to_string(),
-            line: 0,
-            message: empty.to_owned(),
-        });
+    let groups = CheckGroup::load(args, shows_text)?;
+    if let Some(file) = &args.write_baseline {
+        write_baseline(args, &groups, file)?;
     }
-    let among_the_inputs = manifests.policies(args.policy.policy.is_none());
-    if args.policy.policy.is_none() {
-        policies = PolicySet::new(among_the_inputs, Policy::standalone());
-    }
-    manifests.add_policies(&policies);
-    manifests.learn(&mut facts, &policies);
-
-    let mut checked = (CheckSummary::default(), 0);
+    let mut checked = (Vec::new(), 0);
     let mut collected = None;
     for target in &targets {
-        let progress = progress(manifests.len(), target);
+        let objects = groups.iter().map(|group| group.manifests.len()).sum();
+        let progress = progress(objects, target);
         let pass = CheckPass {
             args,
-            manifests: &manifests,
-            facts: &facts,
-            policies: &policies,
+            groups: &groups,
             progress: &progress,
         };
         target.write(|out| {
-            checked = pass.report(target.format, &mut collected, out)?;
+            checked = pass.report(target, &mut collected, out)?;
             Ok(())
         })?;
     }
-    let (summary, errors) = checked;
-    Ok(match (errors, is_in(args.fail_on, &summary)) {
+    let (summaries, errors) = checked;
+    let mut with_summary = groups.iter().zip(&summaries);
+    let is_failure =
+        args.write_baseline.is_none() && with_summary.any(|(group, summary)| is_in(group.fail_on, summary));
+    Ok(match (errors, is_failure) {
         (0, false) => ExitCode::SUCCESS,
         (0, true) => ExitCode::from(1),
         _ => ExitCode::from(2),
     })
 }
 
+/// Writes the open findings of all groups, and those that the current baseline suppresses.
+fn write_baseline(args: &CheckArgs, groups: &[CheckGroup], file: &PathBuf) -> anyhow::Result<()> {
+    let mut baseline = BaselineWriter::default();
+    for group in groups {
+        check_group(args, group, |checked| {
+            let suppressed = checked
+                .suppressed
+                .iter()
+                .filter(|it| it.by == SuppressedBy::Baseline);
+            let suppressed = suppressed.map(|it| &it.finding);
+            let open = checked.evaluation.findings.iter().chain(suppressed);
+            baseline.add(&checked, open.filter(|finding| finding.is_open()));
+        });
+    }
+    let count = baseline.len();
+    let text = baseline.finish()?;
+    let written = fs::write(file, text);
+    written.with_context(|| format!("cannot write {} (--write-baseline)", file.display()))?;
+    if !is_quiet() {
+        anstream::eprintln!("{count} findings written to {}", file.display());
+    }
+    Ok(())
+}
+
+/// Checks the objects of a group that the arguments select.
+fn check_group(args: &CheckArgs, group: &CheckGroup, mut each: impl FnMut(Checked<'_>)) -> CheckOutcome {
+    let CheckArgs {
+        namespaces, selector, ..
+    } = args;
+    let (facts, policies) = (&group.facts, &group.policies);
+    (group.manifests).run(facts, policies, ReviewStage::Written, |checked| {
+        let is_meant = namespaces.selects(&checked.namespace)
+            && (selector.is_everything() || selector.selects(&checked.labels()));
+        if is_meant {
+            each(checked);
+        }
+    })
+}
+
 /// One pass over the manifests, for one output.
 struct CheckPass<'a> {
     args: &'a CheckArgs,
-    manifests: &'a Manifests,
-    facts: &'a Facts,
-    policies: &'a PolicySet,
+    groups: &'a [CheckGroup],
     progress: &'a ProgressBar,
 }
 
+/// What all formats for machines are written from: the objects are checked once for them.
+type Collected = (Json, Vec<CheckSummary>, CheckOutcome);
+
 impl CheckPass<'_> {
-    /// Writes one output. `collected` is what all formats for machines are written from: the objects are checked once for
-    /// them.
+    /// Writes one output; returns the totals of each group, and the number of errors.
     fn report(
         &self,
-        format: CheckFormat,
-        collected: &mut Option<(Json, Vec<UnreadableInput>)>,
+        target: &OutputTarget<CheckFormat>,
+        collected: &mut Option<Collected>,
         out: &mut dyn Write,
-    ) -> io::Result<(CheckSummary, usize)> {
-        let unjudged = NotEvaluated::of(self.manifests);
-        match format {
+    ) -> io::Result<(Vec<CheckSummary>, usize)> {
+        let mut unjudged = NotEvaluated::default();
+        for group in self.groups {
+            unjudged.add(NotEvaluated::of(&group.manifests));
+        }
+        match target.format {
             CheckFormat::Json
             | CheckFormat::Sarif
             | CheckFormat::Junit
             | CheckFormat::Github
             | CheckFormat::Gitlab => {
-                let (json, errors) = collected.get_or_insert_with(|| {
+                let (json, summaries, outcome) = collected.get_or_insert_with(|| {
                     let mut json = Json::default();
-                    let errors = self.check(|checked| json.add(&checked));
-                    (json, errors)
+                    let (summaries, outcome) = self.check(|checked| json.add(&checked));
+                    (json, summaries, outcome)
                 });
-                match format {
-                    CheckFormat::Sarif => check_sarif(json, errors, out)?,
-                    CheckFormat::Junit => check_junit(json, errors, out)?,
-                    CheckFormat::Github => check_github(json, errors, out)?,
-                    CheckFormat::Gitlab => check_gitlab(json, errors, out)?,
-                    CheckFormat::Json | CheckFormat::Text => json.write(errors, &unjudged, out)?,
+                match target.format {
+                    CheckFormat::Sarif => check_sarif(json, outcome, out)?,
+                    CheckFormat::Junit => check_junit(json, outcome, out)?,
+                    CheckFormat::Github => check_github(json, outcome, out)?,
+                    CheckFormat::Gitlab => check_gitlab(json, outcome, out)?,
+                    CheckFormat::Json | CheckFormat::Text => json.write(outcome, &unjudged, out)?,
                 }
-                Ok((json.summary(), errors.len()))
+                Ok((summaries.clone(), outcome.errors.len()))
             }
             CheckFormat::Text => {
-                let mut text = TextReport::new(out, !self.args.no_advice);
+                let configurations = self.groups.iter().filter_map(|group| group.config.as_ref());
+                let mut text = TextReport::new(out, !self.args.no_advice)
+                    .wrapped(target.file.is_none().then(terminal_width).flatten())
+                    .showing_suppressed(self.args.show_suppressed)
+                    .configured_by(configurations.map(|file| file.display().to_string()).collect());
                 let mut written = Ok(());
-                let errors = self.check(|checked: Checked<'_>| {
+                let (summaries, outcome) = self.check(|checked: Checked<'_>| {
                     if written.is_ok() {
                         written = self.progress.suspend(|| text.add(&checked));
                     }
                 });
                 written?;
-                Ok((text.finish(&errors, &unjudged)?, errors.len()))
+                text.finish(&outcome, &unjudged)?;
+                Ok((summaries, outcome.errors.len()))
             }
         }
     }
 
     /// Checks the objects that the arguments select.
-    fn check(&self, mut each: impl FnMut(Checked<'_>)) -> Vec<UnreadableInput> {
-        let CheckArgs {
-            namespaces, selector, ..
-        } = self.args;
-        let errors = self
-            .manifests
-            .check(self.facts, self.policies, ReviewStage::Written, |checked| {
+    fn check(&self, mut each: impl FnMut(Checked<'_>)) -> (Vec<CheckSummary>, CheckOutcome) {
+        let (mut summaries, mut all) = (Vec::new(), CheckOutcome::default());
+        for group in self.groups {
+            let mut summary = CheckSummary::default();
+            let outcome = check_group(self.args, group, |checked| {
                 self.progress.inc(1);
-                let is_meant = namespaces.selects(&checked.namespace)
-                    && (selector.is_everything() || selector.selects(&checked.labels()));
-                if is_meant {
-                    each(checked);
-                }
+                summary.count(&checked);
+                each(checked);
             });
+            summaries.push(summary);
+            all.errors.extend(outcome.errors);
+            all.notes.extend(outcome.notes);
+        }
         self.progress.finish_and_clear();
-        errors
+        (summaries, all)
     }
+}
+
+/// The width of the terminal that standard output is, in characters; `COLUMNS` takes precedence.
+fn terminal_width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let columns = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok());
+    columns.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
 }
 
 /// A progress bar on standard error, for long runs, and only on a terminal.

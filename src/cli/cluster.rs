@@ -10,15 +10,9 @@ use crate::model::node::major_minor;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterArgs {
-    /// The Kubernetes version of the cluster, as in 1.37
-    #[arg(
-        long,
-        env = "TRANSOM_KUBERNETES_VERSION",
-        value_name = "VERSION",
-        default_value = "1.37",
-        value_parser = release
-    )]
-    kubernetes_version: u32,
+    /// The Kubernetes version of the cluster, as in 1.36; unset: 1.37
+    #[arg(long, env = "TRANSOM_KUBERNETES_VERSION", value_name = "VERSION", value_parser = release)]
+    kubernetes_version: Option<u32>,
     /// The container runtime of the Windows nodes
     #[arg(long, env = "TRANSOM_RUNTIME", value_enum, default_value = "containerd")]
     runtime: RuntimeArg,
@@ -41,7 +35,12 @@ enum RuntimeArg {
 impl ClusterArgs {
     /// Facts with only these values and a date.
     pub fn facts(&self, today: Date) -> Facts {
-        let mut facts = Facts::new(self.kubernetes_version, today);
+        self.facts_or(Facts::KUBERNETES, today)
+    }
+
+    /// The same, with this version of Kubernetes (its minor) if no argument sets one.
+    pub fn facts_or(&self, kubernetes: u32, today: Date) -> Facts {
+        let mut facts = Facts::new(self.kubernetes_version.unwrap_or(kubernetes), today);
         facts.runtime = match self.runtime {
             RuntimeArg::Containerd => Runtime::Containerd,
             RuntimeArg::Docker => Runtime::Docker,
@@ -62,6 +61,11 @@ fn release(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::release;
+
+    #[test]
+    fn the_help_names_the_default_version() {
+        assert_eq!(crate::model::facts::Facts::KUBERNETES, 37);
+    }
 
     #[test]
     fn releases_are_read_as_people_write_them() {

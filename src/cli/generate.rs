@@ -6,8 +6,10 @@ mod webhooks;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
+use crate::check::CheckConfig;
+use crate::check::policy_tests::PolicyTest;
 use crate::{api, render};
 
 /// Generate manifests and documents from the code
@@ -25,6 +27,7 @@ pub struct GenerateArgs {
 enum GenerateTarget {
     RulesDoc(RulesDocArgs),
     Crds(CrdsArgs),
+    Schema(SchemaArgs),
     Install(install::InstallArgs),
     Webhooks(Box<webhooks::WebhooksArgs>),
 }
@@ -41,11 +44,37 @@ struct RulesDocArgs {}
   transom generate crds | kubectl apply --server-side --field-manager=helm -f -")]
 struct CrdsArgs {}
 
+/// Generate the JSON schema of a file that people write
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom generate schema > docs/reference/transom.schema.json
+  transom generate schema test > docs/reference/transom-test.schema.json")]
+struct SchemaArgs {
+    /// Which file
+    #[arg(value_enum, default_value = "config")]
+    file: SchemaFile,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum SchemaFile {
+    /// The configuration of check: .transom.yaml
+    Config,
+    /// A test of policies: transom-test.yaml
+    Test,
+}
+
 pub fn run(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
     let mut out = anstream::stdout().lock();
     match &args.what {
         GenerateTarget::RulesDoc(RulesDocArgs {}) => write!(out, "{}", render::rules_markdown())?,
         GenerateTarget::Crds(CrdsArgs {}) => write!(out, "{}", render::yaml_documents(&api::definitions()))?,
+        GenerateTarget::Schema(SchemaArgs { file }) => {
+            let schema = match file {
+                SchemaFile::Config => CheckConfig::schema(),
+                SchemaFile::Test => PolicyTest::schema(),
+            };
+            render::write_json(&schema, &mut out)?;
+        }
         GenerateTarget::Install(args) => write!(out, "{}", install::manifest(args)?)?,
         GenerateTarget::Webhooks(args) => {
             drop(out);

@@ -12,10 +12,10 @@ use anyhow::{Context as _, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, Command, ValueEnum};
-use jiff::civil::Date;
 
 use crate::model::dns::is_label;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
+pub use crate::model::suggest::{date, nearest};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::registration::BY_DEFAULT;
 
@@ -176,14 +176,6 @@ fn unknown_value(
     }
     error.insert(ContextKind::ValidValue, ContextValue::Strings(known));
     error
-}
-
-/// The known word that is most similar to this one.
-pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-    let word = word.to_lowercase();
-    let distance = |known: &str| strsim::damerau_levenshtein(&word, &known.to_lowercase());
-    let best = known.into_iter().min_by_key(|known| distance(known))?;
-    (distance(best) <= word.chars().count().max(3) / 3).then_some(best)
 }
 
 /// When a command exits with status 1: all values of `--fail-on`. Each command accepts those that apply to
@@ -348,37 +340,6 @@ impl ListLimitArgs {
     }
 }
 
-/// Parses a date as in `2026-12-31`.
-///
-/// # Errors
-/// A message with the nearest valid date.
-pub fn date(text: &str) -> Result<Date, String> {
-    if let Ok(date) = text.parse() {
-        return Ok(date);
-    }
-    let numbers: Option<Vec<u32>> = text
-        .split(['-', '/', '.'])
-        .map(|part| part.trim().parse().ok())
-        .collect();
-    let near = numbers.and_then(|numbers| match numbers[..] {
-        [year, month, day] if year >= 1000 => nearest_date(year, month, day),
-        [day, month, year] if year >= 1000 => nearest_date(year, month, day),
-        _ => None,
-    });
-    Err(match near {
-        Some(date) => format!("there is no such date; did you mean {date}?"),
-        None => "write a date as in 2026-12-31".to_owned(),
-    })
-}
-
-fn nearest_date(year: u32, month: u32, day: u32) -> Option<Date> {
-    let year = i16::try_from(year).ok()?;
-    let month = i8::try_from(month.clamp(1, 12)).ok()?;
-    let last = Date::new(year, month, 1).ok()?.days_in_month();
-    let day = i8::try_from(day.max(1)).unwrap_or(last).min(last);
-    Date::new(year, month, day).ok()
-}
-
 /// Parses the name of a namespace.
 ///
 /// # Errors
@@ -506,20 +467,6 @@ mod tests {
 
     #[test]
     fn what_cannot_be_used_is_answered_with_the_nearest_that_can() {
-        assert!(date("2026-12-31").is_ok());
-        for (text, near) in [
-            ("2026-02-30", "did you mean 2026-02-28?"),
-            ("2026-13-01", "did you mean 2026-12-01?"),
-            ("31.12.2026", "did you mean 2026-12-31?"),
-            ("2026/1/5", "did you mean 2026-01-05?"),
-            ("tomorrow", "as in 2026-12-31"),
-        ] {
-            assert!(
-                date(text).unwrap_err().ends_with(near),
-                "{text}: {:?}",
-                date(text)
-            );
-        }
         assert_eq!(namespace("web-shop"), Ok("web-shop".to_owned()));
         assert!(
             namespace("Web_Shop")
@@ -527,8 +474,6 @@ mod tests {
                 .contains("did you mean web-shop?")
         );
         assert!(namespace("__").unwrap_err().contains("as in web-shop"));
-        assert_eq!(nearest("hsop", ["bank", "shop"]), Some("shop"));
-        assert_eq!(nearest("other", ["bank", "shop"]), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use super::block_on;
 use super::cluster::ClusterArgs;
 use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs, date};
-use crate::check::files::{policies, read_except};
+use crate::check::files::{policies, read};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
 use crate::cluster::offline::{self, OfflineOptions};
@@ -125,7 +125,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
     let mut manifests = Manifests::new(false).within(Scope::default());
     for path in args.paths.all() {
         let before = (manifests.len(), manifests.errors().len());
-        read_except(path, &[], &mut manifests);
+        read(path, &mut manifests);
         if path.as_os_str() == "-" && before == (manifests.len(), manifests.errors().len()) {
             bail!("there is nothing on standard input; did the command before this one fail?");
         }

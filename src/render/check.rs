@@ -2,7 +2,7 @@
 
 mod github;
 mod gitlab;
-mod junit;
+pub(super) mod junit;
 mod sarif;
 
 pub use self::github::check_github;
@@ -11,7 +11,6 @@ pub use self::junit::check_junit;
 pub use self::sarif::check_sarif;
 
 use super::json::{JsonFinding, JsonObject};
-use crate::engine::Decision;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
 
@@ -32,12 +31,12 @@ impl JsonObject {
         }
     }
 
-    /// Whether admission would deny it.
+    /// Whether admission would deny it for a finding that is not suppressed.
     fn is_denied(&self) -> bool {
-        self.decision == Decision::Deny.as_str()
+        self.is_denied
     }
 
-    /// The findings that placement does not fix and no exemption covers.
+    /// The findings that placement does not fix, no exemption covers and the author does not suppress.
     fn open(&self) -> impl Iterator<Item = &JsonFinding> {
         self.findings.iter().filter(|found| found.resolved_by.is_none())
     }

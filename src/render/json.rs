@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::plain::write_json;
 use super::{CheckSummary, NotEvaluated};
-use crate::check::{Checked, FieldPositions, PolicyChoice, UnreadableInput};
+use crate::check::{CheckOutcome, Checked, FieldPositions, PolicyChoice, SuppressedBy, SuppressedFinding};
 use crate::engine::Decision;
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
@@ -18,6 +18,8 @@ use crate::rules::{Finding, Resolver};
 
 /// The schema of the report.
 pub const SCHEMA: &str = "transom.dev/check/v1";
+/// A suppression in the manifest.
+const MANIFEST: &str = "manifest";
 
 /// Collects objects and writes them as one JSON document at the end.
 #[derive(Default)]
@@ -43,7 +45,11 @@ pub(super) struct JsonObject {
     policy: JsonPolicy,
     pub(super) findings: Vec<JsonFinding>,
     pub(super) exempted: Vec<Exempted>,
+    pub(super) suppressed: Vec<JsonSuppressed>,
     patch: Patch,
+    /// Whether findings deny it that are not suppressed.
+    #[serde(skip)]
+    pub(super) is_denied: bool,
 }
 
 /// The policy that applied.
@@ -90,6 +96,28 @@ pub(super) struct Exempted {
     pub(super) exemption: String,
 }
 
+/// A finding that the author suppresses.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct JsonSuppressed {
+    #[serde(flatten)]
+    pub(super) finding: JsonFinding,
+    /// `manifest` or `baseline`.
+    pub(super) suppressed_by: &'static str,
+    /// The position of the suppression.
+    place: String,
+    until: Option<String>,
+    pub(super) reason: Option<String>,
+}
+
+#[derive(Serialize)]
+struct JsonNote<'r> {
+    level: &'static str,
+    source: &'r str,
+    line: usize,
+    message: &'r str,
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct JsonReport<'r> {
@@ -98,6 +126,7 @@ struct JsonReport<'r> {
     subjects: &'r [JsonObject],
     skipped: &'r BTreeMap<String, usize>,
     passed_over: &'r [String],
+    notes: Vec<JsonNote<'r>>,
     errors: Vec<JsonError<'r>>,
 }
 
@@ -106,6 +135,13 @@ struct JsonError<'r> {
     source: &'r str,
     line: usize,
     message: &'r str,
+}
+
+impl JsonSuppressed {
+    /// Whether the suppression is in the manifest itself.
+    pub(super) fn is_in_manifest(&self) -> bool {
+        self.suppressed_by == MANIFEST
+    }
 }
 
 impl Json {
@@ -135,7 +171,7 @@ impl Json {
                 .collect(),
             decision: match checked.not_admitted {
                 Some(_) => Decision::Skip,
-                None => evaluation.decision(),
+                None => checked.decision,
             }
             .as_str(),
             not_admitted: checked.not_admitted.clone(),
@@ -144,6 +180,10 @@ impl Json {
                 .map(|(finding, because)| found(&mut places, finding, because.clone()))
                 .collect(),
             exempted: exempted(&mut places, checked),
+            suppressed: (checked.suppressed.iter())
+                .map(|it| suppressed(&mut places, it))
+                .collect(),
+            is_denied: checked.not_admitted.is_none() && evaluation.decision() == Decision::Deny,
             patch: to_json_patch(&evaluation.edits),
         });
     }
@@ -154,14 +194,20 @@ impl Json {
     /// The errors of the writer.
     pub fn write(
         &self,
-        errors: &[UnreadableInput],
+        outcome: &CheckOutcome,
         unjudged: &NotEvaluated,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let errors = errors.iter().map(|e| JsonError {
+        let errors = outcome.errors.iter().map(|e| JsonError {
             source: &e.source,
             line: e.line,
             message: &e.message,
+        });
+        let notes = outcome.notes.iter().map(|note| JsonNote {
+            level: note.level.as_str(),
+            source: &note.source,
+            line: note.line,
+            message: &note.message,
         });
         let report = JsonReport {
             schema: SCHEMA,
@@ -169,6 +215,7 @@ impl Json {
             subjects: &self.subjects,
             skipped: &unjudged.skipped,
             passed_over: &unjudged.passed_over,
+            notes: notes.collect(),
             errors: errors.collect(),
         };
         write_json(&report, out)
@@ -198,6 +245,19 @@ fn exempted(places: &mut FieldPositions<'_>, checked: &Checked<'_>) -> Vec<Exemp
         }));
     }
     all
+}
+
+fn suppressed(places: &mut FieldPositions<'_>, suppressed: &SuppressedFinding) -> JsonSuppressed {
+    JsonSuppressed {
+        finding: found(places, &suppressed.finding, None),
+        suppressed_by: match suppressed.by {
+            SuppressedBy::Manifest => MANIFEST,
+            SuppressedBy::Baseline => "baseline",
+        },
+        place: suppressed.place.clone(),
+        until: suppressed.until.map(|until| until.to_string()),
+        reason: suppressed.reason.clone(),
+    }
 }
 
 fn found(places: &mut FieldPositions<'_>, finding: &Finding, because: Option<String>) -> JsonFinding {

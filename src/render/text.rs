@@ -1,23 +1,24 @@
 //! The report of a check as text: every finding with its source line, like a compiler error.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
 use super::{CheckSummary, NotEvaluated};
-use crate::check::{Checked, PolicyChoice, SourceLines, UnreadableInput};
+use crate::check::{CheckOutcome, Checked, NoteLevel, PolicyChoice, SourceLines};
 use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::os::Verdict;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
-use crate::model::text::{list, one_line};
+use crate::model::text::{list, one_line, wrap};
 use crate::rules::{Finding, Resolver};
 
 pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const BLUE: Style = AnsiColor::Blue.on_default().bold();
-/// How much of a source line is shown, in characters.
+/// How much of a source line is shown if lines are not wrapped, in characters.
 const WIDTH: usize = 120;
 /// How many rules that deny an object are listed.
 const RULES: usize = 6;
@@ -43,6 +44,14 @@ pub struct TextReport<W> {
     documented: BTreeMap<&'static str, String>,
     /// The notes that were printed, by namespace: each is printed once.
     noted: HashSet<(String, String)>,
+    /// Whether suppressed findings are shown.
+    shows_suppressed: bool,
+    /// The objects that only suppressed findings deny.
+    suppressed_denials: Vec<String>,
+    /// The configuration files that apply.
+    configurations: Vec<String>,
+    /// The width of the terminal, in characters; `None`: lines are not wrapped.
+    width: Option<usize>,
 }
 
 /// One finding as it is displayed.
@@ -69,6 +78,34 @@ impl<W: Write> TextReport<W> {
             denied: BTreeMap::new(),
             documented: BTreeMap::new(),
             noted: HashSet::new(),
+            shows_suppressed: false,
+            suppressed_denials: Vec::new(),
+            configurations: Vec::new(),
+            width: None,
+        }
+    }
+
+    /// The same report with lines of at most this many characters, as far as words allow.
+    #[must_use]
+    pub fn wrapped(self, width: Option<usize>) -> Self {
+        TextReport { width, ..self }
+    }
+
+    /// The same report; suppressed findings are shown as well.
+    #[must_use]
+    pub fn showing_suppressed(self, shows_suppressed: bool) -> Self {
+        TextReport {
+            shows_suppressed,
+            ..self
+        }
+    }
+
+    /// The same report, which names these configuration files.
+    #[must_use]
+    pub fn configured_by(self, configurations: Vec<String>) -> Self {
+        TextReport {
+            configurations,
+            ..self
         }
     }
 
@@ -120,6 +157,23 @@ impl<W: Write> TextReport<W> {
                 };
                 self.finding(checked, &shown, places.of(&finding.path))?;
             }
+        }
+        let shown = if self.shows_suppressed {
+            checked.suppressed.as_slice()
+        } else {
+            &[]
+        };
+        for suppressed in shown {
+            let shown = ShownFinding {
+                finding: &suppressed.finding,
+                effect: "suppressed",
+                notes: vec![format!("suppressed in {suppressed}")],
+            };
+            self.finding(checked, &shown, places.of(&suppressed.finding.path))?;
+        }
+        if checked.is_denial_suppressed() && checked.not_admitted.is_none() {
+            self.suppressed_denials
+                .push(format!("{} {}", checked.kind, title(checked)));
         }
         self.verdict(checked)
     }
@@ -177,12 +231,16 @@ impl<W: Write> TextReport<W> {
         let out = &mut self.out;
         let (rule, severity) = (finding.rule, finding.severity);
         (self.documented.entry(rule.id)).or_insert_with(|| rule.address());
+        let width = self.width;
+        let head = format!("{severity}[{} {}] ({effect}): ", rule.id, rule.name)
+            .chars()
+            .count();
         writeln!(
             out,
             "{style}{severity}[{} {}]{style:#} ({effect}){BOLD}: {}{BOLD:#}",
             rule.id,
             rule.name,
-            one_line(&finding.message)
+            hang(&finding.message, width, head, 2)
         )?;
         let gutter = position.line.to_string().len();
         writeln!(
@@ -195,7 +253,10 @@ impl<W: Write> TextReport<W> {
             checked.kind,
             title(checked)
         )?;
-        if let Some((shown, caret)) = checked.text.and_then(|text| window(text, position)) {
+        if let Some((shown, caret)) = checked
+            .text
+            .and_then(|text| window(text, position, excerpt_width(width, gutter)))
+        {
             let length = shown
                 .chars()
                 .skip(caret)
@@ -212,14 +273,12 @@ impl<W: Write> TextReport<W> {
         }
         let path = finding.path.to_string();
         writeln!(out, "{:gutter$} {BLUE}={BLUE:#} field: {}", "", one_line(&path))?;
-        writeln!(
-            out,
-            "{:gutter$} {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
-            "",
-            one_line(&finding.remedy)
-        )?;
+        let indent = gutter + 3;
+        let help = hang(&finding.remedy, width, indent + "help: ".len(), indent);
+        writeln!(out, "{:gutter$} {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {help}", "")?;
         for note in notes {
-            writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: {}", "", one_line(note))?;
+            let note = hang(note, width, indent + "note: ".len(), indent);
+            writeln!(out, "{:gutter$} {BLUE}={BLUE:#} note: {note}", "")?;
         }
         writeln!(out)
     }
@@ -228,20 +287,31 @@ impl<W: Write> TextReport<W> {
     ///
     /// # Errors
     /// The errors of the writer.
-    pub fn finish(
-        &mut self,
-        errors: &[UnreadableInput],
-        unjudged: &NotEvaluated,
-    ) -> io::Result<CheckSummary> {
+    pub fn finish(&mut self, outcome: &CheckOutcome, unjudged: &NotEvaluated) -> io::Result<CheckSummary> {
         let red = AnsiColor::Red.on_default().bold();
+        let errors = &outcome.errors;
         for error in errors {
             let at = if error.line == 0 {
                 String::new()
             } else {
                 format!(":{}", error.line)
             };
-            let (source, message) = (one_line(&error.source), one_line(&error.message));
-            writeln!(self.out, "{red}cannot read{red:#} {source}{at}: {message}\n")?;
+            let text = format!("{}{at}: {}", error.source, error.message);
+            let text = hang(&text, self.width, "cannot read ".len(), 2);
+            writeln!(self.out, "{red}cannot read{red:#} {text}\n")?;
+        }
+        for note in &outcome.notes {
+            let style = match note.level {
+                NoteLevel::Warning => style_of(Severity::Warning),
+                NoteLevel::Note => BOLD,
+            };
+            let level = note.level.as_str();
+            let text = match note.line {
+                0 => format!("{}: {}", note.source, note.message),
+                line => format!("{}:{line}: {}", note.source, note.message),
+            };
+            let text = hang(&text, self.width, level.len() + 2, 2);
+            writeln!(self.out, "{style}{level}{style:#}: {text}\n")?;
         }
         self.documentation()?;
         self.totals()?;
@@ -251,19 +321,19 @@ impl<W: Write> TextReport<W> {
             let all: usize = skipped.values().sum();
             let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
             let kinds = list(kinds, KINDS);
-            let kinds = one_line(&kinds);
+            let text =
+                format!("{all} ({kinds}): admission evaluates the objects that their controllers create");
             writeln!(
                 self.out,
-                "skipped: {all} ({kinds}): admission evaluates the objects that their controllers create"
+                "skipped: {}",
+                hang(&text, self.width, "skipped: ".len(), 2)
             )?;
         }
         if !passed_over.is_empty() {
             let (all, places) = (passed_over.len(), list(passed_over, PASSED_OVER));
-            let places = one_line(&places);
-            writeln!(
-                self.out,
-                "ignored: {all} that are not Kubernetes objects ({places})"
-            )?;
+            let text = format!("{all} that are not Kubernetes objects ({places})");
+            let text = hang(&text, self.width, "ignored: ".len(), 2);
+            writeln!(self.out, "ignored: {text}")?;
         }
         if !errors.is_empty() {
             writeln!(
@@ -272,11 +342,22 @@ impl<W: Write> TextReport<W> {
                 count(errors.len(), "part of the input")
             )?;
         }
+        if !self.configurations.is_empty() {
+            let files = self.configurations.join(", ");
+            writeln!(self.out, "configuration: {}", hang(&files, self.width, 15, 2))?;
+        }
+        if !self.suppressed_denials.is_empty() {
+            let objects = list(&self.suppressed_denials, KINDS);
+            let text = format!("{objects}: admission does not know suppressions");
+            let text = hang(&text, self.width, "still denied by admission: ".len(), 2);
+            writeln!(self.out, "{BOLD}still denied by admission:{BOLD:#} {text}")?;
+        }
         if !self.denied.is_empty() {
             writeln!(self.out, "{BOLD}would be denied:{BOLD:#}")?;
         }
         for (owner, rules) in &self.denied {
-            writeln!(self.out, "  {owner}: {}", list(rules, RULES))?;
+            let text = format!("{owner}: {}", list(rules, RULES));
+            writeln!(self.out, "  {}", hang(&text, self.width, 2, 4))?;
         }
         Ok(self.summary)
     }
@@ -301,36 +382,36 @@ impl<W: Write> TextReport<W> {
             not_admitted,
             findings,
             exempted,
+            suppressed,
             open: _,
         } = self.summary;
         let [advice, warnings, problems] = self.severities;
-        write!(
-            self.out,
-            "{} checked, {windows} for Windows: ",
-            count(subjects, "object")
-        )?;
+        let mut text = format!("{} checked, {windows} for Windows: ", count(subjects, "object"));
         if findings == 0 {
-            write!(self.out, "nothing found")?;
+            _ = write!(text, "nothing found");
         } else {
             let (problems, warnings) = (count(problems, "error"), count(warnings, "warning"));
-            write!(self.out, "{problems}, {warnings}, {advice} advice")?;
+            _ = write!(text, "{problems}, {warnings}, {advice} advice");
             match self.hidden {
                 0 => {}
-                hidden if hidden == advice => write!(self.out, " (not shown)")?,
-                hidden => write!(self.out, " ({hidden} not shown)")?,
+                hidden if hidden == advice => text.push_str(" (not shown)"),
+                hidden => _ = write!(text, " ({hidden} not shown)"),
             }
             if self.resolved > 0 {
-                write!(self.out, ", {} of them fixed in admission", self.resolved)?;
+                _ = write!(text, ", {} of them fixed in admission", self.resolved);
             }
         }
         if exempted > 0 {
-            write!(self.out, ", {exempted} more exempted")?;
+            _ = write!(text, ", {exempted} more exempted");
         }
-        write!(self.out, "; {denied} would be denied")?;
+        if suppressed > 0 {
+            _ = write!(text, ", {suppressed} suppressed");
+        }
+        _ = write!(text, "; {denied} would be denied");
         if not_admitted > 0 {
-            write!(self.out, ", {not_admitted} not admitted here")?;
+            _ = write!(text, ", {not_admitted} not admitted here");
         }
-        writeln!(self.out)
+        writeln!(self.out, "{}", hang(&text, self.width, 0, 2))
     }
 
     fn policies(&mut self) -> io::Result<()> {
@@ -347,10 +428,11 @@ impl<W: Write> TextReport<W> {
             } else {
                 format!(", for {}", count(*objects, "object"))
             };
-            let (policy, why) = (one_line(policy), one_line(why));
+            let text = format!("{policy} (validation {validation}, placement {placement}){of}: {why}");
             writeln!(
                 self.out,
-                "policy: {policy} (validation {validation}, placement {placement}){of}: {why}"
+                "policy: {}",
+                hang(&text, self.width, "policy: ".len(), 2)
             )?;
         }
         Ok(())
@@ -391,15 +473,51 @@ pub(super) fn count(n: usize, what: &str) -> String {
     }
 }
 
+/// A text as one line, or as lines of at most `width` characters. The first one follows `used` characters, and the others
+/// are indented.
+fn hang(text: &str, width: Option<usize>, used: usize, indent: usize) -> String {
+    /// Narrower columns are harder to read than lines that the terminal breaks.
+    const NARROWEST: usize = 20;
+    let text = one_line(text);
+    let Some(width) = width.filter(|width| *width >= indent + NARROWEST) else {
+        return text.into_owned();
+    };
+    // The placeholder stands for what the first line follows; it is one word, so that it is not broken.
+    let filled = format!("{} {text}", "x".repeat(used.saturating_sub(indent + 1).max(1)));
+    let wrapped = wrap(&filled, width - indent);
+    let indented = |text: &str| text.replace('\n', &format!("\n{:indent$}", ""));
+    match wrapped.split_once([' ', '\n']) {
+        // The line is full already.
+        Some((placeholder, rest))
+            if wrapped
+                .get(placeholder.len()..)
+                .is_some_and(|it| it.starts_with('\n')) =>
+        {
+            format!("\n{:indent$}{}", "", indented(rest))
+        }
+        Some((_, rest)) => indented(rest),
+        None => String::new(),
+    }
+}
+
+/// How much of a source line is shown, in characters.
+fn excerpt_width(width: Option<usize>, gutter: usize) -> usize {
+    /// The gutter's ` | `, and an ellipsis at both ends.
+    const AROUND: usize = 5;
+    width.map_or(WIDTH, |width| {
+        width.saturating_sub(gutter + AROUND).clamp(20, WIDTH)
+    })
+}
+
 /// The excerpt of a line around a position, without control characters, and the offset of the position in it.
-fn window(text: &SourceLines, position: Position) -> Option<(String, usize)> {
+fn window(text: &SourceLines, position: Position, most: usize) -> Option<(String, usize)> {
     let at = position.column.saturating_sub(1);
-    let line = text.excerpt(position.line, 0, WIDTH + 1)?;
-    if line.chars().nth(WIDTH).is_none() {
+    let line = text.excerpt(position.line, 0, most + 1)?;
+    if line.chars().nth(most).is_none() {
         return Some((one_line(&line).into_owned(), at));
     }
-    let start = at.saturating_sub(WIDTH / 3);
-    let shown = text.excerpt(position.line, start, WIDTH)?;
+    let start = at.saturating_sub(most / 3);
+    let shown = text.excerpt(position.line, start, most)?;
     let shown = one_line(&shown);
     Some(if start == 0 {
         (format!("{shown}…"), at)
@@ -414,7 +532,7 @@ mod tests {
 
     use jiff::civil::date;
 
-    use super::{NotEvaluated, SourceLines, TextReport, window};
+    use super::{NotEvaluated, SourceLines, TextReport, WIDTH, window};
     use crate::check::{CheckInput, Manifests};
     use crate::engine::policy_set::PolicySet;
     use crate::manifest::Position;
@@ -439,10 +557,10 @@ mod tests {
         let policies = PolicySet::new(Vec::new(), Policy::standalone());
         let mut out = Vec::new();
         let mut report = TextReport::new(&mut out, false);
-        let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
+        let outcome = manifests.run(&facts, &policies, ReviewStage::Written, |checked| {
             report.add(&checked).unwrap();
         });
-        report.finish(&errors, &NotEvaluated::of(&manifests)).unwrap();
+        report.finish(&outcome, &NotEvaluated::of(&manifests)).unwrap();
         let printed = anstream::adapter::strip_bytes(&out).into_vec();
         let printed = String::from_utf8(printed).unwrap();
         for line in [
@@ -455,6 +573,46 @@ mod tests {
     }
 
     #[test]
+    fn lines_fit_the_terminal_as_far_as_words_allow() {
+        let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  nodeSelector: {kubernetes.io/os: windows}\n  \
+                    containers:\n  - name: a # a comment that makes this line longer than the terminal is wide\n    \
+                    image: mcr.microsoft.com/windows/nanoserver:ltsc2022\n    securityContext: {runAsUser: 1}\n";
+        let mut manifests = Manifests::new(true);
+        manifests.add(CheckInput {
+            source: "web.yaml".to_owned(),
+            bytes: text.into(),
+        });
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        let policies = PolicySet::new(Vec::new(), Policy::standalone());
+        let print = |width| {
+            let mut out = Vec::new();
+            let mut report = TextReport::new(&mut out, true).wrapped(width);
+            let outcome = manifests.run(&facts, &policies, ReviewStage::Written, |checked| {
+                report.add(&checked).unwrap();
+            });
+            report.finish(&outcome, &NotEvaluated::of(&manifests)).unwrap();
+            String::from_utf8(anstream::adapter::strip_bytes(&out).into_vec()).unwrap()
+        };
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let wide = print(None);
+        assert!(wide.lines().any(|line| line.chars().count() > 120), "{wide}");
+        for width in [40, 60, 80, 100] {
+            let narrow = print(Some(width));
+            for line in narrow.lines() {
+                let is_position = line.contains("-->") || line.contains("= field:");
+                let fits = line.chars().count() <= width || words(line).len() <= 4;
+                assert!(fits || is_position, "{width}: {line}\n{narrow}");
+            }
+            // No word is lost; excerpts of lines are cut.
+            if width >= 100 {
+                assert_eq!(words(&narrow), words(&wide));
+            }
+        }
+        // Too narrow for columns: the terminal breaks the lines.
+        assert_eq!(print(Some(10)).lines().count(), wide.lines().count());
+    }
+
+    #[test]
     fn findings_on_one_long_line_cost_no_count_of_the_line_each() {
         let text = SourceLines::new("{\"key\": 1}".repeat(2_000_000).into());
         let start = Instant::now();
@@ -463,7 +621,7 @@ mod tests {
                 line: 1,
                 column: finding * 10_000 + 2,
             };
-            let (shown, caret) = window(&text, position).unwrap();
+            let (shown, caret) = window(&text, position, WIDTH).unwrap();
             let field: String = shown.chars().skip(caret).take(5).collect();
             assert_eq!(field, "\"key\"");
         }
@@ -474,7 +632,7 @@ mod tests {
     #[test]
     fn a_long_line_is_shown_around_the_field() {
         let at = |text: &str, line, column| {
-            window(&SourceLines::new(text.into()), Position { line, column }).unwrap()
+            window(&SourceLines::new(text.into()), Position { line, column }, WIDTH).unwrap()
         };
         // Marks inside a line are 4,096 bytes apart, and multi-byte characters can overlap them.
         for before in ["a".repeat(1000), "aé\u{10000}".repeat(5000), "é".repeat(2048)] {

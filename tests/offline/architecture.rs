@@ -19,7 +19,7 @@ const ROOMS: [(&str, &str); 23] = [
     ("manifest",     "model"),
     ("registration", "model engine"),
     ("api",          "model rules engine manifest"),
-    ("check",        "model process engine manifest registration api"),
+    ("check",        "model process rules engine manifest registration api"),
     ("audit_log",    "model process"),
     ("registry",     "model process"),
     ("tls",          "process"),

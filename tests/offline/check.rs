@@ -1,58 +1,21 @@
 //! `transom check` as a person and a CI system run it: what is printed, what is left out, and the exit status.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// What one run said.
-struct Run {
-    status: i32,
-    out: String,
-    err: String,
-}
-
-impl Run {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
-    }
-}
+use crate::support::command::{CommandRun as Run, files as folder, transom_with};
 
 /// Runs `transom check` in a folder, with this on its standard input.
 fn check(folder: &Path, arguments: &[&str], input: &str) -> Run {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .arg("check")
-        .args(arguments)
-        .current_dir(folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    Run {
-        status: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    transom_with(folder, &[&["check"], arguments].concat(), input)
 }
 
 /// The same for one text.
 fn check_text(arguments: &[&str], text: &str) -> Run {
     check(Path::new("."), &[arguments, &["-"]].concat(), text)
-}
-
-fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, text) in files {
-        let path = folder.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-    folder
 }
 
 /// A pod that Windows cannot run, and that no placement fixes: one error.

@@ -2,6 +2,7 @@
 
 #[cfg(unix)]
 pub mod collector;
+pub mod command;
 #[cfg(unix)]
 pub mod control_plane;
 pub mod dice;

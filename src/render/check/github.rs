@@ -6,20 +6,32 @@ use std::io::{self, Write};
 
 use super::super::json::Json;
 use super::Level;
-use crate::check::UnreadableInput;
+use crate::check::{CheckOutcome, NoteLevel};
 use crate::model::text::one_line;
 
-/// Writes a command for each open finding, and for each unreadable input.
+/// Writes a command for each open finding, each note and each unreadable input.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn check_github(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
-    for error in errors {
+pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
+    for error in &outcome.errors {
         let (file, message) = (property(&error.source), data(&error.message));
         match error.line {
             0 => writeln!(out, "::error file={file},title=transom::{message}")?,
             line => writeln!(out, "::error file={file},line={line},title=transom::{message}")?,
         }
+    }
+    for note in &outcome.notes {
+        let command = match note.level {
+            NoteLevel::Warning => "warning",
+            NoteLevel::Note => "notice",
+        };
+        let (file, message) = (property(&note.source), data(&note.message));
+        let line = note.line.max(1);
+        writeln!(
+            out,
+            "::{command} file={file},line={line},title=transom::{message}"
+        )?;
     }
     for subject in &report.subjects {
         for found in subject.open() {

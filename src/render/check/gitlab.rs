@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 use super::super::json::Json;
 use super::super::plain::write_json;
 use super::Level;
-use crate::check::UnreadableInput;
+use crate::check::{CheckOutcome, NoteLevel};
 use crate::model::text::{digest_hex, one_line};
 
-/// Writes an entry for each open finding, and for each unreadable input.
+/// Writes an entry for each open finding, each note and each unreadable input.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn check_gitlab(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
+pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
     let mut fingerprints = Fingerprints::default();
     let mut entries: Vec<Value> = Vec::new();
-    for error in errors {
+    for error in &outcome.errors {
         let identity = format!("{}:{}", error.source, error.message);
         entries.push(json!({
             "description": one_line(&error.message),
@@ -28,6 +28,19 @@ pub fn check_gitlab(report: &Json, errors: &[UnreadableInput], out: &mut dyn Wri
             "fingerprint": fingerprints.of(&identity),
             "severity": "blocker",
             "location": location(&error.source, error.line),
+        }));
+    }
+    for note in &outcome.notes {
+        let identity = format!("{}:{}", note.source, note.message);
+        entries.push(json!({
+            "description": one_line(&note.message),
+            "check_name": "suppression",
+            "fingerprint": fingerprints.of(&identity),
+            "severity": match note.level {
+                NoteLevel::Warning => "minor",
+                NoteLevel::Note => "info",
+            },
+            "location": location(&note.source, note.line),
         }));
     }
     for subject in &report.subjects {

@@ -6,13 +6,16 @@ use std::io::{self, Write};
 use askama::Template;
 
 use super::super::json::{Json, JsonObject};
-use crate::check::UnreadableInput;
+use crate::check::CheckOutcome;
+use crate::model::policy::Action;
 use crate::model::text::one_line;
 
 /// The document. The template escapes every value.
 #[derive(Template)]
 #[template(path = "junit.xml")]
-struct Document {
+pub(in crate::render) struct Document {
+    /// The command.
+    name: &'static str,
     suites: Vec<Suite>,
 }
 
@@ -21,18 +24,23 @@ struct Suite {
     cases: Vec<Case>,
 }
 
-struct Case {
-    name: String,
-    line: usize,
-    failure: Option<Failure>,
-    error: Option<String>,
+/// A test case.
+#[derive(Default)]
+pub(in crate::render) struct Case {
+    pub(in crate::render) name: String,
+    pub(in crate::render) line: usize,
+    pub(in crate::render) failure: Option<Failure>,
+    pub(in crate::render) error: Option<String>,
+    /// Why the case is skipped.
+    pub(in crate::render) skipped: Option<String>,
     /// The findings that do not deny.
-    output: Vec<String>,
+    pub(in crate::render) output: Vec<String>,
 }
 
-struct Failure {
-    message: String,
-    lines: Vec<String>,
+pub(in crate::render) struct Failure {
+    pub(in crate::render) kind: &'static str,
+    pub(in crate::render) message: String,
+    pub(in crate::render) lines: Vec<String>,
 }
 
 impl Suite {
@@ -43,9 +51,35 @@ impl Suite {
     fn errors(&self) -> usize {
         self.cases.iter().filter(|case| case.error.is_some()).count()
     }
+
+    fn skipped(&self) -> usize {
+        self.cases.iter().filter(|case| case.skipped.is_some()).count()
+    }
 }
 
 impl Document {
+    /// A document without suites.
+    pub(in crate::render) fn new(name: &'static str) -> Self {
+        Document {
+            name,
+            suites: Vec::new(),
+        }
+    }
+
+    /// Adds a case to the suite of a file.
+    pub(in crate::render) fn add(&mut self, source: &str, case: Case) {
+        if let Some(suite) = self.suite(source) {
+            suite.cases.push(case);
+        }
+    }
+
+    /// Writes the document.
+    pub(in crate::render) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let xml = self.render().map_err(io::Error::other)?;
+        out.write_all(xml.as_bytes())?;
+        writeln!(out)
+    }
+
     fn suite(&mut self, source: &str) -> Option<&mut Suite> {
         let name = text(source);
         let known = self.suites.iter().position(|suite| suite.name == name);
@@ -70,37 +104,34 @@ impl Document {
     fn errors(&self) -> usize {
         self.suites.iter().map(Suite::errors).sum()
     }
+
+    fn skipped(&self) -> usize {
+        self.suites.iter().map(Suite::skipped).sum()
+    }
 }
 
 /// Writes the report as JUnit XML.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn check_junit(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
-    let mut document = Document { suites: Vec::new() };
-    for error in errors {
+pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
+    let mut document = Document::new("transom check");
+    for error in &outcome.errors {
         let case = Case {
             name: match error.line {
                 0 => "cannot be read".to_owned(),
                 line => format!("line {line} cannot be read"),
             },
             line: error.line,
-            failure: None,
             error: Some(text(&error.message)),
-            output: Vec::new(),
+            ..Case::default()
         };
-        if let Some(suite) = document.suite(&error.source) {
-            suite.cases.push(case);
-        }
+        document.add(&error.source, case);
     }
     for subject in &report.subjects {
-        if let Some(suite) = document.suite(&subject.source) {
-            suite.cases.push(case(subject));
-        }
+        document.add(&subject.source, case(subject));
     }
-    let xml = document.render().map_err(io::Error::other)?;
-    out.write_all(xml.as_bytes())?;
-    writeln!(out)
+    document.write(out)
 }
 
 fn case(subject: &JsonObject) -> Case {
@@ -111,20 +142,30 @@ fn case(subject: &JsonObject) -> Case {
     let problems = if lines.len() == 1 { "problem" } else { "problems" };
     let (failure, output) = if subject.is_denied() {
         let message = format!("would be denied: {} {problems}", lines.len());
-        (Some(Failure { message, lines }), Vec::new())
+        let kind = "denied";
+        (Some(Failure { kind, message, lines }), Vec::new())
     } else {
         (None, lines)
+    };
+    let suppressed = subject
+        .suppressed
+        .iter()
+        .filter(|it| it.finding.action == Action::Deny);
+    let skipped = match suppressed.count() {
+        count @ 1.. if failure.is_none() => Some(format!("{count} suppressed; admission would deny it")),
+        _ => None,
     };
     Case {
         name: text(&subject.title()),
         line: subject.line,
         failure,
         error: None,
+        skipped,
         output,
     }
 }
 
 /// One line, limited to the characters that XML 1.0 allows.
-fn text(text: &str) -> String {
+pub(in crate::render) fn text(text: &str) -> String {
     one_line(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
 }

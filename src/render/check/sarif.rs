@@ -1,14 +1,14 @@
 //! A check as SARIF 2.1.0 for GitHub code scanning and editors: a result for each finding with its line,
-//! suppressed if it is exempted, and a notification for each unreadable input.
+//! suppressed if it is exempted or the author accepts it, and a notification for each unreadable input and each note.
 
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::super::json::{Exempted, Json, JsonFinding, JsonObject};
+use super::super::json::{Exempted, Json, JsonFinding, JsonObject, JsonSuppressed};
 use super::super::sarif::{message, of_rule, tool, write_log};
 use super::Level;
-use crate::check::UnreadableInput;
+use crate::check::CheckOutcome;
 use crate::model::text::one_line;
 use crate::rules::{Rule, catalogue};
 
@@ -16,12 +16,17 @@ use crate::rules::{Rule, catalogue};
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn check_sarif(report: &Json, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
+pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
     let subjects = || report.subjects.iter();
     let is_found = |rule: &&Rule| {
         subjects().any(|subject| {
             let exempted = subject.exempted.iter().map(|it| &it.finding);
-            subject.open().chain(exempted).any(|found| found.id == rule.id)
+            let suppressed = subject.suppressed.iter().map(|it| &it.finding);
+            subject
+                .open()
+                .chain(exempted)
+                .chain(suppressed)
+                .any(|found| found.id == rule.id)
         })
     };
     let rules: Vec<&Rule> = catalogue().filter(is_found).collect();
@@ -29,22 +34,30 @@ pub fn check_sarif(report: &Json, errors: &[UnreadableInput], out: &mut dyn Writ
     let results: Vec<Value> = subjects()
         .flat_map(|subject| {
             let open = subject.open().map(|found| result(&rules, subject, found));
-            let exempted = subject.exempted.iter().map(|it| suppressed(&rules, subject, it));
-            open.chain(exempted)
+            let exempted = subject.exempted.iter().map(|it| exempted(&rules, subject, it));
+            let suppressed = subject
+                .suppressed
+                .iter()
+                .map(|it| suppressed(&rules, subject, it));
+            open.chain(exempted).chain(suppressed)
         })
         .collect();
-    let notifications = errors.iter().map(|error| {
+    let notification = |level: &str, source: &str, line: usize, text: &str| {
         json!({
-            "level": "error",
-            "message": message(&error.message),
-            "locations": [{"physicalLocation": location(&error.source, error.line, None)}],
+            "level": level,
+            "message": message(text),
+            "locations": [{"physicalLocation": location(source, line, None)}],
         })
-    });
+    };
+    let errors = outcome.errors.iter();
+    let errors = errors.map(|error| notification("error", &error.source, error.line, &error.message));
+    let notes = outcome.notes.iter();
+    let notes = notes.map(|note| notification(note.level.as_str(), &note.source, note.line, &note.message));
     let run = json!({
         "tool": tool(&metadata),
         "invocations": [{
-            "executionSuccessful": errors.is_empty(),
-            "toolExecutionNotifications": notifications.collect::<Vec<_>>(),
+            "executionSuccessful": outcome.errors.is_empty(),
+            "toolExecutionNotifications": errors.chain(notes).collect::<Vec<_>>(),
         }],
         "automationDetails": {"id": "transom/check/"},
         "columnKind": "unicodeCodePoints",
@@ -78,14 +91,31 @@ fn result(rules: &[&Rule], subject: &JsonObject, found: &JsonFinding) -> Value {
     })
 }
 
-fn suppressed(rules: &[&Rule], subject: &JsonObject, exempted: &Exempted) -> Value {
-    let mut result = result(rules, subject, &exempted.finding);
-    if let Some(result) = result.as_object_mut() {
-        let suppression = json!([{
-            "kind": "external", "status": "accepted", "justification": one_line(&exempted.exemption),
-        }]);
-        result.insert("suppressions".to_owned(), suppression);
+fn exempted(rules: &[&Rule], subject: &JsonObject, exempted: &Exempted) -> Value {
+    let justification = Some(exempted.exemption.as_str());
+    with_suppression(
+        result(rules, subject, &exempted.finding),
+        "external",
+        justification,
+    )
+}
+
+fn suppressed(rules: &[&Rule], subject: &JsonObject, suppressed: &JsonSuppressed) -> Value {
+    let kind = if suppressed.is_in_manifest() {
+        "inSource"
+    } else {
+        "external"
+    };
+    let justification = suppressed.reason.as_deref();
+    with_suppression(result(rules, subject, &suppressed.finding), kind, justification)
+}
+
+fn with_suppression(mut result: Value, kind: &str, justification: Option<&str>) -> Value {
+    let mut suppression = json!({"kind": kind, "status": "accepted"});
+    if let Some(justification) = justification {
+        suppression["justification"] = one_line(justification).into();
     }
+    result["suppressions"] = json!([suppression]);
     result
 }
 

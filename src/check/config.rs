@@ -1,0 +1,299 @@
+//! The configuration file of `check`, `.transom.yaml`: its fields, where it is found, and how it is read.
+
+use std::collections::BTreeMap;
+use std::path::{self, Path, PathBuf};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+
+use super::baseline::unknown_rule;
+use super::document_file::{self, DocumentFileError};
+use crate::manifest::NodeStep;
+use crate::model::node::major_minor;
+use crate::model::policy::{Action, Policy};
+use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
+use crate::rules;
+
+/// The name of the configuration file.
+pub const CONFIG_FILE: &str = ".transom.yaml";
+
+/// Settings of `transom check` for a folder and everything below it. Paths are relative to the folder of the file.
+/// Arguments of the command line replace fields.
+// The comments of the fields are the descriptions that editors show.
+#[derive(Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[schemars(title = "Configuration of transom check (.transom.yaml)")]
+pub struct CheckConfig {
+    /// A file of WindowsPodPolicy objects, as with --policy.
+    pub policy: Option<PathBuf>,
+    /// The files and folders to check if the command line names none.
+    pub paths: Vec<PathBuf>,
+    /// Files and folders to exclude, by their path below the folder of this file, or by name; * matches anything, as
+    /// with --exclude.
+    pub exclude: Vec<String>,
+    /// The Kubernetes version of the cluster, as with --kubernetes-version.
+    pub kubernetes_version: Option<KubernetesVersion>,
+    /// Files and folders that describe the cluster, such as the output of kubectl get nodes,runtimeclasses,namespaces -o
+    /// yaml. Their objects are not checked.
+    pub facts: Vec<PathBuf>,
+    /// What ends in exit status 1, as with --fail-on.
+    pub fail_on: Option<ConfigFailOn>,
+    /// Rules by name, and what their findings do. An entry replaces that of the policy.
+    #[schemars(schema_with = "rule_actions")]
+    pub rules: BTreeMap<String, Action>,
+    /// Custom resources with a pod template or a pod spec, in addition to the built-in kinds, as with --pod-template.
+    pub pod_templates: Vec<PodTemplateKind>,
+}
+
+/// What ends in exit status 1.
+#[derive(Deserialize, JsonSchema, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum ConfigFailOn {
+    /// Nothing.
+    Never,
+    /// An object that would be denied.
+    Deny,
+    /// That, or an open finding of severity error.
+    Error,
+    /// That, or an open finding of severity warning.
+    Warning,
+    /// That, or any open finding.
+    Advice,
+}
+
+/// The minor version of a Kubernetes release: 36 for 1.36.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KubernetesVersion(pub u32);
+
+impl<'de> Deserialize<'de> for KubernetesVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // YAML reads 1.30 without quotes as the number 1.3.
+        let Value::String(text) = Value::deserialize(deserializer)? else {
+            return Err(D::Error::custom("write the version in quotes, as in \"1.36\""));
+        };
+        match major_minor(&text) {
+            Some((1, minor)) => Ok(KubernetesVersion(minor)),
+            _ => Err(D::Error::custom("write the version as in \"1.36\"")),
+        }
+    }
+}
+
+impl JsonSchema for KubernetesVersion {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "KubernetesVersion".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "pattern": r"^v?1\.[0-9]+([.+-].*)?$"})
+    }
+}
+
+/// Every rule by name, with its summary and its actions.
+fn rule_actions(_: &mut SchemaGenerator) -> Schema {
+    let actions = Action::ALL.map(Action::as_str);
+    let rule = |rule: &rules::Rule| {
+        let description = format!("{}: {} ({})", rule.id, rule.summary, rule.severity);
+        (
+            rule.name.to_owned(),
+            json!({"description": description, "enum": actions}),
+        )
+    };
+    let properties: Map<String, Value> = rules::catalogue().map(rule).collect();
+    json_schema!({"type": "object", "additionalProperties": false, "properties": properties})
+}
+
+/// The nearest configuration file: in the folder of a path (of standard input, the current folder), or above it.
+pub fn find_config(path: &Path) -> Option<PathBuf> {
+    let start = if path.as_os_str() == "-" {
+        Path::new(".")
+    } else {
+        path
+    };
+    let start = path::absolute(start).ok()?;
+    let folder = if start.is_dir() {
+        Some(start.as_path())
+    } else {
+        start.parent()
+    };
+    let found = folder?
+        .ancestors()
+        .map(|folder| folder.join(CONFIG_FILE))
+        .find(|file| file.is_file())?;
+    // Shown as a relative path where that is shorter.
+    let current = std::env::current_dir().ok();
+    let relative = current.and_then(|current| found.strip_prefix(current).ok().map(Path::to_owned));
+    Some(relative.unwrap_or(found))
+}
+
+impl CheckConfig {
+    /// Reads a configuration file; its paths then lead from the current folder.
+    ///
+    /// # Errors
+    /// Every problem of the file, one line each.
+    pub fn read(file: &Path) -> Result<Self, DocumentFileError> {
+        let mut read = document_file::read::<CheckConfig>(file, "configuration file")?;
+        let unknown: Vec<String> = read
+            .content
+            .rules
+            .keys()
+            .filter(|name| rule_id(name).is_none())
+            .cloned()
+            .collect();
+        for name in unknown {
+            let path = [NodeStep::Key("rules"), NodeStep::Key(&name)];
+            read.problem(&path, &format!("rules: {}", unknown_rule(&name)));
+        }
+        let mut invalid = Vec::new();
+        for (index, entry) in read.content.pod_templates.iter().enumerate() {
+            if let Err(error) = entry.configured() {
+                invalid.push((index, error.to_string()));
+            }
+        }
+        for (index, error) in invalid {
+            let path = [NodeStep::Key("podTemplates"), NodeStep::Index(index)];
+            read.problem(&path, &format!("podTemplates[{index}]: {error}"));
+        }
+        let mut config = read.finish()?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let paths = config
+            .policy
+            .iter_mut()
+            .chain(&mut config.paths)
+            .chain(&mut config.facts);
+        for path in paths {
+            *path = folder.join(&*path);
+        }
+        Ok(config)
+    }
+
+    /// Its custom resources.
+    pub fn configured_kinds(&self) -> Vec<ConfiguredKind> {
+        (self.pod_templates.iter())
+            .filter_map(|entry| entry.configured().ok())
+            .collect()
+    }
+
+    /// Sets the actions of its rules in a policy.
+    pub fn change(&self, policy: &mut Policy) {
+        for (name, action) in &self.rules {
+            if let Some(id) = rule_id(name) {
+                policy.actions.insert(id, *action);
+            }
+        }
+    }
+
+    /// The JSON schema of the file.
+    pub fn schema() -> Value {
+        schemars::schema_for!(CheckConfig).to_value()
+    }
+}
+
+fn rule_id(name: &str) -> Option<&'static str> {
+    let rule = rules::find(name)?;
+    (rule.name == name).then_some(rule.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<CheckConfig, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(CONFIG_FILE);
+        fs::write(&file, text).unwrap();
+        let prefix = format!("{}:", file.display());
+        CheckConfig::read(&file).map_err(|error| error.to_string().replace(&prefix, ""))
+    }
+
+    #[test]
+    fn an_empty_file_changes_nothing_and_every_field_is_read() {
+        for empty in ["", "# nothing\n", "---\n", "{}\n"] {
+            assert_eq!(read(empty), Ok(CheckConfig::default()), "{empty:?}");
+        }
+        let config = read(
+            "policy: policy.yaml\npaths: [manifests]\nexclude: ['charts/*']\nkubernetesVersion: \"1.30\"\n\
+             facts: [nodes.yaml]\nfailOn: warning\nrules: {run-as-user: Warn}\n",
+        )
+        .unwrap();
+        assert!(config.policy.as_deref().unwrap().is_absolute());
+        assert!(config.paths[0].is_absolute() && config.facts[0].ends_with("nodes.yaml"));
+        assert_eq!(config.kubernetes_version, Some(KubernetesVersion(30)));
+        assert_eq!(config.fail_on, Some(ConfigFailOn::Warning));
+        let mut policy = Policy::standalone();
+        config.change(&mut policy);
+        assert_eq!(policy.actions.get("TSM204"), Some(&Action::Warn));
+    }
+
+    #[test]
+    fn every_problem_has_its_line_and_the_nearest_name() {
+        for (text, problems) in [
+            (
+                "polcy: a\n",
+                "1: there is no field \"polcy\"; did you mean policy?",
+            ),
+            (
+                "paths: [a]\nfailOn: warn\n",
+                "2: failOn: there is no value \"warn\"; there are never, deny, error, warning, advice",
+            ),
+            (
+                "rules:\n  run-as-usr: Warn\n  TSM204: Warn\n  host-pid: warn\n",
+                "4: rules.host-pid: there is no value \"warn\"; did you mean Warn?",
+            ),
+            (
+                "rules:\n  TSM204: Warn\n  run-as-usr: Warn\n",
+                "2: rules: there is no rule \"TSM204\"; did you mean run-as-user?\n3: rules: there is no rule \
+                 \"run-as-usr\"; did you mean run-as-user?",
+            ),
+            (
+                "kubernetesVersion: 1.30\n",
+                "1: kubernetesVersion: write the version in quotes, as in \"1.36\"",
+            ),
+            (
+                "kubernetesVersion: latest\n",
+                "1: kubernetesVersion: write the version as in \"1.36\"",
+            ),
+            (
+                "paths: manifests\n",
+                "1: paths: the text \"manifests\" stands here, and it has to be a list",
+            ),
+            (
+                "- a\n",
+                "1: this is not a map of fields, as in policy: policy.yaml",
+            ),
+            (
+                "paths: []\n---\nfacts: []\n",
+                "3: there is a second document; the file has only one",
+            ),
+        ] {
+            let expected = format!("the configuration file cannot be used:\n{problems}");
+            assert_eq!(read(text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_file_upwards_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = folder.path().join("team/web");
+        fs::create_dir_all(&below).unwrap();
+        fs::write(folder.path().join(CONFIG_FILE), "").unwrap();
+        fs::write(below.join("a.yaml"), "").unwrap();
+        assert_eq!(
+            find_config(&below.join("a.yaml")),
+            Some(folder.path().join(CONFIG_FILE))
+        );
+        fs::write(folder.path().join("team").join(CONFIG_FILE), "").unwrap();
+        assert_eq!(
+            find_config(&below),
+            Some(folder.path().join("team").join(CONFIG_FILE))
+        );
+        assert_eq!(find_config(folder.path()), Some(folder.path().join(CONFIG_FILE)));
+    }
+}

@@ -1,0 +1,489 @@
+//! Suppressions: findings that the author of a file accepts, by a comment, an annotation of the object, or a baseline.
+//! They apply to `check` only: admission knows nothing but the exemptions of policies.
+
+use std::fmt;
+
+use jiff::civil::Date;
+
+use super::baseline::{Baseline, BaselineUse};
+use super::{Checked, FieldPositions, UnreadableInput};
+use crate::manifest::{Directive, DirectiveScope};
+use crate::model::path::{Path, Segment};
+use crate::model::suggest::{date, nearest};
+use crate::model::text::shown;
+use crate::rules::{self, Finding};
+
+/// The annotation of an object that suppresses findings of it: one suppression on each line.
+pub const SUPPRESS_ANNOTATION: &str = "check.transom.dev/ignore";
+/// The directive of a comment that suppresses findings.
+const DIRECTIVE: &str = "ignore";
+/// The fields of a suppression.
+const FIELDS: [&str; 2] = ["until", "reason"];
+
+/// A suppression as it is written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Suppression {
+    /// The names of the rules.
+    rules: Vec<&'static str>,
+    /// The last day on which it applies, in UTC.
+    until: Option<Date>,
+    reason: Option<String>,
+    /// Its line; 0 for an annotation, whose line depends on the object.
+    line: usize,
+    /// The lines that it applies to; `None`: the whole object.
+    scope: Option<DirectiveScope>,
+}
+
+/// Where a suppression is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SuppressedBy {
+    /// In the manifest: a comment or an annotation.
+    Manifest,
+    /// In a baseline file.
+    Baseline,
+}
+
+/// A finding that is suppressed.
+#[derive(Clone, Debug)]
+pub struct SuppressedFinding {
+    /// The finding.
+    pub finding: Finding,
+    /// Where the suppression is written.
+    pub by: SuppressedBy,
+    /// Its position, as in `deployment.yaml:12`; the name of the file for a baseline.
+    pub place: String,
+    /// The last day on which it applies.
+    pub until: Option<Date>,
+    /// The reason that the author gave.
+    pub reason: Option<String>,
+}
+
+impl fmt::Display for SuppressedFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.place)?;
+        if let Some(until) = self.until {
+            write!(f, ", until {until}")?;
+        }
+        self.reason.iter().try_for_each(|reason| write!(f, ": {reason}"))
+    }
+}
+
+/// How much a note matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum NoteLevel {
+    /// It can be cleaned up.
+    Note,
+    /// It has an effect that the author did not intend.
+    Warning,
+}
+
+impl NoteLevel {
+    /// The level in every output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NoteLevel::Note => "note",
+            NoteLevel::Warning => "warning",
+        }
+    }
+}
+
+/// What is to be said about a suppression.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct CheckNote {
+    /// The input's name.
+    pub source: String,
+    /// The line, from 1; 0 for the whole file.
+    pub line: usize,
+    /// How much it matters.
+    pub level: NoteLevel,
+    /// What it is, and the cure.
+    pub message: String,
+}
+
+impl Suppression {
+    /// The suppressions of the comments of one input; every other comment to Transom is an error.
+    pub(super) fn of_comments(
+        source: &str,
+        directives: Vec<Directive>,
+        errors: &mut Vec<UnreadableInput>,
+    ) -> Vec<Suppression> {
+        let mut found = Vec::new();
+        for Directive { line, scope, text } in directives {
+            let (name, rest) = text.split_once([' ', '\t']).unwrap_or((&text, ""));
+            let parsed = if name == DIRECTIVE {
+                Suppression::parse(rest).map_err(|why| format!("transom:ignore: {why}"))
+            } else {
+                Err(format!(
+                    "there is no comment \"transom:{}\"; did you mean transom:ignore?",
+                    shown(name)
+                ))
+            };
+            match parsed {
+                Ok(parsed) => found.push(Suppression {
+                    line,
+                    scope: Some(scope),
+                    ..parsed
+                }),
+                Err(message) => errors.push(UnreadableInput {
+                    source: source.to_owned(),
+                    line,
+                    message,
+                }),
+            }
+        }
+        found
+    }
+
+    /// Parses `run-as-user, TSM401 until=2027-01-31 reason="…"`.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what to write instead.
+    pub fn parse(text: &str) -> Result<Suppression, String> {
+        let mut parsed = Suppression {
+            rules: Vec::new(),
+            until: None,
+            reason: None,
+            line: 0,
+            scope: None,
+        };
+        let (names, fields) = split(text)?;
+        if names.trim().is_empty() {
+            return Err("name the rules, as in run-as-user or TSM204".to_owned());
+        }
+        for name in names.split(',').map(str::trim) {
+            let rule = rules::find(name).ok_or_else(|| match rules::nearest(name) {
+                _ if name.is_empty() => "a comma is too many: write run-as-user, host-pid".to_owned(),
+                _ if name.contains([' ', '\t']) => {
+                    format!(
+                        "\"{}\" is not one rule: separate rules by commas, and put the reason into reason=\"…\"",
+                        shown(name)
+                    )
+                }
+                Some(near) => format!("there is no rule \"{}\"; did you mean {near}?", shown(name)),
+                None => format!("there is no rule \"{}\"; transom rules lists them", shown(name)),
+            })?;
+            parsed.rules.push(rule.name);
+        }
+        for (key, value) in fields {
+            let is_set = match key {
+                "until" => parsed.until.is_some(),
+                "reason" => parsed.reason.is_some(),
+                _ => {
+                    let hint = match nearest(key, FIELDS) {
+                        Some(near) => format!("did you mean {near}?"),
+                        None => format!("there are {}", FIELDS.join(", ")),
+                    };
+                    return Err(format!("there is no field \"{}\"; {hint}", shown(key)));
+                }
+            };
+            if is_set {
+                return Err(format!("{key} is given twice: remove one of them"));
+            }
+            if key == "until" {
+                let until = date(&value).map_err(|why| format!("until={}: {why}", shown(&value)))?;
+                parsed.until = Some(until);
+            } else {
+                parsed.reason = Some(value);
+            }
+        }
+        Ok(parsed)
+    }
+
+    fn is_expired(&self, today: Date) -> bool {
+        self.until.is_some_and(|until| until < today)
+    }
+
+    /// Whether it applies to a field, from the lines of the object and of each node on the way to the field.
+    fn covers(&self, start: usize, lines: &[usize]) -> bool {
+        match &self.scope {
+            None => true,
+            Some(DirectiveScope::Document(range)) => range.contains(&start),
+            Some(DirectiveScope::Above(line)) => *line == start || lines.contains(line),
+            Some(DirectiveScope::Line(line)) => lines.contains(line),
+        }
+    }
+
+    /// What is to be said of it: that it expired, or that a rule of it matched nothing.
+    fn notes(
+        &self,
+        source: &str,
+        line: usize,
+        today: Date,
+        is_used: impl Fn(usize) -> bool,
+    ) -> Vec<CheckNote> {
+        let note = |level, message| CheckNote {
+            source: source.to_owned(),
+            line,
+            level,
+            message,
+        };
+        if let Some(until) = self.until.filter(|until| *until < today) {
+            let rules = self.rules.join(", ");
+            let message = format!(
+                "the suppression of {rules} ended on {until}, and its findings count again; fix them, or set a later date"
+            );
+            return vec![note(NoteLevel::Warning, message)];
+        }
+        let unused = self.rules.iter().enumerate().filter(|(rule, _)| !is_used(*rule));
+        unused
+            .map(|(_, rule)| {
+                let message = format!("the suppression of {rule} matches no finding; remove it");
+                note(NoteLevel::Note, message)
+            })
+            .collect()
+    }
+}
+
+/// The fields of a suppression with their values.
+type WrittenFields<'t> = Vec<(&'t str, String)>;
+
+/// The names of the rules, and the fields with their values.
+fn split(text: &str) -> Result<(&str, WrittenFields<'_>), String> {
+    let equals = text.find('=').unwrap_or(text.len());
+    let head = text.get(..equals).unwrap_or_default();
+    let names = if equals == text.len() {
+        text.len()
+    } else {
+        head.rfind([' ', '\t']).map_or(0, |space| space + 1)
+    };
+    let (names, mut rest) = text.split_at(names);
+    let mut fields = Vec::new();
+    loop {
+        rest = rest.trim_start();
+        if rest.is_empty() {
+            return Ok((names, fields));
+        }
+        let Some((key, after)) = rest.split_once('=').filter(|(key, _)| !key.contains([' ', '\t'])) else {
+            return Err(format!(
+                "\"{}\" is not a field: rules come first, and a reason of several words is in quotes, as in reason=\"…\"",
+                shown(rest.split_whitespace().next().unwrap_or_default())
+            ));
+        };
+        let (value, after) = if let Some(quoted) = after.strip_prefix('"') {
+            unquote(quoted).ok_or_else(|| format!("the quotes of {} are not closed", shown(key)))?
+        } else {
+            let end = after.find([' ', '\t']).unwrap_or(after.len());
+            let (value, after) = after.split_at(end);
+            (value.to_owned(), after)
+        };
+        fields.push((key, value));
+        rest = after;
+    }
+}
+
+/// The text up to the closing quote, and the rest; `\"` is a quote.
+fn unquote(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '"' => return Some((value, text.get(at + 1..)?)),
+            '\\' => value.push(chars.next()?.1),
+            c => value.push(c),
+        }
+    }
+    None
+}
+
+/// The suppressions of one run.
+pub(super) struct Suppressions<'s> {
+    /// Of the comments of the input.
+    pub comments: &'s [Suppression],
+    /// The baseline, if there is one.
+    pub baseline: Option<&'s Baseline>,
+    /// Today, in UTC.
+    pub today: Date,
+}
+
+/// What suppressions did for one object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SuppressionUse {
+    /// The comments that matched, and which of their rules.
+    pub comments: Vec<(usize, usize)>,
+    /// The entries of the baseline that are about the object, and whether they matched.
+    pub baseline: BaselineUse,
+    /// Notes about the annotation.
+    pub notes: Vec<CheckNote>,
+    /// Why lines of the annotation cannot be used, with their position.
+    pub errors: Vec<(usize, String)>,
+}
+
+impl Suppressions<'_> {
+    /// Moves the suppressed findings of an object out of its evaluation.
+    pub fn apply(&self, checked: &mut Checked<'_>, annotation: Option<&str>) -> SuppressionUse {
+        let mut used = SuppressionUse::default();
+        if self.comments.is_empty() && self.baseline.is_none() && annotation.is_none() {
+            return used;
+        }
+        let mut positions = checked.places();
+        let annotation_line = annotation.map_or(0, |_| {
+            let path = Path::of(&["metadata", "annotations"]).key(SUPPRESS_ANNOTATION);
+            positions.of(&path).line
+        });
+        let mut of_annotation = Vec::new();
+        for line in annotation
+            .unwrap_or_default()
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+        {
+            match Suppression::parse(line) {
+                Ok(suppression) => of_annotation.push(suppression),
+                Err(why) => {
+                    let message = format!("the annotation {SUPPRESS_ANNOTATION}: {why}");
+                    used.errors.push((annotation_line, message));
+                }
+            }
+        }
+        let entries = self
+            .baseline
+            .map(|baseline| baseline.entries(checked))
+            .unwrap_or_default();
+        used.baseline.see(&entries);
+        let mut annotation_used = Vec::new();
+        let start = checked.document.start().line;
+        let findings = std::mem::take(&mut checked.evaluation.findings);
+        let because = std::mem::take(&mut checked.because);
+        for (finding, because) in findings.into_iter().zip(because) {
+            let lines = lines_to(&mut positions, &finding.path);
+            let matching = |suppression: &Suppression| {
+                let rule = suppression
+                    .rules
+                    .iter()
+                    .position(|rule| *rule == finding.rule.name)?;
+                (!suppression.is_expired(self.today) && suppression.covers(start, &lines)).then_some(rule)
+            };
+            let mut by = None;
+            for (index, suppression) in self.comments.iter().enumerate() {
+                if let Some(rule) = matching(suppression) {
+                    used.comments.push((index, rule));
+                    by.get_or_insert((suppression, suppression.line));
+                }
+            }
+            for (index, suppression) in of_annotation.iter().enumerate() {
+                if let Some(rule) = matching(suppression) {
+                    annotation_used.push((index, rule));
+                    by.get_or_insert((suppression, annotation_line));
+                }
+            }
+            let is_in_baseline = used.baseline.note(&entries, &finding);
+            let suppressed = match (by, self.baseline) {
+                (Some((suppression, line)), _) => SuppressedFinding {
+                    finding,
+                    by: SuppressedBy::Manifest,
+                    place: format!("{}:{line}", checked.source),
+                    until: suppression.until,
+                    reason: suppression.reason.clone(),
+                },
+                (None, Some(baseline)) if is_in_baseline => SuppressedFinding {
+                    finding,
+                    by: SuppressedBy::Baseline,
+                    place: baseline.name.clone(),
+                    until: None,
+                    reason: None,
+                },
+                _ => {
+                    checked.evaluation.findings.push(finding);
+                    checked.because.push(because);
+                    continue;
+                }
+            };
+            checked.suppressed.push(suppressed);
+        }
+        for (index, suppression) in of_annotation.iter().enumerate() {
+            let is_used = |rule| annotation_used.contains(&(index, rule));
+            let notes = suppression.notes(checked.source, annotation_line, self.today, is_used);
+            used.notes.extend(notes);
+        }
+        used
+    }
+
+    /// Notes about the comments of one input, from what matched in all of its objects.
+    pub fn notes(&self, source: &str, used: &[(usize, usize)]) -> Vec<CheckNote> {
+        let comments = self.comments.iter().enumerate();
+        comments
+            .flat_map(|(index, suppression)| {
+                let is_used = |rule| used.contains(&(index, rule));
+                suppression.notes(source, suppression.line, self.today, is_used)
+            })
+            .collect()
+    }
+}
+
+/// The line of each node on the way to a field, without the object itself.
+fn lines_to(positions: &mut FieldPositions<'_>, path: &Path) -> Vec<usize> {
+    let mut lines = Vec::with_capacity(path.segments().len());
+    let mut to = Path::ROOT;
+    for segment in path.segments() {
+        to = match segment {
+            Segment::Field(name) => to.field(name),
+            Segment::Key(key) => to.key(key),
+            Segment::Item(index, _) => to.item(*index),
+        };
+        lines.push(positions.of(&to).line);
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+
+    #[test]
+    fn a_suppression_names_rules_a_last_day_and_a_reason() {
+        let parsed =
+            Suppression::parse("run-as-user, TSM401 until=2027-01-31 reason=\"the \\\"old\\\" chart, a=b\"");
+        let parsed = parsed.unwrap();
+        assert_eq!(parsed.rules, ["run-as-user", "host-pid"]);
+        assert_eq!(parsed.until, Some(date(2027, 1, 31)));
+        assert_eq!(parsed.reason.as_deref(), Some("the \"old\" chart, a=b"));
+        assert!(!parsed.is_expired(date(2027, 1, 31)) && parsed.is_expired(date(2027, 2, 1)));
+        let short = Suppression::parse(" run-as-user").unwrap();
+        assert_eq!((short.until, short.reason), (None, None));
+    }
+
+    #[test]
+    fn an_error_names_the_nearest_that_can_be_used() {
+        for (text, error) in [
+            ("", "name the rules, as in run-as-user or TSM204"),
+            ("until=2027-01-31", "name the rules, as in run-as-user or TSM204"),
+            (
+                "run-as-usr",
+                "there is no rule \"run-as-usr\"; did you mean run-as-user?",
+            ),
+            (
+                "everything-else",
+                "there is no rule \"everything-else\"; transom rules lists them",
+            ),
+            (
+                "run-as-user host-pid",
+                "\"run-as-user host-pid\" is not one rule: separate rules by commas, and put the reason into reason=\"…\"",
+            ),
+            ("run-as-user,", "a comma is too many: write run-as-user, host-pid"),
+            (
+                "run-as-user untill=2027-01-31",
+                "there is no field \"untill\"; did you mean until?",
+            ),
+            (
+                "run-as-user until=2027-02-30",
+                "until=2027-02-30: there is no such date; did you mean 2027-02-28?",
+            ),
+            (
+                "run-as-user until=soon",
+                "until=soon: write a date as in 2026-12-31",
+            ),
+            (
+                "run-as-user until=2027-01-31 until=2027-01-31",
+                "until is given twice: remove one of them",
+            ),
+            (
+                "run-as-user reason=old chart",
+                "\"chart\" is not a field: rules come first, and a reason of several words is in quotes, as in reason=\"…\"",
+            ),
+            ("run-as-user reason=\"old", "the quotes of reason are not closed"),
+        ] {
+            assert_eq!(Suppression::parse(text), Err(error.to_owned()), "{text}");
+        }
+    }
+}

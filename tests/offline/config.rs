@@ -1,0 +1,207 @@
+//! The configuration file of `check`: where it is found, what it sets, and what arguments replace.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use transom::check::CheckConfig;
+use transom::check::policy_tests::PolicyTest;
+
+use crate::support::command::{bad_pod, files, is_up_to_date, page_blocks, transom};
+
+#[test]
+fn the_nearest_file_applies_and_arguments_replace_its_fields() {
+    let folder = files(&[
+        (
+            ".transom.yaml",
+            "failOn: never\nkubernetesVersion: \"1.30\"\nexclude: ['*/generated/*', vendor]\n",
+        ),
+        (
+            "team/.transom.yaml",
+            "rules: {run-as-user: Warn}\npolicy: ../policy.yaml\n",
+        ),
+        (
+            "policy.yaml",
+            "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: ours}\nspec: {mode: Enforce}\n",
+        ),
+        ("web.yaml", &bad_pod("name: web")),
+        ("app/generated/web.yaml", &bad_pod("name: generated")),
+        ("vendor/web.yaml", &bad_pod("name: vendored")),
+        ("team/web.yaml", &bad_pod("name: web")),
+    ]);
+    let root = folder.path();
+    let run = transom(root, &["check", "web.yaml"]);
+    assert_eq!(run.status, 0, "{}", run.out);
+    assert!(
+        run.out.contains("\nconfiguration: .transom.yaml\n"),
+        "{}",
+        run.out
+    );
+    for arguments in [
+        &["check", "--no-config", "web.yaml"][..],
+        &["check", "--fail-on", "deny", "web.yaml"],
+        &[
+            "check",
+            "--config",
+            "team/.transom.yaml",
+            "--fail-on",
+            "warning",
+            "web.yaml",
+        ],
+    ] {
+        assert_eq!(transom(root, arguments).status, 1, "{arguments:?}");
+    }
+    // Excludes apply to files that are named, as a pre-commit hook names them; those of the command line replace them.
+    for (arguments, subjects) in [
+        (
+            &["check", "-o", "json", "app/generated/web.yaml", "vendor/web.yaml"][..],
+            0,
+        ),
+        (
+            &[
+                "check",
+                "-o",
+                "json",
+                "--exclude",
+                "x",
+                "app/generated/web.yaml",
+                "vendor/web.yaml",
+            ],
+            2,
+        ),
+        (&["check", "-o", "json", "app", "web.yaml"], 1),
+    ] {
+        let run = transom(root, arguments);
+        assert_eq!(
+            run.json()["summary"]["subjects"],
+            subjects,
+            "{arguments:?} {}",
+            run.out
+        );
+    }
+    // Inputs with different configurations are checked apart.
+    let run = transom(root, &["check", "-o", "json", "team/web.yaml", "web.yaml"]);
+    let report = run.json();
+    let subjects = report["subjects"].as_array().unwrap();
+    let of = |at: usize| (&subjects[at]["policy"]["name"], &subjects[at]["decision"]);
+    assert_eq!(of(0), (&"ours".into(), &"patch".into()));
+    assert_eq!(of(1), (&"built-in".into(), &"deny".into()));
+    assert_eq!(run.status, 0, "{}", run.out);
+    // From another folder, and for standard input from the current one.
+    let run = transom(&root.join("team"), &["check", "-o", "json", "../web.yaml"]);
+    assert_eq!(run.json()["subjects"][0]["policy"]["name"], "built-in");
+}
+
+#[test]
+fn a_file_can_name_what_is_checked_and_facts_that_are_not() {
+    let node = "apiVersion: v1\nkind: RuntimeClass\nmetadata: {name: broken}\n";
+    let class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: win}\nhandler: runhcs-wcow-process\n\
+                 scheduling: {nodeSelector: {kubernetes.io/os: windows}}\n";
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  runtimeClassName: win\n  \
+               containers: [{name: a, image: a}]\n";
+    let folder = files(&[
+        (".transom.yaml", "paths: [manifests]\nfacts: [cluster.yaml]\n"),
+        ("cluster.yaml", class),
+        ("manifests/web.yaml", pod),
+        ("elsewhere/x", node),
+    ]);
+    for from in ["", "elsewhere"] {
+        let report = transom(&folder.path().join(from), &["check", "-o", "json"]).json();
+        assert_eq!(report["summary"]["subjects"], 1, "{report}");
+        assert_eq!(report["subjects"][0]["verdict"], "Windows", "{report}");
+    }
+    fs::write(folder.path().join(".transom.yaml"), "failOn: deny\n").unwrap();
+    let run = transom(folder.path(), &["check"]);
+    assert_eq!(run.status, 2);
+    assert!(run.err.contains("list paths in .transom.yaml"), "{}", run.err);
+}
+
+#[test]
+fn a_bad_file_ends_with_status_2_and_every_line() {
+    let folder = files(&[
+        (
+            ".transom.yaml",
+            "failOn: wraning\nrules:\n  run-as-usr: Warn\nexcludes: []\n",
+        ),
+        ("web.yaml", &bad_pod("name: web")),
+    ]);
+    let run = transom(folder.path(), &["check", "web.yaml"]);
+    assert_eq!((run.status, run.out.as_str()), (2, ""));
+    for line in [
+        ".transom.yaml:1: failOn: there is no value \"wraning\"; did you mean warning?",
+        ".transom.yaml:4: there is no field \"excludes\"; did you mean exclude?",
+    ] {
+        assert!(run.err.contains(line), "{}", run.err);
+    }
+    let run = transom(folder.path(), &["check", "--config", "nowhere.yaml", "web.yaml"]);
+    assert_eq!(run.status, 2);
+    assert!(
+        run.err
+            .contains("cannot read the configuration file nowhere.yaml: "),
+        "{}",
+        run.err
+    );
+}
+
+#[test]
+fn the_schemas_are_what_the_types_say() {
+    for (what, file, schema) in [
+        (
+            "config",
+            "docs/reference/transom.schema.json",
+            CheckConfig::schema(),
+        ),
+        (
+            "test",
+            "docs/reference/transom-test.schema.json",
+            PolicyTest::schema(),
+        ),
+    ] {
+        let printed = transom(Path::new("."), &["generate", "schema", what]);
+        assert_eq!(serde_json::from_str::<Value>(&printed.out).unwrap(), schema);
+        is_up_to_date(file, &printed.out, "config::");
+    }
+    let of_config = CheckConfig::schema();
+    let rules = of_config.pointer("/properties/rules/properties").unwrap();
+    assert_eq!(
+        rules.as_object().unwrap().len(),
+        transom::rules::catalogue().count()
+    );
+    assert_eq!(of_config["additionalProperties"], false);
+}
+
+#[test]
+fn the_examples_of_the_page_do_what_it_says() {
+    let blocks = page_blocks("docs/reference/configuration.md");
+    let yaml: Vec<&str> = (blocks.iter().filter(|block| block.language == "yaml"))
+        .map(|block| block.text.as_str())
+        .collect();
+    let [config, _, comment, annotation] = yaml[..] else {
+        panic!("the page has {} examples", yaml.len());
+    };
+    let policy = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: p}\nspec: {mode: Enforce}\n";
+    let folder = files(&[
+        (".transom.yaml", config),
+        ("policies/shop.yaml", policy),
+        (
+            "cluster/nodes.yaml",
+            "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n",
+        ),
+        ("manifests/comment.yaml", comment),
+        ("manifests/annotation.yaml", annotation),
+    ]);
+    let report = transom(folder.path(), &["check", "-o", "json"]).json();
+    let summary = |field: &str| report["summary"][field].as_u64().unwrap();
+    assert_eq!(
+        (summary("subjects"), summary("denied"), summary("suppressed")),
+        (2, 0, 3),
+        "{report:#}"
+    );
+    assert_eq!(report["notes"], serde_json::json!([]));
+    let without = transom(
+        folder.path(),
+        &["check", "--no-config", "-o", "json", "manifests"],
+    )
+    .json();
+    assert_eq!(without["summary"]["suppressed"], 3);
+}

@@ -1,0 +1,108 @@
+//! Runs the program in a folder of files, as a person and a CI system do.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+/// What one run said.
+pub struct CommandRun {
+    pub status: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl CommandRun {
+    /// Standard output as JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}{}", self.out, self.err))
+    }
+}
+
+/// Runs the program in a folder.
+pub fn transom(folder: &Path, arguments: &[&str]) -> CommandRun {
+    transom_with(folder, arguments, "")
+}
+
+/// The same, with this on its standard input.
+pub fn transom_with(folder: &Path, arguments: &[&str], input: &str) -> CommandRun {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A run that fails early does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    CommandRun {
+        status: output.status.code().unwrap(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// A folder with these files.
+pub fn files(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+/// A pod that Windows cannot run, and that no placement fixes: one error, run-as-user, on line 11.
+pub fn bad_pod(metadata: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{{metadata}}}\nspec:\n  os: {{name: windows}}\n  nodeSelector:\n    \
+         kubernetes.io/os: windows\n    node.kubernetes.io/windows-build: 10.0.20348\n  containers:\n  - name: web\n    \
+         securityContext: {{runAsUser: 1000, windowsOptions: {{runAsUserName: ContainerUser}}}}\n    \
+         image: mcr.microsoft.com/windows/nanoserver:ltsc2022\n    resources: {{limits: {{memory: 1Gi}}}}\n"
+    )
+}
+
+/// Compares a generated text with its file, or writes it if `TRANSOM_BLESS=1` asks for that.
+pub fn is_up_to_date(path: &str, generated: &str, test: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
+        fs::write(file, generated).unwrap();
+        return;
+    }
+    assert!(
+        fs::read_to_string(file).unwrap_or_default() == generated,
+        "{path} is not what the program prints; TRANSOM_BLESS=1 cargo test --test offline {test} writes it again"
+    );
+}
+
+/// A fenced block of a page: its language, its text, and the line of prose before it.
+pub struct PageBlock {
+    pub language: String,
+    pub text: String,
+    pub before: String,
+}
+
+/// The fenced blocks of a page of the documentation.
+pub fn page_blocks(page: &str) -> Vec<PageBlock> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let (mut blocks, mut before) = (Vec::new(), String::new());
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let inside: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            blocks.push(PageBlock {
+                language: language.to_owned(),
+                text: inside.join("\n") + "\n",
+                before: before.clone(),
+            });
+        } else if !line.is_empty() {
+            line.clone_into(&mut before);
+        }
+    }
+    blocks
+}
