@@ -2,6 +2,7 @@
 
 mod effective_policy;
 pub mod files;
+mod manifest_fix;
 mod objects;
 mod parallel;
 mod policies;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::effective_policy::PolicyChoice;
+pub use self::manifest_fix::{FixScope, PlannedFix};
 pub use self::scope::Scope;
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
@@ -170,6 +172,11 @@ impl SourceLines {
             until_mark = until_mark.saturating_sub(1);
         }
         SourceLines { bytes, lines, marks }
+    }
+
+    /// The bytes of the text.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The characters of a line (from 1) after the first `skip`, at most `most` of them.
@@ -487,7 +494,16 @@ impl Manifests {
         kind: Kind,
         stage: ReviewStage,
     ) -> Result<Object<'d>, ObjectError> {
-        let mut subject = Object::parse(kind, document.json(), stage)?;
+        self.subject_of_json(document.json(), kind, stage)
+    }
+
+    fn subject_of_json<'d>(
+        &self,
+        json: &'d str,
+        kind: Kind,
+        stage: ReviewStage,
+    ) -> Result<Object<'d>, ObjectError> {
+        let mut subject = Object::parse(kind, json, stage)?;
         if subject.namespace.is_empty() {
             subject.namespace = self.scope.default_namespace().to_owned().into();
         }

@@ -1,0 +1,12 @@
+//! Fixes manifests: turns planned changes of objects into edits of their texts, and verifies every edited text.
+
+pub mod diff;
+mod inputs;
+pub mod kustomize;
+mod rewrite;
+mod text_edit;
+pub mod write;
+
+pub use self::inputs::{FixedFinding, FixedInputs, FixedObject, LeftFinding, fix};
+pub use self::rewrite::{Rewritten, rewrite, replacements_of};
+pub use self::text_edit::Replacement;
