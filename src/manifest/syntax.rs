@@ -265,6 +265,10 @@ impl Builder<'_> {
             Event::MappingStart(anchor, tag) | Event::SequenceStart(anchor, tag) => {
                 let begin = self.content_start(start, *anchor > 0 || tag.is_some());
                 let bracket = self.byte(begin);
+                let begin = match event {
+                    Event::SequenceStart(..) if bracket != Some(b'[') => self.dash(begin),
+                    _ => begin,
+                };
                 let flow = self.stack.last().is_some_and(|open| is_flow(&open.node))
                     || matches!(bracket, Some(b'{' | b'['));
                 let form = match event {
@@ -402,6 +406,17 @@ impl Builder<'_> {
             at += length;
         }
         at
+    }
+
+    /// The first dash of a block sequence: the parser reports the place after it if the sequence is not indented.
+    fn dash(&self, at: usize) -> usize {
+        let text = self.cursor.text;
+        let rest = text.get(at..).unwrap_or_default();
+        if rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_whitespace)) {
+            return at;
+        }
+        let before = text.get(..at).unwrap_or_default().trim_end();
+        if before.ends_with('-') { before.len() - 1 } else { at }
     }
 
     /// The offset after the colon of the key whose value comes next.
