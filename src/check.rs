@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::effective_policy::PolicyChoice;
-pub use self::manifest_fix::{FixScope, PlannedFix};
+pub use self::manifest_fix::{FixScope, PlannedFix, with_edit};
 pub use self::scope::Scope;
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};

@@ -8,5 +8,8 @@ mod text_edit;
 pub mod write;
 
 pub use self::inputs::{FixedFinding, FixedInputs, FixedObject, LeftFinding, fix};
-pub use self::rewrite::{Rewritten, rewrite, replacements_of};
+pub use self::rewrite::{Rewritten, line_and_column, replacements_of, rewrite};
 pub use self::text_edit::Replacement;
+
+#[cfg(test)]
+mod tests;

@@ -112,8 +112,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     of_file.declare(&mut facts);
     let mut policies = of_file.set;
 
-    let shows_text = targets.iter().any(|target| target.format == CheckFormat::Text);
-    let mut manifests = Manifests::new(shows_text).within(Scope {
+    // Excerpts of lines, and the edits of `transom fix`.
+    let has = |format| targets.iter().any(|target| target.format == format);
+    let (shows_text, shows_fixes) = (has(CheckFormat::Text), has(CheckFormat::Sarif));
+    let mut manifests = Manifests::new(shows_text || shows_fixes).within(Scope {
         // As in kubectl apply -n: the namespace of objects that name none.
         namespace: args.namespaces.namespace.first().cloned(),
         excluded: named_namespaces(args.excluded.exclude_namespace.clone()).collect(),
@@ -151,6 +153,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             facts: &facts,
             policies: &policies,
             progress: &progress,
+            shows_fixes,
         };
         target.write(|out| {
             checked = pass.report(target.format, &mut collected, out)?;
@@ -172,6 +175,7 @@ struct CheckPass<'a> {
     facts: &'a Facts,
     policies: &'a PolicySet,
     progress: &'a ProgressBar,
+    shows_fixes: bool,
 }
 
 impl CheckPass<'_> {
@@ -191,7 +195,11 @@ impl CheckPass<'_> {
             | CheckFormat::Github
             | CheckFormat::Gitlab => {
                 let (json, errors) = collected.get_or_insert_with(|| {
-                    let mut json = Json::default();
+                    let mut json = if self.shows_fixes {
+                        Json::with_fixes()
+                    } else {
+                        Json::default()
+                    };
                     let errors = self.check(|checked| json.add(&checked));
                     (json, errors)
                 });

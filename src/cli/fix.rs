@@ -59,7 +59,13 @@ pub struct FixArgs {
     #[arg(long, value_name = "RULE", value_delimiter = ',', value_parser = rule)]
     rules: Vec<&'static str>,
     /// The pods to fix, by operating system; pods of unknown operating system are treated as Linux pods
-    #[arg(long = "for", value_name = "OS", value_enum, value_delimiter = ',', default_value = "windows")]
+    #[arg(
+        long = "for",
+        value_name = "OS",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "windows"
+    )]
     of: Vec<FixOs>,
     /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
     /// Repeatable
@@ -161,7 +167,9 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     let paths = paths.required()?;
     let has_stdin = paths.iter().any(|path| path.as_os_str() == "-");
     if has_stdin && *write {
-        bail!("--write cannot change standard input (-): leave it out to print the fixed text, or name the file");
+        bail!(
+            "--write cannot change standard input (-): leave it out to print the fixed text, or name the file"
+        );
     }
     let of_file = policies(policy.policy.as_deref(), Policy::standalone())?;
     let mut facts = cluster.facts(day.unwrap_or_else(today));
@@ -341,6 +349,9 @@ fn report(objects: &[FixedObject], errors: &[UnreadableInput]) -> io::Result<()>
         0 => String::new(),
         refused => format!(", {refused} not changed"),
     };
-    writeln!(out, "{changed} objects changed{refused}; {fixed} findings fixed, {left} left")?;
+    writeln!(
+        out,
+        "{changed} objects changed{refused}; {fixed} findings fixed, {left} left"
+    )?;
     out.flush()
 }

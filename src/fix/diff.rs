@@ -29,7 +29,8 @@ mod tests {
     #[test]
     fn a_diff_keeps_line_ends() {
         let diff = unified("./web.yaml", b"a\r\nb\r\nc", b"a\r\nc");
-        let expected = "--- a/web.yaml\n+++ b/web.yaml\n@@ -1,3 +1,2 @@\n a\r\n-b\r\n c\n\\ No newline at end of file\n";
+        let expected =
+            "--- a/web.yaml\n+++ b/web.yaml\n@@ -1,3 +1,2 @@\n a\r\n-b\r\n c\n\\ No newline at end of file\n";
         assert_eq!(String::from_utf8(diff).unwrap(), expected);
         assert_eq!(unified("a", b"x", b"x"), b"");
     }

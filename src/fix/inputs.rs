@@ -244,7 +244,10 @@ fn compare(
         return None;
     }
     object.refused = refused.or(object.refused);
-    let withheld = plan.as_ref().map(|plan| plan.withheld.clone()).unwrap_or_default();
+    let withheld = plan
+        .as_ref()
+        .map(|plan| plan.withheld.clone())
+        .unwrap_or_default();
     if let (Some(plan), None) = (plan, &object.refused) {
         object.patch = json_patch::diff(&plan.before, &plan.after);
     }

@@ -89,6 +89,15 @@ pub fn replacements_of(bytes: &[u8], position: Position, after: &Value) -> Optio
     edits.into_values().next()
 }
 
+/// The line and the column (from 1, in characters) of an offset after a byte order mark.
+pub fn line_and_column(bytes: &[u8], offset: usize) -> (usize, usize) {
+    let text = bytes.strip_prefix(MARK).unwrap_or(bytes);
+    let before = String::from_utf8_lossy(text.get(..offset).unwrap_or(text));
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let column = before.get(start..).map_or(0, |line| line.chars().count()) + 1;
+    (before.matches('\n').count() + 1, column)
+}
+
 /// A text that was read without errors.
 struct SourceText<'t> {
     text: &'t str,
@@ -113,10 +122,7 @@ impl<'t> SourceText<'t> {
     }
 
     /// The replacements for each change.
-    fn plan(
-        &self,
-        changes: &BTreeMap<Position, Value>,
-    ) -> Vec<(Position, Result<Vec<Replacement>, String>)> {
+    fn plan(&self, changes: &BTreeMap<Position, Value>) -> Vec<(Position, Result<Vec<Replacement>, String>)> {
         let positions: Vec<Position> = changes.keys().copied().collect();
         let syntax = Syntax::of(self.text, &positions);
         let objects = syntax.objects();
@@ -194,9 +200,7 @@ impl Search<'_> {
                 .get(&position)
                 .filter(|_| objects.contains(&position))
             {
-                Some(after) => {
-                    serde_json::from_str::<Value>(new.json()).is_ok_and(|value| value == *after)
-                }
+                Some(after) => serde_json::from_str::<Value>(new.json()).is_ok_and(|value| value == *after),
                 None => old.json() == new.json(),
             }
         };

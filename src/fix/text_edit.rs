@@ -135,8 +135,7 @@ impl<'t> TextEditor<'t> {
                 if before.len() != items.len() || after.len() < before.len() {
                     return self.refuse("a list would lose items");
                 }
-                for (index, (item, (before, after))) in
-                    items.iter().zip(before.iter().zip(after)).enumerate()
+                for (index, (item, (before, after))) in items.iter().zip(before.iter().zip(after)).enumerate()
                 {
                     self.path.push(index.to_string());
                     self.child(None, item, before, after, style)?;
@@ -238,7 +237,8 @@ impl<'t> TextEditor<'t> {
         let aliases = self.aliases.get(&node.anchor).filter(|_| node.anchor > 0);
         let is_outside = |alias: &usize| !self.object.contains(alias);
         if aliases.is_some_and(|aliases| aliases.iter().any(is_outside)) {
-            return self.refuse("another object uses its anchor (`&name`) with an alias: write the value out");
+            return self
+                .refuse("another object uses its anchor (`&name`) with an alias: write the value out");
         }
         Ok(())
     }
@@ -486,10 +486,7 @@ impl<'t> TextEditor<'t> {
             if !self.part(open..node.span.end.max(open + 1) - 1).trim().is_empty() {
                 return self.refuse("an empty list or map has a comment inside");
             }
-            let members: Vec<String> = new
-                .iter()
-                .map(|(key, value)| self.member(*key, value))
-                .collect();
+            let members: Vec<String> = new.iter().map(|(key, value)| self.member(*key, value)).collect();
             self.replace(open..open, members.join(spacing.comma));
             return Ok(());
         };

@@ -78,7 +78,9 @@ fn create_next_to(target: &Path) -> io::Result<(PathBuf, File)> {
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("its folder is full of temporary files; remove them"))
+    Err(io::Error::other(
+        "its folder is full of temporary files; remove them",
+    ))
 }
 
 #[cfg(test)]

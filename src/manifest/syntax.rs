@@ -412,11 +412,18 @@ impl Builder<'_> {
     fn dash(&self, at: usize) -> usize {
         let text = self.cursor.text;
         let rest = text.get(at..).unwrap_or_default();
-        if rest.strip_prefix('-').is_some_and(|rest| rest.starts_with(char::is_whitespace)) {
+        if rest
+            .strip_prefix('-')
+            .is_some_and(|rest| rest.starts_with(char::is_whitespace))
+        {
             return at;
         }
         let before = text.get(..at).unwrap_or_default().trim_end();
-        if before.ends_with('-') { before.len() - 1 } else { at }
+        if before.ends_with('-') {
+            before.len() - 1
+        } else {
+            at
+        }
     }
 
     /// The offset after the colon of the key whose value comes next.

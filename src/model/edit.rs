@@ -78,7 +78,13 @@ impl Serialize for Edit {
             }
             Edit::Remove(_) => ("remove", None),
         };
-        Operation { op, from, path, value }.serialize(serializer)
+        Operation {
+            op,
+            from,
+            path,
+            value,
+        }
+        .serialize(serializer)
     }
 }
 

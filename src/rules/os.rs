@@ -2,8 +2,8 @@
 
 use super::context::PodCx;
 use super::rule::{Check, Reporter, Rule};
-use crate::model::facts::SCC_ANNOTATION;
 use crate::model::edit::Edit;
+use crate::model::facts::SCC_ANNOTATION;
 use crate::model::field_set::FieldSet;
 use crate::model::json_types::{Map, Str};
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
@@ -495,7 +495,11 @@ fn is_beta(key: &str) -> bool {
 
 /// The stable label in place of a deprecated one.
 fn stable(beta: &str) -> &'static str {
-    if beta == BETA_OS_LABEL { OS_LABEL } else { ARCH_LABEL }
+    if beta == BETA_OS_LABEL {
+        OS_LABEL
+    } else {
+        ARCH_LABEL
+    }
 }
 
 /// The edit that writes the stable label into a selector; `None` if the selector has it with another value.

@@ -10,6 +10,7 @@ mod bad_input;
 mod check;
 mod corpus;
 mod docs;
+mod fix;
 mod logs;
 mod page;
 mod properties;
