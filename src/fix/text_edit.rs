@@ -148,7 +148,7 @@ impl<'t> TextEditor<'t> {
                 if *flow {
                     let new: Vec<_> = new.iter().map(|value| (None, value)).collect();
                     let last = items.last().map(|item| (item.span.start, item.span.end));
-                    self.add_in_flow(node, last, &new)
+                    self.add_in_flow(node, last, &new, false)
                 } else {
                     let column = self.column(node.span.start)?;
                     let lines: String = new.iter().map(|value| self.item(value, column, style)).collect();
@@ -267,18 +267,27 @@ impl<'t> TextEditor<'t> {
             self.column(node.span.start)?
         };
         let style = self.style_in(mapping, column, style);
-        // A scalar whose key has a new name stays where it is.
+        // A scalar whose key has a new name stays where it is, and may get a new value.
         let mut renamed = Vec::new();
-        removed.retain(|old| {
-            let value = before.get(*old).filter(|value| value.is_string());
-            let new = added.iter().position(|(_, new)| Some(*new) == value);
-            if let Some(new) = new {
-                renamed.push((*old, added.remove(new).0));
-            }
-            new.is_none()
-        });
+        for has_new_value in [false, true] {
+            removed.retain(|old| {
+                let value = before.get(*old).filter(|value| value.is_string());
+                let is_same = |new: &Value| new.is_string() && (has_new_value || Some(new) == value);
+                let new = value.and_then(|_| added.iter().position(|(_, new)| is_same(new)));
+                if let Some(new) = new {
+                    renamed.push((*old, added.remove(new).0));
+                }
+                new.is_none()
+            });
+        }
         for (old, new) in renamed {
-            let span = self.entry(mapping, old)?.1.key_span.clone();
+            let (_, entry) = self.entry(mapping, old)?;
+            if let (Some(before), Some(after)) = (before.get(old), after.get(new)) {
+                self.path.push(old.to_owned());
+                self.child(Some((entry, column)), &entry.value, before, after, style)?;
+                self.path.pop();
+            }
+            let span = entry.key_span.clone();
             let quote = self.part(span.clone()).chars().next();
             let new = Value::from(new);
             let new = match quote {
@@ -318,12 +327,9 @@ impl<'t> TextEditor<'t> {
         if mapping.flow {
             let kept = mapping.entries.iter().enumerate();
             let last = kept.filter(|(index, _)| !gone.contains(index)).next_back();
-            if last.is_none() && !gone.is_empty() {
-                return self.refuse("every entry would be replaced");
-            }
             let new: Vec<_> = added.iter().map(|(key, value)| (Some(*key), *value)).collect();
             let place = last.map(|(_, entry)| (entry.key_span.start, entry.value.span.end));
-            return self.add_in_flow(node, place, &new);
+            return self.add_in_flow(node, place, &new, !gone.is_empty());
         }
         let lines: String = added
             .iter()
@@ -473,17 +479,20 @@ impl<'t> TextEditor<'t> {
         Ok(())
     }
 
-    /// Adds members to a container in brackets. `last` is its last member, from key to end.
+    /// Adds members to a container in brackets. `last` is the last member that stays, from key to end; `is_emptied` if
+    /// every member was removed.
     fn add_in_flow(
         &mut self,
         node: &SyntaxNode,
         last: Option<(usize, usize)>,
         new: &[(Option<&str>, &Value)],
+        is_emptied: bool,
     ) -> Result {
         let spacing = self.spacing;
         let Some((start, end)) = last else {
             let open = node.span.start + 1;
-            if !self.part(open..node.span.end.max(open + 1) - 1).trim().is_empty() {
+            let inside = self.part(open..node.span.end.max(open + 1) - 1);
+            if !is_emptied && !inside.trim().is_empty() {
                 return self.refuse("an empty list or map has a comment inside");
             }
             let members: Vec<String> = new.iter().map(|(key, value)| self.member(*key, value)).collect();

@@ -20,7 +20,7 @@ const ROOMS: [(&str, &str); 24] = [
     ("manifest",     "model"),
     ("registration", "model engine"),
     ("api",          "model rules engine manifest"),
-    ("check",        "model process engine manifest registration api"),
+    ("check",        "model process rules engine manifest registration api"),
     ("fix",          "model rules engine manifest check"),
     ("audit_log",    "model process"),
     ("registry",     "model process"),

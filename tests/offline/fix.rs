@@ -1,6 +1,6 @@
 //! `transom fix`: what it makes of the corpus and of random pods in every notation, and what a person sees.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -108,14 +108,13 @@ fn keeps_its_promises(
             continue;
         }
         seen.changed += 1;
-        let candidates = starts
-            .iter()
-            .enumerate()
-            .filter(|(_, line)| **line == object.line);
-        let mut candidates = candidates.filter(|(index, _)| {
-            expected[*index]["metadata"]["name"] == *object.name || object.name.contains('?')
-        });
-        let (index, _) = candidates.next().ok_or("no object at this line")?;
+        let mut at_line: Vec<usize> = (0..starts.len())
+            .filter(|index| starts[*index] == object.line && !patched.contains(index))
+            .collect();
+        if at_line.len() > 1 {
+            at_line.retain(|index| expected[*index]["metadata"]["name"] == *object.name);
+        }
+        let index = *at_line.first().ok_or("no object at this line")?;
         json_patch::patch(&mut expected[index], &object.patch).map_err(|error| error.to_string())?;
         patched.insert(index);
     }
@@ -592,43 +591,26 @@ fn rules_and_operating_systems_select() {
 #[test]
 fn kustomize_gets_a_component() {
     let component = run(Path::new("."), &["-o", "kustomize", "-"], POD.as_bytes());
-    assert_eq!(
-        component.out,
-        "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches:\n- target:\n    version: v1\n    kind: \
-         Pod\n    name: web\n  patch: |-\n    - {\"op\":\"remove\",\"path\":\"/spec/nodeSelector/beta.kubernetes.io~1os\"}\n    \
-         - {\"op\":\"add\",\"path\":\"/spec/nodeSelector/kubernetes.io~1os\",\"value\":\"windows\"}\n    - \
-         {\"op\":\"remove\",\"path\":\"/spec/securityContext/runAsUser\"}\n"
-    );
+    let head = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches:\n- target:\n    version: v1\n    \
+                kind: Pod\n    name: web\n  patch: |-\n";
+    let operations = [
+        json!({"op": "add", "path": "/spec/nodeSelector/kubernetes.io~1os", "value": "windows"}),
+        json!({"op": "remove", "path": "/spec/nodeSelector/beta.kubernetes.io~1os"}),
+        json!({"op": "remove", "path": "/spec/securityContext/runAsUser"}),
+    ];
+    let lines: String = operations.iter().map(|one| format!("    - {one}\n")).collect();
+    assert_eq!(component.out, format!("{head}{lines}"));
     let documents = objects(component.out.as_bytes());
     let patch = documents[0]["patches"][0]["patch"].as_str().unwrap();
-    let operations: BTreeMap<usize, Value> = objects(patch.as_bytes())[0]
-        .as_array()
-        .unwrap()
-        .iter()
-        .cloned()
-        .enumerate()
-        .collect();
-    assert_eq!(operations.len(), 3);
+    assert_eq!(objects(patch.as_bytes()), [json!(operations)]);
 }
 
 #[test]
 fn bad_input_is_survived_without_writing() {
     let utf16: Vec<u8> = POD.encode_utf16().flat_map(u16::to_le_bytes).collect();
-    let bomb = format!(
-        "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{}kind: Pod\n",
-        (1..12).fold(String::new(), |mut text, n| {
-            let _ = writeln!(
-                text,
-                "a{n}: &a{n} [{}]",
-                [format!("*a{}", n - 1)]
-                    .repeat(10)
-                    .concat()
-                    .replace("*a", ", *a")
-                    .trim_start_matches(", ")
-            );
-            text
-        })
-    );
+    let level = |n: usize| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 10].join(", "));
+    let levels: String = (1..12).map(level).collect();
+    let bomb = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{levels}kind: Pod\n");
     let cases: [(&str, Vec<u8>); 6] = [
         ("utf16.yaml", utf16),
         (
@@ -671,11 +653,11 @@ fn many_objects_are_fixed_at_once() {
     });
     let list = format!(
         "apiVersion: v1\nkind: List\nitems:\n{}",
-        format!("-{}", &item[1..]).repeat(20_000)
+        format!("-{}", &item[1..]).repeat(5_000)
     );
     let begun = std::time::Instant::now();
     let result = run(Path::new("."), &["-q", "-"], list.as_bytes());
     assert_eq!(result.status, 0, "{}", result.err);
-    assert_eq!(result.out.lines().count(), list.lines().count() - 20_000);
-    eprintln!("20,000 objects in {:?}", begun.elapsed());
+    assert_eq!(result.out.lines().count(), list.lines().count() - 5_000);
+    eprintln!("5,000 objects in {:?}", begun.elapsed());
 }
