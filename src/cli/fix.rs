@@ -349,9 +349,11 @@ fn report(objects: &[FixedObject], errors: &[UnreadableInput]) -> io::Result<()>
         0 => String::new(),
         refused => format!(", {refused} not changed"),
     };
+    let objects = if changed == 1 { "object" } else { "objects" };
+    let findings = if fixed == 1 { "finding" } else { "findings" };
     writeln!(
         out,
-        "{changed} objects changed{refused}; {fixed} findings fixed, {left} left"
+        "{changed} {objects} changed{refused}; {fixed} {findings} fixed, {left} left"
     )?;
     out.flush()
 }

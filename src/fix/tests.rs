@@ -267,6 +267,8 @@ fn what_is_not_safe_is_refused_with_the_reason() {
         let refused = edit(text, patch).unwrap_err();
         assert!(refused.contains(reason), "{refused}: {text}");
     }
+    let all = json!([{"op": "remove", "path": "/x"}, {"op": "remove", "path": "/w"}, {"op": "add", "path": "/z", "value": 1}]);
+    becomes(repeated, all, "z: 1\n");
     // Both places of one object change alike, so the anchor is enough.
     let both = json!([{"op": "remove", "path": "/x/a"}, {"op": "remove", "path": "/w/a"}]);
     becomes(repeated, both, "x: &x\n  b: 2\nw: *x\n");

@@ -381,13 +381,9 @@ impl<'t> TextEditor<'t> {
         }
     }
 
-    /// Refuses to remove a node if something else refers to a part of it.
+    /// Refuses to remove a node if another object refers to a part of it.
     fn check_removal(&self, node: &SyntaxNode) -> Result {
-        if let Some(aliases) = self.aliases.get(&node.anchor).filter(|_| node.anchor > 0)
-            && aliases.iter().any(|alias| !node.span.contains(alias))
-        {
-            return self.refuse("it has an anchor (`&name`) that an alias uses: write the value out");
-        }
+        self.check_anchors(node)?;
         match &node.form {
             SyntaxForm::Mapping(mapping) => {
                 let mut entries = mapping.entries.iter();

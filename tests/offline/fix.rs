@@ -78,7 +78,7 @@ fn findings(bytes: &[u8], facts: &Facts, policies: &PolicySet) -> BTreeSet<(usiz
 #[derive(Default)]
 struct Seen {
     changed: usize,
-    refused: usize,
+    refused: Vec<String>,
     fixed: usize,
 }
 
@@ -102,7 +102,7 @@ fn keeps_its_promises(
     let mut seen = Seen::default();
     let mut patched = BTreeSet::new();
     for object in &result.objects {
-        seen.refused += usize::from(object.refused.is_some());
+        seen.refused.extend(object.refused.clone());
         seen.fixed += object.fixed.len();
         if object.patch.is_empty() {
             continue;
@@ -170,20 +170,21 @@ fn keeps_the_rest(before: &[u8], after: &[u8]) -> Result<(), String> {
     if before.ends_with('\n') != after.ends_with('\n') {
         return Err("the end of the file".into());
     }
-    let comments = |text: &str| -> Vec<String> {
-        let lines = text.lines().map(str::trim).filter(|line| line.starts_with("# "));
-        lines.map(str::to_owned).collect()
-    };
-    let (old, new) = (comments(&before), comments(&after));
-    let diff = TextDiff::from_slices(
-        &old.iter().map(String::as_str).collect::<Vec<_>>(),
-        &new.iter().map(String::as_str).collect::<Vec<_>>(),
-    )
-    .iter_all_changes()
-    .filter(|change| change.tag() != ChangeTag::Equal)
-    .count();
-    if diff > 0 {
-        return Err(format!("comments: {old:?} {new:?}"));
+    // A comment goes only inside a block that goes: neither the first nor the last line of a removal is a comment.
+    let diff = TextDiff::from_lines(&*before, &*after);
+    let changes: Vec<(ChangeTag, &str)> = diff
+        .iter_all_changes()
+        .map(|it| (it.tag(), it.value().trim()))
+        .collect();
+    let is_comment =
+        |change: Option<&(ChangeTag, &str)>| change.is_some_and(|(_, line)| line.starts_with("# "));
+    for run in changes
+        .chunk_by(|a, b| a.0 == b.0)
+        .filter(|run| run[0].0 == ChangeTag::Delete)
+    {
+        if is_comment(run.first()) || is_comment(run.last()) {
+            return Err(format!("a comment is gone: {run:?}"));
+        }
     }
     Ok(())
 }
@@ -230,7 +231,7 @@ fn every_manifest_of_the_corpus_is_fixed_as_promised() {
                     let of_text = keeps_its_promises(text.as_bytes(), &facts, &policies, &scope)
                         .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
                     seen.changed += of_text.changed;
-                    seen.refused += of_text.refused;
+                    seen.refused.extend(of_text.refused);
                     seen.fixed += of_text.fixed;
                 }
             }
@@ -241,9 +242,17 @@ fn every_manifest_of_the_corpus_is_fixed_as_promised() {
         refused,
         fixed,
     } = seen;
-    eprintln!("{changed} objects changed, {refused} refused, {fixed} findings fixed");
+    let count = refused.len();
+    eprintln!("{changed} objects changed, {count} refused, {fixed} findings fixed");
     assert!(changed > 1000 && fixed > 2000, "{changed} {fixed}");
-    assert_eq!(refused, 0, "the corpus has no text that cannot be edited");
+    // One object of the corpus gets its securityContext from a merge key.
+    assert!(
+        refused
+            .iter()
+            .all(|reason| reason.contains("comes from a merge key")),
+        "{refused:?}"
+    );
+    assert!(!refused.is_empty());
 }
 
 /// How a text is written.
@@ -413,7 +422,7 @@ proptest! {
         let seen = keeps_its_promises(&text, &facts, &policies, &scope(placement));
         let context = || format!("{}", String::from_utf8_lossy(&text));
         let seen = seen.map_err(|error| TestCaseError::fail(format!("{error}\n=== of\n{}", context())))?;
-        prop_assert_eq!(seen.refused, 0, "{}", context());
+        prop_assert!(seen.refused.is_empty(), "{:?}\n{}", seen.refused, context());
     }
 }
 
@@ -660,4 +669,50 @@ fn many_objects_are_fixed_at_once() {
     assert_eq!(result.status, 0, "{}", result.err);
     assert_eq!(result.out.lines().count(), list.lines().count() - 5_000);
     eprintln!("5,000 objects in {:?}", begun.elapsed());
+}
+
+/// The offset of a line and a column of SARIF, both from 1.
+fn offset(text: &str, line: &Value, column: &Value) -> usize {
+    let (line, column) = (line.as_u64().unwrap() as usize, column.as_u64().unwrap() as usize);
+    let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let rest = text[before..].char_indices().nth(column - 1);
+    rest.map_or(text.len(), |(at, _)| before + at)
+}
+
+#[test]
+fn the_fixes_of_sarif_are_the_edits_of_fix() {
+    let pod = POD.replace("{name: web}", "{name: web, labels: {é: ü}}");
+    for text in [pod.clone(), pod.replace('\n', "\r\n")] {
+        let folder = folder(&[("web.yaml", text.as_bytes())]);
+        let output = Command::new(env!("CARGO_BIN_EXE_transom"))
+            .args(["check", "-o", "sarif", "web.yaml"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let log: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let results = log["runs"][0]["results"].as_array().unwrap();
+        let mut edits = Vec::new();
+        for result in results.iter().filter(|result| !result["fixes"].is_null()) {
+            let change = &result["fixes"][0]["artifactChanges"][0];
+            assert_eq!(change["artifactLocation"]["uri"], "web.yaml");
+            for replacement in change["replacements"].as_array().unwrap() {
+                let region = &replacement["deletedRegion"];
+                let start = offset(&text, &region["startLine"], &region["startColumn"]);
+                let end = offset(&text, &region["endLine"], &region["endColumn"]);
+                let new = replacement["insertedContent"]["text"]
+                    .as_str()
+                    .unwrap_or_default();
+                edits.push((start, end, new.to_owned()));
+            }
+        }
+        // Placement migrates the label in admission, so that its finding is not a result.
+        assert_eq!(edits.len(), 1, "{results:#?}");
+        edits.sort();
+        let mut edited = text.clone();
+        for (start, end, new) in edits.iter().rev() {
+            edited.replace_range(*start..*end, new);
+        }
+        let fixed = run(folder.path(), &["--rules", "run-as-user", "-"], text.as_bytes());
+        assert_eq!(edited, fixed.out);
+    }
 }
