@@ -192,6 +192,18 @@ impl<'t> TextEditor<'t> {
         }
         let is_written = !node.span.is_empty();
         if !matches!(after, Value::Object(_) | Value::Array(_)) || empties {
+            if let (Some((key, _)), SyntaxForm::Mapping(mapping)) = (entry, &node.form)
+                && !mapping.flow
+            {
+                // `{}` stands at the key; comments on lines of their own stay.
+                self.check_removal(node)?;
+                let place = self.after_colon(key);
+                self.replace(
+                    place..place,
+                    format!(" {}", self.scalar(after, &SyntaxForm::Plain)),
+                );
+                return self.remove_lines(mapping, &(0..mapping.entries.len()).collect());
+            }
             let new = self.scalar(after, &node.form);
             if self.part(node.span.clone()).contains('#') {
                 return self.refuse("a comment would be lost");
