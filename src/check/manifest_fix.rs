@@ -38,10 +38,10 @@ impl FixScope {
 
     /// Whether objects with this verdict may be fixed. Only a rule about Windows reports an object without pods.
     pub fn covers(&self, verdict: Verdict, has_pod: bool) -> bool {
-        match verdict {
-            _ if !has_pod => self.windows,
-            Verdict::Windows | Verdict::Conflicting => self.windows,
-            Verdict::Linux | Verdict::Unknown => self.linux,
+        if has_pod && matches!(verdict, Verdict::Linux | Verdict::Unknown) {
+            self.linux
+        } else {
+            self.windows
         }
     }
 

@@ -329,18 +329,6 @@ impl Builder<'_> {
             _ if is_written => begin..self.cursor.to(span.end.index()).max(begin),
             _ => self.after_key().map_or(begin..begin, |at| at..at),
         };
-        let key = match event {
-            Event::Scalar(text, style, _, tag) => match style {
-                ScalarStyle::Plain if tag.is_none() => match scalar::plain(text) {
-                    Ok(Scalar::Text(text)) if text != "<<" => Some(text.into_owned()),
-                    Ok(Scalar::Number(number)) => Some(number.into_owned()),
-                    Ok(Scalar::Bool(value)) => Some(value.to_string()),
-                    _ => None,
-                },
-                _ => tag.is_none().then(|| text.to_string()),
-            },
-            _ => None,
-        };
         if let Some(Open {
             node:
                 SyntaxNode {
@@ -354,7 +342,7 @@ impl Builder<'_> {
             if mapping.entries.is_empty() && !mapping.flow {
                 *of_mapping = span.clone();
             }
-            *expected = Some((key, self.base + span.start..self.base + span.end));
+            *expected = Some((key_of(event), self.base + span.start..self.base + span.end));
             return None;
         }
         self.add(SyntaxNode {
@@ -466,6 +454,22 @@ impl Builder<'_> {
             at = next;
         }
         end - usize::from(text.get(..end).is_some_and(|text| text.ends_with('\r')))
+    }
+}
+
+/// The text of a key; `None` for a merge key and for what is not a plain scalar.
+fn key_of(event: &Event<'_>) -> Option<String> {
+    let Event::Scalar(text, style, _, tag) = event else {
+        return None;
+    };
+    if *style != ScalarStyle::Plain || tag.is_some() {
+        return tag.is_none().then(|| text.to_string());
+    }
+    match scalar::plain(text) {
+        Ok(Scalar::Text(text)) if text != "<<" => Some(text.into_owned()),
+        Ok(Scalar::Number(number)) => Some(number.into_owned()),
+        Ok(Scalar::Bool(value)) => Some(value.to_string()),
+        _ => None,
     }
 }
 

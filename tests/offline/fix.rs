@@ -673,7 +673,8 @@ fn many_objects_are_fixed_at_once() {
 
 /// The offset of a line and a column of SARIF, both from 1.
 fn offset(text: &str, line: &Value, column: &Value) -> usize {
-    let (line, column) = (line.as_u64().unwrap() as usize, column.as_u64().unwrap() as usize);
+    let number = |value: &Value| usize::try_from(value.as_u64().unwrap()).unwrap();
+    let (line, column) = (number(line), number(column));
     let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
     let rest = text[before..].char_indices().nth(column - 1);
     rest.map_or(text.len(), |(at, _)| before + at)
