@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{CheckInput, Checked, Manifests, no_user};
+use super::{CheckInput, Checked, Manifests, SourceLines, no_user};
 use crate::engine::evaluate;
 use crate::engine::manifest_edits::{placement_edits, safe_edit};
 use crate::engine::policy_set::PolicySet;
@@ -163,7 +163,7 @@ impl Manifests {
         let mut others = Manifests::new(true).within(self.scope.clone());
         for source in &self.sources {
             let text = texts.get(&source.name).map(Vec::as_slice);
-            let text = text.or_else(|| source.text.as_ref().map(|text| text.bytes()));
+            let text = text.or_else(|| source.text.as_ref().map(SourceLines::bytes));
             let input = CheckInput {
                 source: source.name.clone(),
                 bytes: text.unwrap_or_default().to_vec(),

@@ -337,8 +337,8 @@ impl<'t> TextEditor<'t> {
             return Ok(());
         }
         if mapping.flow {
-            let kept = mapping.entries.iter().enumerate();
-            let last = kept.filter(|(index, _)| !gone.contains(index)).next_back();
+            let mut kept = mapping.entries.iter().enumerate();
+            let last = kept.rfind(|(index, _)| !gone.contains(index));
             let new: Vec<_> = added.iter().map(|(key, value)| (Some(*key), *value)).collect();
             let place = last.map(|(_, entry)| (entry.key_span.start, entry.value.span.end));
             return self.add_in_flow(node, place, &new, !gone.is_empty());

@@ -293,13 +293,14 @@ impl Builder<'_> {
                 return None;
             }
             Event::MappingEnd | Event::SequenceEnd => {
-                let end = self.cursor.to(span.end.index());
+                // The parser may count blanks and a comment after the bracket as part of it.
+                let is_bracket = matches!(self.byte(start), Some(b'}' | b']'));
                 let Open { mut node, .. } = self.stack.pop()?;
-                node.span.end = if is_flow(&node) {
-                    end
+                node.span.end = if is_flow(&node) && is_bracket {
+                    start + 1
                 } else {
                     // Its entries are complete: their offsets are in the text.
-                    last_end(&node).map_or(end, |end| end - self.base)
+                    last_end(&node).map_or(start, |end| end - self.base)
                 };
                 return self.add(node);
             }
@@ -383,7 +384,10 @@ impl Builder<'_> {
     fn content_start(&self, start: usize, has_properties: bool) -> usize {
         let text = self.cursor.text;
         let mut at = start;
-        while has_properties {
+        if !has_properties {
+            return at;
+        }
+        loop {
             let rest = text.get(at..).unwrap_or_default();
             let length = match rest.chars().next() {
                 Some('&' | '!') => rest.find(|c: char| c.is_whitespace()).unwrap_or(rest.len()),
