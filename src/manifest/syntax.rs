@@ -264,13 +264,14 @@ impl Builder<'_> {
         let (form, anchor, has_tag) = match event {
             Event::MappingStart(anchor, tag) | Event::SequenceStart(anchor, tag) => {
                 let begin = self.content_start(start, *anchor > 0 || tag.is_some());
-                let bracket = self.byte(begin);
-                let begin = match event {
-                    Event::SequenceStart(..) if bracket != Some(b'[') => self.dash(begin),
-                    _ => begin,
+                // The parser reports a sequence that is not indented after its first dash.
+                let dash = match event {
+                    Event::SequenceStart(..) => self.dash(begin),
+                    _ => None,
                 };
+                let begin = dash.unwrap_or(begin);
                 let flow = self.stack.last().is_some_and(|open| is_flow(&open.node))
-                    || matches!(bracket, Some(b'{' | b'['));
+                    || matches!(self.byte(begin), Some(b'{' | b'['));
                 let form = match event {
                     Event::MappingStart(..) => SyntaxForm::Mapping(SyntaxMapping {
                         flow,
@@ -327,6 +328,7 @@ impl Builder<'_> {
                 let end = self.block_end(begin);
                 begin.min(end)..end
             }
+            SyntaxForm::SingleQuoted | SyntaxForm::DoubleQuoted => begin..self.quoted_end(begin),
             _ if is_written => begin..self.cursor.to(span.end.index()).max(begin),
             _ => self.after_key().map_or(begin..begin, |at| at..at),
         };
@@ -400,22 +402,35 @@ impl Builder<'_> {
         at
     }
 
-    /// The first dash of a block sequence: the parser reports the place after it if the sequence is not indented.
-    fn dash(&self, at: usize) -> usize {
+    /// The end of a scalar in quotes: the parser may count a comment after it as part of it.
+    fn quoted_end(&self, begin: usize) -> usize {
+        let bytes = self.cursor.text.as_bytes();
+        let quote = self.byte(begin);
+        let mut at = begin + 1;
+        while let Some(byte) = bytes.get(at) {
+            let is_quote = Some(*byte) == quote;
+            let is_escape = *byte == if quote == Some(b'"') { b'\\' } else { b'\'' };
+            if is_quote && !(is_escape && self.byte(at + 1) == quote) {
+                return at + 1;
+            }
+            at += 1 + usize::from(is_escape);
+        }
+        bytes.len()
+    }
+
+    /// The first dash of a sequence that the parser reports after it; such a sequence is the value of a key.
+    fn dash(&self, at: usize) -> Option<usize> {
         let text = self.cursor.text;
         let rest = text.get(at..).unwrap_or_default();
-        if rest
+        let is_dash = rest
             .strip_prefix('-')
-            .is_some_and(|rest| rest.starts_with(char::is_whitespace))
-        {
-            return at;
+            .is_some_and(|rest| rest.starts_with(char::is_whitespace));
+        let is_value = self.stack.last().is_some_and(|open| open.key.is_some());
+        if is_dash || !is_value {
+            return None;
         }
-        let before = text.get(..at).unwrap_or_default().trim_end();
-        if before.ends_with('-') {
-            before.len() - 1
-        } else {
-            at
-        }
+        let before = text.get(..at)?.trim_end();
+        before.strip_suffix('-').map(str::len)
     }
 
     /// The offset after the colon of the key whose value comes next.
