@@ -429,7 +429,7 @@ fn with_output(page: &str) -> String {
             shown if shown.is_empty() => inside.iter().fold(String::new(), |text, line| text + line + "\n"),
             shown => shown,
         };
-        let _ = write!(written, "{shown}```\n");
+        let _ = writeln!(written, "{shown}```");
     }
     written
 }

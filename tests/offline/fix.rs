@@ -257,6 +257,7 @@ fn every_manifest_of_the_corpus_is_fixed_as_promised() {
 
 /// How a text is written.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // independent properties of a text
 struct Notation {
     step: usize,
     dash: usize,
@@ -332,7 +333,7 @@ impl Notation {
     }
 
     fn comment(self, column: usize, out: &mut String) {
-        if self.comments && out.len() % 3 == 0 {
+        if self.comments && out.len().is_multiple_of(3) {
             let _ = writeln!(out, "{}# {}", " ".repeat(column), out.len());
         }
     }
@@ -385,7 +386,7 @@ impl Notation {
     fn entry(self, key: &str, value: &Value, column: usize, out: &mut String) {
         let key = self.scalar(&Value::from(key));
         if self.is_inline(value) {
-            let end = if self.comments && out.len() % 5 == 0 {
+            let end = if self.comments && out.len().is_multiple_of(5) {
                 " # end"
             } else {
                 ""
@@ -544,9 +545,17 @@ fn standard_input_becomes_the_fixed_text() {
     assert_eq!((written.status, &*written.out), (2, ""));
 }
 
+/// The pod as the content of an item of a list.
+fn indented_pod() -> String {
+    POD.lines().skip(1).fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "  {line}");
+        text
+    })
+}
+
 #[test]
 fn a_resource_list_of_kustomize_stays_one() {
-    let item: String = POD.lines().skip(1).map(|line| format!("  {line}\n")).collect();
+    let item = indented_pod();
     let list = format!(
         "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nfunctionConfig:\n  apiVersion: v1\n  kind: \
          ConfigMap\n  metadata: {{name: fix}}\nitems:\n-{}",
@@ -607,7 +616,10 @@ fn kustomize_gets_a_component() {
         json!({"op": "remove", "path": "/spec/nodeSelector/beta.kubernetes.io~1os"}),
         json!({"op": "remove", "path": "/spec/securityContext/runAsUser"}),
     ];
-    let lines: String = operations.iter().map(|one| format!("    - {one}\n")).collect();
+    let lines = operations.iter().fold(String::new(), |mut text, one| {
+        let _ = writeln!(text, "    - {one}");
+        text
+    });
     assert_eq!(component.out, format!("{head}{lines}"));
     let documents = objects(component.out.as_bytes());
     let patch = documents[0]["patches"][0]["patch"].as_str().unwrap();
@@ -656,10 +668,7 @@ fn bad_input_is_survived_without_writing() {
 
 #[test]
 fn many_objects_are_fixed_at_once() {
-    let item: String = POD.lines().skip(1).fold(String::new(), |mut text, line| {
-        let _ = writeln!(text, "  {line}");
-        text
-    });
+    let item = indented_pod();
     let list = format!(
         "apiVersion: v1\nkind: List\nitems:\n{}",
         format!("-{}", &item[1..]).repeat(5_000)
