@@ -5,6 +5,7 @@ mod config;
 mod document_file;
 mod effective_policy;
 pub mod files;
+mod manifest_fix;
 mod objects;
 mod parallel;
 mod policies;
@@ -25,6 +26,7 @@ pub use self::baseline::{BASELINE_SCHEMA, Baseline, BaselineEntry, BaselineWrite
 pub use self::config::{CONFIG_FILE, CheckConfig, ConfigFailOn, KubernetesVersion, find_config};
 pub use self::document_file::DocumentFileError;
 pub use self::effective_policy::PolicyChoice;
+pub use self::manifest_fix::{FixScope, PlannedFix, with_edit};
 pub use self::scope::Scope;
 pub use self::suppression::{
     CheckNote, NoteLevel, SUPPRESS_ANNOTATION, SuppressedBy, SuppressedFinding, Suppression,
@@ -222,6 +224,11 @@ impl SourceLines {
             until_mark = until_mark.saturating_sub(1);
         }
         SourceLines { bytes, lines, marks }
+    }
+
+    /// The bytes of the text.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The characters of a line (from 1) after the first `skip`, at most `most` of them.
@@ -668,7 +675,16 @@ impl Manifests {
         kind: Kind,
         stage: ReviewStage,
     ) -> Result<Object<'d>, ObjectError> {
-        let mut subject = Object::parse(kind, document.json(), stage)?;
+        self.subject_of_json(document.json(), kind, stage)
+    }
+
+    fn subject_of_json<'d>(
+        &self,
+        json: &'d str,
+        kind: Kind,
+        stage: ReviewStage,
+    ) -> Result<Object<'d>, ObjectError> {
+        let mut subject = Object::parse(kind, json, stage)?;
         if subject.namespace.is_empty() {
             subject.namespace = self.scope.default_namespace().to_owned().into();
         }

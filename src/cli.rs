@@ -5,6 +5,7 @@ mod check;
 mod cluster;
 mod completion;
 mod crds;
+mod fix;
 mod generate;
 pub mod options;
 mod plan;
@@ -71,6 +72,7 @@ fn is_quiet() -> bool {
 enum Command {
     Serve(Box<serve::ServeArgs>),
     Check(Box<check::CheckArgs>),
+    Fix(fix::FixArgs),
     Test(test::TestArgs),
     Scan(scan::ScanArgs),
     Plan(plan::PlanArgs),
@@ -101,6 +103,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(args) => serve::run(*args),
         Command::Check(args) => check::run(&args),
+        Command::Fix(args) => fix::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Scan(args) => scan::run(&args),
         Command::Plan(args) => plan::run(&args),
@@ -131,10 +134,11 @@ mod tests {
     use super::*;
 
     /// The verbs that a description may start with.
-    const VERBS: [&str; 17] = [
+    const VERBS: [&str; 18] = [
         "Apply",
         "Check",
         "Explain",
+        "Fix",
         "Generate",
         "Inspect",
         "List",

@@ -4,6 +4,7 @@ mod action_reason;
 mod evaluate;
 pub mod exemption;
 mod field_removal;
+pub mod manifest_edits;
 mod mutation;
 pub mod namespace_labels;
 mod os_inference;

@@ -52,6 +52,7 @@ pub mod cli;
 pub mod cluster;
 pub mod controller;
 pub mod engine;
+pub mod fix;
 pub mod manifest;
 pub mod model;
 pub mod plan;

@@ -6,7 +6,12 @@ mod input;
 mod json;
 mod locate;
 mod scalar;
+mod syntax;
 mod yaml;
+
+pub use self::syntax::{
+    Syntax, SyntaxEntry, SyntaxForm, SyntaxMapping, SyntaxNode, SyntaxObject, line_end, line_start,
+};
 
 use std::fmt;
 use std::ops::Range;
@@ -17,6 +22,14 @@ use input::Chunk;
 use locate::{TextIndex, TextMark};
 
 use crate::model::json::{Members, string_at};
+
+/// Whether a YAML parser reads this text without quotes as the same text: only plain words, so that every parser agrees.
+pub fn is_plain_text(text: &str) -> bool {
+    let mut characters = text.chars();
+    characters.next().is_some_and(|c| c.is_ascii_alphabetic())
+        && characters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '/'))
+        && matches!(scalar::plain(text), Ok(scalar::Scalar::Text(_)))
+}
 
 /// Parsing stops at this number of errors: the file is not a manifest.
 const MAX_ERRORS: usize = 1000;

@@ -235,17 +235,14 @@ mod tests {
     #[test]
     fn every_problem_has_its_line_and_the_nearest_name() {
         for (text, problems) in [
-            (
-                "polcy: a\n",
-                "1: there is no field \"polcy\"; did you mean policy?",
-            ),
+            ("polcy: a\n", "1: unknown field \"polcy\"; did you mean policy?"),
             (
                 "paths: [a]\nfailOn: warn\n",
-                "2: failOn: there is no value \"warn\"; there are never, deny, error, warning, advice",
+                "2: failOn: unknown value \"warn\"; use one of never, deny, error, warning, advice",
             ),
             (
                 "rules:\n  run-as-usr: Warn\n  TSM204: Warn\n  host-pid: warn\n",
-                "4: rules.host-pid: there is no value \"warn\"; did you mean Warn?",
+                "4: rules.host-pid: unknown value \"warn\"; did you mean Warn?",
             ),
             (
                 "rules:\n  TSM204: Warn\n  run-as-usr: Warn\n",
@@ -262,7 +259,7 @@ mod tests {
             ),
             (
                 "paths: manifests\n",
-                "1: paths: the text \"manifests\" stands here, and it has to be a list",
+                "1: paths: expected a list, found the text \"manifests\"",
             ),
             (
                 "- a\n",

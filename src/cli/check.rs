@@ -132,8 +132,10 @@ fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let targets = args.output.targets()?;
-    let shows_text = targets.iter().any(|target| target.format == CheckFormat::Text);
-    let groups = CheckGroup::load(args, shows_text)?;
+    // Excerpts of lines, and the edits of `transom fix`.
+    let has = |format| targets.iter().any(|target| target.format == format);
+    let (shows_text, shows_fixes) = (has(CheckFormat::Text), has(CheckFormat::Sarif));
+    let groups = CheckGroup::load(args, shows_text || shows_fixes)?;
     if let Some(file) = &args.write_baseline {
         write_baseline(args, &groups, file)?;
     }
@@ -146,6 +148,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             args,
             groups: &groups,
             progress: &progress,
+            shows_fixes,
         };
         target.write(|out| {
             checked = pass.report(target, &mut collected, out)?;
@@ -207,6 +210,7 @@ struct CheckPass<'a> {
     args: &'a CheckArgs,
     groups: &'a [CheckGroup],
     progress: &'a ProgressBar,
+    shows_fixes: bool,
 }
 
 /// What all formats for machines are written from: the objects are checked once for them.
@@ -231,7 +235,11 @@ impl CheckPass<'_> {
             | CheckFormat::Github
             | CheckFormat::Gitlab => {
                 let (json, summaries, outcome) = collected.get_or_insert_with(|| {
-                    let mut json = Json::default();
+                    let mut json = if self.shows_fixes {
+                        Json::with_fixes()
+                    } else {
+                        Json::default()
+                    };
                     let (summaries, outcome) = self.check(|checked| json.add(&checked));
                     (json, summaries, outcome)
                 });

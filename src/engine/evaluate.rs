@@ -100,11 +100,11 @@ impl Evaluation {
         for finding in findings.iter_mut().chain(exempted) {
             finding.path = place(&finding.path);
             if let Some(edit) = &mut finding.edit {
-                *edit.path_mut() = place(edit.path());
+                edit.relocate(&place);
             }
         }
         for edit in edits.iter_mut().chain(would_edit) {
-            *edit.path_mut() = place(edit.path());
+            edit.relocate(&place);
         }
         let evidence = inference.evidence.iter_mut().map(|evidence| &mut evidence.path);
         for path in evidence.chain(removed).chain(withheld) {
@@ -213,7 +213,7 @@ fn evaluate_one(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluat
 }
 
 /// The images of the pod's containers, if rules will read them: those of a pod that may be for Windows.
-fn images<'s>(subject: &'s Object<'s>, verdict: Verdict, facts: &Facts) -> Vec<Option<Image<'s>>> {
+pub(super) fn images<'s>(subject: &'s Object<'s>, verdict: Verdict, facts: &Facts) -> Vec<Option<Image<'s>>> {
     match subject.pod() {
         Some(pod) if matches!(verdict, Verdict::Windows | Verdict::Conflicting) => Image::of_pod(pod, facts),
         _ => Vec::new(),

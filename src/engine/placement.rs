@@ -75,6 +75,33 @@ impl<'p> Placement<'p, '_> {
         }
     }
 
+    /// Plans what an author writes into a manifest: the active parts whose values are certain. Affinity terms for the
+    /// builds of today's nodes, the RuntimeClass and resources of a cloud provider stay with admission. Returns the
+    /// fields that prevent setting `spec.os.name`.
+    pub fn in_manifest(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
+        let parts = self.as_written.policy.parts;
+        if parts.os {
+            self.os_selector(patch);
+        }
+        if parts.build
+            && let BuildNeed::OneOf { allowed, .. } = self.with(patch, build_need)
+            && let [only] = allowed.as_slice()
+        {
+            let label = self.as_written.policy.build_label();
+            if self.templates(label, &allowed).is_empty() {
+                self.select(patch, label, &only.to_string());
+            }
+        }
+        if parts.tolerations {
+            self.tolerations(patch);
+        }
+        if parts.os_field {
+            self.os_name(patch)
+        } else {
+            Vec::new()
+        }
+    }
+
     /// Restricts a Linux or Unknown pod to Linux nodes if it could land on a Windows node.
     pub fn linux_pod(&self, patch: &mut PodPatch<'_, 'p>) {
         if self.with(patch, |cx| stray_target(cx).is_some() && may_be_held_to_linux(cx)) {

@@ -1,7 +1,7 @@
 //! Edits: changes as data, and their spelling as a JSON Patch (RFC 6902).
 
 use json_patch::jsonptr::PointerBuf;
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use json_patch::{AddOperation, MoveOperation, Patch, PatchOperation, RemoveOperation};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -18,20 +18,26 @@ pub enum Edit {
     Remove(Path),
     /// Appends an item to an existing list.
     Append(Path, Value),
+    /// Moves a value from the first path to the second one: the new name of a key.
+    Move(Path, Path),
 }
 
 impl Edit {
-    /// The path that is changed (for `Append`, the list).
+    /// The path that is changed (for `Append`, the list; for `Move`, the path as written).
     pub fn path(&self) -> &Path {
         match self {
-            Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) => path,
+            Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) | Edit::Move(path, _) => path,
         }
     }
 
-    /// The same, to correct it.
-    pub fn path_mut(&mut self) -> &mut Path {
+    /// Replaces its paths: those of a part of an object by those of the object.
+    pub fn relocate(&mut self, place: impl Fn(&Path) -> Path) {
         match self {
-            Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) => path,
+            Edit::Set(path, _) | Edit::Remove(path) | Edit::Append(path, _) => *path = place(path),
+            Edit::Move(from, to) => {
+                *from = place(from);
+                *to = place(to);
+            }
         }
     }
 }
@@ -50,6 +56,10 @@ impl From<Edit> for PatchOperation {
                 PatchOperation::Add(AddOperation { path, value })
             }
             Edit::Remove(path) => PatchOperation::Remove(RemoveOperation { path: path.pointer() }),
+            Edit::Move(from, path) => PatchOperation::Move(MoveOperation {
+                from: from.pointer(),
+                path: path.pointer(),
+            }),
         }
     }
 }
@@ -60,12 +70,18 @@ impl Serialize for Edit {
         #[derive(Serialize)]
         struct Operation<'e> {
             op: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            from: Option<PointerBuf>,
             path: PointerBuf,
             #[serde(skip_serializing_if = "Option::is_none")]
             value: Option<&'e Value>,
         }
-        let mut path = self.path().pointer();
+        let (mut path, mut from) = (self.path().pointer(), None);
         let (op, value) = match self {
+            Edit::Move(_, to) => {
+                from = Some(std::mem::replace(&mut path, to.pointer()));
+                ("move", None)
+            }
             Edit::Set(_, value) => ("add", Some(value)),
             Edit::Append(_, value) => {
                 path.push_back("-");
@@ -73,7 +89,13 @@ impl Serialize for Edit {
             }
             Edit::Remove(_) => ("remove", None),
         };
-        Operation { op, path, value }.serialize(serializer)
+        Operation {
+            op,
+            from,
+            path,
+            value,
+        }
+        .serialize(serializer)
     }
 }
 
@@ -100,8 +122,9 @@ mod tests {
         let selector = Path::of(&["spec", "nodeSelector"]);
         let edits = [
             Edit::Set(selector.clone().key("kubernetes.io/os"), "windows".into()),
-            Edit::Remove(selector.key("beta.kubernetes.io/os")),
+            Edit::Remove(selector.clone().key("beta.kubernetes.io/os")),
             Edit::Append(Path::of(&["spec", "tolerations"]), json!({"key": "os"})),
+            Edit::Move(selector.clone().key("a"), selector.key("b")),
         ];
         assert_eq!(
             serde_json::to_value(to_json_patch(&edits)).unwrap(),
@@ -109,6 +132,7 @@ mod tests {
                 {"op": "add", "path": "/spec/nodeSelector/kubernetes.io~1os", "value": "windows"},
                 {"op": "remove", "path": "/spec/nodeSelector/beta.kubernetes.io~1os"},
                 {"op": "add", "path": "/spec/tolerations/-", "value": {"key": "os"}},
+                {"op": "move", "from": "/spec/nodeSelector/a", "path": "/spec/nodeSelector/b"},
             ])
         );
         assert_eq!(

@@ -5,11 +5,17 @@ use std::io::{self, Write};
 
 use json_patch::Patch;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::plain::write_json;
 use super::{CheckSummary, NotEvaluated};
-use crate::check::{CheckOutcome, Checked, FieldPositions, PolicyChoice, SuppressedBy, SuppressedFinding};
+use crate::check::{
+    CheckOutcome, Checked, FieldPositions, PolicyChoice, SourceLines, SuppressedBy, SuppressedFinding,
+    with_edit,
+};
 use crate::engine::Decision;
+use crate::engine::manifest_edits::safe_edit;
+use crate::fix::{line_and_column, replacements_of};
 use crate::model::edit::to_json_patch;
 use crate::model::os::EvidenceKind;
 use crate::model::policy::{Action, PlacementMode};
@@ -24,6 +30,8 @@ const MANIFEST: &str = "manifest";
 /// Collects objects and writes them as one JSON document at the end.
 #[derive(Default)]
 pub struct Json {
+    /// How many fixes may still be computed: each of them reads its text again.
+    fixes_left: usize,
     pub(super) summary: CheckSummary,
     pub(super) subjects: Vec<JsonObject>,
 }
@@ -86,6 +94,16 @@ pub(super) struct JsonFinding {
     pub(super) resolved_by: Option<Resolver>,
     pub(super) action: Action,
     because: Option<String>,
+    /// The edit of the text that `transom fix` makes for it.
+    #[serde(skip)]
+    pub(super) fix: Vec<TextFix>,
+}
+
+/// A part of a text and its replacement: lines and columns from 1, the end exclusive.
+pub(super) struct TextFix {
+    pub(super) start: (usize, usize),
+    pub(super) end: (usize, usize),
+    pub(super) text: String,
 }
 
 /// A finding that an exemption covers.
@@ -145,8 +163,49 @@ impl JsonSuppressed {
 }
 
 impl Json {
+    /// With the edits that fix findings, if the inputs keep their texts.
+    pub fn with_fixes() -> Self {
+        const MOST: usize = 2000;
+        Json {
+            fixes_left: MOST,
+            ..Json::default()
+        }
+    }
+
+    /// The edits of the text that fix each finding.
+    fn fixes(&mut self, checked: &Checked<'_>) -> Vec<Vec<TextFix>> {
+        /// The largest text in bytes: every fix is verified by reading the text with it.
+        const LARGEST: usize = 256 << 10;
+        let text = checked.text.map(SourceLines::bytes);
+        let text = text.filter(|text| text.len() <= LARGEST);
+        let mut before: Option<Value> = None;
+        let fixes = checked.evaluation.findings.iter().map(|finding| {
+            let (Some(text), Some(edit)) = (text, safe_edit(finding, checked.kind)) else {
+                return Vec::new();
+            };
+            if self.fixes_left == 0 || !finding.is_open() {
+                return Vec::new();
+            }
+            self.fixes_left -= 1;
+            let before = before
+                .get_or_insert_with(|| serde_json::from_str(checked.document.json()).unwrap_or_default());
+            let replaced = with_edit(before, edit)
+                .and_then(|after| replacements_of(text, checked.document.start(), &after));
+            let replaced = replaced.unwrap_or_default().into_iter();
+            replaced
+                .map(|replacement| TextFix {
+                    start: line_and_column(text, replacement.range.start),
+                    end: line_and_column(text, replacement.range.end),
+                    text: replacement.text,
+                })
+                .collect()
+        });
+        fixes.collect()
+    }
+
     /// Adds one object.
     pub fn add(&mut self, checked: &Checked<'_>) {
+        let fixes = self.fixes(checked);
         self.summary.count(checked);
         let evaluation = &checked.evaluation;
         let mut places = checked.places();
@@ -176,8 +235,8 @@ impl Json {
             .as_str(),
             not_admitted: checked.not_admitted.clone(),
             policy: policy(&checked.choice),
-            findings: (evaluation.findings.iter().zip(&checked.because))
-                .map(|(finding, because)| found(&mut places, finding, because.clone()))
+            findings: (evaluation.findings.iter().zip(&checked.because).zip(fixes))
+                .map(|((finding, because), fix)| found(&mut places, finding, because.clone(), fix))
                 .collect(),
             exempted: exempted(&mut places, checked),
             suppressed: (checked.suppressed.iter())
@@ -240,7 +299,7 @@ fn exempted(places: &mut FieldPositions<'_>, checked: &Checked<'_>) -> Vec<Exemp
     let mut all = Vec::new();
     for (note, findings) in &checked.evaluation.exempted {
         all.extend(findings.iter().map(|finding| Exempted {
-            finding: found(places, finding, None),
+            finding: found(places, finding, None, Vec::new()),
             exemption: note.clone(),
         }));
     }
@@ -249,7 +308,7 @@ fn exempted(places: &mut FieldPositions<'_>, checked: &Checked<'_>) -> Vec<Exemp
 
 fn suppressed(places: &mut FieldPositions<'_>, suppressed: &SuppressedFinding) -> JsonSuppressed {
     JsonSuppressed {
-        finding: found(places, &suppressed.finding, None),
+        finding: found(places, &suppressed.finding, None, Vec::new()),
         suppressed_by: match suppressed.by {
             SuppressedBy::Manifest => MANIFEST,
             SuppressedBy::Baseline => "baseline",
@@ -260,7 +319,12 @@ fn suppressed(places: &mut FieldPositions<'_>, suppressed: &SuppressedFinding) -
     }
 }
 
-fn found(places: &mut FieldPositions<'_>, finding: &Finding, because: Option<String>) -> JsonFinding {
+fn found(
+    places: &mut FieldPositions<'_>,
+    finding: &Finding,
+    because: Option<String>,
+    fix: Vec<TextFix>,
+) -> JsonFinding {
     let position = places.of(&finding.path);
     JsonFinding {
         id: finding.rule.id,
@@ -280,5 +344,6 @@ fn found(places: &mut FieldPositions<'_>, finding: &Finding, because: Option<Str
             Action::Disabled
         },
         because: because.filter(|_| finding.is_open()),
+        fix,
     }
 }

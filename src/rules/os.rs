@@ -2,9 +2,11 @@
 
 use super::context::PodCx;
 use super::rule::{Check, Reporter, Rule};
+use crate::model::edit::Edit;
 use crate::model::facts::SCC_ANNOTATION;
 use crate::model::field_set::FieldSet;
-use crate::model::node::{BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
+use crate::model::json_types::{Map, Str};
+use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL};
 use crate::model::object::Body;
 use crate::model::os::{Evidence, EvidenceKind, Os, Verdict};
 use crate::model::os_selectors::{
@@ -164,7 +166,8 @@ static OS_NAME_INVALID: Rule = Rule {
                         shown(name)
                     ),
                 };
-                out.report(cx.at(&["os", "name"])).says(message);
+                let finding = out.report(cx.at(&["os", "name"])).says(message);
+                finding.edit = lower_case(&finding.path, name);
             }
         }
     }),
@@ -240,10 +243,11 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         let is_wrong = |value: &str| ![Os::Windows, Os::Linux].iter().any(|os| os.label() == value);
         for (key, value) in &cx.spec.node_selector {
             if is_os_label(key) && is_wrong(value) {
-                out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
+                let finding = out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
                     "no node has the operating system \"{}\"; use windows or linux",
                     shown(value)
                 ));
+                finding.edit = lower_case(&finding.path, value);
             }
         }
         for expression in cx.required_expressions() {
@@ -253,12 +257,21 @@ static OS_SELECTOR_VALUE: Rule = Rule {
                 && only_wrong
                 && !expression.values.is_empty()
             {
-                out.report(expression.at("values"));
+                let finding = out.report(expression.at("values"));
+                if let [only] = &expression.values[..] {
+                    finding.edit = lower_case(&finding.path.clone().item(0), only);
+                }
             }
         }
     }),
     ..Rule::BASE
 };
+
+/// The edit that writes an operating system in lower case; `None` if the value names none.
+fn lower_case(path: &Path, value: &str) -> Option<Edit> {
+    let os = Os::parse_lenient(value)?;
+    Some(Edit::Set(path.clone(), os.label().into()))
+}
 
 static MIXED_OS_CONTRADICTION: Rule = Rule {
     id: "TSM105",
@@ -387,7 +400,10 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
                 for (key, _) in selector
                     .filter(|(k, v)| **k == *BETA_OS_LABEL && Os::parse_lenient(v) == Some(Os::Windows))
                 {
-                    out.report(Path::of(&["scheduling", "nodeSelector"]).key(key));
+                    let finding = out.report(Path::of(&["scheduling", "nodeSelector"]).key(key));
+                    let scheduling = class.scheduling.as_ref();
+                    finding.edit =
+                        scheduling.and_then(|of| stable_key(&finding.path, &of.node_selector, key));
                 }
             }
             Body::Volume(volume) => {
@@ -414,7 +430,8 @@ static DEPRECATED_BETA_OS_LABEL: Rule = Rule {
 fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
     for (key, _) in &cx.spec.node_selector {
         if is_beta(key) {
-            out.report(cx.at(&["nodeSelector"]).key(key));
+            let finding = out.report(cx.at(&["nodeSelector"]).key(key));
+            finding.edit = stable_key(&finding.path, &cx.spec.node_selector, key);
         }
     }
     beta_labels_of_terms(
@@ -439,12 +456,13 @@ fn beta_labels_of_pod(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
                     "nodeAffinity",
                     "preferredDuringSchedulingIgnoredDuringExecution",
                 ]);
-                out.report(
+                let finding = out.report(
                     list.item(p)
                         .fields(&["preference", "matchExpressions"])
                         .item(e)
                         .field("key"),
                 );
+                finding.edit = Some(Edit::Set(finding.path.clone(), stable(&expression.key).into()));
             }
         }
     }
@@ -459,13 +477,14 @@ fn beta_labels_of_terms(
     for (t, term) in terms.iter().enumerate() {
         for (e, expression) in term.match_expressions.iter().enumerate() {
             if counts(&expression.key, os_of_expression(expression, &[])) {
-                out.report(
+                let finding = out.report(
                     base.clone()
                         .item(t)
                         .field("matchExpressions")
                         .item(e)
                         .field("key"),
                 );
+                finding.edit = Some(Edit::Set(finding.path.clone(), stable(&expression.key).into()));
             }
         }
     }
@@ -473,6 +492,25 @@ fn beta_labels_of_terms(
 
 fn is_beta(key: &str) -> bool {
     key == BETA_OS_LABEL || key == BETA_ARCH_LABEL
+}
+
+/// The stable label in place of a deprecated one.
+fn stable(beta: &str) -> &'static str {
+    if beta == BETA_OS_LABEL {
+        OS_LABEL
+    } else {
+        ARCH_LABEL
+    }
+}
+
+/// The edit that writes the stable label into a selector; `None` if the selector has it with another value.
+fn stable_key(path: &Path, selector: &Map<'_, Str<'_>>, beta: &str) -> Option<Edit> {
+    let stable = stable(beta);
+    match selector.get(stable) {
+        None => Some(Edit::Move(path.clone(), path.parent()?.key(stable))),
+        Some(value) if selector.get(beta) == Some(value) => Some(Edit::Remove(path.clone())),
+        Some(_) => None,
+    }
 }
 
 static LINUX_WINDOWS_OPTIONS: Rule = Rule {

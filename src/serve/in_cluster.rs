@@ -109,11 +109,7 @@ pub async fn run(
     let freshness = WatchStaleness::new(&config.metrics);
     tasks.spawn("freshness", freshness.clone().tell());
     let (tell_arrival, arrival) = watch::channel(None);
-    let (tell_reporting, reporting) = watch::channel(if args.reports {
-        ReportingState::Unknown
-    } else {
-        ReportingState::Off
-    });
+    let (tell_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
     let snapshot_task = SnapshotTask {
         snapshots,
         registered,

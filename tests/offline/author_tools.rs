@@ -280,7 +280,7 @@ fn the_manifest_for_krew_has_what_krew_requires_when_a_release_fills_it() {
     let text: String = text
         .lines()
         .filter(|line| !line.starts_with('#'))
-        .map(|line| format!("{line}\n"))
+        .flat_map(|line| [line, "\n"])
         .collect();
     assert!(!text.contains("${"), "{text}");
     let parsed = parse(text.into_bytes());
@@ -312,7 +312,7 @@ fn the_manifest_for_krew_has_what_krew_requires_when_a_release_fills_it() {
             "{uri}"
         );
         assert!(
-            uri.ends_with(".tar.gz") || uri.ends_with(".zip"),
+            [".tar.gz", ".zip"].iter().any(|suffix| uri.ends_with(suffix)),
             "krew unpacks nothing else: {uri}"
         );
         let digest = platform["sha256"].as_str().unwrap();

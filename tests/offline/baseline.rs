@@ -102,7 +102,7 @@ fn a_bad_baseline_is_an_error_with_its_lines() {
                 "{{\"schema\": \"transom.dev/baseline/v1\", \"findings\": [\n{}]}}",
                 entry.replace("kind", "knd")
             ),
-            "known.json:2: findings[0]: there is no field \"knd\"; did you mean kind?",
+            "known.json:2: findings[0]: unknown field \"knd\"; did you mean kind?",
         ),
         (
             "{\"findings\": []}".to_owned(),

@@ -128,8 +128,8 @@ fn a_bad_file_ends_with_status_2_and_every_line() {
     let run = transom(folder.path(), &["check", "web.yaml"]);
     assert_eq!((run.status, run.out.as_str()), (2, ""));
     for line in [
-        ".transom.yaml:1: failOn: there is no value \"wraning\"; did you mean warning?",
-        ".transom.yaml:4: there is no field \"excludes\"; did you mean exclude?",
+        ".transom.yaml:1: failOn: unknown value \"wraning\"; did you mean warning?",
+        ".transom.yaml:4: unknown field \"excludes\"; did you mean exclude?",
     ] {
         assert!(run.err.contains(line), "{}", run.err);
     }

@@ -33,9 +33,9 @@ use transom::rules::{Finding, catalogue};
 const FOLDERS: [&str; 5] = ["good", "bad", "linux", "placement", "cluster"];
 
 /// What one file was checked with.
-struct World {
-    facts: Facts,
-    policies: PolicySet,
+pub(super) struct World {
+    pub(super) facts: Facts,
+    pub(super) policies: PolicySet,
     stage: ReviewStage,
 }
 
@@ -107,7 +107,7 @@ fn in_folder(folder: &str) -> impl Iterator<Item = (&'static File, &'static Answ
 }
 
 /// What the first line asks for.
-fn world(text: &str) -> World {
+pub(super) fn world(text: &str) -> World {
     let mut facts = Facts::new(36, date(2026, 6, 1));
     let mut policy = Policy::standalone();
     let mut stage = ReviewStage::Written;

@@ -620,6 +620,7 @@ fn the_commands_of_the_documentation_are_understood() {
             "docs/explanation/inference.md",
             "docs/reference/metrics.md",
             "docs/how-to/check-in-ci.md",
+            "docs/how-to/fix.md",
             "docs/how-to/you-were-denied.md",
         ]
         .map(str::to_owned),
@@ -976,6 +977,46 @@ fn the_explained_rule_is_shown_as_it_is_printed() {
     is_up_to_date(
         "docs/reference/cli/explain.md",
         &format!("{before}{start}{printed}```\n{after}"),
+    );
+}
+
+/// The page with what its commands print: standard output in the first `diff` or `yaml` block after a command, standard
+/// error in the first `text` block.
+fn with_output(page: &str) -> String {
+    let mut written = String::new();
+    let mut output: Option<Output> = None;
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        let _ = writeln!(written, "{line}");
+        let Some(language) = line.strip_prefix("```") else {
+            continue;
+        };
+        let inside: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+        let shown = match (language, &mut output) {
+            ("diff" | "yaml", Some(output)) => std::mem::take(&mut output.stdout),
+            ("text", Some(output)) => std::mem::take(&mut output.stderr),
+            _ => {
+                output = (language == "sh").then(|| run(&ours(&inside.join("\n"))));
+                Vec::new()
+            }
+        };
+        let shown = match lossy(&shown) {
+            shown if shown.is_empty() => inside.iter().fold(String::new(), |text, line| text + line + "\n"),
+            shown => shown,
+        };
+        let _ = writeln!(written, "{shown}```");
+    }
+    written
+}
+
+#[test]
+fn the_page_about_fix_shows_what_is_printed() {
+    const PAGE: &str = "docs/how-to/fix.md";
+    let page = text(PAGE);
+    is_up_to_date(PAGE, &with_output(&page));
+    assert!(
+        page.contains("\n-          runAsUser: 1000\n"),
+        "{PAGE} shows no diff"
     );
 }
 

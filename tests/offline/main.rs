@@ -14,6 +14,7 @@ mod check;
 mod config;
 mod corpus;
 mod docs;
+mod fix;
 mod logs;
 mod page;
 mod policy_tests;

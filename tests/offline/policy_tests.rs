@@ -78,7 +78,7 @@ fn a_test_that_cannot_be_run_ends_with_status_2() {
     for (test, said) in [
         (
             "resources: [pods.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: deny}\n",
-            "transom-test.yaml:3: expectations[0].outcome: there is no value \"deny\"; there are admitted, warned, denied",
+            "transom-test.yaml:3: expectations[0].outcome: unknown value \"deny\"; use one of admitted, warned, denied",
         ),
         (
             "resources: [pods.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: denied, rules: [run-as-usr]}\n",
@@ -94,7 +94,7 @@ fn a_test_that_cannot_be_run_ends_with_status_2() {
         ),
         (
             "resource: [pods.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: denied}\n",
-            "transom-test.yaml:1: there is no field \"resource\"; did you mean resources?",
+            "transom-test.yaml:1: unknown field \"resource\"; did you mean resources?",
         ),
         (
             "today: 2026-02-30\nresources: [pods.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: denied}\n",

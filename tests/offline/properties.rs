@@ -1,7 +1,7 @@
 //! Properties of admission and of the engine, on random reviews, pods, clusters and policies.
 
 mod never_worse;
-mod pods;
+pub(super) mod pods;
 mod scheduler;
 mod world;
 
@@ -28,10 +28,11 @@ use transom::model::path::{Path, Segment};
 use transom::model::policy::{IgnoredFields, LinuxPods, Policy};
 use transom::model::workload::Kind;
 use transom::rules::Finding;
-use world::{any_cluster, any_policy, cluster, full_policy, guarded};
+pub(super) use world::{any_cluster, any_policy};
+use world::{cluster, full_policy, guarded};
 
 /// At least so many cases; more where `PROPTEST_CASES` says so.
-fn cases(least: u32) -> ProptestConfig {
+pub(super) fn cases(least: u32) -> ProptestConfig {
     let set = ProptestConfig::default();
     ProptestConfig {
         cases: set.cases.max(least),

@@ -24,7 +24,7 @@ fn commented(line: usize, comment: &str, above: &str) -> String {
     let mut text = String::from(above);
     for (at, of_pod) in pod.lines().enumerate() {
         let rest = if at + 1 == line { comment } else { "" };
-        text += &format!("{of_pod}{rest}\n");
+        text.extend([of_pod, rest, "\n"]);
     }
     text
 }
@@ -313,7 +313,7 @@ fn admission_ignores_the_annotation() {
         };
         [Phase::Mutate, Phase::Validate].map(|phase| {
             let answer = review_request(phase, decode(review.to_string().as_bytes()).unwrap(), &context);
-            String::from_utf8(answer.body.to_vec()).unwrap()
+            String::from_utf8(answer.body.clone()).unwrap()
         })
     };
     let without = review(json!({"a": "b"}));

@@ -26,6 +26,17 @@ pub enum ReportingState {
     Amiss(&'static str, String),
 }
 
+impl ReportingState {
+    /// The state before this replica leads.
+    pub fn at_start(is_enabled: bool) -> Self {
+        if is_enabled {
+            ReportingState::Unknown
+        } else {
+            ReportingState::Off
+        }
+    }
+}
+
 /// The current problems.
 #[derive(Debug, Default)]
 pub struct Health(Mutex<Problems>);

@@ -466,7 +466,7 @@ fn patches(server: &FakeApiServer) -> usize {
 async fn the_report_of_an_earlier_leader_is_replaced_only_as_it_was_read_and_only_if_it_differs() {
     let all = list("9", &[deployment("one", 1)]);
     let reports = list("9", &[stored_report("Report", "one", "0000000000000001")]);
-    let first = TestLeader::start(&[(DEPLOYMENTS, &[all.clone()]), (REPORTS, &[reports])]);
+    let first = TestLeader::start(&[(DEPLOYMENTS, &[all]), (REPORTS, &[reports])]);
     first.until("it is replaced", |it| it.written.len() == 1).await;
     let written = first.server.lock().unwrap().written[0].clone();
     assert_eq!(written["metadata"]["resourceVersion"], "7");
@@ -497,7 +497,10 @@ async fn the_report_of_an_earlier_leader_is_replaced_only_as_it_was_read_and_onl
 async fn a_report_that_another_client_wrote_meanwhile_is_evaluated_and_written_again() {
     let all = list("9", &[deployment("one", 1)]);
     let in_shop = "/apis/apps/v1/namespaces/shop/deployments";
-    let leader = TestLeader::start(&[(DEPLOYMENTS, &[all.clone()]), (in_shop, &[all])]);
+    let leader = TestLeader::start(&[
+        (DEPLOYMENTS, std::slice::from_ref(&all)),
+        (in_shop, std::slice::from_ref(&all)),
+    ]);
     leader.server.lock().unwrap().conflicts = 1;
     leader.until("it is written", |it| reported(it) == ["one"]).await;
     assert_eq!(patches(&leader.server.lock().unwrap()), 2);

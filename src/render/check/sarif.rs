@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::super::json::{Exempted, Json, JsonFinding, JsonObject, JsonSuppressed};
+use super::super::json::{Exempted, Json, JsonFinding, JsonObject, JsonSuppressed, TextFix};
 use super::super::sarif::{message, of_rule, tool, write_log};
 use super::Level;
 use crate::check::CheckOutcome;
@@ -74,7 +74,7 @@ fn result(rules: &[&Rule], subject: &JsonObject, found: &JsonFinding) -> Value {
         Level::Note => "note",
     };
     let title = subject.title();
-    json!({
+    let mut result = json!({
         "ruleId": found.id,
         "ruleIndex": rules.iter().position(|rule| rule.id == found.id),
         "level": level,
@@ -88,6 +88,31 @@ fn result(rules: &[&Rule], subject: &JsonObject, found: &JsonFinding) -> Value {
         }],
         "partialFingerprints": {"transom/v1": subject.fingerprint(found)},
         "properties": {"action": found.action, "decision": subject.decision},
+    });
+    if let (Some(result), false) = (result.as_object_mut(), found.fix.is_empty()) {
+        result.insert("fixes".to_owned(), json!([fix(subject, found)]));
+    }
+    result
+}
+
+/// The edit that `transom fix` makes for a finding.
+fn fix(subject: &JsonObject, found: &JsonFinding) -> Value {
+    let replacement = |part: &TextFix| {
+        let mut replacement = json!({"deletedRegion": {
+            "startLine": part.start.0, "startColumn": part.start.1,
+            "endLine": part.end.0, "endColumn": part.end.1,
+        }});
+        if let (Some(replacement), false) = (replacement.as_object_mut(), part.text.is_empty()) {
+            replacement.insert("insertedContent".to_owned(), json!({"text": part.text}));
+        }
+        replacement
+    };
+    json!({
+        "description": message(&found.remedy),
+        "artifactChanges": [{
+            "artifactLocation": {"uri": uri(&subject.source)},
+            "replacements": found.fix.iter().map(replacement).collect::<Vec<_>>(),
+        }],
     })
 }
 

@@ -1,0 +1,15 @@
+//! Fixes manifests: turns planned changes of objects into edits of their texts, and verifies every edited text.
+
+pub mod diff;
+mod inputs;
+pub mod kustomize;
+mod rewrite;
+mod text_edit;
+pub mod write;
+
+pub use self::inputs::{FixedFinding, FixedInputs, FixedObject, LeftFinding, fix};
+pub use self::rewrite::{Rewritten, line_and_column, replacements_of, rewrite};
+pub use self::text_edit::Replacement;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+//! Fixes the objects of inputs: plans, rewrites the texts, and checks the result, so that a finding is called fixed only
+//! if it is gone.
+
+use std::collections::{BTreeMap, HashSet};
+
+use json_patch::Patch;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::rewrite::rewrite;
+use crate::check::{Checked, FixScope, Manifests, PlannedFix};
+use crate::engine::policy_set::PolicySet;
+use crate::manifest::Position;
+use crate::model::facts::Facts;
+use crate::model::object::ReviewStage;
+use crate::model::path::Path;
+use crate::model::severity::Severity;
+use crate::rules::Finding;
+
+/// What a fix made of inputs.
+#[derive(Debug)]
+pub struct FixedInputs {
+    /// The objects in which something was found, in input order.
+    pub objects: Vec<FixedObject>,
+    /// The new bytes of the inputs that changed, by name.
+    pub texts: BTreeMap<String, Vec<u8>>,
+}
+
+/// One object and its fix.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FixedObject {
+    /// The name of its input.
+    pub source: String,
+    /// The line of its start as read.
+    pub line: usize,
+    /// Its `apiVersion` as written.
+    pub api_version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; empty if neither the object nor an argument names one.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Whether the object names its namespace itself.
+    #[serde(skip)]
+    pub names_namespace: bool,
+    /// The changes; empty if nothing changed.
+    pub patch: Patch,
+    /// Why the changes could not be made.
+    pub refused: Option<String>,
+    /// The findings that the changes resolve.
+    pub fixed: Vec<FixedFinding>,
+    /// The findings that are left.
+    pub left: Vec<LeftFinding>,
+}
+
+/// A finding that a fix resolves.
+#[derive(Clone, Debug, Serialize)]
+pub struct FixedFinding {
+    /// The ID of the rule.
+    pub id: &'static str,
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// The field, with names of items.
+    pub path: String,
+    /// The line of the field as read.
+    pub line: usize,
+}
+
+/// A finding that a fix does not resolve.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftFinding {
+    /// The ID of the rule.
+    pub id: &'static str,
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// Its severity.
+    pub severity: Severity,
+    /// The field, with names of items.
+    pub path: String,
+    /// The line of the field as read.
+    pub line: usize,
+    /// Why.
+    pub reason: String,
+}
+
+impl FixedObject {
+    /// The display name: `Deployment shop/web`.
+    pub fn title(&self) -> String {
+        if self.namespace.is_empty() {
+            format!("{} {}", self.kind, self.name)
+        } else {
+            format!("{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// An object before its fix.
+struct Before {
+    object: FixedObject,
+    position: Position,
+    findings: Vec<(Finding, usize)>,
+    plan: Option<PlannedFix>,
+    is_meant: bool,
+}
+
+/// Fixes the objects that `selects` accepts. `facts` are those of the arguments: the inputs add theirs.
+pub fn fix(
+    manifests: &Manifests,
+    facts: &Facts,
+    policies: &PolicySet,
+    scope: &FixScope,
+    selects: impl Fn(&Checked<'_>) -> bool,
+) -> FixedInputs {
+    let mut known = facts.clone();
+    manifests.learn(&mut known, policies);
+    let mut objects: Vec<Before> = Vec::new();
+    let check = |checked: Checked<'_>| {
+        let is_meant = selects(&checked);
+        objects.push(plan(manifests, &checked, &known, policies, scope, is_meant));
+    };
+    // The command reports unreadable parts itself.
+    let _ = manifests.check(&known, policies, ReviewStage::Written, check);
+
+    let mut changes: BTreeMap<&str, BTreeMap<Position, Value>> = BTreeMap::new();
+    for before in &objects {
+        if let Some(plan) = before.plan.as_ref().filter(|plan| plan.before != plan.after) {
+            let of_source = changes.entry(&before.object.source).or_default();
+            of_source.insert(before.position, plan.after.clone());
+        }
+    }
+    let (mut texts, mut refused) = (BTreeMap::new(), BTreeMap::new());
+    let written = manifests.texts();
+    for (source, changes) in &changes {
+        let bytes = written.get(source).copied().unwrap_or_default();
+        let rewritten = rewrite(bytes, changes);
+        refused.extend(
+            (rewritten.refused.into_iter())
+                .map(|(position, reason)| (((*source).to_owned(), position), reason)),
+        );
+        if rewritten.bytes != bytes {
+            texts.insert((*source).to_owned(), rewritten.bytes);
+        }
+    }
+    let after = findings_after(manifests, &texts, facts, policies);
+    let mut after = after.into_iter();
+    let mut fixed = Vec::new();
+    for before in objects {
+        let after = after.next();
+        let reason = refused.remove(&(before.object.source.clone(), before.position));
+        if let Some(object) = compare(before, after.as_deref(), reason, scope) {
+            fixed.push(object);
+        }
+    }
+    FixedInputs {
+        objects: fixed,
+        texts,
+    }
+}
+
+/// The findings of every object after the fix; empty if nothing changed.
+fn findings_after(
+    manifests: &Manifests,
+    texts: &BTreeMap<String, Vec<u8>>,
+    facts: &Facts,
+    policies: &PolicySet,
+) -> Vec<Vec<Finding>> {
+    let mut after = Vec::new();
+    if texts.is_empty() {
+        return after;
+    }
+    let manifests = manifests.with_texts(texts);
+    let mut known = facts.clone();
+    manifests.learn(&mut known, policies);
+    let _ = manifests.check(&known, policies, ReviewStage::Written, |checked| {
+        after.push(checked.evaluation.findings);
+    });
+    after
+}
+
+fn plan(
+    manifests: &Manifests,
+    checked: &Checked<'_>,
+    facts: &Facts,
+    policies: &PolicySet,
+    scope: &FixScope,
+    is_selected: bool,
+) -> Before {
+    let evaluation = &checked.evaluation;
+    let is_meant = is_selected && scope.covers(evaluation.inference.verdict, checked.kind.has_pod());
+    let (plan, refused) = match is_meant.then(|| manifests.plan_fix(checked, facts, policies, scope)) {
+        Some(Ok(plan)) => (Some(plan), None),
+        Some(Err(error)) => (None, Some(format!("the fixed object cannot be read: {error}"))),
+        None => (None, None),
+    };
+    let mut places = checked.places();
+    let findings = evaluation.findings.iter();
+    let names_namespace = plan
+        .as_ref()
+        .is_some_and(|plan| plan.before.pointer("/metadata/namespace").is_some());
+    Before {
+        object: FixedObject {
+            source: checked.source.to_owned(),
+            line: checked.document.start().line,
+            api_version: checked.api_version.clone(),
+            kind: checked.kind.to_string(),
+            namespace: checked.namespace.clone(),
+            name: checked.name.clone(),
+            names_namespace,
+            patch: Patch::default(),
+            refused,
+            fixed: Vec::new(),
+            left: Vec::new(),
+        },
+        position: checked.document.start(),
+        findings: if is_meant {
+            findings
+                .map(|finding| (finding.clone(), places.of(&finding.path).line))
+                .collect()
+        } else {
+            Vec::new()
+        },
+        plan,
+        is_meant,
+    }
+}
+
+/// The result for one object; `None` if nothing was found in it.
+fn compare(
+    before: Before,
+    after: Option<&[Finding]>,
+    refused: Option<String>,
+    scope: &FixScope,
+) -> Option<FixedObject> {
+    let Before {
+        mut object,
+        findings,
+        plan,
+        is_meant,
+        ..
+    } = before;
+    if !is_meant {
+        return None;
+    }
+    object.refused = refused.or(object.refused);
+    let withheld = plan
+        .as_ref()
+        .map(|plan| plan.withheld.clone())
+        .unwrap_or_default();
+    if let (Some(plan), None) = (plan, &object.refused) {
+        object.patch = json_patch::diff(&plan.before, &plan.after);
+    }
+    let is_left: Option<HashSet<_>> = after.map(|after| after.iter().map(Finding::identity).collect());
+    for (finding, line) in findings {
+        let (id, rule) = (finding.rule.id, finding.rule.name);
+        let path = finding.path.named();
+        let is_fixed = is_left
+            .as_ref()
+            .is_some_and(|left| !left.contains(&finding.identity()));
+        if is_fixed {
+            object.fixed.push(FixedFinding { id, rule, path, line });
+        } else if scope.selects(finding.rule) {
+            let reason = reason(&finding, object.refused.as_deref(), &withheld, scope);
+            let severity = finding.severity;
+            object.left.push(LeftFinding {
+                id,
+                rule,
+                severity,
+                path,
+                line,
+                reason,
+            });
+        }
+    }
+    let is_empty = object.fixed.is_empty() && object.left.is_empty() && object.patch.is_empty();
+    (!is_empty || object.refused.is_some()).then_some(object)
+}
+
+/// Why a finding is left.
+fn reason(finding: &Finding, refused: Option<&str>, withheld: &[Path], scope: &FixScope) -> String {
+    let remedy = &finding.remedy;
+    let is_of_placement = FixScope::is_of_placement(finding.rule);
+    match refused {
+        Some(reason) => reason.to_owned(),
+        None if is_of_placement && !scope.placement => "--placement adds it".to_owned(),
+        None if finding.rule.name == "os-name-missing" && !withheld.is_empty() => {
+            let fields: Vec<String> = withheld.iter().map(Path::named).collect();
+            format!(
+                "the API server would then reject {}; remove that first",
+                fields.join(", ")
+            )
+        }
+        None if is_of_placement => format!("no value is certain; {remedy}"),
+        None if finding.edit.is_some() => format!("it may be intended; {remedy}"),
+        None => format!("it needs a decision; {remedy}"),
+    }
+}

@@ -1,0 +1,728 @@
+//! `transom fix`: what it makes of the corpus and of random pods in every notation, and what a person sees.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use similar::{ChangeTag, TextDiff};
+use transom::check::{CheckInput, FixScope, Manifests};
+use transom::engine::policy_set::PolicySet;
+use transom::fix::{FixedInputs, fix};
+use transom::manifest;
+use transom::model::facts::Facts;
+use transom::model::object::ReviewStage;
+
+use super::corpus::{World, world};
+use super::properties::{any_cluster, any_policy, cases, pods};
+
+// ---- Properties.
+
+fn scope(placement: bool) -> FixScope {
+    FixScope {
+        placement,
+        windows: true,
+        linux: false,
+        rules: None,
+    }
+}
+
+fn manifests(bytes: &[u8]) -> Manifests {
+    let mut manifests = Manifests::new(true);
+    manifests.add(CheckInput {
+        source: "a.yaml".into(),
+        bytes: bytes.to_vec(),
+    });
+    manifests
+}
+
+fn fixed(bytes: &[u8], facts: &Facts, policies: &PolicySet, scope: &FixScope) -> (FixedInputs, Vec<u8>) {
+    let manifests = manifests(bytes);
+    let fixed = fix(&manifests, facts, policies, scope, |_| true);
+    let after = fixed
+        .texts
+        .get("a.yaml")
+        .cloned()
+        .unwrap_or_else(|| bytes.to_vec());
+    (fixed, after)
+}
+
+fn objects(bytes: &[u8]) -> Vec<Value> {
+    let documents = manifest::parse(bytes.to_vec()).documents;
+    documents
+        .iter()
+        .map(|document| serde_json::from_str(document.json()).unwrap())
+        .collect()
+}
+
+/// The findings of every object, by its index.
+fn findings(bytes: &[u8], facts: &Facts, policies: &PolicySet) -> BTreeSet<(usize, String, String)> {
+    let manifests = manifests(bytes);
+    let mut facts = facts.clone();
+    manifests.learn(&mut facts, policies);
+    let (mut found, mut index) = (BTreeSet::new(), 0);
+    manifests.check(&facts, policies, ReviewStage::Written, |checked| {
+        for finding in &checked.evaluation.findings {
+            found.insert((index, finding.rule.name.to_owned(), finding.path.named()));
+        }
+        index += 1;
+    });
+    found
+}
+
+/// How many objects were changed, and how many refused.
+#[derive(Default)]
+struct Seen {
+    changed: usize,
+    refused: Vec<String>,
+    fixed: usize,
+}
+
+/// Fixes a text and checks every promise.
+fn keeps_its_promises(
+    bytes: &[u8],
+    facts: &Facts,
+    policies: &PolicySet,
+    scope: &FixScope,
+) -> Result<Seen, String> {
+    let (result, after) = fixed(bytes, facts, policies, scope);
+    let text = || String::from_utf8_lossy(&after).into_owned();
+    // The printed patch is the whole difference.
+    let (old, new) = (objects(bytes), objects(&after));
+    let starts: Vec<usize> = manifest::parse(bytes.to_vec())
+        .documents
+        .iter()
+        .map(|document| document.start().line)
+        .collect();
+    let mut expected = old;
+    let mut seen = Seen::default();
+    let mut patched = BTreeSet::new();
+    for object in &result.objects {
+        seen.refused.extend(object.refused.clone());
+        seen.fixed += object.fixed.len();
+        if object.patch.is_empty() {
+            continue;
+        }
+        seen.changed += 1;
+        let mut at_line: Vec<usize> = (0..starts.len())
+            .filter(|index| starts[*index] == object.line && !patched.contains(index))
+            .collect();
+        if at_line.len() > 1 {
+            at_line.retain(|index| expected[*index]["metadata"]["name"] == *object.name);
+        }
+        let index = *at_line.first().ok_or("no object at this line")?;
+        json_patch::patch(&mut expected[index], &object.patch).map_err(|error| error.to_string())?;
+        patched.insert(index);
+    }
+    if expected != new {
+        return Err(format!("the patches are not the difference:\n{}", text()));
+    }
+    // What is called fixed is gone.
+    let left = findings(&after, facts, policies);
+    for object in &result.objects {
+        for finding in &object.fixed {
+            let is_there = left.iter().any(|(index, rule, path)| {
+                rule == finding.rule
+                    && *path == finding.path
+                    && new[*index % new.len()]["metadata"]["name"] == *object.name
+                    && result.objects.len() == 1
+            });
+            if is_there {
+                return Err(format!("{} is not fixed:\n{}", finding.path, text()));
+            }
+        }
+    }
+    let before = findings(bytes, facts, policies);
+    let called: usize = result.objects.iter().map(|object| object.fixed.len()).sum();
+    let gone = before.difference(&left).count();
+    if called < gone {
+        return Err(format!("{gone} findings are gone, {called} are called fixed"));
+    }
+    // Once is enough.
+    let (again, twice) = fixed(&after, facts, policies, scope);
+    if twice != after || again.objects.iter().any(|object| !object.patch.is_empty()) {
+        return Err(format!(
+            "the second fix differs:\n{}\n---\n{}",
+            text(),
+            String::from_utf8_lossy(&twice)
+        ));
+    }
+    keeps_the_rest(bytes, &after)?;
+    Ok(seen)
+}
+
+/// Byte order mark, line ends and comments on lines of their own are kept.
+fn keeps_the_rest(before: &[u8], after: &[u8]) -> Result<(), String> {
+    const MARK: &[u8] = b"\xEF\xBB\xBF";
+    if before.starts_with(MARK) != after.starts_with(MARK) {
+        return Err("the byte order mark".into());
+    }
+    let (before, after) = (String::from_utf8_lossy(before), String::from_utf8_lossy(after));
+    let mixed =
+        |text: &str| text.matches("\r\n").count() != text.matches('\n').count() && text.contains("\r\n");
+    if before.contains("\r\n") != after.contains("\r\n") || (mixed(&after) && !mixed(&before)) {
+        return Err(format!("line ends:\n{after:?}"));
+    }
+    if before.ends_with('\n') != after.ends_with('\n') {
+        return Err("the end of the file".into());
+    }
+    // A comment goes only inside a block that goes: neither the first nor the last line of a removal is a comment.
+    let diff = TextDiff::from_lines(&*before, &*after);
+    let changes: Vec<(ChangeTag, &str)> = diff
+        .iter_all_changes()
+        .map(|it| (it.tag(), it.value().trim()))
+        .collect();
+    let is_comment =
+        |change: Option<&(ChangeTag, &str)>| change.is_some_and(|(_, line)| line.starts_with("# "));
+    for run in changes
+        .chunk_by(|a, b| a.0 == b.0)
+        .filter(|run| run[0].0 == ChangeTag::Delete)
+    {
+        if is_comment(run.first()) || is_comment(run.last()) {
+            return Err(format!("a comment is gone: {run:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn files() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = [
+        "tests/corpus/good",
+        "tests/corpus/bad",
+        "tests/corpus/linux",
+        "tests/corpus/placement",
+        "tests/corpus/cluster",
+        "manifests/examples",
+    ];
+    let mut files: Vec<PathBuf> = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(root.join(folder)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn every_manifest_of_the_corpus_is_fixed_as_promised() {
+    let mut seen = Seen::default();
+    for path in files() {
+        let text = fs::read_to_string(&path).unwrap();
+        let World { facts, policies, .. } = world(&text);
+        let texts = [
+            text.clone(),
+            text.replace('\n', "\r\n"),
+            format!("\u{FEFF}{text}"),
+            text.trim_end().to_owned(),
+        ];
+        for text in &texts {
+            for placement in [false, true] {
+                for linux in [false, true] {
+                    let scope = FixScope {
+                        linux,
+                        ..scope(placement)
+                    };
+                    let of_text = keeps_its_promises(text.as_bytes(), &facts, &policies, &scope)
+                        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                    seen.changed += of_text.changed;
+                    seen.refused.extend(of_text.refused);
+                    seen.fixed += of_text.fixed;
+                }
+            }
+        }
+    }
+    let Seen {
+        changed,
+        refused,
+        fixed,
+    } = seen;
+    let count = refused.len();
+    eprintln!("{changed} objects changed, {count} refused, {fixed} findings fixed");
+    assert!(changed > 1000 && fixed > 2000, "{changed} {fixed}");
+    // One object of the corpus gets its securityContext from a merge key.
+    assert!(
+        refused
+            .iter()
+            .all(|reason| reason.contains("comes from a merge key")),
+        "{refused:?}"
+    );
+    assert!(!refused.is_empty());
+}
+
+/// How a text is written.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools)] // independent properties of a text
+struct Notation {
+    step: usize,
+    dash: usize,
+    flow: bool,
+    json: Option<bool>,
+    comments: bool,
+    crlf: bool,
+    mark: bool,
+    quote: char,
+}
+
+fn notation() -> impl Strategy<Value = Notation> {
+    (
+        1usize..5,
+        0usize..3,
+        prop::bool::weighted(0.2),
+        prop_oneof![4 => Just(None), 1 => Just(Some(true)), 1 => Just(Some(false))],
+        any::<[bool; 3]>(),
+        prop_oneof![Just(' '), Just('"'), Just('\'')],
+    )
+        .prop_map(
+            |(step, dash, flow, json, [comments, crlf, mark], quote)| Notation {
+                step,
+                dash,
+                flow,
+                json,
+                comments,
+                crlf,
+                mark,
+                quote,
+            },
+        )
+}
+
+impl Notation {
+    fn write(self, object: &Value) -> Vec<u8> {
+        let mut text = match self.json {
+            Some(true) => format!("{object:#}"),
+            Some(false) => object.to_string(),
+            None => {
+                let mut text = String::new();
+                self.below(object, 0, &mut text);
+                text
+            }
+        };
+        if self.crlf {
+            text = text.replace('\n', "\r\n");
+        }
+        if self.mark {
+            text.insert(0, '\u{FEFF}');
+        }
+        text.into_bytes()
+    }
+
+    fn scalar(self, value: &Value) -> String {
+        match (value.as_str(), self.quote) {
+            (Some(text), '\'') if !text.contains(char::is_control) => {
+                format!("'{}'", text.replace('\'', "''"))
+            }
+            (Some(text), ' ')
+                if !text.is_empty()
+                    && text.starts_with(|c: char| c.is_ascii_alphabetic())
+                    && text
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || "-./".contains(c))
+                    && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
+                        .contains(&&*text.to_lowercase()) =>
+            {
+                text.to_owned()
+            }
+            _ => value.to_string(),
+        }
+    }
+
+    fn comment(self, column: usize, out: &mut String) {
+        if self.comments && out.len().is_multiple_of(3) {
+            let _ = writeln!(out, "{}# {}", " ".repeat(column), out.len());
+        }
+    }
+
+    fn is_inline(self, value: &Value) -> bool {
+        match value {
+            Value::Object(entries) => entries.is_empty() || (self.flow && entries.len() < 3),
+            Value::Array(items) => items.is_empty() || (self.flow && items.len() < 3),
+            _ => true,
+        }
+    }
+
+    fn inline(self, value: &Value) -> String {
+        match value {
+            Value::Object(_) | Value::Array(_) => value.to_string().replace("\":", "\": "),
+            _ => self.scalar(value),
+        }
+    }
+
+    fn below(self, value: &Value, column: usize, out: &mut String) {
+        match value {
+            Value::Object(entries) => {
+                for (key, value) in entries {
+                    self.comment(column, out);
+                    let _ = write!(out, "{}", " ".repeat(column));
+                    self.entry(key, value, column, out);
+                }
+            }
+            Value::Array(items) => {
+                for item in items {
+                    self.comment(column, out);
+                    let blank = " ".repeat(column);
+                    match item {
+                        Value::Object(entries) if !self.is_inline(item) => {
+                            for (at, (key, value)) in entries.iter().enumerate() {
+                                let _ = write!(out, "{blank}{}", if at == 0 { "- " } else { "  " });
+                                self.entry(key, value, column + 2, out);
+                            }
+                        }
+                        _ => {
+                            let _ = writeln!(out, "{blank}- {}", self.inline(item));
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn entry(self, key: &str, value: &Value, column: usize, out: &mut String) {
+        let key = self.scalar(&Value::from(key));
+        if self.is_inline(value) {
+            let end = if self.comments && out.len().is_multiple_of(5) {
+                " # end"
+            } else {
+                ""
+            };
+            let _ = writeln!(out, "{key}: {}{end}", self.inline(value));
+            return;
+        }
+        let _ = writeln!(out, "{key}:");
+        let indent = if value.is_array() { self.dash } else { self.step };
+        self.below(value, column + indent, out);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    #[test]
+    fn a_random_pod_in_any_notation_is_fixed_as_promised(
+        pod in pods::pod(), facts in any_cluster(), policy in any_policy(), notation in notation(),
+        placement: bool, in_deployment: bool,
+    ) {
+        let mut pod = pod;
+        pod["apiVersion"] = "v1".into();
+        pod["kind"] = "Pod".into();
+        if in_deployment {
+            let template = json!({"metadata": {"labels": {"app": "a"}}, "spec": pod["spec"]});
+            pod = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": {
+                "selector": {"matchLabels": {"app": "a"}}, "template": template,
+            }});
+        }
+        let text = notation.write(&pod);
+        prop_assert_eq!(objects(&text), vec![pod], "{}", String::from_utf8_lossy(&text));
+        let policies = PolicySet::new(Vec::new(), policy);
+        let seen = keeps_its_promises(&text, &facts, &policies, &scope(placement));
+        let context = || format!("{}", String::from_utf8_lossy(&text));
+        let seen = seen.map_err(|error| TestCaseError::fail(format!("{error}\n=== of\n{}", context())))?;
+        prop_assert!(seen.refused.is_empty(), "{:?}\n{}", seen.refused, context());
+    }
+}
+
+// ---- The command.
+
+struct Run {
+    status: i32,
+    out: String,
+    err: String,
+}
+
+fn run(folder: &Path, arguments: &[&str], input: &[u8]) -> Run {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
+        .arg("fix")
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A command that fails early does not read its input.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    let output = child.wait_with_output().unwrap();
+    Run {
+        status: output.status.code().unwrap(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+const POD: &str = "# web\napiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  nodeSelector:\n    \
+                   beta.kubernetes.io/os: windows # old\n  securityContext:\n    runAsUser: 1000 # gone\n    \
+                   windowsOptions: {runAsUserName: ContainerUser}\n  containers:\n  - name: web\n    image: \
+                   mcr.microsoft.com/windows/nanoserver:ltsc2022\n    resources: {limits: {memory: 1Gi}}\n";
+
+const FIXED: &str = "# web\napiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  nodeSelector:\n    \
+                     kubernetes.io/os: windows # old\n  securityContext:\n    windowsOptions: {runAsUserName: \
+                     ContainerUser}\n  containers:\n  - name: web\n    image: \
+                     mcr.microsoft.com/windows/nanoserver:ltsc2022\n    resources: {limits: {memory: 1Gi}}\n";
+
+fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_diff_applies_and_writing_gives_the_same() {
+    let folder = folder(&[("app/web.yaml", POD.as_bytes()), ("app/other.yaml", b"a: 1\n")]);
+    let diff = run(folder.path(), &["app"], b"");
+    assert_eq!(diff.status, 1, "{}", diff.err);
+    assert!(
+        diff.out.starts_with("--- a/app/web.yaml\n+++ b/app/web.yaml\n"),
+        "{}",
+        diff.out
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("app/web.yaml")).unwrap(),
+        POD
+    );
+    let mut patch = Command::new("patch")
+        .args(["-p1", "--quiet", "-o", "patched.yaml"])
+        .current_dir(folder.path())
+        .stdin(Stdio::piped())
+        .spawn()
+        .ok();
+    if let Some(patch) = &mut patch {
+        patch
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(diff.out.as_bytes())
+            .unwrap();
+        assert!(patch.wait().unwrap().success());
+        assert_eq!(
+            fs::read_to_string(folder.path().join("patched.yaml")).unwrap(),
+            FIXED
+        );
+        fs::remove_file(folder.path().join("patched.yaml")).unwrap();
+    }
+    let write = run(folder.path(), &["--write", "app"], b"");
+    assert_eq!(
+        (write.status, &*write.out),
+        (0, "fixed app/web.yaml\n"),
+        "{}",
+        write.err
+    );
+    assert_eq!(
+        fs::read_to_string(folder.path().join("app/web.yaml")).unwrap(),
+        FIXED
+    );
+    let again = run(folder.path(), &["app"], b"");
+    assert_eq!((again.status, &*again.out), (0, ""), "{}", again.err);
+}
+
+#[test]
+fn standard_input_becomes_the_fixed_text() {
+    let stream = run(Path::new("."), &["-"], POD.as_bytes());
+    assert_eq!((stream.status, &*stream.out), (0, FIXED), "{}", stream.err);
+    assert!(stream.err.contains("fixed TSM204 run-as-user"), "{}", stream.err);
+    assert!(
+        stream.err.contains("left  TSM101 os-name-missing"),
+        "{}",
+        stream.err
+    );
+    let quiet = run(Path::new("."), &["-q", "-"], POD.as_bytes());
+    assert_eq!((&*quiet.out, &*quiet.err), (FIXED, ""));
+    let diff = run(Path::new("."), &["--diff", "-"], POD.as_bytes());
+    assert!(diff.out.starts_with("--- a/stdin\n"), "{}", diff.out);
+    assert_eq!(diff.status, 1);
+    let unchanged = run(Path::new("."), &["-"], FIXED.as_bytes());
+    assert_eq!((unchanged.status, &*unchanged.out), (0, FIXED));
+    let written = run(Path::new("."), &["--write", "-"], POD.as_bytes());
+    assert_eq!((written.status, &*written.out), (2, ""));
+}
+
+/// The pod as the content of an item of a list.
+fn indented_pod() -> String {
+    POD.lines().skip(1).fold(String::new(), |mut text, line| {
+        let _ = writeln!(text, "  {line}");
+        text
+    })
+}
+
+#[test]
+fn a_resource_list_of_kustomize_stays_one() {
+    let item = indented_pod();
+    let list = format!(
+        "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\nfunctionConfig:\n  apiVersion: v1\n  kind: \
+         ConfigMap\n  metadata: {{name: fix}}\nitems:\n-{}",
+        &item[1..]
+    );
+    let result = run(Path::new("."), &["-"], list.as_bytes());
+    assert_eq!(result.status, 0, "{}", result.err);
+    let expected = list
+        .replace("    runAsUser: 1000 # gone\n", "")
+        .replace("beta.kubernetes.io/os", "kubernetes.io/os")
+        .replace("      runAsUser: 1000 # gone\n", "");
+    assert_eq!(result.out.matches("runAsUser:").count(), 0, "{}", result.out);
+    assert_eq!(result.out.lines().count(), list.lines().count() - 1);
+    assert!(result.out.starts_with(&expected[..200]), "{}", result.out);
+}
+
+#[test]
+fn rules_and_operating_systems_select() {
+    let only = run(Path::new("."), &["--rules", "run-as-user", "-"], POD.as_bytes());
+    assert!(
+        only.out.contains("beta.kubernetes.io/os") && !only.out.contains("runAsUser:"),
+        "{}",
+        only.out
+    );
+    let placed = run(
+        Path::new("."),
+        &["--placement", "--rules", "TSM101,run-as-user", "-"],
+        POD.as_bytes(),
+    );
+    assert!(
+        placed.out.ends_with("  os:\n    name: windows\n"),
+        "{}",
+        placed.out
+    );
+    assert!(placed.out.contains("beta.kubernetes.io/os"), "{}", placed.out);
+    let unknown = run(Path::new("."), &["--rules", "run-as-usr", "-"], POD.as_bytes());
+    assert_eq!(unknown.status, 2);
+    assert!(
+        unknown.err.contains("did you mean run-as-user?"),
+        "{}",
+        unknown.err
+    );
+    let linux = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  os: {name: Linux}\n  containers: [{name: a, \
+                 image: a}]\n";
+    let windows_only = run(Path::new("."), &["-"], linux.as_bytes());
+    assert_eq!(windows_only.out, linux);
+    let both = run(Path::new("."), &["--for", "linux,windows", "-"], linux.as_bytes());
+    assert_eq!(both.out, linux.replace("Linux", "linux"));
+}
+
+#[test]
+fn kustomize_gets_a_component() {
+    let component = run(Path::new("."), &["-o", "kustomize", "-"], POD.as_bytes());
+    let head = "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\npatches:\n- target:\n    version: v1\n    \
+                kind: Pod\n    name: web\n  patch: |-\n";
+    let operations = [
+        json!({"op": "add", "path": "/spec/nodeSelector/kubernetes.io~1os", "value": "windows"}),
+        json!({"op": "remove", "path": "/spec/nodeSelector/beta.kubernetes.io~1os"}),
+        json!({"op": "remove", "path": "/spec/securityContext/runAsUser"}),
+    ];
+    let lines = operations.iter().fold(String::new(), |mut text, one| {
+        let _ = writeln!(text, "    - {one}");
+        text
+    });
+    assert_eq!(component.out, format!("{head}{lines}"));
+    let documents = objects(component.out.as_bytes());
+    let patch = documents[0]["patches"][0]["patch"].as_str().unwrap();
+    assert_eq!(objects(patch.as_bytes()), [json!(operations)]);
+}
+
+#[test]
+fn bad_input_is_survived_without_writing() {
+    let utf16: Vec<u8> = POD.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let level = |n: usize| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 10].join(", "));
+    let levels: String = (1..12).map(level).collect();
+    let bomb = format!("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n{levels}kind: Pod\n");
+    let cases: [(&str, Vec<u8>); 6] = [
+        ("utf16.yaml", utf16),
+        (
+            "tabs.yaml",
+            POD.replace("  securityContext", "\tsecurityContext").into_bytes(),
+        ),
+        ("twice.yaml", format!("{POD}---\na: 1\na: 2\n").into_bytes()),
+        ("bomb.yaml", format!("{POD}---\n{bomb}").into_bytes()),
+        (
+            "template.yaml",
+            format!("{POD}---\nkind: {{{{ .Values.kind }}}}\n").into_bytes(),
+        ),
+        ("cut.json", b"{\"apiVersion\": \"v1\", \"kind\":".to_vec()),
+    ];
+    for (name, bytes) in cases {
+        let folder = folder(&[(name, &bytes), ("good.yaml", POD.as_bytes())]);
+        let result = run(folder.path(), &["--write", "."], b"");
+        assert_eq!(result.status, 2, "{name}: {}", result.err);
+        assert!(
+            result.err.contains(&format!("error: ./{name}")),
+            "{name}: {}",
+            result.err
+        );
+        assert_eq!(fs::read(folder.path().join(name)).unwrap(), bytes, "{name}");
+        assert_eq!(
+            fs::read_to_string(folder.path().join("good.yaml")).unwrap(),
+            FIXED,
+            "{name}"
+        );
+        let stream = run(folder.path(), &["-"], &bytes);
+        assert_eq!((stream.status, &*stream.out), (2, ""), "{name}");
+    }
+}
+
+#[test]
+fn many_objects_are_fixed_at_once() {
+    let item = indented_pod();
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n{}",
+        format!("-{}", &item[1..]).repeat(5_000)
+    );
+    let begun = std::time::Instant::now();
+    let result = run(Path::new("."), &["-q", "-"], list.as_bytes());
+    assert_eq!(result.status, 0, "{}", result.err);
+    assert_eq!(result.out.lines().count(), list.lines().count() - 5_000);
+    eprintln!("5,000 objects in {:?}", begun.elapsed());
+}
+
+/// The offset of a line and a column of SARIF, both from 1.
+fn offset(text: &str, line: &Value, column: &Value) -> usize {
+    let number = |value: &Value| usize::try_from(value.as_u64().unwrap()).unwrap();
+    let (line, column) = (number(line), number(column));
+    let before: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let rest = text[before..].char_indices().nth(column - 1);
+    rest.map_or(text.len(), |(at, _)| before + at)
+}
+
+#[test]
+fn the_fixes_of_sarif_are_the_edits_of_fix() {
+    let pod = POD.replace("{name: web}", "{name: web, labels: {é: ü}}");
+    for text in [pod.clone(), pod.replace('\n', "\r\n")] {
+        let folder = folder(&[("web.yaml", text.as_bytes())]);
+        let output = Command::new(env!("CARGO_BIN_EXE_transom"))
+            .args(["check", "-o", "sarif", "web.yaml"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        let log: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let results = log["runs"][0]["results"].as_array().unwrap();
+        let mut edits = Vec::new();
+        for result in results.iter().filter(|result| !result["fixes"].is_null()) {
+            let change = &result["fixes"][0]["artifactChanges"][0];
+            assert_eq!(change["artifactLocation"]["uri"], "web.yaml");
+            for replacement in change["replacements"].as_array().unwrap() {
+                let region = &replacement["deletedRegion"];
+                let start = offset(&text, &region["startLine"], &region["startColumn"]);
+                let end = offset(&text, &region["endLine"], &region["endColumn"]);
+                let new = replacement["insertedContent"]["text"]
+                    .as_str()
+                    .unwrap_or_default();
+                edits.push((start, end, new.to_owned()));
+            }
+        }
+        // Placement migrates the label in admission, so that its finding is not a result.
+        assert_eq!(edits.len(), 1, "{results:#?}");
+        edits.sort();
+        let mut edited = text.clone();
+        for (start, end, new) in edits.iter().rev() {
+            edited.replace_range(*start..*end, new);
+        }
+        let fixed = run(folder.path(), &["--rules", "run-as-user", "-"], text.as_bytes());
+        assert_eq!(edited, fixed.out);
+    }
+}
