@@ -11,6 +11,7 @@
 
 pub mod cleanup;
 pub mod conditions;
+mod events;
 pub mod keep_revisions;
 pub mod node_policies;
 pub mod pod_policies;

@@ -654,7 +654,7 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
 }
 
 #[test]
-fn transom_is_not_installed_where_a_secret_is_the_cluster() {
+fn an_install_is_refused_where_a_secret_is_the_cluster() {
     let Some(engine) = engine() else { return };
     for namespace in ["kube-system", "kube-public", "kube-node-lease"] {
         let refusal = engine.render_as("transom", namespace, &json!({})).unwrap_err();

@@ -837,7 +837,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
     // What it tells next says that it has come past the first.
     tokio::time::sleep(Duration::from_secs(2)).await;
     show.send_replace(taken(Some("Warn")));
-    let next = "the label transom.dev/mod=Warn of namespace web does nothing";
+    let next = "the label transom.dev/mod=Warn of namespace web has no effect";
     let listed = || writer.cluster.kubectl(&["get", "events", "-n", "default"]).out;
     assert!(
         wait(Duration::from_secs(30), || listed().contains(next)),

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, PostParams};
 
@@ -15,9 +14,9 @@ use crate::cluster::cache::LabelAuthor;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
+use crate::controller::events::Problem;
 use crate::engine::namespace_labels::IgnoredLabel;
-use crate::model::text::{cut, digest_hex};
+use crate::model::text::digest_hex;
 use crate::registration;
 
 /// The reason of Events about a label without effect.
@@ -68,28 +67,21 @@ impl NamespaceEvent {
 
     /// The Event.
     fn event(&self, now: Timestamp) -> Event {
-        Event {
-            metadata: ObjectMeta {
-                name: Some(self.event.clone()),
-                namespace: Some(EVENTS.to_owned()),
-                ..ObjectMeta::default()
-            },
-            action: Some("EvaluateLabels".to_owned()),
-            reason: Some(self.reason.to_owned()),
-            note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
-            type_: Some("Warning".to_owned()),
-            event_time: Some(MicroTime(now)),
-            reporting_controller: Some(REPORTER.to_owned()),
-            reporting_instance: Some("transom".to_owned()),
-            regarding: Some(ObjectReference {
+        let problem = Problem {
+            name: self.event.clone(),
+            namespace: EVENTS,
+            action: "EvaluateLabels",
+            reason: self.reason,
+            message: &self.message,
+            regarding: ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Namespace".to_owned()),
                 name: Some(self.namespace.clone()),
                 uid: Some(self.uid.clone()),
                 ..ObjectReference::default()
-            }),
-            ..Event::default()
-        }
+            },
+        };
+        problem.event(now)
     }
 }
 

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::time::Instant;
@@ -15,8 +14,8 @@ use super::report::reported;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::rate_limit::TokenBucket;
-use crate::controller::conditions::{LONGEST_NOTE, REPORTER};
-use crate::model::text::{cut, digest_hex};
+use crate::controller::events::Problem;
+use crate::model::text::digest_hex;
 use crate::scan::{FindingOutcome, OwnerResult};
 
 /// How many hexadecimal digits of the SHA-256 distinguish two problems of an owner.
@@ -113,29 +112,22 @@ impl OwnerEvent {
     /// The Event.
     pub fn event(&self, now: Timestamp) -> Event {
         let owner = &self.owner;
-        Event {
-            metadata: ObjectMeta {
-                name: Some(self.name()),
-                namespace: Some(owner.namespace.clone()),
-                ..ObjectMeta::default()
-            },
-            action: Some("EvaluateStored".to_owned()),
-            reason: Some(self.reason.to_owned()),
-            note: Some(cut(&self.message, LONGEST_NOTE).into_owned()),
-            type_: Some("Warning".to_owned()),
-            event_time: Some(MicroTime(now)),
-            reporting_controller: Some(REPORTER.to_owned()),
-            reporting_instance: Some("transom".to_owned()),
-            regarding: Some(ObjectReference {
+        let problem = Problem {
+            name: self.name(),
+            namespace: &owner.namespace,
+            action: "EvaluateStored",
+            reason: self.reason,
+            message: &self.message,
+            regarding: ObjectReference {
                 api_version: Some(owner.api_version.clone()),
                 kind: Some(owner.kind.clone()),
                 namespace: Some(owner.namespace.clone()),
                 name: Some(owner.name.clone()),
                 uid: Some(owner.uid.clone()),
                 ..ObjectReference::default()
-            }),
-            ..Event::default()
-        }
+            },
+        };
+        problem.event(now)
     }
 }
 

@@ -92,7 +92,7 @@ pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &ClassUsers
         && let Some(users) = users.get(name)
     {
         return ClassWriteResult::InUse(format!(
-            "{name} is kept although {why}, because {} name it: remove runtimeClassName from them",
+            "{name} is kept although {why}, because it is named by {}: remove runtimeClassName there",
             list(users, NAMED)
         ));
     }
