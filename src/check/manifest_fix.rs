@@ -1,7 +1,7 @@
 //! Plans the fix of an object in a file: the object as its author would write it. Does not change texts.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
@@ -112,6 +112,9 @@ impl Manifests {
         };
         let mut json = Cow::Borrowed(json);
         let mut is_placed = !scope.placement;
+        let suppressed: HashSet<_> = (checked.suppressed.iter())
+            .map(|suppressed| suppressed.finding.identity())
+            .collect();
         for _ in 0..ROUNDS {
             let subject = self.subject_of_json(&json, checked.kind, ReviewStage::Written)?;
             let mut policy = policies.effective(&no_user(&subject, facts));
@@ -119,7 +122,8 @@ impl Manifests {
             if !scope.covers(evaluation.inference.verdict, checked.kind.has_pod()) {
                 break;
             }
-            let is_meant = |finding: &&Finding| scope.selects(finding.rule);
+            let is_meant =
+                |finding: &&Finding| scope.selects(finding.rule) && !suppressed.contains(&finding.identity());
             let findings = evaluation.findings.iter().filter(is_meant);
             let mut edits: Vec<Edit> = findings
                 .filter_map(|finding| safe_edit(finding, checked.kind))

@@ -196,12 +196,13 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             && namespaces.selects(&checked.namespace)
             && (selector.is_everything() || selector.selects(&checked.labels()))
     });
-    let mut errors = manifests.errors().to_vec();
+    let mut errors = fixed.errors.clone();
     if *write {
         errors.extend(write_files(&manifests, &fixed.texts));
     }
     let is_stream = has_stdin && !*shows_diff;
-    let is_broken = is_stream && !errors.is_empty();
+    // An object that cannot be evaluated stays as it is; a text that cannot be parsed is not printed.
+    let is_broken = is_stream && !manifests.errors().is_empty();
     for target in &targets {
         target.write(|out| match target.format {
             FixFormat::Text if is_broken => Ok(()),
@@ -218,7 +219,8 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     report(&fixed.objects, &errors)?;
     let is_refused = fixed.objects.iter().any(|object| object.refused.is_some());
     let has_diff = !*write && !fixed.texts.is_empty();
-    Ok(if !errors.is_empty() {
+    let fails = if is_stream { is_broken } else { !errors.is_empty() };
+    Ok(if fails {
         ExitCode::from(2)
     } else if !is_stream && (is_refused || has_diff) {
         ExitCode::from(1)

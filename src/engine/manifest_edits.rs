@@ -11,6 +11,7 @@ use crate::model::path::Path;
 use crate::model::policy::Policy;
 use crate::model::severity::Class;
 use crate::model::workload::Kind;
+use crate::model::workload::custom::PodLayout;
 use crate::rules::{Cx, Finding};
 
 /// Rules about an ignored field that shows what the author wants; the remedy has another way to get it.
@@ -20,6 +21,9 @@ const INTENTS: [&str; 2] = ["host-network", "hyperv-annotation"];
 /// stable name of a deprecated label, the spelling of a value. Not an edit that changes what the pod does.
 pub fn safe_edit(finding: &Finding, kind: Kind) -> Option<&Edit> {
     let edit = finding.edit.as_ref()?;
+    if is_shared(edit.path(), kind) {
+        return None;
+    }
     let is_safe = match edit {
         // What Windows ignores in a Service, Linux nodes may use.
         Edit::Remove(_) => {
@@ -30,6 +34,19 @@ pub fn safe_edit(finding: &Finding, kind: Kind) -> Option<&Edit> {
         Edit::Set(..) | Edit::Append(..) | Edit::Move(..) => true,
     };
     is_safe.then_some(edit)
+}
+
+/// Whether a field of an object with several pods is not that of one pod: another pod, which may be for Linux, uses it too.
+fn is_shared(path: &Path, kind: Kind) -> bool {
+    const POD_LISTS: [&str; 3] = ["templates", "tasks", "finally"];
+    let has_several = kind.custom().is_some_and(|custom| {
+        matches!(
+            custom.layout,
+            PodLayout::Workflow(_) | PodLayout::Pipeline(_) | PodLayout::PipelineRun
+        )
+    });
+    let text = path.to_string();
+    has_several && !POD_LISTS.iter().any(|list| text.contains(&format!(".{list}[")))
 }
 
 /// The edits that place the pods of an object, and the fields that prevent setting `spec.os.name`.

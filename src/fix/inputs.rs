@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::rewrite::rewrite;
+use crate::check::UnreadableInput;
 use crate::check::{Checked, FixScope, Manifests, PlannedFix};
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::Position;
@@ -24,6 +25,8 @@ pub struct FixedInputs {
     pub objects: Vec<FixedObject>,
     /// The new bytes of the inputs that changed, by name.
     pub texts: BTreeMap<String, Vec<u8>>,
+    /// What could not be read or evaluated.
+    pub errors: Vec<UnreadableInput>,
 }
 
 /// One object and its fix.
@@ -101,6 +104,8 @@ struct Before {
     object: FixedObject,
     position: Position,
     findings: Vec<(Finding, usize)>,
+    /// Findings that the author accepts, each with the place of the suppression.
+    suppressed: Vec<(Finding, usize, String)>,
     plan: Option<PlannedFix>,
     is_meant: bool,
 }
@@ -120,8 +125,7 @@ pub fn fix(
         let is_meant = selects(&checked);
         objects.push(plan(manifests, &checked, &known, policies, scope, is_meant));
     };
-    // The command reports unreadable parts itself.
-    let _ = manifests.check(&known, policies, ReviewStage::Written, check);
+    let errors = manifests.check(&known, policies, ReviewStage::Written, check);
 
     let mut changes: BTreeMap<&str, BTreeMap<Position, Value>> = BTreeMap::new();
     for before in &objects {
@@ -156,6 +160,7 @@ pub fn fix(
     FixedInputs {
         objects: fixed,
         texts,
+        errors,
     }
 }
 
@@ -214,6 +219,12 @@ fn plan(
             left: Vec::new(),
         },
         position: checked.document.start(),
+        suppressed: (checked.suppressed.iter().filter(|_| is_meant))
+            .map(|it| {
+                let line = places.of(&it.finding.path).line;
+                (it.finding.clone(), line, it.place.clone())
+            })
+            .collect(),
         findings: if is_meant {
             findings
                 .map(|finding| (finding.clone(), places.of(&finding.path).line))
@@ -236,6 +247,7 @@ fn compare(
     let Before {
         mut object,
         findings,
+        suppressed,
         plan,
         is_meant,
         ..
@@ -272,6 +284,16 @@ fn compare(
                 reason,
             });
         }
+    }
+    for (finding, line, place) in suppressed {
+        object.left.push(LeftFinding {
+            id: finding.rule.id,
+            rule: finding.rule.name,
+            severity: finding.severity,
+            path: finding.path.named(),
+            line,
+            reason: format!("suppressed by {place}"),
+        });
     }
     let is_empty = object.fixed.is_empty() && object.left.is_empty() && object.patch.is_empty();
     (!is_empty || object.refused.is_some()).then_some(object)

@@ -164,10 +164,20 @@ impl<'a> Object<'a> {
         template.claim_templates = (self.template())
             .map(|first| first.claim_templates.clone())
             .unwrap_or_default();
+        // Not by `clone`, which would copy all other pods for each of them.
         Object {
+            kind: self.kind,
+            meta: Arc::clone(&self.meta),
+            namespace: self.namespace.clone(),
             body: Body::Pod(template),
+            stage: self.stage,
+            editable: self.editable,
+            origin: self.origin,
+            is_mirror: self.is_mirror,
+            debugger: self.debugger,
+            os_is_added: self.os_is_added,
+            added_fields: self.added_fields.clone(),
             custom_pods: Vec::new(),
-            ..self.clone()
         }
     }
 
@@ -477,12 +487,7 @@ mod tests {
                 "Rollout",
                 Some(Kind::Rollout),
             ),
-            (
-                Kind::Deployment,
-                "serving.knative.dev/v1",
-                "Revision",
-                Some(Kind::KnativeService),
-            ),
+            (Kind::Deployment, "serving.knative.dev/v1", "Revision", None),
             (Kind::Job, "keda.sh/v1alpha1", "ScaledJob", Some(Kind::ScaledJob)),
             (
                 Kind::Pod,

@@ -6,7 +6,6 @@ use super::workload::Kind;
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
 /// The prefix of the user names of ServiceAccounts; namespace and name follow.
-const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 /// The prefix of the accounts that Kubernetes creates for its controllers. Anyone who may write in that namespace
 /// controls the cluster.
@@ -56,9 +55,10 @@ fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
     if !user.is_empty() && more.iter().any(|known| known == user) {
         return true;
     }
-    if let Some(custom) = owner.custom() {
-        let account = user.strip_prefix(SERVICE_ACCOUNT);
-        return account.is_some_and(|account| custom.accounts.contains(&account));
+    // Where a project is not installed, a tenant may own the namespace and the ServiceAccount that it would have: only users
+    // that the policy names count.
+    if owner.is_custom() {
+        return false;
     }
     if user == CONTROLLER_MANAGER {
         return true;

@@ -217,11 +217,10 @@ impl Kind {
         }
     }
 
-    /// The kind that is evaluated for a controlling owner: its own, or the one from which a controller created the owner
-    /// (a Knative Revision is created from a Service).
+    /// The kind of a controlling owner, if it is evaluated.
     pub fn of_owner(api_version: &str, kind: &str) -> Option<Kind> {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        Kind::of(group, kind).or_else(|| custom::above(group, kind))
+        Kind::of(group, kind)
     }
 
     /// Whether the template of a stored object can no longer be changed (`spec.template` of a Job).

@@ -1150,7 +1150,8 @@ fn what_a_controller_made_is_let_pass_for_its_own_kind_and_judged_where_no_webho
         (&of_replicaset, rollouts, false),
         (&of_deployment, deployments.as_str(), true),
         (&of_deployment, replicasets.as_str(), false),
-        (&of_rollout, rollouts, true),
+        // The policy does not name it.
+        (&of_rollout, rollouts, false),
         (&of_rollout, deployments.as_str(), false),
     ] {
         // What it may do is not what is asked here.

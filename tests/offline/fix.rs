@@ -726,3 +726,66 @@ fn the_fixes_of_sarif_are_the_edits_of_fix() {
         assert_eq!(edited, fixed.out);
     }
 }
+
+const MIXED: &str = "apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: wf, namespace: shop}
+spec:
+  entrypoint: lin
+  securityContext: {runAsUser: 1000}
+  templates:
+  - name: lin
+    container: {image: alpine:3, command: [sh]}
+  - name: win
+    nodeSelector: {kubernetes.io/os: windows}
+    container: {image: \"mcr.microsoft.com/windows/nanoserver:ltsc2022\", command: [cmd], securityContext: {runAsUser: 1}}
+";
+
+#[test]
+fn a_field_that_other_pods_of_the_object_use_too_is_left() {
+    let fixed = run(folder(&[]).path(), &["-"], MIXED.as_bytes());
+    assert_eq!(fixed.status, 0, "{}", fixed.err);
+    assert!(
+        fixed.out.contains("  securityContext: {runAsUser: 1000}"),
+        "{}",
+        fixed.out
+    );
+    assert!(
+        !fixed.out.contains("runAsUser: 1}"),
+        "a field of the Windows pod alone: {}",
+        fixed.out
+    );
+    assert!(
+        fixed.err.contains("spec.securityContext.runAsUser"),
+        "{}",
+        fixed.err
+    );
+}
+
+#[test]
+fn what_the_author_suppressed_is_left_and_listed() {
+    let pod = POD.replace("# gone", "# transom:ignore run-as-user");
+    let fixed = run(folder(&[]).path(), &["-"], pod.as_bytes());
+    assert!(
+        fixed.out.contains("runAsUser: 1000 # transom:ignore run-as-user"),
+        "{}",
+        fixed.out
+    );
+    assert!(fixed.err.contains("suppressed by -:"), "{}", fixed.err);
+}
+
+#[test]
+fn an_object_that_cannot_be_evaluated_is_an_error_and_stays() {
+    let odd = "apiVersion: v1\nkind: Pod\nmetadata: {name: odd}\nspec: {hostPID: \"yes\", os: {name: windows}, containers: []}\n";
+    let both = format!("{POD}---\n{odd}");
+    let folder = folder(&[("a.yaml", both.as_bytes())]);
+    let written = run(folder.path(), &["--write", "a.yaml"], b"");
+    assert_eq!(written.status, 2, "{}", written.err);
+    assert!(written.err.contains("spec.hostPID"), "{}", written.err);
+    let text = fs::read_to_string(folder.path().join("a.yaml")).unwrap();
+    assert_eq!(text, format!("{FIXED}---\n{odd}"));
+    // Helm must go on.
+    let stream = run(folder.path(), &["-"], both.as_bytes());
+    assert_eq!((stream.status, stream.out.as_str()), (0, text.as_str()));
+    assert!(stream.err.contains("spec.hostPID"), "{}", stream.err);
+}

@@ -16,6 +16,12 @@ use crate::model::strict_json::{self, Strict};
 use crate::model::workload::Kind;
 use crate::model::workload::custom::PodLayout;
 
+/// The most pods, containers and JSON values that are evaluated of one object with several pods: the API server does not
+/// bound them, and fields of the object count for each pod. The pods themselves are evaluated when they are created.
+const MOST_PODS: usize = 100;
+const MOST_CONTAINERS: usize = 300;
+const MOST_VALUES: usize = 20_000;
+
 /// Where rules address the pod template of a custom resource.
 const TEMPLATE: &[&str] = &["spec", "template"];
 
@@ -96,8 +102,14 @@ pub(super) fn read(
     layout: PodLayout,
     json: &str,
 ) -> Result<(Vec<CustomPod>, Vec<NamedClaimTemplate<'static>>), ObjectError> {
-    let object: Value =
+    let mut object: Value =
         strict_json::from_str(json).map_err(|error| ObjectError::of(".".to_owned(), &error))?;
+    if matches!(
+        layout,
+        PodLayout::Task(_) | PodLayout::TaskRun | PodLayout::Pipeline(_) | PodLayout::PipelineRun
+    ) {
+        without_parameters(&mut object, "$(");
+    }
     let drafts = match layout {
         PodLayout::Template(path) => template(&object, path).into_iter().collect(),
         PodLayout::Configured(path) => vec![configured(kind, &object, path)?],
@@ -122,6 +134,32 @@ pub(super) fn read(
         Vec::new()
     };
     Ok((pods?, claims))
+}
+
+/// The first pods of an object, as many as the bounds allow, and at least one.
+fn bounded(drafts: impl Iterator<Item = PodDraft>) -> Vec<PodDraft> {
+    let (mut pods, mut values, mut containers) = (Vec::new(), 0, 0);
+    for draft in drafts.take(MOST_PODS) {
+        values += draft.spec.values().map(count_values).sum::<usize>();
+        containers += ["containers", "initContainers"]
+            .iter()
+            .filter_map(|list| draft.spec.get(*list)?.as_array())
+            .map(Vec::len)
+            .sum::<usize>();
+        if !pods.is_empty() && (values > MOST_VALUES || containers > MOST_CONTAINERS) {
+            break;
+        }
+        pods.push(draft);
+    }
+    pods
+}
+
+fn count_values(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(count_values).sum(),
+        Value::Object(fields) => fields.values().map(count_values).sum(),
+        _ => 0,
+    }
 }
 
 /// A pod while it is composed.
@@ -170,7 +208,12 @@ impl PodDraft {
 
     /// Appends every item of a list of the object.
     fn append_all(&mut self, list: &'static str, object: &Value, from: &Path) {
-        for (index, item) in items(object, from) {
+        let most = if list == "volumes" {
+            MOST_VALUES
+        } else {
+            MOST_CONTAINERS
+        };
+        for (index, item) in items(object, from).take(most) {
             self.append(list, item.clone(), item_at(from, index, item));
         }
     }
@@ -290,9 +333,10 @@ fn workflow(object: &Value, path: &'static [&'static str]) -> Vec<PodDraft> {
     without_parameters(&mut object, "{{");
     let workflow = Path::of(path);
     let templates = workflow.clone().field("templates");
-    let pods = items(&object, &templates)
-        .map(|(index, template)| workflow_pod(&object, &workflow, item_at(&templates, index, template)));
-    pods.flatten().collect()
+    let pods = items(&object, &templates).filter_map(|(index, template)| {
+        workflow_pod(&object, &workflow, item_at(&templates, index, template))
+    });
+    bounded(pods)
 }
 
 /// The pod of one template of a Workflow; `None` if it has none, or if a patch changes it.
@@ -361,11 +405,9 @@ fn workflow_pod(object: &Value, workflow: &Path, template: Path) -> Option<PodDr
     Some(draft)
 }
 
-/// The pod of a Tekton Task, with the pod templates of its run, of which the first has precedence.
+/// The pod of a Tekton Task, with the pod templates of its run, of which the first has precedence. `object` has no
+/// parameters.
 fn task(object: &Value, task: Path, pod_templates: &[Path]) -> Option<PodDraft> {
-    let mut clean = object.clone();
-    without_parameters(&mut clean, "$(");
-    let object = &clean;
     let is_there = |path: &Path| path.get(object).is_some_and(|value| !is_empty(value));
     if !is_there(&task) && !pod_templates.iter().any(is_there) {
         return None;
@@ -374,8 +416,9 @@ fn task(object: &Value, task: Path, pod_templates: &[Path]) -> Option<PodDraft> 
     let mut draft = PodDraft::new(base, task.clone().field("metadata"));
     let steps = task.clone().field("steps");
     let defaults = task.clone().field("stepTemplate");
-    for (index, step) in items(object, &steps) {
+    for (index, step) in items(object, &steps).take(MOST_CONTAINERS) {
         let place = item_at(&steps, index, step);
+        let first_field = draft.places.fields.len();
         let mut step = step.clone();
         // The name of the field since v1.
         let resources = step.get("computeResources").cloned();
@@ -403,11 +446,12 @@ fn task(object: &Value, task: Path, pod_templates: &[Path]) -> Option<PodDraft> 
                 && let Some(Value::Object(container)) = containers.last_mut()
             {
                 container.insert(name.to_owned(), default.clone());
-                draft
-                    .places
-                    .fields
-                    .retain(|(known, _)| *known != at.clone().field(name));
-                let field = (at.clone().field(name), defaults.clone().field(field));
+                // Only the fields of this step: a search of all would take too long for many steps.
+                let mut of_step = draft.places.fields.split_off(first_field);
+                let default_of = at.clone().field(name);
+                of_step.retain(|(known, _)| *known != default_of);
+                draft.places.fields.append(&mut of_step);
+                let field = (default_of, defaults.clone().field(field));
                 draft.places.fields.push(field);
             }
         }
@@ -434,35 +478,80 @@ fn task(object: &Value, task: Path, pod_templates: &[Path]) -> Option<PodDraft> 
 
 /// The pods of a Tekton Pipeline: one for each task with a Task of its own. In a run, each has the pod templates of the run,
 /// which are a pod of their own if there is no such task.
+///
+/// `object` has no parameters.
 fn pipeline(object: &Value, pipeline: &Path, is_run: bool) -> Vec<PodDraft> {
     let of_run = Path::of(&["spec", "taskRunTemplate", "podTemplate"]);
     let runs = Path::of(&["spec", "taskRunSpecs"]);
-    let mut pods = Vec::new();
-    for list in ["tasks", "finally"] {
-        let list = pipeline.clone().field(list);
-        for (index, of_pipeline) in items(object, &list) {
-            let name = of_pipeline
-                .get("name")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
-            let place = list.clone().named_item(index, name).field("taskSpec");
-            if place.get(object).is_none_or(is_empty) {
-                continue;
-            }
-            let mut pod_templates = Vec::new();
-            if is_run {
-                let own = items(object, &runs)
-                    .find(|(_, run)| run.get("pipelineTaskName").and_then(Value::as_str) == Some(name))
-                    .map(|(index, _)| runs.clone().named_item(index, name).field("podTemplate"));
-                pod_templates.extend(own);
-                pod_templates.push(of_run.clone());
-            }
-            pods.extend(task(object, place, &pod_templates));
+    let lists = ["tasks", "finally"].map(|list| pipeline.clone().field(list));
+    let tasks = lists
+        .iter()
+        .flat_map(|list| items(object, list).map(move |(index, item)| (list, index, item)));
+    let drafts = tasks.filter_map(|(list, index, of_pipeline)| {
+        let name = of_pipeline
+            .get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        let place = list.clone().named_item(index, name).field("taskSpec");
+        if place.get(object).is_none_or(is_empty) {
+            return None;
         }
-    }
+        let mut pod_templates = Vec::new();
+        if is_run {
+            let own = items(object, &runs)
+                .find(|(_, run)| run.get("pipelineTaskName").and_then(Value::as_str) == Some(name))
+                .map(|(index, _)| runs.clone().named_item(index, name).field("podTemplate"));
+            pod_templates.extend(own);
+            pod_templates.push(of_run.clone());
+        }
+        task(object, place, &pod_templates)
+    });
+    let mut pods = bounded(drafts);
     if is_run && pods.is_empty() {
         // A Pipeline has no such field: the pod has no containers, only what the run says of it.
         pods.extend(task(object, pipeline.clone().field("taskSpec"), &[of_run]));
     }
     pods
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pods(kind: Kind, object: &Value) -> Vec<CustomPod> {
+        let layout = kind.custom().unwrap().layout;
+        read(kind, layout, &object.to_string()).unwrap().0
+    }
+
+    /// 46 KB of these took gigabytes before the number of pods had a bound.
+    #[test]
+    fn a_workflow_with_many_templates_and_volumes_has_few_pods() {
+        let spec = json!({
+            "templates": vec![json!({"container": {}}); 2_000],
+            "volumes": vec![json!({}); 4_000],
+        });
+        let pods = pods(Kind::Workflow, &json!({"spec": spec}));
+        let volumes: usize = pods.iter().map(|pod| pod.template.spec.volumes.len()).sum();
+        assert!(
+            !pods.is_empty() && volumes <= MOST_VALUES + 4_000,
+            "{} {volumes}",
+            pods.len()
+        );
+    }
+
+    #[test]
+    fn pods_and_containers_are_bounded_and_what_real_objects_have_is_whole() {
+        let template =
+            json!({"name": "t", "container": {"image": "app", "env": [{"name": "a", "value": "b"}]}});
+        let workflow = |count| json!({"spec": {"templates": vec![template.clone(); count]}});
+        assert_eq!(pods(Kind::Workflow, &workflow(60)).len(), 60);
+        assert_eq!(pods(Kind::Workflow, &workflow(1_000)).len(), MOST_PODS);
+        let task = json!({"name": "t", "taskSpec": {"steps": [{"image": "app"}]}});
+        let pipeline = |count| json!({"spec": {"tasks": vec![task.clone(); count]}});
+        assert_eq!(pods(Kind::Pipeline, &pipeline(60)).len(), 60);
+        assert_eq!(pods(Kind::Pipeline, &pipeline(2_000)).len(), MOST_PODS);
+        let steps = json!({"spec": {"steps": vec![json!({"image": "app"}); 5_000], "stepTemplate": {"command": ["a"]}}});
+        let task = &pods(Kind::Task, &steps)[0];
+        assert_eq!(task.template.spec.containers.len(), MOST_CONTAINERS);
+    }
 }

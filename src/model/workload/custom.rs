@@ -14,14 +14,10 @@ pub struct CustomWorkload {
     pub resource: &'static str,
     /// Where its pods are.
     pub layout: PodLayout,
-    /// What its controller creates from exactly this template. `None`: its controller adds to what the object says, so the
-    /// pods are evaluated as if their author had created them.
+    /// What its controller creates from exactly this template: left to this object if the policy names the controller in
+    /// `controllerUsernames`. `None`: its controller adds to what the object says, or creates the same from other objects, so
+    /// the pods are evaluated as if their author had created them.
     pub makes: Option<Kind>,
-    /// The kind that a created object names as its owner, in the same group, if it is not the kind itself.
-    pub owner: Option<&'static str>,
-    /// The ServiceAccounts of its controller as its own manifests install it, as `namespace:name`, if it creates something
-    /// from the template. A policy adds others with `controllerUsernames`.
-    pub accounts: &'static [&'static str],
 }
 
 /// Where the pods of a custom resource are.
@@ -52,8 +48,6 @@ const fn row(kind: Kind, group: &'static str, resource: &'static str, layout: Po
         resource,
         layout,
         makes: None,
-        owner: None,
-        accounts: &[],
     }
 }
 
@@ -63,18 +57,12 @@ pub static CUSTOM_WORKLOADS: [CustomWorkload; 12] = [
     // Without a template, `spec.workloadRef` names a Deployment, which is evaluated itself.
     CustomWorkload {
         makes: Some(Kind::ReplicaSet),
-        accounts: &["argo-rollouts:argo-rollouts"],
         ..row(Kind::Rollout, "argoproj.io", "rollouts", TEMPLATE)
     },
-    CustomWorkload {
-        makes: Some(Kind::Deployment),
-        owner: Some("Revision"),
-        accounts: &["knative-serving:controller"],
-        ..row(Kind::KnativeService, "serving.knative.dev", "services", TEMPLATE)
-    },
+    // Its controller creates the same Deployments for a Configuration or a Revision that nothing evaluates.
+    row(Kind::KnativeService, "serving.knative.dev", "services", TEMPLATE),
     CustomWorkload {
         makes: Some(Kind::Job),
-        accounts: &["keda:keda-operator"],
         ..row(
             Kind::ScaledJob,
             "keda.sh",
@@ -84,12 +72,10 @@ pub static CUSTOM_WORKLOADS: [CustomWorkload; 12] = [
     },
     CustomWorkload {
         makes: Some(Kind::Pod),
-        accounts: &["kruise-system:kruise-manager"],
         ..row(Kind::CloneSet, "apps.kruise.io", "clonesets", TEMPLATE)
     },
     CustomWorkload {
         makes: Some(Kind::Pod),
-        accounts: &["kruise-system:kruise-manager"],
         ..row(Kind::AdvancedDaemonSet, "apps.kruise.io", "daemonsets", TEMPLATE)
     },
     row(
@@ -145,11 +131,4 @@ pub fn exclusion(group: &str, kind: &str) -> Option<&'static str> {
 /// The row of a kind.
 pub(super) fn of(kind: Kind) -> Option<&'static CustomWorkload> {
     CUSTOM_WORKLOADS.iter().find(|custom| custom.kind == kind)
-}
-
-/// The kind whose controller creates owners of this kind, which in turn own what is evaluated.
-pub(super) fn above(group: &str, owner: &str) -> Option<Kind> {
-    let mut rows = CUSTOM_WORKLOADS.iter();
-    rows.find(|custom| custom.group == group && custom.owner == Some(owner))
-        .map(|custom| custom.kind)
 }
