@@ -5,8 +5,6 @@ use super::workload::Kind;
 /// The user of all Kubernetes controllers if they have no individual credentials.
 const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
-/// The prefix of the user names of ServiceAccounts; namespace and name follow.
-
 /// The prefix of the accounts that Kubernetes creates for its controllers. Anyone who may write in that namespace
 /// controls the cluster.
 const ACCOUNTS: &str = "system:serviceaccount:kube-system:";
