@@ -34,7 +34,7 @@ use crate::rules::{find, nearest};
 /// policies. So it works as Helm's post-renderer and as a KRM function of Kustomize (a ResourceList in and out).
 ///
 /// Exit status: 0 nothing to change, or everything was written; 1 the diff is not empty, or an object could not be
-/// edited; 2 bad usage, or input that cannot be read or written. With -: 0 or 2.
+/// edited; 2 bad usage, or input that cannot be read or written. With - and without --diff: 0 or 2.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom fix manifests/

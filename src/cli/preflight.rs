@@ -32,8 +32,8 @@ const RIGHTS: &str = "docs/how-to/preflight.md lists the permissions that it nee
 /// engines, and writes nothing to the cluster. The values are for helm install, after the chart's file for the
 /// platform. Missing permissions are reported; the rest continues.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or something cannot be read: the report names
-/// it, and if that was workloads, the values enforce nothing.
+/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or something cannot be read. The report names
+/// what is missing. If workloads could not be read, the printed values do not enforce anything.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom preflight -o values=transom-values.yaml -o text

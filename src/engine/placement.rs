@@ -76,7 +76,7 @@ impl<'p> Placement<'p, '_> {
     }
 
     /// Plans what an author writes into a manifest: the active parts whose values are certain. Affinity terms for the
-    /// builds of today's nodes, the RuntimeClass and resources of a cloud provider stay with admission. Returns the
+    /// builds of today's nodes, the RuntimeClass, and extended resources of a cloud provider are left to admission. Returns the
     /// fields that prevent setting `spec.os.name`.
     pub fn in_manifest(&self, patch: &mut PodPatch<'_, 'p>) -> Vec<Path> {
         let parts = self.as_written.policy.parts;

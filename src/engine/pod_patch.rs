@@ -163,9 +163,9 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         }
     }
 
-    /// Requires one of these builds with node affinity, inside every term that does not exclude the wrong ones yet.
-    /// Next to each of them it adds a term for every template whose nodes have other labels but not this one before
-    /// they exist.
+    /// Requires one of these builds by node affinity: in every term that does not yet exclude the other builds. Some
+    /// autoscalers do not know the build label of nodes that do not exist yet. For each of their templates, a second term
+    /// is added next to each of these terms, with labels that the template has.
     pub fn require_builds(
         &mut self,
         label: &'static str,

@@ -53,6 +53,9 @@ pub enum PodTemplateKindError {
     /// The plural is not the name of a resource.
     #[error("resource: \"{0}\" is not the plural of a kind; write it as in gameserversets")]
     Resource(String),
+    /// The process has seen too many different entries.
+    #[error("this is one of more than {MOST} different entries since the start; restart Transom")]
+    TooMany,
     /// Transom evaluates the kind anyway.
     #[error("kind: Transom evaluates {0} already; remove the entry")]
     BuiltIn(String),
@@ -162,17 +165,24 @@ impl PodTemplateKind {
         if Kind::of(group, kind).is_some() {
             return Err(PodTemplateKindError::BuiltIn(title));
         }
-        Ok(intern(self))
+        intern(self).ok_or(PodTemplateKindError::TooMany)
     }
 }
 
+/// The most different entries that one process keeps.
+const MOST: usize = 4_096;
+
 /// Keeps one copy of each entry for the life of the process, so that a kind can be copied and compared like the built-in
 /// ones. Entries come from policies and configuration files, which administrators write.
-fn intern(written: &PodTemplateKind) -> ConfiguredKind {
+/// `None`: there are [`MOST`] already.
+fn intern(written: &PodTemplateKind) -> Option<ConfiguredKind> {
     static KINDS: Mutex<BTreeMap<PodTemplateKind, &'static InternedKind>> = Mutex::new(BTreeMap::new());
     let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = kinds.get(written) {
-        return ConfiguredKind(known);
+        return Some(ConfiguredKind(known));
+    }
+    if kinds.len() >= MOST {
+        return None;
     }
     let path: &'static str = String::leak(written.path.clone());
     let kept: &'static InternedKind = Box::leak(Box::new(InternedKind {
@@ -181,7 +191,7 @@ fn intern(written: &PodTemplateKind) -> ConfiguredKind {
         resource: written.resource.clone().unwrap_or_else(|| plural(&written.kind)),
     }));
     kinds.insert(written.clone(), kept);
-    ConfiguredKind(kept)
+    Some(ConfiguredKind(kept))
 }
 
 /// The plural that the API server guesses for a kind (`meta.UnsafeGuessKindToResource`).
