@@ -19,6 +19,7 @@ use transom::model::object::ReviewStage;
 
 use super::corpus::{World, world};
 use super::properties::{any_cluster, any_policy, cases, pods};
+use super::support::command::{CommandRun, transom_with};
 
 // ---- Properties.
 
@@ -429,30 +430,8 @@ proptest! {
 
 // ---- The command.
 
-struct Run {
-    status: i32,
-    out: String,
-    err: String,
-}
-
-fn run(folder: &Path, arguments: &[&str], input: &[u8]) -> Run {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .arg("fix")
-        .args(arguments)
-        .current_dir(folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A command that fails early does not read its input.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    let output = child.wait_with_output().unwrap();
-    Run {
-        status: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+fn run(folder: &Path, arguments: &[&str], input: &[u8]) -> CommandRun {
+    transom_with(folder, &[&["fix"], arguments].concat(), input)
 }
 
 const POD: &str = "# web\napiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  nodeSelector:\n    \

@@ -27,7 +27,7 @@ pub fn transom(folder: &Path, arguments: &[&str]) -> CommandRun {
 }
 
 /// The same, with this on its standard input.
-pub fn transom_with(folder: &Path, arguments: &[&str], input: &str) -> CommandRun {
+pub fn transom_with(folder: &Path, arguments: &[&str], input: impl AsRef<[u8]>) -> CommandRun {
     let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
         .args(arguments)
         .current_dir(folder)
@@ -37,7 +37,7 @@ pub fn transom_with(folder: &Path, arguments: &[&str], input: &str) -> CommandRu
         .spawn()
         .unwrap();
     // A run that fails early does not read its input.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let _ = child.stdin.take().unwrap().write_all(input.as_ref());
     let output = child.wait_with_output().unwrap();
     CommandRun {
         status: output.status.code().unwrap(),

@@ -10,8 +10,8 @@
 //! | [`Health`] | every task | [`ReportsController`] |
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -23,7 +23,7 @@ use super::garbage_collection::GarbageCollector;
 use super::health::Health;
 use super::invalidation::{EvalInputs, Invalidation, changed};
 use super::object_feed::ObjectFeed;
-use super::owner_index::OwnerIndex;
+use super::owner_index::SharedIndex;
 use super::pending_pods::{PendingPods, PendingPodsTask};
 use super::report_api::{DiscoveredApi, ReportApi};
 use super::report_watch::{Adoption, ReportWatch};
@@ -50,7 +50,7 @@ pub struct ReportsController<'c> {
     /// The custom resources that the cluster serves, with the paths of their lists.
     custom: Vec<(Kind, String)>,
     lists: Vec<ObjectList>,
-    index: Arc<Mutex<OwnerIndex>>,
+    index: Arc<SharedIndex>,
     pending: PendingPods,
     rereads: RereadQueue,
     health: Health,
@@ -179,7 +179,7 @@ impl ReportsController<'_> {
                 self.rereads.add_all(&Invalidation::All);
             }
             before = now;
-            if self.index().has_room_again() {
+            if self.index.lock().has_room_again() {
                 self.rereads.defer(Invalidation::All);
             }
             if discover || discovered.elapsed() >= settings.ask {
@@ -216,7 +216,7 @@ impl ReportsController<'_> {
                 api = found.map(ReportApi::as_str),
                 "the kind of report on stored objects"
             );
-            self.index().forget_reports();
+            self.index.lock().forget_reports();
             self.health.forget_writes();
             self.adoption.set(false);
             self.rereads.add_all(&Invalidation::All);
@@ -230,14 +230,9 @@ impl ReportsController<'_> {
 
     /// Publishes the state of reporting.
     fn publish_state(&self) {
-        let state = self.health.state(self.api.get(), &self.index());
+        let state = self.health.state(self.api.get(), &self.index.lock());
         self.context
             .reporting
             .send_if_modified(|before| std::mem::replace(before, state.clone()) != state);
-    }
-
-    /// The index. The guard must not be held across an await.
-    fn index(&self) -> MutexGuard<'_, OwnerIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

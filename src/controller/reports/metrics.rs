@@ -9,7 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::owner_index::OwnerIndex;
+use super::owner_index::{OwnerIndex, SharedIndex};
 
 /// How many series of findings carry the name of their namespace; the others use [`OVERFLOW`].
 pub const MOST_SERIES: usize = 2_000;
@@ -18,11 +18,11 @@ pub const OVERFLOW: &str = "_overflow";
 
 /// The state of the leader, if this replica leads. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct StoredFindingMetrics(Arc<Mutex<Option<Arc<Mutex<OwnerIndex>>>>>);
+pub struct StoredFindingMetrics(Arc<Mutex<Option<Arc<SharedIndex>>>>);
 
 impl StoredFindingMetrics {
     /// Sets the state to show; `None`: nothing.
-    pub fn show(&self, ledger: Option<Arc<Mutex<OwnerIndex>>>) {
+    pub fn show(&self, ledger: Option<Arc<SharedIndex>>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ledger;
     }
 }
@@ -67,7 +67,7 @@ impl Collector for StoredFindingMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(ledger) = ledger else { return Ok(()) };
-        let ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        let ledger = ledger.lock();
         let series = bounded(&ledger, MOST_SERIES);
         let labelled = series.iter().map(|((namespace, rule, action), count)| {
             let labels = [
@@ -132,9 +132,9 @@ mod tests {
             out
         };
         assert_eq!(expose(&registry), "# EOF\n");
-        let mut ledger = OwnerIndex::default();
-        ledger.judged(&judged("u", &[FindingOutcome::Denied]), 1);
-        gauges.show(Some(Arc::new(Mutex::new(ledger))));
+        let index = Arc::new(SharedIndex::default());
+        index.lock().judged(&judged("u", &[FindingOutcome::Denied]), 1);
+        gauges.show(Some(index));
         let shown = expose(&registry);
         for line in [
             "transom_stored_findings{resource_namespace=\"shop\",rule=\"run-as-user\",action=\"deny\"} 1",

@@ -2,8 +2,8 @@
 //! memory.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -19,7 +19,7 @@ use super::evaluator::{Evaluation, Evaluator, ObjectHeadMeta};
 use super::events::event_on;
 use super::health::Health;
 use super::invalidation::Invalidation;
-use super::owner_index::{ObjectSource, OwnerIndex};
+use super::owner_index::{ObjectSource, SharedIndex};
 use super::pending_pods::PendingPods;
 use super::report;
 use super::report_api::DiscoveredApi;
@@ -59,7 +59,7 @@ pub struct ObjectFeed<'c> {
     /// Evaluates each object.
     pub evaluator: Evaluator,
     /// Where each owner is recorded.
-    pub index: &'c Mutex<OwnerIndex>,
+    pub index: &'c SharedIndex,
     /// Where pods that wait for a node are recorded.
     pub pending: &'c PendingPods,
     /// Takes the reports to write.
@@ -199,7 +199,7 @@ impl ObjectFeed<'_> {
     fn gone(&self, kind: Kind, json: &str) {
         let object = ObjectHeadMeta::of(json);
         self.pending.record(&object.uid, None);
-        if self.index().gone(kind, &object.uid) {
+        if self.index.lock().gone(kind, &object.uid) {
             self.rereads
                 .add(kind, Invalidation::None.with(object.namespace.to_string()));
         }
@@ -216,14 +216,14 @@ impl ObjectFeed<'_> {
         source: ObjectSource,
     ) -> Option<ReportWrite> {
         let object = ObjectHeadMeta::of(json);
-        if source == ObjectSource::List && self.index().is_touched(kind, &object.uid) {
+        if source == ObjectSource::List && self.index.lock().is_touched(kind, &object.uid) {
             return None;
         }
         let (evaluation, pending) = self.evaluator.evaluate(context, kind, json);
         if kind == Kind::Pod {
             self.pending.record(&object.uid, pending);
         }
-        let recorded = self.index().record(kind, &object, &evaluation, pass, source);
+        let recorded = self.index.lock().record(kind, &object, &evaluation, pass, source);
         if recorded.has_freed {
             self.rereads
                 .add(kind, Invalidation::None.with(object.namespace.to_string()));
@@ -254,7 +254,7 @@ impl ObjectFeed<'_> {
     async fn read(&self, stored: &ObjectList, wanted: Invalidation) {
         let listing = format!("cannot list {}", stored.path);
         let pass = self.passes.fetch_add(1, Ordering::Relaxed) + 1;
-        self.index().begins(stored.kind);
+        self.index.lock().begins(stored.kind);
         let scopes = match &wanted {
             Invalidation::None => Vec::new(),
             Invalidation::All => vec![None],
@@ -262,7 +262,7 @@ impl ObjectFeed<'_> {
         };
         for scope in scopes {
             if let Err(failure) = self.read_pages(stored, scope, pass).await {
-                self.index().breaks_off(stored.kind);
+                self.index.lock().breaks_off(stored.kind);
                 self.health.fails(&listing, &failure);
                 sleep(self.settings.retry).await;
                 self.rereads.add(stored.kind, wanted);
@@ -271,11 +271,11 @@ impl ObjectFeed<'_> {
         }
         self.health.works(&listing);
         if wanted == Invalidation::All {
-            let freed = self.index().ends(stored.kind, pass).into_iter();
+            let freed = self.index.lock().ends(stored.kind, pass).into_iter();
             let freed = freed.fold(Invalidation::None, Invalidation::with);
             self.rereads.add(stored.kind, freed);
         } else {
-            self.index().breaks_off(stored.kind);
+            self.index.lock().breaks_off(stored.kind);
         }
         sleep(self.settings.gather).await;
     }
@@ -314,10 +314,5 @@ impl ObjectFeed<'_> {
 
     fn snapshot(&self) -> Arc<Snapshot> {
         self.latest.borrow().clone()
-    }
-
-    /// The index. The guard must not be held across an await.
-    fn index(&self) -> MutexGuard<'_, OwnerIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

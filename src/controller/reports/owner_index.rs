@@ -3,7 +3,7 @@
 //! writer and the watch on reports what is stored.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::evaluator::{Evaluation, ObjectHeadMeta};
 use super::report::{content, reported};
@@ -133,6 +133,17 @@ pub struct OwnerIndex {
     stands: HashMap<Box<str>, u64>,
     /// The last pass in which owners were omitted because there were too many, by kind.
     full: HashMap<Kind, u64>,
+}
+
+/// The index of a leader, as its tasks share it.
+#[derive(Debug, Default)]
+pub struct SharedIndex(Mutex<OwnerIndex>);
+
+impl SharedIndex {
+    /// The index. The guard must not be held across an await.
+    pub fn lock(&self) -> MutexGuard<'_, OwnerIndex> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl OwnerIndex {

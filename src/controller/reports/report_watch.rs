@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -16,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::health::Health;
 use super::invalidation::Invalidation;
-use super::owner_index::{MOST_OWNERS, OwnerIndex, WrittenReport};
+use super::owner_index::{MOST_OWNERS, SharedIndex, WrittenReport};
 use super::report::{CONTENT, LABEL};
 use super::report_api::{DiscoveredApi, ReportApi};
 use super::reread_queue::RereadQueue;
@@ -66,7 +65,7 @@ pub struct ReportWatch<'c> {
     /// The report API to watch.
     pub api: &'c DiscoveredApi,
     /// Where the reports are recorded.
-    pub index: &'c Mutex<OwnerIndex>,
+    pub index: &'c SharedIndex,
     /// Takes the namespaces in which reports are missing.
     pub rereads: &'c RereadQueue,
     /// Takes problems.
@@ -142,7 +141,7 @@ impl ReportWatch<'_> {
                 }
                 Ok(Event::Apply(report)) => {
                     let found = read(&report);
-                    if let Some(found) = found.filter(|found| self.index().found(found)) {
+                    if let Some(found) = found.filter(|found| self.index.lock().found(found)) {
                         self.rereads.defer(Invalidation::None.with(found.namespace));
                     }
                 }
@@ -160,7 +159,7 @@ impl ReportWatch<'_> {
     fn adopt(&self, listed: &HashMap<String, WrittenReport>) {
         let mut missing = Invalidation::None;
         {
-            let mut index = self.index();
+            let mut index = self.index.lock();
             let found = listed.values().filter(|found| index.found(found));
             let found: Vec<&WrittenReport> = found.collect();
             // Before the first list of objects this is not needed: that list takes these reports into account.
@@ -176,7 +175,7 @@ impl ReportWatch<'_> {
     }
 
     fn is_missing(&self, report: &WrittenReport) {
-        let mut index = self.index();
+        let mut index = self.index.lock();
         index.written(&report.uid, None, None);
         if index.has_findings(&report.uid) {
             drop(index);
@@ -204,10 +203,5 @@ impl ReportWatch<'_> {
             (None, Some(other)) => self.health.fails(WATCHING, &words(other)),
             (None, None) => self.health.fails(WATCHING, &error.to_string()),
         }
-    }
-
-    /// The index. The guard must not be held across an await.
-    fn index(&self) -> MutexGuard<'_, OwnerIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,6 @@
 //! Every write of reports and of Events on owners: rate-limited, while this replica leads, and changes before
 //! rescans.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
@@ -12,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::events::EventPublisher;
 use super::health::Health;
 use super::invalidation::Invalidation;
-use super::owner_index::OwnerIndex;
+use super::owner_index::SharedIndex;
 use super::report;
 use super::report_api::{DiscoveredApi, ReportApi};
 use super::reread_queue::RereadQueue;
@@ -38,7 +37,7 @@ pub struct ReportWriter<'c> {
     /// The rate of writes.
     pub rate_limiter: RateLimiter,
     /// What reports should contain, and what is stored.
-    pub index: &'c Mutex<OwnerIndex>,
+    pub index: &'c SharedIndex,
     /// Takes the namespaces in which reports are missing.
     pub rereads: &'c RereadQueue,
     /// Takes problems.
@@ -76,7 +75,7 @@ impl ReportWriter<'_> {
             mut body,
             event,
         } = write;
-        if !self.index().wants(&uid, content) {
+        if !self.index.lock().wants(&uid, content) {
             return;
         }
         if let Some(api) = api.filter(|api| self.api.get() == Some(*api)) {
@@ -85,7 +84,7 @@ impl ReportWriter<'_> {
                 return;
             }
             // If another writer has written the report since, the write must fail.
-            let known = self.index().version(&uid);
+            let known = self.index.lock().version(&uid);
             if let Some(known) = known {
                 body["metadata"]["resourceVersion"] = Value::String(known.to_string());
             }
@@ -93,11 +92,11 @@ impl ReportWriter<'_> {
             let applied = apply(self.client, api, &body).await;
             self.reconcile.took(began.elapsed());
             match applied {
-                Ok(version) => self.index().written(&uid, Some(content), version),
+                Ok(version) => self.index.lock().written(&uid, Some(content), version),
                 Err(ApiError::Conflict) => return self.was_written_by_another(&uid, &namespace),
                 Err(failure) => return self.write_failed(&uid, &namespace, &failure, &body),
             }
-        } else if !self.index().is_news(&uid, content) {
+        } else if !self.index.lock().is_news(&uid, content) {
             return;
         }
         if let Some(event) = event {
@@ -110,7 +109,7 @@ impl ReportWriter<'_> {
         let Some(api) = self.api.get() else {
             return false;
         };
-        let next = self.index().next_to_take_away();
+        let next = self.index.lock().next_to_take_away();
         let Some((kind, namespace, uid)) = next else {
             return false;
         };
@@ -118,9 +117,9 @@ impl ReportWriter<'_> {
         if !self.leadership.holds() {
             return true;
         }
-        let (name, version) = (report::name(kind, &uid), self.index().version(&uid));
+        let (name, version) = (report::name(kind, &uid), self.index.lock().version(&uid));
         match delete(self.client, api, &namespace, &name, version).await {
-            Ok(()) => self.index().written(&uid, None, None),
+            Ok(()) => self.index.lock().written(&uid, None, None),
             Err(ApiError::Conflict) => self.was_written_by_another(&uid, &namespace),
             Err(failure) => {
                 let text = format!("the report cannot be deleted: {namespace}/{name}: {failure}");
@@ -131,7 +130,7 @@ impl ReportWriter<'_> {
     }
 
     fn was_written_by_another(&self, uid: &str, namespace: &str) {
-        self.index().forget_version(uid);
+        self.index.lock().forget_version(uid);
         self.rereads.defer(Invalidation::None.with(namespace.to_owned()));
     }
 
@@ -156,11 +155,6 @@ impl ReportWriter<'_> {
         self.reconcile.failed();
         self.rereads.defer(Invalidation::None.with(namespace.to_owned()));
         self.health.write_failed(uid, text);
-    }
-
-    /// The index. The guard must not be held across an await.
-    fn index(&self) -> MutexGuard<'_, OwnerIndex> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

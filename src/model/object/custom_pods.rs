@@ -104,11 +104,12 @@ pub(super) fn read(
 ) -> Result<(Vec<CustomPod>, Vec<NamedClaimTemplate<'static>>), ObjectError> {
     let mut object: Value =
         strict_json::from_str(json).map_err(|error| ObjectError::of(".".to_owned(), &error))?;
-    if matches!(
-        layout,
-        PodLayout::Task(_) | PodLayout::TaskRun | PodLayout::Pipeline(_) | PodLayout::PipelineRun
-    ) {
-        without_parameters(&mut object, "$(");
+    match layout {
+        PodLayout::Workflow(_) => without_parameters(&mut object, "{{"),
+        PodLayout::Task(_) | PodLayout::TaskRun | PodLayout::Pipeline(_) | PodLayout::PipelineRun => {
+            without_parameters(&mut object, "$(");
+        }
+        PodLayout::Template(_) | PodLayout::Configured(_) => {}
     }
     let drafts = match layout {
         PodLayout::Template(path) => template(&object, path).into_iter().collect(),
@@ -327,14 +328,12 @@ fn configured(kind: Kind, object: &Value, path: &'static [&'static str]) -> Resu
     }
 }
 
-/// The pods of an Argo Workflow: one for each template with containers.
+/// The pods of an Argo Workflow without parameters: one for each template with containers.
 fn workflow(object: &Value, path: &'static [&'static str]) -> Vec<PodDraft> {
-    let mut object = object.clone();
-    without_parameters(&mut object, "{{");
     let workflow = Path::of(path);
     let templates = workflow.clone().field("templates");
-    let pods = items(&object, &templates).filter_map(|(index, template)| {
-        workflow_pod(&object, &workflow, item_at(&templates, index, template))
+    let pods = items(object, &templates).filter_map(|(index, template)| {
+        workflow_pod(object, &workflow, item_at(&templates, index, template))
     });
     bounded(pods)
 }
