@@ -7,6 +7,7 @@ pub mod edit;
 pub mod facts;
 pub mod field_set;
 pub mod image;
+pub mod image_facts;
 pub mod json;
 pub mod json_types;
 mod k8s_struct;

@@ -394,7 +394,6 @@ impl<'f> Planner<'f> {
         let classes = &mut self.facts.runtime_classes.iter();
         let of_hyper_v = classes.find(|(_, class)| class.isolation() == ContainerIsolation::HyperV);
         ImageKnowledge {
-            facts: self.facts,
             target: self.plan_options.to,
             answers: &self.answers,
             oldest_node: (self.nodes.of(self.plan_options.to))

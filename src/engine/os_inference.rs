@@ -210,7 +210,7 @@ impl OsEvidence {
         let mut has_linux_image = false;
         for (list, index, container) in pod.visit_containers() {
             let Some(image) = &container.image else { continue };
-            let verified = facts.images.get(&**image).and_then(|known| known.os);
+            let verified = facts.images.get(&**image).and_then(|known| known.only_os());
             let found = (list, index, container, image);
             match verified {
                 Some(Os::Windows) => _ = certain.get_or_insert(found),
@@ -246,11 +246,15 @@ impl OsEvidence {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use jiff::Timestamp;
     use jiff::civil::date;
     use serde_json::json;
 
     use super::*;
-    use crate::model::facts::{ImageFacts, RuntimeClassFacts};
+    use crate::model::facts::RuntimeClassFacts;
+    use crate::model::image_facts::{ImageFacts, ImageVariant};
     use crate::model::object::ReviewStage;
     use crate::model::workload::Kind;
 
@@ -279,13 +283,9 @@ mod tests {
     fn images_must_agree_unless_one_is_certain() {
         use Verdict::{Linux, Unknown, Windows};
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-        for (image, os) in [("asked/windows:1", Os::Windows), ("asked/linux:1", Os::Linux)] {
-            let known = ImageFacts {
-                os: Some(os),
-                build: None,
-                ..ImageFacts::default()
-            };
-            facts.images.insert(image.to_owned(), known);
+        for (image, os) in [("asked/windows:1", "windows"), ("asked/linux:1", "linux")] {
+            let known = ImageFacts::of(vec![ImageVariant::new(os, "amd64", "")], Timestamp::UNIX_EPOCH);
+            facts.images.insert(image.to_owned(), Arc::new(known));
         }
         let core = "mcr.microsoft.com/windows/servercore:ltsc2022";
         let tagged = "registry.corp/vm/windows-server:ltsc2022";

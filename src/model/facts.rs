@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 use super::build::{Build, ContainerIsolation};
+use super::image_facts::ImageFacts;
 use super::mirror::Witness;
 use super::node::{Host, PoolLabel, major_minor, shared_labels};
 use super::object::{Body, Object};
-use super::os::Os;
 use super::pod::Toleration;
 use super::resources::{Meta, RuntimeClass, Service, StorageClass};
 
@@ -145,17 +146,6 @@ impl NamespaceFacts {
     }
 }
 
-/// What the registry reports about an image.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ImageFacts {
-    /// The only operating system that the image exists for.
-    pub os: Option<Os>,
-    /// The build of its `os.version`, if there is only one.
-    pub build: Option<Build>,
-    /// The update revision (UBR) of that `os.version`.
-    pub revision: Option<u32>,
-}
-
 /// A known Windows pod or template, for the rules on related objects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WindowsWorkload {
@@ -212,9 +202,59 @@ impl WindowsWorkload {
     }
 }
 
-/// What is known about the cluster and the date.
+/// What is known about the cluster, the date and images. A clone is cheap: clones share what is known about the cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Facts {
+    cluster: Arc<ClusterFacts>,
+    /// What registries report about images, by reference as written. Only those of the evaluated objects are needed.
+    pub images: HashMap<String, Arc<ImageFacts>>,
+}
+
+impl Deref for Facts {
+    type Target = ClusterFacts;
+    fn deref(&self) -> &ClusterFacts {
+        &self.cluster
+    }
+}
+
+impl DerefMut for Facts {
+    /// Copies what is known about the cluster if clones share it.
+    fn deref_mut(&mut self) -> &mut ClusterFacts {
+        Arc::make_mut(&mut self.cluster)
+    }
+}
+
+impl Facts {
+    /// The newest minor version of Kubernetes that the catalogue was verified against.
+    pub const KUBERNETES: u32 = 37;
+
+    /// Facts of a cluster of which only the version is known, and of a date.
+    pub fn new(kubernetes: u32, today: Date) -> Self {
+        Facts {
+            cluster: Arc::new(ClusterFacts::new(kubernetes, today)),
+            images: HashMap::new(),
+        }
+    }
+
+    /// The same facts, with what registries report about images.
+    #[must_use]
+    pub fn with_images(&self, images: HashMap<String, Arc<ImageFacts>>) -> Self {
+        Facts {
+            cluster: Arc::clone(&self.cluster),
+            images,
+        }
+    }
+
+    /// Whether these facts give the same evaluations as others, ignoring namespaces. The number and the names of
+    /// equivalent nodes make no difference.
+    pub fn evaluates_as(&self, other: &Facts) -> bool {
+        self.images == other.images && self.cluster.evaluates_as(&other.cluster)
+    }
+}
+
+/// What is known about the cluster and the date.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ClusterFacts {
     /// The minor version of Kubernetes (`36` for 1.36).
     pub kubernetes: u32,
     /// The container runtime of the Windows nodes.
@@ -235,8 +275,6 @@ pub struct Facts {
     pub pools: Vec<Host>,
     /// Node labels that identify Windows: those of the clouds, and those of node policies.
     pub pool_labels: Vec<PoolLabel>,
-    /// Images that were looked up in the registry, by reference as written.
-    pub images: HashMap<String, ImageFacts>,
     /// Windows workloads, for the rules on Services, claims and autoscalers.
     pub workloads: Vec<WindowsWorkload>,
     /// StorageClasses by name. Only `transom check` knows any; reviews have no facts about storage.
@@ -294,13 +332,9 @@ struct CsiDrivers {
     of_others: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Facts {
-    /// The newest minor version of Kubernetes that the catalogue was verified against.
-    pub const KUBERNETES: u32 = 37;
-
-    /// Facts of a cluster of which only the version is known, and of a date.
-    pub fn new(kubernetes: u32, today: Date) -> Self {
-        Facts {
+impl ClusterFacts {
+    fn new(kubernetes: u32, today: Date) -> Self {
+        ClusterFacts {
             kubernetes,
             runtime: Runtime::Containerd,
             today,
@@ -311,7 +345,6 @@ impl Facts {
             namespaces: Arc::default(),
             pools: Vec::new(),
             pool_labels: PoolLabel::well_known(),
-            images: HashMap::new(),
             workloads: Vec::new(),
             storage_classes: BTreeMap::new(),
             block_claims: BTreeSet::new(),
@@ -436,17 +469,15 @@ impl Facts {
             .any(|workload| workload.uses_claim(namespace, claim))
     }
 
-    /// Whether these facts give the same evaluations as others, ignoring namespaces. The number and the names of
-    /// equivalent nodes make no difference.
-    pub fn evaluates_as(&self, other: &Facts) -> bool {
-        let has = |facts: &Facts, sort: &Host| facts.sorts().any(|other| other.is_alike(sort));
+    fn evaluates_as(&self, other: &ClusterFacts) -> bool {
+        let has = |facts: &ClusterFacts, sort: &Host| facts.sorts().any(|other| other.is_alike(sort));
         self.sorts.len() == other.sorts.len()
             && self.sorts().all(|sort| has(other, sort))
             && self.without_nodes() == other.without_nodes()
     }
 
     /// The facts without nodes; of CSI drivers, only which exist.
-    fn without_nodes(&self) -> Facts {
+    fn without_nodes(&self) -> ClusterFacts {
         let mut rest = self.clone();
         // The groups of equivalent nodes determine these.
         rest.hosts.clear();

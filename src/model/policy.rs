@@ -1,6 +1,7 @@
 //! The effective policy for one object: users, namespaces and dates are already resolved.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -160,7 +161,7 @@ string_enum! {
 }
 
 string_enum! {
-    /// Whether images are evidence.
+    /// Whether images are evidence, and where it comes from.
     #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum ImageEvidence {
         /// They are not.
@@ -168,6 +169,8 @@ string_enum! {
         /// By their names.
         #[default]
         Names = "Names",
+        /// By what their registries report, else by their names.
+        Registry = "Registry",
     }
 }
 
@@ -312,6 +315,8 @@ pub struct Policy {
     pub rules_version: Option<RulesVersion>,
     /// Whether images are evidence.
     pub image_evidence: ImageEvidence,
+    /// How long a review may wait for what a registry reports; zero: not at all.
+    pub image_wait: Duration,
     /// The operating system of pods without evidence.
     pub namespace_default_os: Option<Os>,
     /// Taints of pools that are scaled to zero: Windows pods tolerate them.
@@ -349,6 +354,7 @@ impl Policy {
             actions: BTreeMap::new(),
             rules_version: None,
             image_evidence: ImageEvidence::Names,
+            image_wait: Duration::ZERO,
             namespace_default_os: None,
             taints: vec![Taint::no_schedule("os", "windows")],
             build_label: BuildLabel::Kubelet,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
 use super::target::named;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
-use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
 use crate::model::revisions::{ImageVersions, OsVersion, barrier};
 use crate::model::text::{cut_middle, one_line, shown};
@@ -46,7 +45,6 @@ pub enum RegistryAnswer {
 
 /// What is known of images in addition to their names.
 pub(super) struct ImageKnowledge<'k> {
-    pub facts: &'k Facts,
     pub target: Build,
     pub answers: &'k BTreeMap<String, RegistryAnswer>,
     /// The lowest update revision of the existing nodes of the target build, and such a node.
@@ -116,11 +114,6 @@ impl ImageKnowledge<'_> {
                 return known(builds.clone(), "by the registry", VERSIONS);
             }
             Some(RegistryAnswer::Missing) | None => {}
-        }
-        if let Some(of_registry) = self.facts.images.get(text)
-            && let Some(build) = of_registry.build
-        {
-            return known(one(build, of_registry.revision), "by the registry", VERSIONS);
         }
         if let Some(hint) = build_hint(image) {
             let how = if hint.certain {

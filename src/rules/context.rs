@@ -4,6 +4,7 @@ use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::field_set::FieldSet;
 use crate::model::image::{ImageRef, build_hint};
+use crate::model::image_facts::ImageContents;
 use crate::model::json_types::Str;
 use crate::model::node::{BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABELS, build_of_sku};
 use crate::model::node_affinity::holds;
@@ -53,7 +54,18 @@ impl<'c> Image<'c> {
         let read = |container: &'c Container<'c>| {
             let text = &**container.image.as_ref()?;
             let reference = ImageRef::parse(text).ok()?;
-            let known = (facts.images.get(text)).and_then(|known| Some((known.build?, true, known.revision)));
+            let versions = || {
+                facts
+                    .images
+                    .get(text)?
+                    .found
+                    .as_ref()
+                    .map(ImageContents::windows_versions)
+            };
+            let known = versions().and_then(|known| match *known.versions {
+                [only] if !known.has_unversioned => Some((only.build, true, only.revision)),
+                _ => None,
+            });
             let hint = || build_hint(&reference).map(|hint| (hint.build, hint.certain, hint.revision()));
             let found = known.or_else(hint);
             let build = found.map(|(build, is_certain, _)| (build, is_certain));

@@ -7,6 +7,7 @@ mod world;
 
 use crate::support::gate;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -20,7 +21,8 @@ use transom::engine::policy_set::PolicySet;
 use transom::engine::{Evaluation, evaluate, infer_os};
 use transom::model::build::Build;
 use transom::model::edit::{Edit, to_json_patch};
-use transom::model::facts::{Facts, ImageFacts, RuntimeClassFacts};
+use transom::model::facts::{Facts, RuntimeClassFacts};
+use transom::model::image_facts::{ImageFacts, ImageVariant};
 use transom::model::node::Host;
 use transom::model::object::{Object, ReviewStage};
 use transom::model::os::{Inference, Os, Verdict};
@@ -764,11 +766,8 @@ proptest! {
 #[test]
 fn images_that_disagree_give_one_verdict_in_any_order() {
     let mut facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
-    let linux = ImageFacts {
-        os: Some(Os::Linux),
-        build: None,
-        ..ImageFacts::default()
-    };
+    let linux = ImageVariant::new("linux", "amd64", "");
+    let linux = Arc::new(ImageFacts::of(vec![linux], jiff::Timestamp::UNIX_EPOCH));
     facts
         .images
         .insert("registry.example.com/known:2".to_owned(), linux);

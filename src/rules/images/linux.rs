@@ -24,7 +24,7 @@ enum LinuxReason<'i> {
 impl<'i> ImageTarget<'i> {
     /// From the registry, else from a well-known name.
     fn of(imaged: &Imaged<'i>, cx: &PodCx<'_>) -> Option<ImageTarget<'i>> {
-        match cx.facts.images.get(imaged.text).and_then(|facts| facts.os) {
+        match cx.facts.images.get(imaged.text).and_then(|known| known.only_os()) {
             Some(Os::Windows) => return Some(ImageTarget::Windows),
             Some(Os::Linux) => return Some(ImageTarget::Linux(LinuxReason::Registry)),
             None => {}

@@ -1,16 +1,18 @@
 //! Random clusters and policies.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use jiff::Timestamp;
 use jiff::civil::date;
 use proptest::collection::vec;
 use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
 use transom::model::build::Build;
-use transom::model::facts::{Facts, ImageFacts, NamespaceFacts, RuntimeClassFacts};
+use transom::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
+use transom::model::image_facts::{ImageFacts, ImageVariant};
 use transom::model::node::{Host, Taint};
-use transom::model::os::Os;
 use transom::model::policy::{
     Action, BuildLabel, IgnoredFields, LinuxPods, PlacementMode, PlacementParts, Policy,
 };
@@ -115,23 +117,12 @@ pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = 
         .collect::<Vec<_>>();
     let image = weighted(
         0.3,
-        select(vec![
-            ImageFacts {
-                os: Some(Os::Windows),
-                build: Some(Build::new(20348)),
-                ..ImageFacts::default()
-            },
-            ImageFacts {
-                os: Some(Os::Windows),
-                build: None,
-                ..ImageFacts::default()
-            },
-            ImageFacts {
-                os: Some(Os::Linux),
-                build: None,
-                ..ImageFacts::default()
-            },
-        ]),
+        select(
+            [("windows", "10.0.20348.2700"), ("windows", ""), ("linux", "")]
+                .map(|(os, version)| ImageVariant::new(os, "amd64", version))
+                .map(|variant| Arc::new(ImageFacts::of(vec![variant], Timestamp::UNIX_EPOCH)))
+                .to_vec(),
+        ),
     );
     (
         kubernetes,
