@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// What is right for a workload.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Truth {
     /// Its pods belong on these nodes.
     RunsOn(&'static [&'static str]),
@@ -12,17 +12,17 @@ pub enum Truth {
 }
 
 pub struct Workload {
-    pub name: &'static str,
+    pub name: String,
     pub object: Value,
     pub truth: Truth,
 }
 
-const LINUX: Truth = Truth::RunsOn(&["linux-a", "linux-b"]);
-const WINDOWS: Truth = Truth::RunsOn(&["win-2019", "win-2022", "win-23h2", "win-2025"]);
-const ON_2019: Truth = Truth::RunsOn(&["win-2019"]);
+pub const LINUX: Truth = Truth::RunsOn(&["linux-a", "linux-b"]);
+pub const WINDOWS: Truth = Truth::RunsOn(&["win-2019", "win-2022", "win-23h2", "win-2025"]);
+pub const ON_2019: Truth = Truth::RunsOn(&["win-2019"]);
 /// Where images of Server 2022 run: its own build, and every newer one.
-const ON_2022: Truth = Truth::RunsOn(&["win-2022", "win-23h2", "win-2025"]);
-const ON_2025: Truth = Truth::RunsOn(&["win-2025"]);
+pub const ON_2022: Truth = Truth::RunsOn(&["win-2022", "win-23h2", "win-2025"]);
+pub const ON_2025: Truth = Truth::RunsOn(&["win-2025"]);
 
 const CORE_2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 const CORE_2022: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
@@ -36,11 +36,11 @@ const OWN: &str = "registry.example.com/shop/web:1.4";
 const OWN_2022: &str = "registry.example.com/shop/web:1.4-ltsc2022";
 
 /// Every way to say Windows, by the field that says it.
-fn os_name() -> Value {
+pub fn os_name() -> Value {
     json!({"os": {"name": "windows"}})
 }
 
-fn selector() -> Value {
+pub fn selector() -> Value {
     json!({"nodeSelector": {"kubernetes.io/os": "windows"}})
 }
 
@@ -75,7 +75,7 @@ fn build(build: &str) -> Value {
     json!({"nodeSelector": {"node.kubernetes.io/windows-build": build}})
 }
 
-fn nothing() -> Value {
+pub fn nothing() -> Value {
     json!({})
 }
 
@@ -98,7 +98,7 @@ fn daemon(build: &str) -> Value {
         "tolerations": [{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]})
 }
 
-fn object(kind: &str, name: &str, spec: Value, image: &str) -> Value {
+pub fn object(kind: &str, name: &str, spec: Value, image: &str) -> Value {
     let mut spec = spec;
     spec["containers"] = json!([{"name": "app", "image": image, "resources": {"requests": {"cpu": "10m"}}}]);
     let template = |spec: &Value| json!({"metadata": {"labels": {"app": name}}, "spec": spec});
@@ -289,7 +289,7 @@ pub fn workloads() -> Vec<Workload> {
     ];
     list.into_iter()
         .map(|(name, kind, spec, image, truth)| Workload {
-            name,
+            name: name.to_owned(),
             object: object(kind, name, spec, image),
             truth,
         })

@@ -1,0 +1,216 @@
+//! Images whose names say nothing: private ones, digests, and tags for several systems. Where their pods land by what a
+//! real registry reports, without Transom and with it. Without the programs (docker-registry too) this says so and
+//! proves nothing.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::workloads::{
+    LINUX, ON_2019, ON_2022, ON_2025, Truth, WINDOWS, Workload, nothing, object, os_name, selector,
+};
+use super::{NODES, cluster, empty, fates, of, pods, report};
+use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::install::{self, Replica};
+use crate::support::kubelet::join_with;
+use crate::support::registry::{Registry, linux, windows};
+
+const V2019: &str = "10.0.17763.6293";
+const V2022: &str = "10.0.20348.2700";
+const V2025: &str = "10.0.26100.4061";
+
+const NO_WINDOWS: Truth = Truth::Denied("image-has-no-windows-variant");
+/// An image for Linux and Server 2022, of a pod that says nothing.
+const LINUX_OR_2022: Truth = Truth::RunsOn(&["linux-a", "linux-b", "win-2022", "win-23h2", "win-2025"]);
+const ANYWHERE: Truth = Truth::RunsOn(&["linux-a", "linux-b", "win-2019", "win-2022", "win-23h2", "win-2025"]);
+
+/// An image as it was pushed, and the nodes for a pod that says nothing, and for one that says Windows.
+struct Pushed {
+    name: &'static str,
+    reference: String,
+    unsaid: Truth,
+    for_windows: Truth,
+}
+
+fn push_all(registry: &Registry) -> Vec<Pushed> {
+    let mut all = Vec::new();
+    let mut add = |name, reference: String, unsaid, for_windows| {
+        all.push(Pushed {
+            name,
+            reference: format!("{}/{reference}", registry.host()),
+            unsaid,
+            for_windows,
+        });
+    };
+    let by_digest = |reference: &str, digest: &str| {
+        let (repository, _) = reference.split_once(':').unwrap();
+        format!("{repository}@{digest}")
+    };
+    let mut index = |name, reference: &str, variants: &[_], unsaid, for_windows| {
+        let digest = registry.push_index(reference, variants);
+        add(name, reference.to_owned(), unsaid, for_windows);
+        digest
+    };
+    let billing = index("billing", "shop/billing:1.4", &[windows(V2022)], ON_2022, ON_2022);
+    let base = [windows(V2019), windows(V2022), windows(V2025)];
+    index("base", "shop/base:7", &base, WINDOWS, WINDOWS);
+    let proxy = index("proxy", "edge/proxy:3", &[linux("amd64"), linux("arm64")], LINUX, NO_WINDOWS);
+    let tool = [linux("amd64"), linux("arm64"), windows(V2022)];
+    let tool = index("tool", "build/tool:1.24", &tool, LINUX_OR_2022, ON_2022);
+    let pause = [linux("amd64"), windows(V2019), windows(V2022), windows(V2025)];
+    index("pause", "k8s/pause:3.10", &pause, ANYWHERE, WINDOWS);
+    index("cross", "build/cross:2", &[windows("").attested()], WINDOWS, WINDOWS);
+    index("dockerlist", "shop/list:2", &[windows(V2025).docker()], ON_2025, ON_2025);
+    let legacy = registry.push_image("shop/legacy:7", &windows(V2019));
+    add("legacy", "shop/legacy:7".to_owned(), ON_2019, ON_2019);
+    registry.push_image("shop/edge:2", &windows(V2025).docker());
+    add("edge", "shop/edge:2".to_owned(), ON_2025, ON_2025);
+    registry.push_image("web/front:5", &linux("amd64"));
+    add("front", "web/front:5".to_owned(), LINUX, NO_WINDOWS);
+    // The same contents by their digests.
+    add("billing-digest", by_digest("shop/billing:1.4", &billing), ON_2022, ON_2022);
+    add("proxy-digest", by_digest("edge/proxy:3", &proxy), LINUX, NO_WINDOWS);
+    add("tool-digest", by_digest("build/tool:1.24", &tool), LINUX_OR_2022, ON_2022);
+    add("legacy-digest", by_digest("shop/legacy:7", &legacy), ON_2019, ON_2019);
+    all
+}
+
+/// Every image in every kind, each written without a word of Windows, with a selector, and with `spec.os`.
+fn workloads(images: &[Pushed]) -> Vec<Workload> {
+    const KINDS: [&str; 5] = ["Pod", "Deployment", "StatefulSet", "Job", "CronJob"];
+    let mut all = Vec::new();
+    for image in images {
+        for kind in KINDS {
+            for (sign, spec, truth) in [
+                ("unsaid", nothing(), image.unsaid),
+                ("selector", selector(), image.for_windows),
+                ("os", os_name(), image.for_windows),
+            ] {
+                // Two signs for bare pods and Deployments are enough.
+                if sign == "os" && !matches!(kind, "Pod" | "Deployment") {
+                    continue;
+                }
+                let name = format!("{}-{}-{sign}", image.name, kind.to_lowercase());
+                all.push(Workload {
+                    object: object(kind, &name, spec, &image.reference),
+                    name,
+                    truth,
+                });
+            }
+        }
+    }
+    all
+}
+
+fn policies(wait: &str) -> String {
+    format!(
+        "
+apiVersion: transom.dev/v1alpha1
+kind: WindowsPodPolicy
+metadata: {{name: default}}
+spec: {{mode: Enforce, placement: {{linuxPods: Apply}}, evidence: {{images: Registry, imageWait: {wait}}}}}
+---
+apiVersion: transom.dev/v1alpha1
+kind: WindowsNodePolicy
+metadata: {{name: default}}
+spec: {{taints: {{mode: Apply}}}}
+"
+    )
+}
+
+/// Starts Transom with look-ups in this registry, and waits until the Windows nodes have their taint.
+fn install(cluster: &ControlPlane, registry: &Registry, wait_for_images: &str) -> Replica {
+    install::prepare(cluster, &policies(wait_for_images));
+    let host = registry.host();
+    let replica = Replica::start(cluster, "transom", &["--image-registry", &host]);
+    install::register(
+        cluster,
+        replica.port,
+        &["--linux-pods-selector", "guard=on", "--image-registry", &host],
+    );
+    replica.is_ready(cluster);
+    let tainted = || {
+        let nodes = cluster
+            .kubectl(&["get", "nodes", "-l", "kubernetes.io/os=windows", "-o", "json"])
+            .succeeded();
+        let is_tainted = |node: &Value| node["spec"]["taints"].to_string().contains("\"os\"");
+        nodes.objects().iter().all(is_tainted)
+    };
+    assert!(
+        wait(Duration::from_secs(60), tainted),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    replica
+}
+
+fn cluster_and_registry() -> Option<(ControlPlane, Registry)> {
+    let registry = Registry::start_or_skip("tests/cluster/placement/images.rs")?;
+    let cluster = cluster()?;
+    for (name, build) in NODES {
+        join_with(&cluster, name, build, &[]);
+    }
+    Some((cluster, registry))
+}
+
+#[test]
+fn an_image_that_says_nothing_lands_where_its_registry_says_that_it_runs() {
+    let Some((cluster, registry)) = cluster_and_registry() else {
+        return;
+    };
+    let all = workloads(&push_all(&registry));
+    assert!(all.len() >= 120, "{}", all.len());
+
+    let without = fates(&cluster, "without", &all);
+    let without = report("without Transom", &all, &without);
+    assert!(without.len() < all.len(), "the test would prove nothing");
+    cluster
+        .kubectl(&["delete", "namespace", "without", "--wait=false"])
+        .succeeded();
+    empty(&cluster, "without");
+
+    let _replica = install(&cluster, &registry, "500ms");
+    let with = fates(&cluster, "with", &all);
+    let with = report("with look-ups", &all, &with);
+    let worse: Vec<&&str> = without.difference(&with).collect();
+    assert!(worse.is_empty(), "worse off than without: {worse:?}");
+    assert_eq!(with.len(), all.len(), "{}", cluster.end_of_log("transom"));
+}
+
+/// No review waits here: what a Deployment's review starts is there when its pod comes.
+#[test]
+fn the_first_pod_of_an_image_never_seen_is_placed_by_the_look_up_of_its_deployment() {
+    const DEPLOYMENTS: usize = 50;
+    let Some((cluster, registry)) = cluster_and_registry() else {
+        return;
+    };
+    let _replica = install(&cluster, &registry, "0s");
+    let versions = [(V2019, ON_2019), (V2022, ON_2022), (V2025, ON_2025)];
+    let all: Vec<Workload> = (0..DEPLOYMENTS)
+        .zip(versions.iter().cycle())
+        .map(|(number, (version, truth))| {
+            let name = format!("fresh-{number}");
+            let reference = format!("fresh/app-{number}:1");
+            registry.push_index(&reference, &[windows(version)]);
+            let image = format!("{}/{reference}", registry.host());
+            let mut object = object("Deployment", &name, nothing(), &image);
+            object["spec"]["replicas"] = json!(1);
+            Workload {
+                name,
+                object,
+                truth: *truth,
+            }
+        })
+        .collect();
+    let fates = fates(&cluster, "fresh", &all);
+    let right = report("first pods of images never seen", &all, &fates);
+    let again: BTreeSet<usize> = all
+        .iter()
+        .map(|workload| of(&pods(&cluster, "fresh"), &workload.name).count())
+        .collect();
+    let _ = writeln!(std::io::stderr(), "pods of each Deployment: {again:?}");
+    assert_eq!(again, [1].into(), "only the first pod of each counts");
+    assert_eq!(right.len(), DEPLOYMENTS, "{}", cluster.end_of_log("transom"));
+}
