@@ -15,11 +15,14 @@ use std::time::Duration;
 
 pub use self::batch::{Answer, Registries};
 pub use self::client::{NoClient, RegistryClient};
-pub use self::keychain::Keychain;
+pub use self::keychain::{Keychain, KeychainError};
+use crate::model::registry_patterns::RegistryPatterns;
 
 /// Which registries may be asked, and how they are reached.
 #[derive(Default, Clone, Debug)]
 pub struct RegistryConfig {
+    /// The registries that may be asked; `None`: any, as a command may whose user names the images.
+    pub allowed: Option<RegistryPatterns>,
     /// Hosts, with their port if they have one, that are asked by plain HTTP. This machine always may be.
     pub plain_http: Vec<String>,
     /// Files of PEM certificates: CAs in addition to those of the machine.
