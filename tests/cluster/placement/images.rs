@@ -15,16 +15,14 @@ use super::{NODES, cluster, empty, fates, of, pods, report};
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::join_with;
-use crate::support::registry::{Registry, linux, windows};
-
-const V2019: &str = "10.0.17763.6293";
-const V2022: &str = "10.0.20348.2700";
-const V2025: &str = "10.0.26100.4061";
+use crate::support::registry::{LTSC2019, LTSC2022, LTSC2025, Media, Registry, linux, variant, windows};
 
 const NO_WINDOWS: Truth = Truth::Denied("image-has-no-windows-variant");
 /// An image for Linux and Server 2022, of a pod that says nothing.
 const LINUX_OR_2022: Truth = Truth::RunsOn(&["linux-a", "linux-b", "win-2022", "win-23h2", "win-2025"]);
-const ANYWHERE: Truth = Truth::RunsOn(&["linux-a", "linux-b", "win-2019", "win-2022", "win-23h2", "win-2025"]);
+const ANYWHERE: Truth = Truth::RunsOn(&[
+    "linux-a", "linux-b", "win-2019", "win-2022", "win-23h2", "win-2025",
+]);
 
 /// An image as it was pushed, and the nodes for a pod that says nothing, and for one that says Windows.
 struct Pushed {
@@ -36,44 +34,58 @@ struct Pushed {
 
 fn push_all(registry: &Registry) -> Vec<Pushed> {
     let mut all = Vec::new();
-    let mut add = |name, reference: String, unsaid, for_windows| {
+    let mut add = |name, reference: &str, unsaid, for_windows| {
         all.push(Pushed {
             name,
-            reference: format!("{}/{reference}", registry.host()),
+            reference: registry.reference(reference),
             unsaid,
             for_windows,
         });
     };
-    let by_digest = |reference: &str, digest: &str| {
-        let (repository, _) = reference.split_once(':').unwrap();
-        format!("{repository}@{digest}")
-    };
-    let mut index = |name, reference: &str, variants: &[_], unsaid, for_windows| {
-        let digest = registry.push_index(reference, variants);
-        add(name, reference.to_owned(), unsaid, for_windows);
-        digest
-    };
-    let billing = index("billing", "shop/billing:1.4", &[windows(V2022)], ON_2022, ON_2022);
-    let base = [windows(V2019), windows(V2022), windows(V2025)];
-    index("base", "shop/base:7", &base, WINDOWS, WINDOWS);
-    let proxy = index("proxy", "edge/proxy:3", &[linux("amd64"), linux("arm64")], LINUX, NO_WINDOWS);
-    let tool = [linux("amd64"), linux("arm64"), windows(V2022)];
-    let tool = index("tool", "build/tool:1.24", &tool, LINUX_OR_2022, ON_2022);
-    let pause = [linux("amd64"), windows(V2019), windows(V2022), windows(V2025)];
-    index("pause", "k8s/pause:3.10", &pause, ANYWHERE, WINDOWS);
-    index("cross", "build/cross:2", &[windows("").attested()], WINDOWS, WINDOWS);
-    index("dockerlist", "shop/list:2", &[windows(V2025).docker()], ON_2025, ON_2025);
-    let legacy = registry.push_image("shop/legacy:7", &windows(V2019));
-    add("legacy", "shop/legacy:7".to_owned(), ON_2019, ON_2019);
-    registry.push_image("shop/edge:2", &windows(V2025).docker());
-    add("edge", "shop/edge:2".to_owned(), ON_2025, ON_2025);
-    registry.push_image("web/front:5", &linux("amd64"));
-    add("front", "web/front:5".to_owned(), LINUX, NO_WINDOWS);
+    let linux_of_both = [linux(), variant("linux", "arm64", "")];
+    let base = [windows(LTSC2019), windows(LTSC2022), windows(LTSC2025)];
+    let with_linux = |windows: &[_]| [&linux_of_both[..], windows].concat();
+
+    let billing = registry.push_index("shop/billing:1.4", &[windows(LTSC2022)]);
+    add("billing", "shop/billing:1.4", ON_2022, ON_2022);
+    registry.push_index("shop/base:7", &base);
+    add("base", "shop/base:7", WINDOWS, WINDOWS);
+    let proxy = registry.push_index("edge/proxy:3", &linux_of_both);
+    add("proxy", "edge/proxy:3", LINUX, NO_WINDOWS);
+    let tool = registry.push_index("build/tool:1.24", &with_linux(&[windows(LTSC2022)]));
+    add("tool", "build/tool:1.24", LINUX_OR_2022, ON_2022);
+    registry.push_index("k8s/pause:3.10", &with_linux(&base));
+    add("pause", "k8s/pause:3.10", ANYWHERE, WINDOWS);
+    registry.push_buildx_index("build/cross:2", &[windows(LTSC2022).without_version_in_index()]);
+    add("cross", "build/cross:2", WINDOWS, WINDOWS);
+    registry.push_index_of(Media::Docker, "shop/list:2", &[windows(LTSC2025)]);
+    add("list", "shop/list:2", ON_2025, ON_2025);
+    let legacy = registry.push_image(Media::Oci, "shop/legacy:7", &windows(LTSC2019));
+    add("legacy", "shop/legacy:7", ON_2019, ON_2019);
+    registry.push_image(Media::Docker, "shop/edge:2", &windows(LTSC2025));
+    add("edge", "shop/edge:2", ON_2025, ON_2025);
+    registry.push_image(Media::Docker, "web/front:5", &linux());
+    add("front", "web/front:5", LINUX, NO_WINDOWS);
     // The same contents by their digests.
-    add("billing-digest", by_digest("shop/billing:1.4", &billing), ON_2022, ON_2022);
-    add("proxy-digest", by_digest("edge/proxy:3", &proxy), LINUX, NO_WINDOWS);
-    add("tool-digest", by_digest("build/tool:1.24", &tool), LINUX_OR_2022, ON_2022);
-    add("legacy-digest", by_digest("shop/legacy:7", &legacy), ON_2019, ON_2019);
+    add(
+        "billing-digest",
+        &format!("shop/billing@{billing}"),
+        ON_2022,
+        ON_2022,
+    );
+    add("proxy-digest", &format!("edge/proxy@{proxy}"), LINUX, NO_WINDOWS);
+    add(
+        "tool-digest",
+        &format!("build/tool@{tool}"),
+        LINUX_OR_2022,
+        ON_2022,
+    );
+    add(
+        "legacy-digest",
+        &format!("shop/legacy@{legacy}"),
+        ON_2019,
+        ON_2019,
+    );
     all
 }
 
@@ -147,7 +159,7 @@ fn install(cluster: &ControlPlane, registry: &Registry, wait_for_images: &str) -
 }
 
 fn cluster_and_registry() -> Option<(ControlPlane, Registry)> {
-    let registry = Registry::start_or_skip("tests/cluster/placement/images.rs")?;
+    let registry = Registry::start_or_skip()?;
     let cluster = cluster()?;
     for (name, build) in NODES {
         join_with(&cluster, name, build, &[]);
@@ -187,14 +199,14 @@ fn the_first_pod_of_an_image_never_seen_is_placed_by_the_look_up_of_its_deployme
         return;
     };
     let _replica = install(&cluster, &registry, "0s");
-    let versions = [(V2019, ON_2019), (V2022, ON_2022), (V2025, ON_2025)];
+    let versions = [(LTSC2019, ON_2019), (LTSC2022, ON_2022), (LTSC2025, ON_2025)];
     let all: Vec<Workload> = (0..DEPLOYMENTS)
         .zip(versions.iter().cycle())
         .map(|(number, (version, truth))| {
             let name = format!("fresh-{number}");
             let reference = format!("fresh/app-{number}:1");
             registry.push_index(&reference, &[windows(version)]);
-            let image = format!("{}/{reference}", registry.host());
+            let image = registry.reference(&reference);
             let mut object = object("Deployment", &name, nothing(), &image);
             object["spec"]["replicas"] = json!(1);
             Workload {
