@@ -108,6 +108,8 @@ pub enum Outcome {
     Unchanged(Timestamp),
     /// The registry answered, and not about this image.
     ImageFailed {
+        /// Why.
+        message: String,
         /// Whether it refused the credentials.
         is_refused: bool,
     },
@@ -390,7 +392,7 @@ impl ServiceState {
                 self.cache.unchanged(key, namespace, looked_up, now);
                 None
             }
-            Outcome::ImageFailed { is_refused } => {
+            Outcome::ImageFailed { is_refused, .. } => {
                 self.cache.failed(key, namespace, is_refused, now);
                 None
             }
