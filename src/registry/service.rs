@@ -33,7 +33,7 @@ use self::cache::{Asker, Due};
 use self::key::{ImageKey, registry_of};
 use self::metrics::LookupMetrics;
 use self::queue::{Job, Priority};
-use self::state::{Dropped, Next, Outcome, ServiceState};
+use self::state::{Dropped, Next, ServiceState};
 use super::{Keychain, RegistryClient};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
@@ -54,9 +54,8 @@ const REPORT: Duration = Duration::from_secs(15);
 
 /// Where the credentials of look-ups come from.
 pub trait CredentialSource: Send + Sync + 'static {
-    /// The keychains for an access, the first one first. Those without a credential for the registry are not used; if
-    /// none has one, the registry is asked anonymously.
-    fn keychains<'s>(&'s self, access: &'s Access) -> BoxFuture<'s, Vec<Keychain>>;
+    /// The credentials for an access, those to try first in front. A registry without one is asked anonymously.
+    fn keychain<'s>(&'s self, access: &'s Access) -> BoxFuture<'s, Keychain>;
 }
 
 /// No credentials: every registry is asked anonymously.
@@ -64,8 +63,8 @@ pub trait CredentialSource: Send + Sync + 'static {
 pub struct NoCredentials;
 
 impl CredentialSource for NoCredentials {
-    fn keychains<'s>(&'s self, _: &'s Access) -> BoxFuture<'s, Vec<Keychain>> {
-        Box::pin(async { Vec::new() })
+    fn keychain<'s>(&'s self, _: &'s Access) -> BoxFuture<'s, Keychain> {
+        Box::pin(async { Keychain::anonymous() })
     }
 }
 
@@ -241,8 +240,8 @@ impl ImageService {
     async fn complete(self, job: Job) {
         let began = Instant::now();
         let known = self.state().digest(&job.key);
-        let keychains = self.0.credentials.keychains(&job.key.access).await;
-        let outcome = look_up::look_up(&self.0.client, &job.key, known.as_deref(), keychains).await;
+        let keychain = self.0.credentials.keychain(&job.key.access).await;
+        let outcome = look_up::look_up(&self.0.client, &job.key, known.as_deref(), &keychain).await;
         let now = Instant::now();
         let pattern = self.0.metrics.pattern(&job.registry);
         self.0.metrics.looked_up(pattern, &outcome, now - began);

@@ -98,16 +98,16 @@ impl LookupMetrics {
         for pattern in registries.iter() {
             for outcome in Outcome::ALL {
                 let registry = pattern.to_string();
-                all.lookups.get_or_create(&LookupLabels { registry, outcome });
+                all.lookups.get_or_create_owned(&LookupLabels { registry, outcome });
             }
             let labels = RegistryLabels {
                 registry: pattern.to_string(),
             };
-            all.durations.get_or_create(&labels);
+            all.durations.get_or_create_owned(&labels);
             all.unreachable.get_or_create(&labels).set(0);
         }
         for why in Dropped::ALL {
-            all.dropped.get_or_create(&ReasonLabels { reason: why.as_str() });
+            all.dropped.get_or_create_owned(&ReasonLabels { reason: why.as_str() });
         }
         metrics.register(|registry| {
             registry.register(

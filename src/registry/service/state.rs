@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
-use super::cache::{Asker, CacheLimits, Due, ImageCache, Recalled};
+use super::cache::{Asker, CacheLimits, ImageCache, Recalled};
 use super::key::ImageKey;
 use super::queue::{Job, JobQueue, Priority};
 use crate::model::image_facts::ImageFacts;
