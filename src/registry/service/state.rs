@@ -225,11 +225,6 @@ impl ServiceState {
         self.queued
     }
 
-    /// The number of registries that are known.
-    pub fn registries(&self) -> usize {
-        self.registries.len()
-    }
-
     /// What is known of an image.
     pub fn recall(&mut self, key: &ImageKey, asker: Asker, now: Instant) -> Recalled {
         self.cache.recall(key, asker, now)
