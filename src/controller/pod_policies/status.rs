@@ -113,10 +113,10 @@ pub fn reports<'s>(
         let mut statements = statements(name, outcome, reach, others, today);
         statements.push(build_labels(outcome.in_force(), &snapshot.facts));
         // While the registration is unknown, the previous condition stays.
-        let programmed = snapshot.registered.as_ref().map(|known| {
-            let (facts, set) = (&snapshot.facts, &snapshot.policies);
-            programmed(outcome.in_force(), known, states.unreached, set, view, facts)
-        });
+        let programmed = snapshot
+            .registered
+            .as_ref()
+            .map(|known| programmed(outcome.in_force(), known, states.unreached, snapshot));
         let ready = ready(&statements[0], programmed.as_ref());
         statements.splice(1..1, programmed.into_iter().chain([ready]));
         statements.extend(written(states.reporting));
