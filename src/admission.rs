@@ -4,6 +4,7 @@
 mod annotations;
 mod audit_record;
 mod decision;
+mod images;
 mod managed_fields;
 mod message;
 pub mod probe;
@@ -14,6 +15,7 @@ mod simulate;
 mod too_large;
 
 pub use self::audit_record::{AuditRecord, Phase, ReviewLabels};
+pub use self::images::{ReviewImages, images_of};
 pub use self::request::{MalformedReview, Request, ReviewHead, decode, read_head};
 pub use self::review::{AdmissionContext, review_request};
 pub use self::simulate::{Simulation, simulate_create};

@@ -6,6 +6,7 @@ pub mod custom_lists;
 pub mod environment;
 pub mod errors;
 pub mod facts;
+pub mod follow;
 pub mod lease;
 pub mod list;
 pub mod node;

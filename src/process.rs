@@ -11,6 +11,7 @@ pub mod panic_writer;
 pub mod readiness;
 pub mod resource_limits;
 pub mod tasks;
+pub mod token_bucket;
 #[cfg(test)]
 pub(crate) mod test_log;
 pub mod traces;

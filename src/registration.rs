@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
-    ValidatingWebhookConfiguration, WebhookClientConfig,
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
@@ -20,6 +20,7 @@ pub use self::match_conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
 use self::match_conditions::{MatchScope, conditions};
 use crate::engine::namespace_labels::IGNORE_LABEL;
 use crate::model::node::PoolLabel;
+use crate::model::registry_patterns::RegistryPatterns;
 use crate::model::string_enum::string_enum;
 use crate::model::workload::configured::ConfiguredKind;
 use crate::model::workload::custom::CUSTOM_WORKLOADS;
@@ -99,6 +100,9 @@ pub struct RegistrationOptions {
     pub linux_pods: Option<LabelSelector>,
     /// The namespaces with a default operating system. The API server also sends their pods without evidence.
     pub default_os: Option<LabelSelector>,
+    /// The registries that Transom may ask about images. The API server also sends objects without evidence whose images
+    /// are there. Empty: no such entries.
+    pub image_registries: RegistryPatterns,
 }
 
 impl Default for RegistrationOptions {
@@ -117,6 +121,7 @@ impl Default for RegistrationOptions {
             pod_templates: Vec::new(),
             linux_pods: None,
             default_os: None,
+            image_registries: RegistryPatterns::default(),
         }
     }
 }
@@ -157,11 +162,7 @@ pub fn mutating(options: &RegistrationOptions) -> MutatingWebhookConfiguration {
             admission_review_versions: versions(),
             client_config: options.client(path(WebhookPhase::Mutate, entry.match_scope)),
             failure_policy: Some(FailurePolicy::Ignore.as_str().to_owned()),
-            match_conditions: Some(conditions(
-                entry.match_scope,
-                &options.pool_labels,
-                &options.pod_templates,
-            )),
+            match_conditions: Some(options.conditions(entry.match_scope)),
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
@@ -188,11 +189,7 @@ pub fn validating(options: &RegistrationOptions) -> ValidatingWebhookConfigurati
             admission_review_versions: versions(),
             client_config: options.client(path(WebhookPhase::Validate, entry.match_scope)),
             failure_policy: Some(failure_policy.as_str().to_owned()),
-            match_conditions: Some(conditions(
-                entry.match_scope,
-                &options.pool_labels,
-                &options.pod_templates,
-            )),
+            match_conditions: Some(options.conditions(entry.match_scope)),
             match_policy: Some("Equivalent".to_owned()),
             name: entry.name.to_owned(),
             namespace_selector: Some(options.namespaces(entry.only_in)),
@@ -219,9 +216,13 @@ enum WebhookPhase {
 /// review that is too large to be read is allowed there, and denied elsewhere.
 fn path(phase: WebhookPhase, match_scope: MatchScope) -> &'static str {
     match (phase, match_scope) {
-        (WebhookPhase::Mutate, MatchScope::Unsaid | MatchScope::LinuxPods) => "/mutate/no-sign",
+        (WebhookPhase::Mutate, MatchScope::Unsaid | MatchScope::LinuxPods | MatchScope::Images) => {
+            "/mutate/no-sign"
+        }
         (WebhookPhase::Mutate, _) => "/mutate",
-        (WebhookPhase::Validate, MatchScope::Unsaid | MatchScope::LinuxPods) => "/validate/no-sign",
+        (WebhookPhase::Validate, MatchScope::Unsaid | MatchScope::LinuxPods | MatchScope::Images) => {
+            "/validate/no-sign"
+        }
         (WebhookPhase::Validate, _) => "/validate",
     }
 }
@@ -238,12 +239,18 @@ impl RegistrationOptions {
     /// One entry for all evidence of Windows, if all of it has the same failure policy: the API server
     /// converts an object for CEL once per entry.
     fn entries(&self, phase: WebhookPhase) -> Vec<WebhookEntry<'_>> {
-        let [sign, default_os, linux_pods] = match phase {
-            WebhookPhase::Mutate => [names::MUTATE, names::DEFAULT_OS_MUTATE, names::LINUX_PODS_MUTATE],
+        let [sign, default_os, linux_pods, images] = match phase {
+            WebhookPhase::Mutate => [
+                names::MUTATE,
+                names::DEFAULT_OS_MUTATE,
+                names::LINUX_PODS_MUTATE,
+                names::IMAGES_MUTATE,
+            ],
             WebhookPhase::Validate => [
                 names::VALIDATE,
                 names::DEFAULT_OS_VALIDATE,
                 names::LINUX_PODS_VALIDATE,
+                names::IMAGES_VALIDATE,
             ],
         };
         let entry = |name, match_scope, only_in| WebhookEntry {
@@ -275,7 +282,21 @@ impl RegistrationOptions {
         if let Some(selector) = &self.linux_pods {
             entries.push(entry(linux_pods, MatchScope::LinuxPods, Some(selector)));
         }
+        // For every namespace: the other two rely on that. It also matches workloads, so that a look-up begins before their
+        // first pod.
+        if !self.image_registries.is_empty() {
+            entries.push(entry(images, MatchScope::Images, None));
+        }
         entries
+    }
+
+    fn conditions(&self, match_scope: MatchScope) -> Vec<MatchCondition> {
+        conditions(
+            match_scope,
+            &self.pool_labels,
+            &self.pod_templates,
+            &self.image_registries,
+        )
     }
 
     fn metadata(&self) -> ObjectMeta {

@@ -8,6 +8,7 @@ mod digest;
 mod endpoint;
 mod keychain;
 mod manifest;
+pub mod service;
 
 use std::fmt;
 use std::path::PathBuf;

@@ -4,6 +4,9 @@ mod audit_line;
 mod certificates;
 mod cluster_metrics;
 mod image_args;
+mod image_credentials;
+mod image_feed;
+mod images;
 pub(crate) mod in_cluster;
 mod review_handler;
 pub(crate) mod standalone;
@@ -14,7 +17,9 @@ use anyhow::Context as _;
 use tokio::runtime::Handle;
 
 use self::in_cluster::InClusterArgs;
+
 use self::standalone::StandaloneFiles;
+pub use self::image_args::{ImageArgs, ImageSettings};
 use crate::model::facts::Facts;
 use crate::process::traces;
 use crate::webhook::WebhookConfig;
@@ -31,6 +36,8 @@ pub struct ServeSettings {
     pub source: PolicySource,
     /// The trace exporter settings; without them, no spans are created.
     pub tracing: Option<traces::TracingSettings>,
+    /// Which registries are asked about images; without them, none is.
+    pub images: Option<ImageSettings>,
     /// The webhook settings, without the tracer, which is created here.
     pub webhook: WebhookConfig,
 }
@@ -70,6 +77,7 @@ async fn serve(settings: ServeSettings, behind: Handle) -> anyhow::Result<()> {
     let ServeSettings {
         source,
         tracing,
+        images,
         mut webhook,
     } = settings;
     let shutdown = shutdown()?;
@@ -81,8 +89,10 @@ async fn serve(settings: ServeSettings, behind: Handle) -> anyhow::Result<()> {
         exporter = Some(started);
     }
     let ended = match source {
-        PolicySource::Files(files) => standalone::run(files, webhook, shutdown).await,
-        PolicySource::Cluster(args, base) => in_cluster::run(*args, base, webhook, behind, shutdown).await,
+        PolicySource::Files(files) => standalone::run(files, images, webhook, behind, shutdown).await,
+        PolicySource::Cluster(args, base) => {
+            in_cluster::run(*args, base, images, webhook, behind, shutdown).await
+        }
     };
     if let Some(exporter) = exporter {
         exporter.finish(LAST_SPANS).await;

@@ -31,6 +31,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::time::Duration;
 
 use hyper::StatusCode;
 
@@ -52,8 +53,8 @@ pub trait ReviewHandler: Send + Sync + 'static {
     /// Evaluates the review if everything that it needs is known; checks that before it evaluates anything.
     ///
     /// # Errors
-    /// A future to wait for, briefly; the caller then calls [`review`](Self::review).
-    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
+    /// What to wait for, briefly; the caller then calls [`review`](Self::review).
+    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, PendingData> {
         Ok(self.review(phase, sent))
     }
 }
@@ -72,8 +73,16 @@ pub enum ReviewBody<'b> {
     },
 }
 
-/// Resolves when the namespace is known.
-pub type NamespaceKnown = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Data that a review needs and that is expected soon: a new namespace from its watch, or an image from its registry.
+pub struct PendingData {
+    /// Resolves when the data is there, or will not come.
+    pub arrival: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// How long to wait; never longer than [`LONGEST_WAIT`].
+    pub at_most: Duration,
+}
+
+/// How long a review waits for pending data at most: well within the timeout of the API server.
+pub const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// The answer to one review, and its record for metrics and traces.
 #[derive(Clone, Debug)]

@@ -1,9 +1,13 @@
 //! Audit annotations: short, stable keys with which to find a review in the API server's audit log.
 
+use std::collections::BTreeSet;
+
 use crate::engine::{Decision, Evaluation};
 use crate::model::edit::to_json_patch;
+use crate::model::facts::Facts;
+use crate::model::object::Object;
 use crate::model::path::Path;
-use crate::model::policy::{Action, Policy};
+use crate::model::policy::{Action, ImageEvidence, Policy};
 use crate::model::text::{cut, one_line, plain_json};
 use crate::rules::Finding;
 
@@ -52,6 +56,15 @@ pub fn of_findings(evaluation: &Evaluation, policy: &Policy, denied: bool) -> An
     add(&mut annotations, "exempted", &notes.join("; "));
     add(&mut annotations, "policy", &policy.name);
     annotations
+}
+
+/// How many of the images of an object registries have described, as in `1 of 2 known`; only for policies that use
+/// registries.
+pub fn of_images(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Option<(&'static str, String)> {
+    let pod = subject.pod().filter(|_| policy.image_evidence == ImageEvidence::Registry)?;
+    let images: BTreeSet<&str> = pod.images().collect();
+    let known = images.iter().filter(|image| facts.images.contains_key(**image));
+    Some(("images", format!("{} of {} known", known.count(), images.len())))
 }
 
 /// The changes, or the changes in dry run; empty if there are none.

@@ -119,8 +119,8 @@ impl AuditRecord {
     /// Whether the review is more than a plain allow: a denial, a patch, a warning, something in dry run or withheld,
     /// or an object that was unreadable or too large.
     pub fn is_noteworthy(&self) -> bool {
-        const PLAIN: [&str; 7] = [
-            "decision", "verdict", "evidence", "rules", "policy", "owner", "schema",
+        const PLAIN: [&str; 8] = [
+            "decision", "verdict", "evidence", "rules", "policy", "owner", "schema", "images",
         ];
         matches!(self.labels.decision, "deny" | "would-deny" | "patch")
             || self.warned

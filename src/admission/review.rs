@@ -67,7 +67,7 @@ pub fn review_request(
     };
     recognise_requester(&mut subject, &request, &policy);
     let evaluation = evaluate_as_written(&mut subject, phase, &request, context.facts, &policy);
-    let ruling = ReviewContext::new(
+    let mut ruling = ReviewContext::new(
         phase,
         &request,
         &subject,
@@ -76,6 +76,9 @@ pub fn review_request(
         context.facts.today,
     )
     .decide();
+    if !ruling.annotations.is_empty() {
+        (ruling.annotations).extend(annotations::of_images(&subject, context.facts, &policy));
+    }
     record.set_name(subject.meta.display_name());
     record.labels.decision = ruling.decision().as_str();
     record.warned = !ruling.warnings.is_empty();
@@ -113,7 +116,7 @@ pub(super) fn policy_for<'c>(request: &Request<'_>, context: &AdmissionContext<'
 }
 
 /// Whether an evaluation with this policy has no effect.
-fn does_nothing(policy: &Policy) -> bool {
+pub(super) fn does_nothing(policy: &Policy) -> bool {
     policy.validation == Action::Disabled
         && policy.placement == PlacementMode::Disabled
         && matches!(policy.ignored_fields, IgnoredFields::Deny | IgnoredFields::Warn)

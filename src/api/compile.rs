@@ -1,17 +1,20 @@
 //! Turning what a `WindowsPodPolicy` says into what the engine reads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::civil::Date;
 
 use super::field_error::{FieldError, FieldStep, place, spell};
 use super::pod_policy::{ExemptionSpec, RuntimeClassSpec, ValidationSpec, WindowsPodPolicySpec};
-use super::schema::{USERS_IN_FULL, WHOM};
+use super::schema::{IMAGE_WAIT, USERS_IN_FULL, WHOM};
 use super::selector;
 use crate::engine::policy_set::{DatedExemption, StoredPolicy};
 use crate::model::build::{RELEASES, Release};
 use crate::model::node::Taint;
-use crate::model::policy::{Action, Exemption, Explicit, PlacementParts, Policy, RulesVersion};
+use crate::model::policy::{
+    Action, Exemption, Explicit, LONGEST_IMAGE_WAIT, PlacementParts, Policy, RulesVersion,
+};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind, PodTemplateKindError};
 use crate::rules;
 
@@ -81,6 +84,7 @@ impl Compiler<'_> {
             actions: self.actions(rules),
             rules_version: rules_version.and_then(|version| self.rules_version(&version)),
             image_evidence: spec.evidence.images,
+            image_wait: self.image_wait(spec.evidence.image_wait.as_deref()),
             namespace_default_os: spec.evidence.namespace_default_os,
             taints: placement.tolerated_taints.iter().map(Taint::from).collect(),
             build_label: placement.build_label,
@@ -113,6 +117,18 @@ impl Compiler<'_> {
             self.problems.push(FieldError::at(path, &message));
         }
         version
+    }
+
+    /// Zero where it is not set.
+    fn image_wait(&mut self, written: Option<&str>) -> Duration {
+        let wait = written.map_or(Some(Duration::ZERO), image_wait);
+        wait.unwrap_or_else(|| {
+            let path = place(&["spec", "evidence", "imageWait"]);
+            let text = written.unwrap_or_default();
+            let message = format!("\"{text}\" is not a wait that reviews have time for; {IMAGE_WAIT}");
+            self.problems.push(FieldError::at(path, &message));
+            Duration::ZERO
+        })
     }
 
     fn actions(&mut self, written: BTreeMap<String, Action>) -> BTreeMap<&'static str, Action> {
@@ -258,6 +274,20 @@ impl Compiler<'_> {
     }
 }
 
+/// The wait in the form of [`IMAGE_WAIT`], which the API server checks too.
+fn image_wait(text: &str) -> Option<Duration> {
+    if text == "0s" {
+        return Some(Duration::ZERO);
+    }
+    let digits = text.strip_suffix("ms")?;
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    if !is_number || digits.len() > 3 || (digits.len() == 3 && digits.starts_with('0')) {
+        return None;
+    }
+    let wait = Duration::from_millis(digits.parse().ok()?);
+    (wait <= LONGEST_IMAGE_WAIT).then_some(wait)
+}
+
 /// The name in quotes, what might be meant by it, and the releases that there are.
 fn known_releases(name: &str) -> String {
     let all: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
@@ -275,7 +305,8 @@ fn known_releases(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::policy::Mode;
+    use crate::api::EvidenceSpec;
+    use crate::model::policy::{ImageEvidence, Mode};
 
     #[test]
     fn a_controller_is_a_user_who_is_named_in_full() {
@@ -342,6 +373,52 @@ mod tests {
             UnknownNameHandling::LeftOut(&mut names),
         );
         assert_eq!(stored.unwrap().policy.pod_templates, []);
+    }
+
+    #[test]
+    fn a_review_waits_for_a_registry_only_as_long_as_the_policy_allows() {
+        let compiled = |wait: Option<&str>| {
+            let evidence = EvidenceSpec {
+                images: ImageEvidence::Registry,
+                image_wait: wait.map(str::to_owned),
+                ..EvidenceSpec::default()
+            };
+            let spec = WindowsPodPolicySpec {
+                evidence,
+                ..WindowsPodPolicySpec::of_mode(Mode::Enforce)
+            };
+            compile("p".to_owned(), spec, UnknownNameHandling::Refused)
+        };
+        for (written, wait) in [
+            (None, 0),
+            (Some("0s"), 0),
+            (Some("0ms"), 0),
+            (Some("250ms"), 250),
+            (Some("500ms"), 500),
+        ] {
+            let policy = compiled(written).unwrap().policy;
+            assert_eq!(policy.image_wait, Duration::from_millis(wait), "{written:?}");
+            assert_eq!(policy.image_evidence, ImageEvidence::Registry);
+        }
+        for wrong in [
+            "",
+            "250",
+            "1s",
+            "501ms",
+            "099ms",
+            "-1ms",
+            "0.25s",
+            "+1ms",
+            "ms",
+            "99999999999999999999ms",
+        ] {
+            let problems = compiled(Some(wrong)).unwrap_err();
+            let expected = format!(
+                "spec.evidence.imageWait: \"{wrong}\" is not a wait that reviews have time for; write 0s, or milliseconds up to \
+                 500ms, as in 250ms"
+            );
+            assert_eq!(problems[0].message, expected);
+        }
     }
 
     #[test]

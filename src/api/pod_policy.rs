@@ -219,9 +219,16 @@ pub struct RuntimeClassSpec {
 #[derive(Serialize, Deserialize, Clone, PartialEq, Eq, Debug, Default, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct EvidenceSpec {
-    /// Whether image names are evidence if there is no stronger evidence: Names or Disabled.
+    /// Whether images are evidence if there is no stronger evidence: by their names (Names), by what their registries
+    /// report, else by their names (Registry), or Disabled. Registry needs the list of registries that Transom may ask:
+    /// images.registries of the chart.
     #[schemars(schema_with = "schema::image_evidence")]
     pub images: ImageEvidence,
+    /// With images: Registry, how long a review may wait for a registry, in milliseconds, such as 250ms; at most 500ms.
+    /// Unset or 0s: a review never waits, and uses what is known already.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::image_wait")]
+    pub image_wait: Option<String>,
     /// The operating system of pods without any evidence: Windows or Linux. Unset: unknown.
     #[serde(rename = "namespaceDefaultOS", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::os")]

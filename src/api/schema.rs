@@ -163,6 +163,21 @@ pub fn rule_names(_: &mut SchemaGenerator) -> Schema {
     list
 }
 
+/// How long a review may wait for a registry.
+pub fn image_wait(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 16,
+        "x-kubernetes-validations": [{
+            "rule": "self.matches('^(0s|[0-9]{1,2}ms|[1-4][0-9]{2}ms|500ms)$')",
+            "message": IMAGE_WAIT,
+        }],
+    })
+}
+
+/// What an `evidence.imageWait` is, as in [`image_wait`].
+pub const IMAGE_WAIT: &str = "write 0s, or milliseconds up to 500ms, as in 250ms";
+
 /// A minor version of Transom.
 pub fn rules_version(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

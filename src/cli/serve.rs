@@ -14,7 +14,7 @@ use crate::process::today;
 use crate::process::traces::TracingArgs;
 use crate::serve::in_cluster::InClusterArgs;
 use crate::serve::standalone::StandaloneFiles;
-use crate::serve::{self, PolicySource, ServeSettings};
+use crate::serve::{self, ImageArgs, PolicySource, ServeSettings};
 use crate::tls::args::{ClientArgs, TlsArgs};
 use crate::webhook::{LimitArgs, ListenArgs, WebhookConfig};
 
@@ -44,6 +44,8 @@ pub struct ServeArgs {
     #[command(flatten)]
     in_cluster: InClusterArgs,
     #[command(flatten)]
+    images: ImageArgs,
+    #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
     listen: ListenArgs,
@@ -65,6 +67,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         policy,
         facts,
         in_cluster,
+        images,
         cluster,
         listen,
         tls,
@@ -84,6 +87,7 @@ pub fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
             PolicySource::Cluster(Box::new(in_cluster), base)
         },
         tracing: tracing.settings()?,
+        images: images.settings()?,
         webhook: WebhookConfig {
             listen,
             limits: limits.within(ResourceLimits::take()),

@@ -14,6 +14,7 @@ use super::pool_history::PoolHistory;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::Facts;
 use crate::model::policy::{PlacementMode, Policy};
+use crate::model::registry_patterns::RegistryPatterns;
 use crate::process::day_of;
 use crate::registration::{self, configurations::Configurations};
 
@@ -37,6 +38,8 @@ pub struct Snapshot {
     pub registered: Option<Arc<Configurations>>,
     /// The namespaces that the webhooks exclude by name, in addition to those that are always excluded.
     pub excluded: Arc<[String]>,
+    /// The registries that this process may ask about images.
+    pub image_registries: RegistryPatterns,
 }
 
 /// What applies to the pods of a namespace, regardless of the user.
@@ -59,6 +62,7 @@ impl Snapshot {
             outcomes: Arc::default(),
             registered: None,
             excluded: Arc::default(),
+            image_registries: RegistryPatterns::default(),
         }
     }
 
@@ -131,6 +135,7 @@ pub struct SnapshotBuilder {
     base: Facts,
     last: Arc<ClusterCache>,
     excluded: Arc<[String]>,
+    image_registries: RegistryPatterns,
     policies: PodPolicies,
 }
 
@@ -141,7 +146,17 @@ impl SnapshotBuilder {
             base,
             last: Arc::default(),
             excluded: excluded.into_iter().collect(),
+            image_registries: RegistryPatterns::default(),
             policies: PodPolicies::default(),
+        }
+    }
+
+    /// Sets the registries that this process may ask about images.
+    #[must_use]
+    pub fn with_image_registries(self, image_registries: RegistryPatterns) -> Self {
+        SnapshotBuilder {
+            image_registries,
+            ..self
         }
     }
 
@@ -150,6 +165,7 @@ impl SnapshotBuilder {
     pub fn unknown(&self) -> Snapshot {
         Snapshot {
             excluded: Arc::clone(&self.excluded),
+            image_registries: self.image_registries.clone(),
             policies: Arc::clone(self.policies.set()),
             ..Snapshot::of_files(
                 self.base.clone(),
@@ -180,6 +196,7 @@ impl SnapshotBuilder {
             outcomes: Arc::clone(self.policies.outcomes()),
             registered,
             excluded: Arc::clone(&self.excluded),
+            image_registries: self.image_registries.clone(),
         }
     }
 }

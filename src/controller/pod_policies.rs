@@ -3,6 +3,7 @@
 //! [`reports`] computes the writes from the snapshot (pure); [`run`] carries them out.
 
 mod build_labels;
+mod image_registries;
 mod namespace_events;
 mod programmed;
 mod status;
@@ -30,6 +31,7 @@ use crate::cluster::snapshot::SnapshotReceiver;
 use crate::controller::reports::ReportingState;
 use crate::controller::webhook_probe::ProbeResult;
 use crate::process::metrics::Reconcile;
+use crate::registry::service::UnreachableRegistry;
 
 /// How often statuses are computed if nothing changes in the cluster: exemptions expire by date.
 const LOOK: Duration = Duration::from_secs(60);
@@ -47,6 +49,8 @@ pub struct StatusSources {
     pub reporting: watch::Receiver<ReportingState>,
     /// The result of the last probe of the webhooks.
     pub probe: watch::Receiver<Option<Arc<ProbeResult>>>,
+    /// The listed registries that cannot be reached; `None` if none is listed.
+    pub registries: Option<watch::Receiver<Vec<UnreachableRegistry>>>,
 }
 
 impl StatusSources {
@@ -55,12 +59,20 @@ impl StatusSources {
         StatusSources {
             reporting: watch::channel(ReportingState::Off).1,
             probe: watch::channel(None).1,
+            registries: None,
         }
     }
 
     /// Waits for news. A controller that has ended leaves its last state.
     async fn changed(&mut self) {
+        let registries = async {
+            match &mut self.registries {
+                Some(registries) => registries.changed().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            Ok(()) = registries => (),
             Ok(()) = self.reporting.changed() => (),
             Ok(()) = self.probe.changed() => (),
             else => std::future::pending().await,
@@ -86,9 +98,11 @@ pub async fn run(
         let (began, led) = (Instant::now(), leadership.holds());
         let reporting = sources.reporting.borrow_and_update().clone();
         let unreached = (sources.probe.borrow_and_update().as_deref()).and_then(ProbeResult::trouble);
+        let registries = (sources.registries.as_mut()).map(|registries| registries.borrow_and_update().clone());
         let states = ControllerStates {
             reporting: &reporting,
             unreached: unreached.as_deref(),
+            registries: registries.as_deref(),
         };
         for report in reports(&snapshot, states, Timestamp::now()) {
             if !leadership.holds() {

@@ -39,6 +39,12 @@ k8s_structs! {
         pub termination_grace_period_seconds: Option<i64>,
         pub restart_policy: Option<Str<'a>>,
         pub enable_service_links: Option<bool>,
+        pub image_pull_secrets: List<LocalObjectReference<'a>>,
+    }
+
+    /// `v1.LocalObjectReference`.
+    pub struct LocalObjectReference<'a> {
+        pub name: Str<'a>,
     }
 
     /// `v1.PodOS`.
@@ -373,6 +379,12 @@ impl<'a> PodSpec<'a> {
         ContainerList::ALL
             .into_iter()
             .flat_map(move |list| self.list(list).iter().enumerate().map(move |(i, c)| (list, i, c)))
+    }
+
+    /// The images of all containers, as written; an image of several containers occurs as often.
+    pub fn images(&self) -> impl Iterator<Item = &str> {
+        let images = (self.visit_containers()).filter_map(|(_, _, container)| container.image.as_deref());
+        images.filter(|image| !image.is_empty())
     }
 
     /// The pod's Windows options.

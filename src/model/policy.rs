@@ -160,6 +160,9 @@ string_enum! {
     }
 }
 
+/// The maximum of [`Policy::image_wait`]: well within the timeout of a webhook.
+pub const LONGEST_IMAGE_WAIT: Duration = Duration::from_millis(500);
+
 string_enum! {
     /// Whether images are evidence, and where it comes from.
     #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -315,7 +318,7 @@ pub struct Policy {
     pub rules_version: Option<RulesVersion>,
     /// Whether images are evidence.
     pub image_evidence: ImageEvidence,
-    /// How long a review may wait for what a registry reports; zero: not at all.
+    /// How long a review may wait for what a registry reports, at most [`LONGEST_IMAGE_WAIT`]; zero: not at all.
     pub image_wait: Duration,
     /// The operating system of pods without evidence.
     pub namespace_default_os: Option<Os>,

@@ -13,6 +13,9 @@ use super::dns::is_label;
 /// The maximum number of patterns in a list. The match conditions compare each image with all of them.
 pub const MOST_REGISTRY_PATTERNS: usize = 64;
 
+/// The maximum length of all patterns of a list together, in characters, for the same reason.
+pub const LONGEST_REGISTRY_LIST: usize = 4_096;
+
 /// The maximum length of a host name, in characters (RFC 1035).
 const LONGEST_HOST: usize = 253;
 /// The maximum length of a registry as written, with a port.
@@ -65,11 +68,16 @@ pub enum RegistryPatternError {
         "\"{0}\" has no dot and no port, and image references with it are on docker.io; write docker.io, or the port, as in {0}:5000"
     )]
     DockerHub(String),
-    /// The list is too long.
+    /// The list has too many items.
     #[error(
         "there are {0} registries, and the maximum is {MOST_REGISTRY_PATTERNS}; replace several with one that has a *, as in *.azurecr.io"
     )]
     TooMany(usize),
+    /// The list is too long.
+    #[error(
+        "the registries have {0} characters together, and the maximum is {LONGEST_REGISTRY_LIST}; replace several with one that has a *, as in *.azurecr.io"
+    )]
+    TooLong(usize),
 }
 
 /// The beginning of a text that may be long.
@@ -213,7 +221,7 @@ impl RegistryPatterns {
     /// A list without duplicates, in the order as written.
     ///
     /// # Errors
-    /// If there are more than [`MOST_REGISTRY_PATTERNS`].
+    /// If there are more than [`MOST_REGISTRY_PATTERNS`], or they are longer than [`LONGEST_REGISTRY_LIST`] together.
     pub fn new(
         patterns: impl IntoIterator<Item = RegistryPattern>,
     ) -> Result<RegistryPatterns, RegistryPatternError> {
@@ -225,6 +233,10 @@ impl RegistryPatterns {
         }
         if list.len() > MOST_REGISTRY_PATTERNS {
             return Err(RegistryPatternError::TooMany(list.len()));
+        }
+        let length = list.iter().map(|pattern| pattern.host.len()).sum();
+        if length > LONGEST_REGISTRY_LIST {
+            return Err(RegistryPatternError::TooLong(length));
         }
         Ok(RegistryPatterns(list.into()))
     }
@@ -396,6 +408,17 @@ mod tests {
         let refused = parse(&many).unwrap_err().to_string();
         assert!(
             refused.contains("there are 65 registries, and the maximum is 64"),
+            "{refused}"
+        );
+
+        let label = "a".repeat(60);
+        let long: Vec<String> = (10..27)
+            .map(|n| format!("{n}.{label}.{label}.{label}.{label}"))
+            .collect();
+        assert!(parse(&long[1..]).is_ok());
+        let refused = parse(&long).unwrap_err().to_string();
+        assert!(
+            refused.contains("have 4182 characters together, and the maximum is 4096"),
             "{refused}"
         );
 

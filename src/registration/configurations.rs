@@ -2,6 +2,7 @@
 //! not send the objects. The controller reads the configurations.
 
 mod drift;
+mod images;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use super::names;
 use crate::engine::policy_set::StoredPolicy;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 use crate::model::node::{PoolLabel, PoolLabelValue};
-use crate::model::policy::{Action, IgnoredFields, LinuxPods, PlacementMode, Policy};
+use crate::model::policy::{Action, IgnoredFields, ImageEvidence, LinuxPods, PlacementMode, Policy};
+use crate::model::registry_patterns::RegistryPatterns;
 use crate::model::text::list;
 use crate::model::workload::configured::ConfiguredKind;
 
@@ -143,11 +145,12 @@ impl Configurations {
     }
 
     /// The settings of a policy that have no effect. `counts_in` are the namespaces in which it applies, with
-    /// their labels.
+    /// their labels; `image_registries` are the registries that this process may ask.
     pub fn gaps<'n>(
         &self,
         stored: &StoredPolicy,
         pool_labels: &[PoolLabel],
+        image_registries: &RegistryPatterns,
         counts_in: &(impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)> + Clone),
     ) -> Vec<CoverageGap> {
         let policy = &stored.policy;
@@ -174,6 +177,9 @@ impl Configurations {
             .iter()
             .filter_map(|wish| self.gap(wish, &stored.namespace_selector, counts_in.clone()))
             .collect();
+        if policy.image_evidence == ImageEvidence::Registry {
+            gaps.extend(self.image_gap(image_registries));
+        }
         gaps.extend(self.unmatched_pool_labels(pool_labels));
         gaps.extend(self.unmatched_pod_templates(policy));
         gaps

@@ -12,6 +12,8 @@
 //! [`VALUE`]) is not inspected, and goes to an entry that fails open. The worst legal object therefore stays
 //! within the API server's CEL cost limit.
 
+mod images;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
@@ -21,6 +23,7 @@ use crate::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
 };
 use crate::model::os_selectors::{is_build_label, is_os_label};
+use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
 use crate::model::workload::configured::ConfiguredKind;
 use crate::model::workload::custom::{CUSTOM_WORKLOADS, PodLayout};
 
@@ -47,13 +50,15 @@ pub const LONGEST_POOL_LABEL: usize = 64;
 pub const REST: &str = "may-be-for-windows";
 
 /// The names of the conditions.
-pub const NAMES: [&str; 5] = [SIGN, CERTAIN, REST, UNSAID, UNGUARDED];
+pub const NAMES: [&str; 6] = [SIGN, CERTAIN, REST, UNSAID, UNGUARDED, LISTED];
 const SIGN: &str = "has-a-sign-of-windows";
 const CERTAIN: &str = "is-for-windows";
 const UNSAID: &str = "says-no-operating-system";
 const UNGUARDED: &str = "may-land-on-windows";
+const LISTED: &str = "has-an-image-of-a-listed-registry";
 
-/// The pods that an entry matches. No pod matches two entries of a phase.
+/// The pods that an entry matches. No pod matches two entries of a phase, except [`MatchScope::Unsaid`] together with
+/// [`MatchScope::LinuxPods`], which are for namespaces that opt in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MatchScope {
     /// Any evidence of Windows.
@@ -63,9 +68,12 @@ pub enum MatchScope {
     Certain,
     /// The rest of them.
     Rest,
-    /// No evidence of any operating system, for the default of a namespace.
+    /// No evidence of any operating system, for the default of a namespace; without those of [`MatchScope::Images`].
     Unsaid,
-    /// No evidence of Windows, and no selector that keeps the pod off Windows nodes.
+    /// No evidence of any operating system, and an image of a listed registry.
+    Images,
+    /// No evidence of Windows, and no selector that keeps the pod off Windows nodes; without those of
+    /// [`MatchScope::Images`].
     LinuxPods,
     /// Any evidence of Windows in a custom resource.
     CustomResources,
@@ -77,6 +85,7 @@ pub fn conditions(
     match_scope: MatchScope,
     pool_labels: &[PoolLabel],
     pod_templates: &[ConfiguredKind],
+    registries: &RegistryPatterns,
 ) -> Vec<MatchCondition> {
     let pools = PoolSelectors::of(pool_labels);
     if match_scope == MatchScope::CustomResources {
@@ -90,8 +99,22 @@ pub fn conditions(
         MatchScope::Sign | MatchScope::CustomResources => (SIGN, sign),
         MatchScope::Certain => (CERTAIN, format!("({sign})\n  && ({surely})")),
         MatchScope::Rest => (REST, format!("({sign})\n  && !({surely})")),
-        MatchScope::Unsaid => (UNSAID, format!("!({sign})\n  && !({})", says_linux())),
-        MatchScope::LinuxPods => (UNGUARDED, format!("!({sign})\n  && {}", may_run_on_windows())),
+        MatchScope::Unsaid => {
+            let rest = unless_listed(registries, "");
+            (UNSAID, format!("!({sign})\n  && !({}){rest}", says_linux()))
+        }
+        MatchScope::LinuxPods => {
+            let rest = unless_listed(registries, &format!(" && !({})", says_linux()));
+            (
+                UNGUARDED,
+                format!("!({sign})\n  && {}{rest}", may_run_on_windows()),
+            )
+        }
+        MatchScope::Images => {
+            // Most pods end at the first test: it is cheaper than that for evidence.
+            let (listed, linux) = (images::has_listed_image(registries), says_linux());
+            (LISTED, format!("{listed}\n  && !({linux})\n  && !({sign})"))
+        }
     };
     let condition = MatchCondition {
         name: name.to_owned(),
@@ -100,6 +123,19 @@ pub fn conditions(
         expression: format!("[\n  {SPEC}\n].exists(s,\n  {body}\n) && {CHANGED}"),
     };
     vec![condition]
+}
+
+/// Leaves the images of listed registries to the entry for them, which has no namespace selector of its own.
+fn unless_listed(registries: &RegistryPatterns, and: &str) -> String {
+    if registries.is_empty() {
+        return String::new();
+    }
+    format!("\n  && !({}{and})", images::has_listed_image(registries))
+}
+
+/// Whether a condition written by [`conditions`] selects the images of a pattern.
+pub fn selects_registry(expression: &str, pattern: &RegistryPattern) -> bool {
+    images::selects_registry(expression, pattern)
 }
 
 /// Whether a condition written by [`conditions`] matches a pool label. If the condition was edited, the
@@ -580,7 +616,13 @@ mod tests {
 
     fn condition(match_scope: MatchScope, labels: &[(&str, &str)]) -> String {
         let labels: Vec<PoolLabel> = labels.iter().map(|(key, value)| label(key, value)).collect();
-        let [only] = <[MatchCondition; 1]>::try_from(conditions(match_scope, &labels, &[])).unwrap();
+        let [only] = <[MatchCondition; 1]>::try_from(conditions(
+            match_scope,
+            &labels,
+            &[],
+            &RegistryPatterns::default(),
+        ))
+        .unwrap();
         only.expression
     }
 
@@ -685,6 +727,7 @@ mod tests {
             MatchScope::Rest,
             MatchScope::Unsaid,
             MatchScope::LinuxPods,
+            MatchScope::Images,
             MatchScope::CustomResources,
         ] {
             let plain = condition(match_scope, &[]);

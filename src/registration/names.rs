@@ -7,6 +7,8 @@ pub const MUTATE: &str = "mutate.transom.dev";
 pub const DEFAULT_OS_MUTATE: &str = "default-os.mutate.transom.dev";
 /// `/mutate`: Linux pods that could be scheduled on Windows nodes.
 pub const LINUX_PODS_MUTATE: &str = "linux-pods.mutate.transom.dev";
+/// `/mutate`: pods without evidence of an operating system whose image is on a listed registry.
+pub const IMAGES_MUTATE: &str = "images.mutate.transom.dev";
 /// `/validate`: pods that are certainly for Windows, by evidence 1 to 4; registered only if it fails closed.
 pub const CERTAIN_VALIDATE: &str = "certain.validate.transom.dev";
 /// `/validate`: any evidence of Windows, except what goes to [`CERTAIN_VALIDATE`] if that is registered.
@@ -15,20 +17,24 @@ pub const VALIDATE: &str = "validate.transom.dev";
 pub const DEFAULT_OS_VALIDATE: &str = "default-os.validate.transom.dev";
 /// `/validate`: Linux pods that could be scheduled on Windows nodes.
 pub const LINUX_PODS_VALIDATE: &str = "linux-pods.validate.transom.dev";
+/// `/validate`: objects without evidence of an operating system whose image is on a listed registry.
+pub const IMAGES_VALIDATE: &str = "images.validate.transom.dev";
 
 /// `/validate`: custom resources that describe pods with any evidence of Windows.
 pub const CUSTOM_RESOURCES_VALIDATE: &str = "custom-resources.validate.transom.dev";
 
 /// Every name, those of `/mutate` first.
-pub const ALL: [&str; 8] = [
+pub const ALL: [&str; 10] = [
     MUTATE,
     DEFAULT_OS_MUTATE,
     LINUX_PODS_MUTATE,
+    IMAGES_MUTATE,
     CERTAIN_VALIDATE,
     VALIDATE,
     CUSTOM_RESOURCES_VALIDATE,
     DEFAULT_OS_VALIDATE,
     LINUX_PODS_VALIDATE,
+    IMAGES_VALIDATE,
 ];
 
 /// The items of a comma-separated list, such as namespaces, without empty ones: an empty variable means "none", and a

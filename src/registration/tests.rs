@@ -14,6 +14,7 @@ fn everything() -> [Value; 2] {
             match_labels: Some([("team".to_owned(), "a".to_owned())].into()),
             match_expressions: Some(vec![requirement("tier", "Exists", &[])]),
         }),
+        image_registries: RegistryPatterns::parse(["mcr.microsoft.com", "*.azurecr.io"]).unwrap(),
         ..RegistrationOptions::default()
     };
     [
@@ -39,11 +40,13 @@ fn the_names_are_frozen() {
             "mutate.transom.dev",
             "default-os.mutate.transom.dev",
             "linux-pods.mutate.transom.dev",
+            "images.mutate.transom.dev",
             "certain.validate.transom.dev",
             "validate.transom.dev",
             "custom-resources.validate.transom.dev",
             "default-os.validate.transom.dev",
             "linux-pods.validate.transom.dev",
+            "images.validate.transom.dev",
         ]
     );
 }

@@ -54,6 +54,7 @@ pub fn log(record: &AuditRecord) {
                 exempted = record.annotation("exempted"),
                 "not-evaluated" = record.annotation("not-evaluated"),
                 "denied-by" = record.annotation("denied-by"),
+                images = record.annotation("images"),
                 owner = record.annotation("owner"),
                 "owner-trust" = record.annotation("owner-trust"),
                 "review"

@@ -51,7 +51,7 @@ pub struct ImageArgs {
         value_name = "FILE",
         value_delimiter = ','
     )]
-    image_registry_ca: Vec<PathBuf>,
+    image_registry_ca: Vec<String>,
     /// A registry, with its port, that is asked by plain HTTP: others on the way can then read credentials and change
     /// answers. May be repeated
     #[arg(
@@ -97,10 +97,7 @@ impl ImageArgs {
         let settings = ImageSettings {
             pull_secret: Some(image_pull_secret.trim().to_owned()).filter(|name| !name.is_empty()),
             pull_secrets_of: non_empty_items(image_pull_secrets_of).collect(),
-            ca_files: image_registry_ca
-                .into_iter()
-                .filter(|file| !file.as_os_str().is_empty())
-                .collect(),
+            ca_files: non_empty_items(image_registry_ca).map(PathBuf::from).collect(),
             plain_http: non_empty_items(image_registry_plain_http)
                 .map(|host| host.to_ascii_lowercase())
                 .collect(),

@@ -13,7 +13,8 @@ use tokio::time::timeout;
 
 use super::certificates::CertificateArgs;
 use super::cluster_metrics::ClusterMetrics;
-use super::image_args::ImageArgs;
+use super::image_args::ImageSettings;
+use super::images::ImageLookups;
 use super::review_handler::Reviewer;
 use crate::certs;
 use crate::cluster::client::{ConnectArgs, NamesArgs, NoCluster};
@@ -72,8 +73,6 @@ pub struct InClusterArgs {
     reports: bool,
     #[command(flatten)]
     certificates: CertificateArgs,
-    #[command(flatten)]
-    images: ImageArgs,
 }
 
 /// How long shutdown may take after the server has drained; it includes releasing the lease.
@@ -82,6 +81,7 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 pub async fn run(
     args: InClusterArgs,
     base: Facts,
+    images: Option<ImageSettings>,
     mut config: WebhookConfig,
     behind: Handle,
     shutdown: impl Future<Output = ()>,
@@ -89,7 +89,6 @@ pub async fn run(
     // Invalid arguments are rejected before the first request to the API server.
     let mode = args.certificates.mode(&config.certificate)?;
     mode.check_files().await?;
-    let _images = args.images.clone().settings()?;
     let listening = Listening::bind(&config.listen)?;
     let (connected, namespace) =
         args.connect
@@ -105,7 +104,8 @@ pub async fn run(
     let mut election = Tasks::default();
     let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
-    let snapshots = SnapshotBuilder::new(base, excluded);
+    let image_registries = images.map(|images| images.registries).unwrap_or_default();
+    let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(image_registries);
     let (tell_registered, registered) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
     let gauges = ClusterMetrics::new(&config.metrics);
@@ -122,6 +122,10 @@ pub async fn run(
     };
     let latest = snapshot_task.start(&mut tasks, &client, &namespace);
     tasks.spawn("gauges", gauges.follow_snapshots(latest.clone(), arrival.clone()));
+    let images = images.map(|settings| {
+        ImageLookups::start_in(&client, &namespace, &settings, &latest, &config.metrics, &mut tasks)
+    });
+    let images = images.transpose()?;
     let reconciles = Reconciles::new(&config.metrics);
     start_controllers(
         &mut tasks,
@@ -132,6 +136,7 @@ pub async fn run(
         StatusSources {
             reporting,
             probe: arrival,
+            registries: images.as_ref().map(ImageLookups::unreachable),
         },
         &reconciles,
     );
@@ -180,7 +185,7 @@ pub async fn run(
     tasks.spawn_reporting("certificates", certificates.run());
 
     let server = Server::on(listening, config).await?;
-    let reviewer = Arc::new(Reviewer::watching(latest));
+    let reviewer = Arc::new(Reviewer::watching(latest, images));
     let outcome = outlive(server.serve(reviewer, shutdown), &mut tasks, &mut election).await;
     // The controllers end before the lease is released; the resourceVersion protects writes that are still in
     // flight.

@@ -9,9 +9,11 @@ use crate::admission::{
 };
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::engine::policy_set::PolicySet;
+use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::serve::audit_line;
-use crate::webhook::{NamespaceKnown, ReviewBody, ReviewHandler, ReviewResponse};
+use crate::serve::images::ImageLookups;
+use crate::webhook::{LONGEST_WAIT, PendingData, ReviewBody, ReviewHandler, ReviewResponse};
 
 /// Evaluates reviews against the current snapshot, and logs one line per review.
 pub struct Reviewer {
@@ -19,22 +21,26 @@ pub struct Reviewer {
     /// Set if snapshots come from watches: the policies for a namespace that no watch has delivered. Its
     /// policy, and what it allows its pods, are unknown.
     cautious: Option<PolicySet>,
+    /// The facts of images, if registries are asked.
+    images: Option<ImageLookups>,
 }
 
 impl Reviewer {
     /// A reviewer whose snapshots come from files: a namespace that they do not contain has no labels.
-    pub fn of_files(latest: SnapshotReceiver) -> Self {
+    pub fn of_files(latest: SnapshotReceiver, images: Option<ImageLookups>) -> Self {
         Reviewer {
             latest,
             cautious: None,
+            images,
         }
     }
 
     /// A reviewer whose snapshots come from watches: a namespace that they do not contain was just created.
-    pub fn watching(latest: SnapshotReceiver) -> Self {
+    pub fn watching(latest: SnapshotReceiver, images: Option<ImageLookups>) -> Self {
         Reviewer {
             latest,
             cautious: Some(PolicySet::new(Vec::new(), Policy::cluster_default())),
+            images,
         }
     }
 
@@ -43,11 +49,40 @@ impl Reviewer {
     }
 
     /// Resolves when a namespace is known, or when no more snapshots can arrive.
-    fn news_of(&self, namespace: String) -> NamespaceKnown {
+    fn arrival_of(&self, namespace: String) -> PendingData {
         let mut latest = self.latest.clone();
-        Box::pin(async move {
+        let arrival = Box::pin(async move {
             let shown = latest.wait_for(|now| now.facts.namespaces.contains_key(&namespace));
             let _ = shown.await;
+        });
+        PendingData {
+            arrival,
+            at_most: LONGEST_WAIT,
+        }
+    }
+
+    /// What is known of the images of a review.
+    fn images(
+        &self,
+        phase: Phase,
+        read: &DecodedReview<'_>,
+        context: &AdmissionContext<'_>,
+    ) -> Option<ImagesOfReview> {
+        let lookups = self.images.as_ref()?;
+        let DecodedReview::Whole(request) = read else {
+            return None;
+        };
+        let wanted = admission::images_of(phase, request, context)?;
+        let known = lookups.known(&wanted);
+        Some(ImagesOfReview {
+            facts: context.facts.with_images(known.images),
+            // The pod is placed in the first phase, and the second one finds what the first one waited for.
+            pending: (known.pending)
+                .filter(|_| phase == Phase::Mutate && !wanted.wait.is_zero())
+                .map(|arrival| PendingData {
+                    arrival,
+                    at_most: wanted.wait,
+                }),
         })
     }
 }
@@ -63,12 +98,14 @@ impl ReviewHandler for Reviewer {
             Some(cautious) if unknown_namespace(read.request(), &snapshot).is_some() => cautious,
             _ => &snapshot.policies,
         };
-        read.review(phase, &snapshot, policies)
+        let images = self.images(phase, &read, &AdmissionContext { facts: &snapshot.facts, policies });
+        let facts = images.as_ref().map_or(&snapshot.facts, |images| &images.facts);
+        read.review(phase, &AdmissionContext { facts, policies })
     }
 
     /// Waits for a namespace that was just created: `kubectl apply` creates it and its pods together, before
-    /// the watch delivers it.
-    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
+    /// the watch delivers it. Waits for look-ups of images if the policy allows it.
+    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, PendingData> {
         let read = match DecodedReview::of(sent) {
             Ok(read) => read,
             Err(error) => return Ok(malformed(phase, sent, &error)),
@@ -77,10 +114,22 @@ impl ReviewHandler for Reviewer {
         if self.cautious.is_some()
             && let Some(namespace) = unknown_namespace(read.request(), &snapshot)
         {
-            return Err(self.news_of(namespace.to_owned()));
+            return Err(self.arrival_of(namespace.to_owned()));
         }
-        Ok(read.review(phase, &snapshot, &snapshot.policies))
+        let policies = &*snapshot.policies;
+        let mut images = self.images(phase, &read, &AdmissionContext { facts: &snapshot.facts, policies });
+        if let Some(pending) = images.as_mut().and_then(|images| images.pending.take()) {
+            return Err(pending);
+        }
+        let facts = images.as_ref().map_or(&snapshot.facts, |images| &images.facts);
+        Ok(read.review(phase, &AdmissionContext { facts, policies }))
     }
+}
+
+/// The facts for a review whose policy uses registries.
+struct ImagesOfReview {
+    facts: Facts,
+    pending: Option<PendingData>,
 }
 
 /// A review, as far as it can be decoded.
@@ -104,9 +153,7 @@ impl<'b> DecodedReview<'b> {
         }
     }
 
-    fn review(self, phase: Phase, snapshot: &Snapshot, policies: &PolicySet) -> ReviewResponse {
-        let facts = &snapshot.facts;
-        let context = AdmissionContext { facts, policies };
+    fn review(self, phase: Phase, context: &AdmissionContext<'_>) -> ReviewResponse {
         let answer = match self {
             DecodedReview::Whole(request) => match probe::answer(phase, &request) {
                 Some(body) => {
@@ -116,9 +163,9 @@ impl<'b> DecodedReview<'b> {
                         record: None,
                     };
                 }
-                None => admission::review_request(phase, request, &context),
+                None => admission::review_request(phase, request, context),
             },
-            DecodedReview::Head(head, oversize) => admission::review_head(phase, &head, oversize, &context),
+            DecodedReview::Head(head, oversize) => admission::review_head(phase, &head, oversize, context),
         };
         audit_line::log(&answer.record);
         ReviewResponse {
@@ -144,3 +191,6 @@ fn malformed(phase: Phase, sent: ReviewBody<'_>, error: &MalformedReview) -> Rev
         record: None,
     }
 }
+
+#[cfg(test)]
+mod tests;

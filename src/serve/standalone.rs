@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use super::image_args::ImageSettings;
+use super::images::ImageLookups;
 use super::review_handler::Reviewer;
 use crate::check::Manifests;
 use crate::check::files::{policies, read};
@@ -16,6 +19,7 @@ use crate::model::object::ReviewStage;
 use crate::model::policy::Policy;
 use crate::process::files::{self, Accept};
 use crate::process::metrics::Metrics;
+use crate::process::tasks::Tasks;
 use crate::process::today;
 use crate::webhook::{Server, WebhookConfig};
 
@@ -100,14 +104,21 @@ impl StandaloneFiles {
 /// Serves from files until `shutdown`, then drains.
 pub async fn run(
     files: StandaloneFiles,
+    images: Option<ImageSettings>,
     config: WebhookConfig,
+    behind: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let (show, latest) = watch::channel(Arc::new(files.load()?));
     let metrics = config.metrics.clone();
+    let mut tasks = Tasks::on(behind);
+    let images = images.map(|settings| ImageLookups::start(&settings, &metrics, &mut tasks));
+    let images = images.transpose()?;
+    let is_looking_up = images.is_some();
     let server = Server::bind(config).await?;
-    let reviewer = Arc::new(Reviewer::of_files(latest));
+    let reviewer = Arc::new(Reviewer::of_files(latest, images));
     tokio::select! {
+        ended = tasks.ended(), if is_looking_up => Err(ended.into()),
         ended = server.serve(reviewer, shutdown) => ended.map_err(anyhow::Error::from),
         () = follow(files, show, metrics) => {
             bail!("the task that follows the policy and facts files ended")

@@ -19,7 +19,7 @@ use super::limits::{Limits, MAX_BODY, RejectReason};
 use super::metrics::ReviewMetrics;
 use super::peer::Peer;
 use super::rejection::Rejection;
-use super::{NamespaceKnown, Phase, ReviewBody, ReviewHandler, ReviewResponse};
+use super::{LONGEST_WAIT, PendingData, Phase, ReviewBody, ReviewHandler, ReviewResponse};
 use crate::admission::Oversize;
 use crate::process::metrics::Metrics;
 
@@ -31,9 +31,6 @@ const INLINE_MAX: usize = 256 << 10;
 /// its size in memory; the others wait as bytes, which are bounded. The largest have their own lane, so that
 /// others do not wait for them.
 const LANES: [(usize, usize); 2] = [(2 << 20, 2), (usize::MAX, 1)];
-
-/// How long a review may wait for missing data. A watch delivers it within a tenth of that.
-const NEWS_WAIT: Duration = Duration::from_millis(500);
 
 /// An accepted review, with its share of what may be in flight.
 pub(super) struct ReceivedRequest {
@@ -126,21 +123,22 @@ impl ReviewService {
         })
     }
 
-    /// Evaluates one review, after waiting briefly if data is missing that a watch is expected to deliver.
+    /// Evaluates one review, after waiting briefly if data is missing that is expected soon.
     pub(super) async fn reply(
         self: &Arc<Self>,
         endpoint: ReviewEndpoint,
         received: &Arc<ReceivedRequest>,
     ) -> Result<ReviewResponse, Rejection> {
-        let news = match self.run(endpoint, received, Self::review_if_known).await? {
-            Ok(reply) => return Ok(reply),
-            Err(news) => news,
-        };
+        let PendingData { arrival, at_most } =
+            match self.run(endpoint, received, Self::review_if_known).await? {
+                Ok(reply) => return Ok(reply),
+                Err(pending) => pending,
+            };
         // Waiting reviews must not block those that need not wait.
         if !self.limiter.is_half_full() {
             received.inflight.set_reviewing(false);
             // Continues whether the data arrived or not: the API server has waited long enough.
-            let _ = timeout(NEWS_WAIT, news).await;
+            let _ = timeout(at_most.min(LONGEST_WAIT), arrival).await;
         }
         self.run(endpoint, received, Self::review).await
     }
@@ -185,7 +183,7 @@ impl ReviewService {
         })
     }
 
-    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
+    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, PendingData> {
         let started = Instant::now();
         let reply = self.reviewer.review_if_known(phase, sent)?;
         self.record_review(phase, sent, &reply, started);

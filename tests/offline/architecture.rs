@@ -29,10 +29,10 @@ const ROOMS: [(&str, &str); 24] = [
     ("render",       "model rules engine plan manifest check fix audit_log scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "registration process tls cluster"),
-    ("controller",   "model rules engine registration api process cluster scan"),
+    ("controller",   "model rules engine registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration api check process tls cluster certs \
-                      controller webhook"),
+                      registry controller webhook"),
     ("cli",          "model rules engine plan registration api check fix audit_log render process registry tls cluster \
                       scan preflight controller webhook serve"),
     ("main",         "process cli"),

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::cli::options::{self, ExcludedNamespacesArgs, OutputArgs, pod_template};
 use crate::cluster::client::InstallationArgs;
 use crate::model::node::PoolLabel;
+use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
 use crate::model::workload::configured::ConfiguredKind;
 use crate::process::files::{self, Accept};
 use crate::registration::{
@@ -67,6 +68,10 @@ pub struct WebhooksArgs {
     /// pods without an operating system
     #[arg(long, value_name = "SELECTOR", value_parser = selector)]
     default_os_selector: Option<LabelSelector>,
+    /// A registry that Transom may ask about images, as in `transom serve --image-registry`; a * is one label. Registers the
+    /// entries for pods without an operating system whose images are there. May be repeated
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    image_registry: Vec<RegistryPattern>,
     #[command(flatten)]
     output: OutputArgs<Output>,
 }
@@ -117,6 +122,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
         pod_template,
         linux_pods_selector,
         default_os_selector,
+        image_registry,
         output: _,
     } = args;
     let mut options = RegistrationOptions::default();
@@ -154,6 +160,8 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
     options.pod_templates.clone_from(pod_template);
     options.linux_pods.clone_from(linux_pods_selector);
     options.default_os.clone_from(default_os_selector);
+    options.image_registries =
+        RegistryPatterns::new(image_registry.iter().cloned()).context("--image-registry")?;
     Ok(options)
 }
 

@@ -4,10 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::api::DecodedPolicy;
-use crate::cluster::cache::ClusterCache;
+use crate::cluster::snapshot::Snapshot;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy};
-use crate::engine::policy_set::PolicySet;
-use crate::model::facts::Facts;
 use crate::registration::configurations::{Configurations, CoverageGap};
 
 /// The condition. `decoded`: the version of the policy that applies, if any; `unreached`: the message if calls of the
@@ -16,21 +14,24 @@ pub(super) fn programmed(
     decoded: Option<&DecodedPolicy>,
     registered: &Configurations,
     unreached: Option<&str>,
-    set: &PolicySet,
-    view: &ClusterCache,
-    facts: &Facts,
+    snapshot: &Snapshot,
 ) -> ConditionUpdate {
     let gaps = decoded.map_or_else(Vec::new, |decoded| {
         let stored = &decoded.policy;
         let counts = |labels: &BTreeMap<String, String>| {
-            let mut all = set.stored().iter();
+            let mut all = snapshot.policies.stored().iter();
             let first = all.find(|other| other.namespace_selector.selects(labels));
             first.is_some_and(|first| first.policy.name == stored.policy.name)
         };
-        let namespaces = (view.namespaces.iter())
+        let namespaces = (snapshot.view.namespaces.iter())
             .map(|(name, namespace)| (name.as_str(), &namespace.labels))
             .filter(|(_, labels)| counts(labels));
-        registered.gaps(stored, &facts.pool_labels, &namespaces)
+        registered.gaps(
+            stored,
+            &snapshot.facts.pool_labels,
+            &snapshot.image_registries,
+            &namespaces,
+        )
     });
     let unreached = unreached.map(|said| CoverageGap {
         reason: "CallsDoNotArrive",

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::MOST_NAMES;
 use super::build_labels::build_labels;
+use super::image_registries::{IMAGE_REGISTRIES_REACHABLE, image_registries};
 use super::programmed::programmed;
 use crate::api::{
     API_VERSION, DecodedPolicy, EffectiveSettings, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus,
@@ -23,6 +24,7 @@ use crate::controller::reports::ReportingState;
 use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
 use crate::model::text::{cut, list};
+use crate::registry::service::UnreachableRegistry;
 use crate::rules;
 
 /// The version of this program.
@@ -87,6 +89,8 @@ pub struct ControllerStates<'s> {
     pub reporting: &'s ReportingState,
     /// The message if calls of the API server do not arrive.
     pub unreached: Option<&'s str>,
+    /// The listed registries that cannot be reached; `None` if none is listed.
+    pub registries: Option<&'s [UnreachableRegistry]>,
 }
 
 /// The status updates to write, computed lazily: each may hold a version of its policy.
@@ -109,14 +113,18 @@ pub fn reports<'s>(
         let mut statements = statements(name, outcome, reach, others, today);
         statements.push(build_labels(outcome.in_force(), &snapshot.facts));
         // While the registration is unknown, the previous condition stays.
-        let programmed = snapshot.registered.as_ref().map(|known| {
-            let (facts, set) = (&snapshot.facts, &snapshot.policies);
-            programmed(outcome.in_force(), known, states.unreached, set, view, facts)
-        });
+        let programmed = snapshot
+            .registered
+            .as_ref()
+            .map(|known| programmed(outcome.in_force(), known, states.unreached, snapshot));
         let ready = ready(&statements[0], programmed.as_ref());
         statements.splice(1..1, programmed.into_iter().chain([ready]));
         statements.extend(written(states.reporting));
         let mut retired = Vec::new();
+        match image_registries(outcome.in_force(), states.registries) {
+            Some(statement) => statements.push(statement),
+            None => retired.push(IMAGE_REGISTRIES_REACHABLE),
+        }
         if *states.reporting == ReportingState::Off {
             retired.push(REPORTS_WRITTEN);
         }

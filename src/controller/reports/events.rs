@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::report::reported;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
-use crate::cluster::rate_limit::TokenBucket;
+use crate::process::token_bucket::TokenBucket;
 use crate::controller::events::Problem;
 use crate::model::text::digest_hex;
 use crate::scan::{FindingOutcome, OwnerResult};

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::join_all;
-use futures::io::AsyncBufRead;
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::Value;
@@ -26,21 +25,12 @@ use super::report_api::DiscoveredApi;
 use super::report_watch::Adoption;
 use super::reread_queue::RereadQueue;
 use super::write_queue::{ReportWrite, WriteQueue};
+use crate::cluster::follow::{ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
-use crate::cluster::stored::{ObjectChange, ObjectList, ObjectWatch, WatchEnded};
+use crate::cluster::stored::ObjectList;
 use crate::model::workload::Kind;
 use crate::scan::EvalContext;
 
-/// The first back-off after a failure; doubled after each further one.
-const FIRST: Duration = Duration::from_secs(1);
-/// The longest back-off after a failure.
-const LONGEST: Duration = Duration::from_secs(60);
-/// A watch that worked for this long resets the back-off.
-const STEADY: Duration = Duration::from_secs(60);
-/// A watch that stays open for this long works, even without events.
-const WORKS: Duration = Duration::from_secs(10);
-/// How often a watch may break at the same resourceVersion before everything is listed again.
-const MOST_BREAKS: u32 = 4;
 /// How long to wait for the list of stored reports.
 const ADOPTION: Duration = Duration::from_secs(10);
 
@@ -84,125 +74,13 @@ impl ObjectFeed<'_> {
         join_all(self.lists.iter().map(|list| self.follow(list))).await;
     }
 
-    /// Follows the objects of one kind, forever. The watch starts before the list and runs in parallel. A change is
-    /// evaluated immediately, and an older version from the list is then ignored.
+    /// Follows the objects of one kind, forever. A change is evaluated immediately, and an older version from the list is
+    /// then ignored.
     async fn follow(&self, stored: &ObjectList) {
-        let watching = format!("cannot watch {}", stored.path);
-        let mut wait = FIRST;
         // Findings are counted and reported even if the stored reports cannot be read.
         let _ = timeout(ADOPTION, self.adoption.wait()).await;
         self.adoption.lists_begin();
-        loop {
-            let began = Instant::now();
-            let why = match stored.version(self.client).await {
-                Ok(version) => tokio::select! {
-                    why = self.follow_from(stored, version, &watching) => why,
-                    never = self.read_for_ever(stored) => match never {},
-                },
-                Err(failure) => failure.to_string(),
-            };
-            self.health.fails(&watching, &why);
-            if began.elapsed() >= STEADY {
-                wait = FIRST;
-            }
-            sleep(wait).await;
-            wait = (wait * 2).min(LONGEST);
-        }
-    }
-
-    /// Lists everything, and then what is requested.
-    async fn read_for_ever(&self, stored: &ObjectList) -> Infallible {
-        // The list includes everything that was requested until now.
-        self.rereads.take(stored.kind);
-        let mut wanted = Invalidation::All;
-        loop {
-            self.read(stored, wanted).await;
-            wanted = self.rereads.next(stored.kind).await;
-        }
-    }
-
-    /// Follows the changes from a resourceVersion on; returns why the watch cannot continue.
-    async fn follow_from(&self, stored: &ObjectList, mut version: String, watching: &str) -> String {
-        let (mut breaks, mut wait) = (0, FIRST);
-        loop {
-            let (before, began) = (version.clone(), Instant::now());
-            let mut changes = match stored.changes(self.client, &version).await {
-                Ok(changes) => changes,
-                Err(failure) => return failure.to_string(),
-            };
-            let works = sleep(WORKS);
-            tokio::pin!(works);
-            let mut is_known_to_work = false;
-            let ended = loop {
-                tokio::select! {
-                    ended = self.take(stored, &mut changes, &mut version) => if let Some(ended) = ended { break ended },
-                    () = &mut works, if !is_known_to_work => {
-                        self.health.works(watching);
-                        is_known_to_work = true;
-                    }
-                }
-            };
-            if version != before {
-                (breaks, wait) = (0, FIRST);
-                self.health.works(watching);
-            }
-            match ended {
-                // If a watch ends immediately, the next one does not start immediately.
-                WatchEnded::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
-                WatchEnded::Expired => {
-                    return "changes since the last read are lost".to_owned();
-                }
-                // Resumes where the watch broke; if that resourceVersion has expired, the API server returns an
-                // error.
-                WatchEnded::Broken(why) => {
-                    tracing::debug!(path = &*stored.path, "the watch has broken: {why}");
-                    breaks += 1;
-                    if breaks >= MOST_BREAKS {
-                        return why;
-                    }
-                    sleep(wait).await;
-                    wait *= 2;
-                }
-            }
-        }
-    }
-
-    /// Evaluates the next change; `Some`: the watch has ended.
-    async fn take<R: AsyncBufRead + Unpin>(
-        &self,
-        stored: &ObjectList,
-        changes: &mut ObjectWatch<R>,
-        version: &mut String,
-    ) -> Option<WatchEnded> {
-        match changes.next(version).await {
-            Ok(ObjectChange::Seen(json)) => self.seen(stored, json),
-            Ok(ObjectChange::Gone(json)) => self.gone(stored.kind, json),
-            Err(ended) => return Some(ended),
-        }
-        tokio::task::yield_now().await;
-        None
-    }
-
-    fn seen(&self, stored: &ObjectList, json: &str) {
-        let snapshot = self.snapshot();
-        let pass = self.passes.load(Ordering::Relaxed);
-        let context = EvalContext::of(&snapshot).listing(self.custom);
-        let Some(write) = self.evaluate(&context, stored.kind, json, pass, ObjectSource::Watch) else {
-            return;
-        };
-        let namespace = write.namespace.to_string();
-        if !self.queue.push_change(write) {
-            self.rereads.defer(Invalidation::None.with(namespace));
-        }
-    }
-
-    fn gone(&self, kind: Kind, json: &str) {
-        let object = ObjectHeadMeta::of(json);
-        self.pending.record(&object.uid, None);
-        if self.index.lock().gone(kind, &object.uid) {
-            self.rereads
-                .add(kind, Invalidation::None.with(object.namespace.to_string()));
-        }
+        match follow(self.client, stored, self).await {}
     }
 
     /// Evaluates one object; returns what to write. `pass`: the pass that delivers it, or the last one. An object
@@ -314,5 +192,48 @@ impl ObjectFeed<'_> {
 
     fn snapshot(&self) -> Arc<Snapshot> {
         self.latest.borrow().clone()
+    }
+}
+
+impl ObjectFollower for ObjectFeed<'_> {
+    /// Lists everything, and then what is requested.
+    async fn read_for_ever(&self, stored: &ObjectList) -> Infallible {
+        // The list includes everything that was requested until now.
+        self.rereads.take(stored.kind);
+        let mut wanted = Invalidation::All;
+        loop {
+            self.read(stored, wanted).await;
+            wanted = self.rereads.next(stored.kind).await;
+        }
+    }
+
+    fn seen(&self, stored: &ObjectList, json: &str) {
+        let snapshot = self.snapshot();
+        let pass = self.passes.load(Ordering::Relaxed);
+        let context = EvalContext::of(&snapshot).listing(self.custom);
+        let Some(write) = self.evaluate(&context, stored.kind, json, pass, ObjectSource::Watch) else {
+            return;
+        };
+        let namespace = write.namespace.to_string();
+        if !self.queue.push_change(write) {
+            self.rereads.defer(Invalidation::None.with(namespace));
+        }
+    }
+
+    fn gone(&self, stored: &ObjectList, json: &str) {
+        let object = ObjectHeadMeta::of(json);
+        self.pending.record(&object.uid, None);
+        if self.index.lock().gone(stored.kind, &object.uid) {
+            self.rereads
+                .add(stored.kind, Invalidation::None.with(object.namespace.to_string()));
+        }
+    }
+
+    fn works(&self, activity: &str) {
+        self.health.works(activity);
+    }
+
+    fn fails(&self, activity: &str, why: &str) {
+        self.health.fails(activity, why);
     }
 }

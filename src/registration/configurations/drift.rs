@@ -168,6 +168,7 @@ impl RegisteredEntry {
         let match_scope = match self.name.as_str() {
             names::DEFAULT_OS_MUTATE | names::DEFAULT_OS_VALIDATE => MatchScope::Unsaid,
             names::LINUX_PODS_MUTATE | names::LINUX_PODS_VALIDATE => MatchScope::LinuxPods,
+            names::IMAGES_MUTATE | names::IMAGES_VALIDATE => MatchScope::Images,
             _ => MatchScope::Sign,
         };
         let path = path(phase, match_scope);

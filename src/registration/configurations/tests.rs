@@ -67,14 +67,25 @@ fn gaps_beside(
     stored: &StoredPolicy,
     pool_labels: &[PoolLabel],
 ) -> Vec<(&'static str, String)> {
+    gaps_asking(registered, stored, pool_labels, &RegistryPatterns::default())
+}
+
+fn gaps_asking(
+    registered: &Configurations,
+    stored: &StoredPolicy,
+    pool_labels: &[PoolLabel],
+    asked: &RegistryPatterns,
+) -> Vec<(&'static str, String)> {
     let namespaces = namespaces();
     let counts_in = namespaces
         .iter()
         .filter(|(_, labels)| stored.namespace_selector.selects(labels))
         .map(|(name, labels)| (name.as_str(), labels));
-    (registered.gaps(stored, pool_labels, &counts_in).into_iter())
-        .map(|gap| (gap.reason, gap.message))
-        .collect()
+    (registered
+        .gaps(stored, pool_labels, asked, &counts_in)
+        .into_iter())
+    .map(|gap| (gap.reason, gap.message))
+    .collect()
 }
 
 #[test]
@@ -243,6 +254,58 @@ fn pod_templates_that_no_rule_matches_are_named_with_what_to_add() {
 }
 
 #[test]
+fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry() {
+    let wanted = policy(|policy| policy.image_evidence = ImageEvidence::Registry);
+    let list = |text: &[&str]| RegistryPatterns::parse(text.iter().copied()).unwrap();
+    let gaps = |options: &[&str], asked: &[&str]| {
+        let options = RegistrationOptions {
+            image_registries: list(options),
+            ..RegistrationOptions::default()
+        };
+        gaps_asking(
+            &registered(&options),
+            &wanted,
+            &PoolLabel::well_known(),
+            &list(asked),
+        )
+    };
+    let asked = ["mcr.microsoft.com", "*.azurecr.io"];
+    assert_eq!(
+        gaps(&asked, &[]),
+        [(
+            "ImageRegistriesUnset",
+            "evidence.images: Registry has no effect: Transom may not ask any registry; set the chart's images.registries, as \
+             in [mcr.microsoft.com, \"*.azurecr.io\"], or add to transom serve and to transom generate webhooks: \
+             --image-registry 'PATTERN'"
+                .to_owned()
+        )]
+    );
+    assert_eq!(
+        gaps(&[], &asked),
+        [(
+            "EntryMissing",
+            "evidence.images: Registry has no effect on pods without a sign of Windows: the webhook configurations lack the \
+             entry images.mutate.transom.dev or images.validate.transom.dev; add to the chart's images.registries: \
+             [\"mcr.microsoft.com\",\"*.azurecr.io\"], or to transom generate webhooks: --image-registry \
+             'mcr.microsoft.com,*.azurecr.io'"
+                .to_owned()
+        )]
+    );
+    assert_eq!(
+        gaps(&asked[..1], &asked),
+        [(
+            "ImageRegistriesUnknown",
+            "evidence.images: Registry has no effect on pods without a sign of Windows whose images are on registries that the \
+             webhook configurations do not know; add to the chart's images.registries: [\"*.azurecr.io\"], or to transom \
+             generate webhooks: --image-registry '*.azurecr.io'"
+                .to_owned()
+        )]
+    );
+    assert_eq!(gaps(&asked, &asked), []);
+    assert_eq!(gaps(&asked, &asked[..1]), [], "one more costs a call only");
+}
+
+#[test]
 fn selectors_are_written_as_the_flag_reads_them() {
     let selector: LabelSelector = serde_json::from_value(json!({
         "matchLabels": {"team": "a"},
@@ -296,6 +359,7 @@ fn what_transom_registers_is_as_transom_registers_it() {
             validate_failure_policy: FailurePolicy::Fail,
             linux_pods: Some(everywhere.clone()),
             default_os: Some(api(&of_team("a"))),
+            image_registries: RegistryPatterns::parse(["docker.io", "*.azurecr.io"]).unwrap(),
             timeout: std::time::Duration::from_secs(1),
             excluded_namespaces: Vec::new(),
             ..RegistrationOptions::default()

@@ -47,6 +47,7 @@ async fn refusal(flags: &[&str]) -> String {
     let run = run(
         flags.in_cluster,
         Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())),
+        None,
         config,
         Handle::current(),
         pending(),

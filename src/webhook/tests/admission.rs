@@ -284,14 +284,18 @@ impl ReviewHandler for WaitingReviewer {
         }
     }
 
-    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, NamespaceKnown> {
+    fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, PendingData> {
         let mut bell = self.0.clone();
         if *bell.borrow() {
             return Ok(self.review(phase, sent));
         }
-        Err(Box::pin(async move {
-            let _ = bell.wait_for(|rung| *rung).await;
-        }))
+        Err(PendingData {
+            arrival: Box::pin(async move {
+                let _ = bell.wait_for(|rung| *rung).await;
+            }),
+            // Longer than any review waits.
+            at_most: Duration::MAX,
+        })
     }
 }
 

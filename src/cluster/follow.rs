@@ -1,0 +1,129 @@
+//! Follows the objects of one kind, forever: a watch, and lists in parallel. What is done with an object is decided by
+//! the follower; no object is kept.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures::io::AsyncBufRead;
+use kube::Client;
+use tokio::time::{Instant, sleep};
+
+use super::stored::{ObjectChange, ObjectList, ObjectWatch, WatchEnded};
+
+/// The first back-off after a failure; doubled after each further one.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest back-off after a failure.
+const LONGEST: Duration = Duration::from_secs(60);
+/// A watch that worked for this long resets the back-off.
+const STEADY: Duration = Duration::from_secs(60);
+/// A watch that stays open for this long works, even without events.
+const WORKS: Duration = Duration::from_secs(10);
+/// How often a watch may break at the same resourceVersion before everything is listed again.
+const MOST_BREAKS: u32 = 4;
+
+/// Takes the objects of the kinds that it follows.
+pub trait ObjectFollower: Sync {
+    /// Lists everything, and then whatever must be listed again, forever.
+    fn read_for_ever(&self, stored: &ObjectList) -> impl Future<Output = Infallible> + Send;
+    /// An object was created or changed.
+    fn seen(&self, stored: &ObjectList, json: &str);
+    /// An object was deleted.
+    fn gone(&self, stored: &ObjectList, json: &str);
+    /// An activity works.
+    fn works(&self, activity: &str);
+    /// An activity fails, and why.
+    fn fails(&self, activity: &str, why: &str);
+}
+
+/// Follows the objects of one kind, forever. The watch starts before the list and runs in parallel, so that no change is
+/// missed.
+pub async fn follow<F: ObjectFollower>(client: &Client, stored: &ObjectList, follower: &F) -> Infallible {
+    let watching = format!("cannot watch {}", stored.path);
+    let mut wait = FIRST;
+    loop {
+        let began = Instant::now();
+        let why = match stored.version(client).await {
+            Ok(version) => tokio::select! {
+                why = follow_from(client, stored, version, follower, &watching) => why,
+                never = follower.read_for_ever(stored) => match never {},
+            },
+            Err(failure) => failure.to_string(),
+        };
+        follower.fails(&watching, &why);
+        if began.elapsed() >= STEADY {
+            wait = FIRST;
+        }
+        sleep(wait).await;
+        wait = (wait * 2).min(LONGEST);
+    }
+}
+
+/// Follows the changes from a resourceVersion on; returns why the watch cannot continue.
+async fn follow_from<F: ObjectFollower>(
+    client: &Client,
+    stored: &ObjectList,
+    mut version: String,
+    follower: &F,
+    watching: &str,
+) -> String {
+    let (mut breaks, mut wait) = (0, FIRST);
+    loop {
+        let (before, began) = (version.clone(), Instant::now());
+        let mut changes = match stored.changes(client, &version).await {
+            Ok(changes) => changes,
+            Err(failure) => return failure.to_string(),
+        };
+        let works = sleep(WORKS);
+        tokio::pin!(works);
+        let mut is_known_to_work = false;
+        let ended = loop {
+            tokio::select! {
+                ended = take(stored, &mut changes, &mut version, follower) => {
+                    if let Some(ended) = ended { break ended }
+                }
+                () = &mut works, if !is_known_to_work => {
+                    follower.works(watching);
+                    is_known_to_work = true;
+                }
+            }
+        };
+        if version != before {
+            (breaks, wait) = (0, FIRST);
+            follower.works(watching);
+        }
+        match ended {
+            // If a watch ends immediately, the next one does not start immediately.
+            WatchEnded::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
+            WatchEnded::Expired => {
+                return "changes since the last read are lost".to_owned();
+            }
+            // Resumes where the watch broke; if that resourceVersion has expired, the API server returns an
+            // error.
+            WatchEnded::Broken(why) => {
+                tracing::debug!(path = &*stored.path, "the watch has broken: {why}");
+                breaks += 1;
+                if breaks >= MOST_BREAKS {
+                    return why;
+                }
+                sleep(wait).await;
+                wait *= 2;
+            }
+        }
+    }
+}
+
+/// Passes on the next change; `Some`: the watch has ended.
+async fn take<F: ObjectFollower, R: AsyncBufRead + Unpin>(
+    stored: &ObjectList,
+    changes: &mut ObjectWatch<R>,
+    version: &mut String,
+    follower: &F,
+) -> Option<WatchEnded> {
+    match changes.next(version).await {
+        Ok(ObjectChange::Seen(json)) => follower.seen(stored, json),
+        Ok(ObjectChange::Gone(json)) => follower.gone(stored, json),
+        Err(ended) => return Some(ended),
+    }
+    tokio::task::yield_now().await;
+    None
+}

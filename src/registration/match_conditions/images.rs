@@ -1,0 +1,112 @@
+//! The part of the match conditions that selects images of listed registries.
+//!
+//! It is complete: true for every image whose registry [`RegistryPatterns::matches`]. Of a pattern with several `*` it
+//! compares what is before the first and after the last one, because the cost of `contains` grows with both texts.
+
+use super::{CONTAINERS, IMAGE, containers, quoted};
+use crate::model::registry_patterns::{DOCKER_HUB, RegistryPattern, RegistryPatterns};
+
+/// What the first part of a reference without a registry is not; `h` is that part in lower case.
+const OF_DOCKER_HUB: &str = "\
+!c.image.contains('/') || !h.contains('.') && !h.contains(':') && h != 'localhost'";
+
+/// Whether a container of the pod has an image of a listed registry. A larger pod or a longer image is not inspected:
+/// these are a sign of Windows.
+pub(super) fn has_listed_image(registries: &RegistryPatterns) -> String {
+    let tests: Vec<String> = registries.iter().map(is_on).collect();
+    // No registry, no image: `exists` needs an expression.
+    let tests = if tests.is_empty() {
+        "false".to_owned()
+    } else {
+        tests.join("\n        || ")
+    };
+    format!(
+        "[{}].exists(cs, cs.size() <= {CONTAINERS} && cs.exists(c, has(c.image) && c.image.size() <= {IMAGE}\n      \
+         && [c.image.split('/', 2)[0].lowerAscii()].exists(h,\n        {tests})))",
+        containers()
+    )
+}
+
+/// Whether a condition written by [`has_listed_image`] selects the images of a pattern.
+pub(super) fn selects_registry(expression: &str, pattern: &RegistryPattern) -> bool {
+    expression.contains(&is_on(pattern))
+}
+
+/// A test of `h`, the first part of an image, in parentheses, so that no test is a part of another one.
+fn is_on(pattern: &RegistryPattern) -> String {
+    let ports: &[String] = &match pattern.port() {
+        Some(port) => vec![format!(":{port}")],
+        None => vec![String::new(), ":443".to_owned()],
+    };
+    let each = |test: &dyn Fn(String) -> String, text: &str| {
+        let tests = ports.iter().map(|port| test(format!("{text}{port}")));
+        tests.collect::<Vec<_>>()
+    };
+    let host = pattern.host();
+    let Some((before, after)) = host.split_once('*') else {
+        let mut names = each(&|name| quoted(&name), host);
+        let mut or_no_registry = String::new();
+        if host == DOCKER_HUB && pattern.port().is_none() {
+            names.extend(each(&|name| quoted(&name), "index.docker.io"));
+            or_no_registry = format!(" || {OF_DOCKER_HUB}");
+        }
+        return format!("(h in [{}]{or_no_registry})", names.join(", "));
+    };
+    let after = after.rsplit('*').next().unwrap_or_default();
+    let starts = if before.is_empty() {
+        String::new()
+    } else {
+        format!("h.startsWith({}) && ", quoted(before))
+    };
+    let ends = each(&|end| format!("h.endsWith({})", quoted(&end)), after);
+    format!("({starts}({}))", ends.join(" || "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn test_of(pattern: &str) -> String {
+        is_on(&pattern.parse().unwrap())
+    }
+
+    #[test]
+    fn a_pattern_is_compared_by_its_fixed_beginning_and_end() {
+        for (pattern, test) in [
+            (
+                "mcr.microsoft.com",
+                "(h in ['mcr.microsoft.com', 'mcr.microsoft.com:443'])",
+            ),
+            ("registry.corp:5000", "(h in ['registry.corp:5000'])"),
+            (
+                "*.azurecr.io",
+                "((h.endsWith('.azurecr.io') || h.endsWith('.azurecr.io:443')))",
+            ),
+            (
+                "registry.*.dkr.*.corp:5000",
+                "(h.startsWith('registry.') && (h.endsWith('.corp:5000')))",
+            ),
+        ] {
+            assert_eq!(test_of(pattern), test, "{pattern}");
+        }
+        assert!(test_of("docker.io").contains("'index.docker.io'"));
+        assert!(test_of("docker.io").contains(OF_DOCKER_HUB));
+        assert!(!test_of("docker.io:5000").contains(OF_DOCKER_HUB));
+    }
+
+    #[test]
+    fn a_condition_selects_the_registries_that_it_was_made_for_and_no_others() {
+        let list = RegistryPatterns::parse(["mcr.microsoft.com", "a.*.corp", "docker.io"]).unwrap();
+        let condition = has_listed_image(&list);
+        for pattern in list.iter() {
+            assert!(selects_registry(&condition, pattern), "{pattern}");
+        }
+        for other in ["*.corp", "microsoft.com", "mcr.microsoft.com:5000", "index.io"] {
+            assert!(!selects_registry(&condition, &other.parse().unwrap()), "{other}");
+        }
+        assert!(!selects_registry(
+            &has_listed_image(&RegistryPatterns::default()),
+            &"docker.io".parse().unwrap()
+        ));
+    }
+}

@@ -1,0 +1,335 @@
+//! Facts of images for a server: a cache in memory, and look-ups in the background, so that a review only uses what is
+//! known.
+//!
+//! ```text
+//! reviews ──────────┐                                    ┌─ cache (bounded, in memory)
+//!                   ├─ ImageService::known ─ ServiceState ┼─ queue (namespaces in turn, single flight)
+//! stored workloads ─┘                                    └─ registries (circuit breaker, rate)
+//!                                        run ─ RegistryClient
+//! ```
+//!
+//! Every replica has its own: nothing is shared, and all replicas see the same workloads.
+
+mod breaker;
+mod cache;
+mod key;
+mod look_up;
+mod metrics;
+mod queue;
+mod state;
+
+use std::collections::{HashMap, HashSet};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, join_all};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use self::cache::{Asker, Due};
+use self::key::{ImageKey, registry_of};
+use self::metrics::LookupMetrics;
+use self::queue::{Job, Priority};
+use self::state::{Dropped, Next, ServiceState};
+use super::{Keychain, RegistryClient};
+use crate::model::image::ImageRef;
+use crate::model::image_facts::ImageFacts;
+use crate::model::registry_patterns::RegistryPatterns;
+use crate::process::metrics::Metrics;
+
+pub use self::key::Access;
+pub use self::state::{ServiceLimits, UnreachableRegistry};
+
+/// After how long a look-up is not waited for any more: the reviews of one object wait for it once.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// The maximum number of images that are looked up for one object; more containers are rare, and only named ones.
+const IMAGES_OF_OBJECT: usize = 64;
+/// How long a registry must be unreachable before it is reported: a restart takes less.
+const UNREACHABLE: Duration = Duration::from_secs(5 * 60);
+/// How often the reported state of registries is updated.
+const REPORT: Duration = Duration::from_secs(15);
+
+/// Where the credentials of look-ups come from.
+pub trait CredentialSource: Send + Sync + 'static {
+    /// The credentials for an access, those to try first in front. A registry without one is asked anonymously.
+    fn keychain<'s>(&'s self, access: &'s Access) -> BoxFuture<'s, Keychain>;
+}
+
+/// No credentials: every registry is asked anonymously.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoCredentials;
+
+impl CredentialSource for NoCredentials {
+    fn keychain<'s>(&'s self, _: &'s Access) -> BoxFuture<'s, Keychain> {
+        Box::pin(async { Keychain::anonymous() })
+    }
+}
+
+/// Resolves when the look-ups that a review could wait for have ended.
+pub type LookupsEnded = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What is known of the images of an object.
+#[derive(Default)]
+pub struct KnownImages {
+    /// By reference, as written.
+    pub images: HashMap<String, Arc<ImageFacts>>,
+    /// Images that are not known, or not any more, and for which a look-up was requested recently.
+    pub pending: Option<LookupsEnded>,
+}
+
+/// The images of one object.
+#[derive(Clone, Debug)]
+pub struct ImageRequest<'r> {
+    /// The references, as written.
+    pub references: &'r [&'r str],
+    /// The namespace of the object.
+    pub namespace: &'r str,
+    /// Whose credentials may be used.
+    pub access: Access,
+}
+
+/// Facts of images. Cheap to clone.
+#[derive(Clone)]
+pub struct ImageService(Arc<Shared>);
+
+struct Shared {
+    client: RegistryClient,
+    credentials: Box<dyn CredentialSource>,
+    registries: RegistryPatterns,
+    state: Mutex<ServiceState>,
+    /// Something was queued.
+    queued: Notify,
+    metrics: LookupMetrics,
+    unreachable: watch::Sender<Vec<UnreachableRegistry>>,
+    /// Counts registries that answer again.
+    recoveries: watch::Sender<u64>,
+}
+
+impl ImageService {
+    /// A service that asks these registries. Nothing is looked up before [`run`](Self::run).
+    pub fn new(
+        client: RegistryClient,
+        registries: RegistryPatterns,
+        credentials: impl CredentialSource,
+        limits: ServiceLimits,
+        metrics: &Metrics,
+    ) -> Self {
+        ImageService(Arc::new(Shared {
+            client,
+            credentials: Box::new(credentials),
+            metrics: LookupMetrics::new(metrics, &registries),
+            registries,
+            state: Mutex::new(ServiceState::new(limits)),
+            queued: Notify::new(),
+            unreachable: watch::channel(Vec::new()).0,
+            recoveries: watch::channel(0).0,
+        }))
+    }
+
+    /// What is known now of the images of a review. What is not known, or will expire, is queued. Takes a short lock
+    /// and never waits.
+    pub fn known(&self, request: &ImageRequest<'_>) -> KnownImages {
+        let now = Instant::now();
+        let mut known = KnownImages::default();
+        let (mut waits, mut dropped) = (Vec::new(), Vec::new());
+        let mut oldest = Duration::ZERO;
+        let mut is_queued = false;
+        let mut state = self.state();
+        for (text, key, registry) in self.keys(request) {
+            let recalled = state.recall(&key, Asker::Review, now);
+            if recalled.due != Due::No {
+                match state.request(&key, &registry, request.namespace, Priority::Review, now) {
+                    Ok(()) => is_queued = true,
+                    Err(why) => dropped.push(why),
+                }
+            }
+            if recalled.due == Due::Now {
+                waits.extend(state.done(&key, PATIENCE, now));
+            }
+            if let Some(facts) = recalled.facts {
+                oldest = oldest.max(recalled.age);
+                known.images.insert(text.to_owned(), facts);
+            }
+        }
+        drop(state);
+        self.noted(is_queued, &dropped);
+        self.0.metrics.served(oldest, now);
+        if !waits.is_empty() {
+            let ends = waits.into_iter().map(|mut done| async move {
+                let _ = done.changed().await;
+            });
+            known.pending = Some(Box::pin(join_all(ends).map(|_| ())));
+        }
+        known
+    }
+
+    /// What is known now of images that are not looked up for it: those of the previous version of an object.
+    pub fn recalled(&self, request: &ImageRequest<'_>) -> HashMap<String, Arc<ImageFacts>> {
+        let mut facts = HashMap::new();
+        if request.references.is_empty() {
+            return facts;
+        }
+        let now = Instant::now();
+        let mut state = self.state();
+        for (text, key, _) in self.keys(request) {
+            let recalled = state.recall(&key, Asker::Review, now);
+            facts.extend(recalled.facts.map(|found| (text.to_owned(), found)));
+        }
+        facts
+    }
+
+    /// Queues the look-ups that a stored workload needs, at a lower priority than those of reviews. Returns whether all
+    /// images are known or queued.
+    pub fn prepare(&self, request: &ImageRequest<'_>) -> bool {
+        let now = Instant::now();
+        let (mut is_queued, mut dropped) = (false, Vec::new());
+        let mut state = self.state();
+        for (_, key, registry) in self.keys(request) {
+            if state.recall(&key, Asker::Stored, now).due == Due::No {
+                continue;
+            }
+            match state.request(&key, &registry, request.namespace, Priority::Background, now) {
+                Ok(()) => is_queued = true,
+                Err(why) => dropped.push(why),
+            }
+        }
+        drop(state);
+        self.noted(is_queued, &dropped);
+        dropped.is_empty()
+    }
+
+    /// Transom's own credentials have changed: all answers are looked up again, and used until then.
+    pub fn credentials_changed(&self) {
+        self.state().credentials_changed();
+    }
+
+    /// The listed registries that cannot be reached, for a condition.
+    pub fn unreachable(&self) -> watch::Receiver<Vec<UnreachableRegistry>> {
+        self.0.unreachable.subscribe()
+    }
+
+    /// Changes when a registry answers again that did not before: what was dropped meanwhile can be queued now.
+    pub fn recoveries(&self) -> watch::Receiver<u64> {
+        self.0.recoveries.subscribe()
+    }
+
+    /// Records facts as if they had been looked up now.
+    #[cfg(test)]
+    pub fn learn(&self, reference: &str, facts: ImageFacts) {
+        let image = ImageRef::parse(reference).expect("a reference");
+        let job = Job {
+            key: ImageKey::of(&image, Access::Shared),
+            registry: registry_of(&image).into(),
+            namespace: "shop".into(),
+            priority: Priority::Review,
+            created: Instant::now(),
+        };
+        let outcome = state::Outcome::Answered(facts);
+        self.state().finish(&job, outcome, Instant::now());
+    }
+
+    /// Looks up what is queued, forever.
+    pub async fn run(self) {
+        let mut running = JoinSet::new();
+        let mut report = tokio::time::interval(REPORT);
+        loop {
+            let now = Instant::now();
+            let next = self.state().next(now);
+            let until = match next {
+                Next::Start(job) => {
+                    running.spawn(self.clone().complete(job));
+                    continue;
+                }
+                Next::At(at) => at,
+                Next::Idle => now + REPORT,
+            };
+            tokio::select! {
+                () = self.0.queued.notified() => (),
+                Some(_) = running.join_next() => (),
+                () = sleep_until(until) => (),
+                _ = report.tick() => self.report(),
+            }
+        }
+    }
+
+    async fn complete(self, job: Job) {
+        let began = Instant::now();
+        let known = self.state().digest(&job.key);
+        let keychain = self.0.credentials.keychain(&job.key.access).await;
+        let outcome = look_up::look_up(&self.0.client, &job.key, known.as_deref(), &keychain).await;
+        let now = Instant::now();
+        let pattern = self.0.metrics.pattern(&job.registry);
+        self.0.metrics.looked_up(pattern, &outcome, now - began);
+        if let Some(why) = outcome.failure() {
+            self.0.metrics.log(pattern, &job.registry, why, now);
+        }
+        let recovers = self.state().finish(&job, outcome, now);
+        if recovers {
+            tracing::info!(registry = &*job.registry, "the registry answers again");
+            self.0.recoveries.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Updates the gauges and the state that a condition shows.
+    fn report(&self) {
+        let now = Instant::now();
+        let is_named = |registry: &str| {
+            let mut patterns = self.0.registries.iter();
+            patterns.any(|pattern| !pattern.host().contains('*') && pattern.matches(registry))
+        };
+        let (unreachable, gauges) = {
+            let state = self.state();
+            let cache = state.cache();
+            let gauges = (cache.len(), cache.bytes(), state.queued());
+            (state.unreachable(UNREACHABLE, is_named, now), gauges)
+        };
+        self.0.metrics.show(gauges, &unreachable, now);
+        self.0.unreachable.send_if_modified(|shown| {
+            let names = |list: &[UnreachableRegistry]| {
+                let named = list.iter().map(|it| (Arc::clone(&it.registry), it.message.clone()));
+                named.collect::<Vec<_>>()
+            };
+            let differs = names(shown) != names(&unreachable);
+            if differs {
+                *shown = unreachable;
+            }
+            differs
+        });
+    }
+
+    /// The keys of the images of a request that are in listed registries, each once.
+    fn keys<'r>(&self, request: &ImageRequest<'r>) -> Vec<(&'r str, ImageKey, String)> {
+        let mut seen = HashSet::new();
+        let mut keys = Vec::new();
+        for text in request.references {
+            if keys.len() >= IMAGES_OF_OBJECT || !seen.insert(*text) {
+                continue;
+            }
+            let Ok(image) = ImageRef::parse(text) else { continue };
+            if self.0.registries.matches(image.registry) {
+                let key = ImageKey::of(&image, request.access.clone());
+                keys.push((*text, key, registry_of(&image)));
+            }
+        }
+        keys
+    }
+
+    fn noted(&self, is_queued: bool, dropped: &[Dropped]) {
+        if is_queued {
+            self.0.queued.notify_one();
+        }
+        for why in dropped {
+            self.0.metrics.dropped(*why);
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, ServiceState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;

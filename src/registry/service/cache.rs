@@ -1,0 +1,384 @@
+//! The cache of image facts in memory: what each reference is, for whom, and the contents that they share. Bounded in
+//! entries and bytes; a pure value that is given the time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::key::ImageKey;
+use crate::model::image_facts::{ImageFacts, ImageVariant};
+
+/// How long the answer about a tag is current; reviews refresh it from half of that on.
+pub const TAG_TTL: Duration = Duration::from_secs(10 * 60);
+/// How long the answer about a digest is current. Its content never changes; who may see it can.
+pub const DIGEST_TTL: Duration = Duration::from_secs(12 * 60 * 60);
+/// From which age on an image of a stored workload is looked up again, in the background.
+pub const STORED_TTL: Duration = Duration::from_secs(6 * 60 * 60);
+/// How long the answer that an image does not exist is current.
+pub const MISSING_TTL: Duration = Duration::from_secs(60);
+/// How long an answer is used if its registry gives no other one.
+pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// The first pause after a failed look-up of an image; doubled after each further one.
+const FIRST_RETRY: Duration = Duration::from_secs(10);
+/// The longest pause after a failed look-up of an image.
+const LONGEST_RETRY: Duration = Duration::from_secs(10 * 60);
+/// The overhead of an entry or a content in the maps, in bytes.
+const OVERHEAD: usize = 256;
+
+/// The bounds of the cache.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheLimits {
+    /// References, with or without content.
+    pub entries: usize,
+    /// The estimated size of everything, in bytes.
+    pub bytes: usize,
+}
+
+/// Who wants to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asker {
+    /// A review.
+    Review,
+    /// A workload that is stored.
+    Stored,
+}
+
+/// Whether a look-up is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// What is known is current, or the next attempt is not due yet.
+    No,
+    /// What is known is current, and is refreshed before it expires.
+    Refresh,
+    /// Nothing is known, or what is known has expired.
+    Now,
+}
+
+/// What the cache has about a reference.
+#[derive(Clone, Debug)]
+pub struct Recalled {
+    /// The last answer, which may have expired.
+    pub facts: Option<Arc<ImageFacts>>,
+    /// The age of that answer.
+    pub age: Duration,
+    /// Whether a look-up is due.
+    pub due: Due,
+}
+
+impl Recalled {
+    const NOTHING: Recalled = Recalled {
+        facts: None,
+        age: Duration::ZERO,
+        due: Due::Now,
+    };
+}
+
+/// The cache.
+#[derive(Debug)]
+pub struct ImageCache {
+    limits: CacheLimits,
+    entries: HashMap<ImageKey, Entry>,
+    contents: HashMap<Arc<str>, Content>,
+    /// By the namespace that first asked: its entries, least recently used first.
+    used: HashMap<Arc<str>, BTreeMap<u64, ImageKey>>,
+    uses: u64,
+    bytes: usize,
+    /// Counts changes of Transom's credentials: answers of an earlier one are looked up again.
+    credentials: u64,
+    hashes: RandomState,
+}
+
+#[derive(Debug)]
+struct Entry {
+    namespace: Arc<str>,
+    used: u64,
+    answer: Option<Answer>,
+    failure: Option<Failure>,
+    credentials: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Answer {
+    /// `None`: the image does not exist.
+    content: Option<Arc<str>>,
+    looked_up: Timestamp,
+    at: Instant,
+    ttl: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failure {
+    times: u32,
+    next: Instant,
+}
+
+#[derive(Debug)]
+struct Content {
+    facts: Arc<ImageFacts>,
+    bytes: usize,
+    users: usize,
+}
+
+impl ImageCache {
+    /// An empty cache.
+    pub fn new(limits: CacheLimits) -> Self {
+        ImageCache {
+            limits,
+            entries: HashMap::new(),
+            contents: HashMap::new(),
+            used: HashMap::new(),
+            uses: 0,
+            bytes: 0,
+            credentials: 0,
+            hashes: RandomState::new(),
+        }
+    }
+
+    /// The number of references.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The estimated size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Transom's credentials have changed: every answer is looked up again, and used until then.
+    pub fn credentials_changed(&mut self) {
+        self.credentials += 1;
+    }
+
+    /// What is known of a reference.
+    pub fn recall(&mut self, key: &ImageKey, asker: Asker, now: Instant) -> Recalled {
+        self.uses += 1;
+        let Some(entry) = self.entries.get_mut(key) else {
+            return Recalled::NOTHING;
+        };
+        let order = self.used.entry(Arc::clone(&entry.namespace)).or_default();
+        order.remove(&entry.used);
+        order.insert(self.uses, key.clone());
+        entry.used = self.uses;
+        let is_outdated = entry.credentials != self.credentials;
+        let may_ask = is_outdated || entry.failure.is_none_or(|failure| failure.next <= now);
+        let due = |due: Due| if may_ask { due } else { Due::No };
+        let nothing = Recalled {
+            due: due(Due::Now),
+            ..Recalled::NOTHING
+        };
+        let Some(answer) = &entry.answer else {
+            return nothing;
+        };
+        let age = now.saturating_duration_since(answer.at);
+        let Some(content) = &answer.content else {
+            if age >= answer.ttl || is_outdated {
+                return nothing;
+            }
+            let missing = ImageFacts {
+                looked_up: answer.looked_up,
+                found: None,
+            };
+            return Recalled {
+                facts: Some(Arc::new(missing)),
+                age,
+                due: Due::No,
+            };
+        };
+        let Some(content) = self.contents.get(content).filter(|_| age < KEPT) else {
+            return nothing;
+        };
+        let wanted = match asker {
+            _ if is_outdated => Due::Now,
+            Asker::Stored if age < STORED_TTL => Due::No,
+            Asker::Stored => Due::Now,
+            Asker::Review if age >= answer.ttl => Due::Now,
+            Asker::Review if age >= answer.ttl / 2 => Due::Refresh,
+            Asker::Review => Due::No,
+        };
+        Recalled {
+            facts: Some(content.looked_up_at(answer.looked_up)),
+            age,
+            due: due(wanted),
+        }
+    }
+
+    /// The digest of the last answer, for a look-up that only checks whether it changed.
+    pub fn digest(&self, key: &ImageKey) -> Option<String> {
+        let content = self.entries.get(key)?.answer.as_ref()?.content.as_ref()?;
+        let found = self.contents.get(content)?.facts.found.as_ref()?;
+        Some(found.digest.clone())
+    }
+
+    /// Records the answer of a registry.
+    pub fn answered(&mut self, key: &ImageKey, namespace: &Arc<str>, facts: ImageFacts, now: Instant) {
+        let looked_up = facts.looked_up;
+        let content = facts.found.as_ref().map(|found| key.content(&found.digest));
+        if let Some(content) = &content {
+            let bytes = size_of(&facts) + content.len() + OVERHEAD;
+            let users = self.contents.get(content).map_or(0, |known| known.users);
+            self.bytes -= self.contents.get(content).map_or(0, |known| known.bytes);
+            self.bytes += bytes;
+            let facts = Arc::new(facts);
+            (self.contents).insert(Arc::clone(content), Content { facts, bytes, users });
+        }
+        self.set(key, namespace, content, looked_up, now);
+    }
+
+    /// Records that a registry still has the content that is known.
+    pub fn unchanged(&mut self, key: &ImageKey, namespace: &Arc<str>, looked_up: Timestamp, now: Instant) {
+        let answer = (self.entries.get(key)).and_then(|entry| entry.answer.clone());
+        if let Some(content) = answer.and_then(|answer| answer.content) {
+            self.set(key, namespace, Some(content), looked_up, now);
+        }
+    }
+
+    fn set(
+        &mut self,
+        key: &ImageKey,
+        namespace: &Arc<str>,
+        content: Option<Arc<str>>,
+        looked_up: Timestamp,
+        now: Instant,
+    ) {
+        let ttl = match &content {
+            None => MISSING_TTL,
+            Some(_) if key.is_immutable() => DIGEST_TTL,
+            Some(_) => TAG_TTL,
+        };
+        let ttl = self.jittered(key, ttl);
+        if let Some(used) = content.as_ref().and_then(|content| self.contents.get_mut(content)) {
+            used.users += 1;
+        }
+        let credentials = self.credentials;
+        let entry = self.entry(key, namespace);
+        let before = entry.answer.replace(Answer {
+            content,
+            looked_up,
+            at: now,
+            ttl,
+        });
+        entry.failure = None;
+        entry.credentials = credentials;
+        self.release(before);
+        self.evict();
+    }
+
+    /// Records that a look-up of this image failed. `is_refused`: the registry refused the credentials, so what an
+    /// earlier look-up saw must not be used any more.
+    pub fn failed(&mut self, key: &ImageKey, namespace: &Arc<str>, is_refused: bool, now: Instant) {
+        let credentials = self.credentials;
+        let entry = self.entry(key, namespace);
+        let times = entry.failure.map_or(0, |failure| failure.times) + 1;
+        let wait = FIRST_RETRY.saturating_mul(1 << (times - 1).min(16));
+        entry.failure = Some(Failure {
+            times: times.min(32),
+            next: now + wait.min(LONGEST_RETRY),
+        });
+        entry.credentials = credentials;
+        if is_refused {
+            let before = entry.answer.take();
+            self.release(before);
+        }
+        self.evict();
+    }
+
+    fn entry(&mut self, key: &ImageKey, namespace: &Arc<str>) -> &mut Entry {
+        if !self.entries.contains_key(key) {
+            self.uses += 1;
+            let order = self.used.entry(Arc::clone(namespace)).or_default();
+            order.insert(self.uses, key.clone());
+            self.bytes += key.bytes() + OVERHEAD;
+        }
+        let new = || Entry {
+            namespace: Arc::clone(namespace),
+            used: self.uses,
+            answer: None,
+            failure: None,
+            credentials: self.credentials,
+        };
+        self.entries.entry(key.clone()).or_insert_with(new)
+    }
+
+    /// Drops the content of an answer if no other one has it.
+    fn release(&mut self, answer: Option<Answer>) {
+        let Some(content) = answer.and_then(|answer| answer.content) else {
+            return;
+        };
+        let Some(known) = self.contents.get_mut(&content) else {
+            return;
+        };
+        known.users -= 1;
+        if known.users == 0 {
+            self.bytes -= known.bytes;
+            self.contents.remove(&content);
+        }
+    }
+
+    /// Drops entries until the cache is within its bounds: the least recently used one of the namespace that has the
+    /// most, so that a namespace with many images displaces its own.
+    fn evict(&mut self) {
+        while self.entries.len() > self.limits.entries || self.bytes > self.limits.bytes {
+            let most = self.used.iter().max_by_key(|(_, order)| order.len());
+            let Some(namespace) = most.map(|(namespace, _)| Arc::clone(namespace)) else {
+                return;
+            };
+            let Some(order) = self.used.get_mut(&namespace) else {
+                return;
+            };
+            let first = order.pop_first();
+            if order.is_empty() {
+                self.used.remove(&namespace);
+            }
+            let Some(entry) = first.and_then(|(_, key)| {
+                self.bytes -= key.bytes() + OVERHEAD;
+                self.entries.remove(&key)
+            }) else {
+                continue;
+            };
+            self.release(entry.answer);
+        }
+    }
+
+    /// A duration without up to an eighth of it, so that what was looked up together does not expire together.
+    fn jittered(&self, key: &ImageKey, whole: Duration) -> Duration {
+        let random = u32::try_from(self.hashes.hash_one((key, self.uses)) % 1_024).unwrap_or_default();
+        whole - whole / 8 * random / 1_024
+    }
+}
+
+impl Content {
+    /// The facts, as of another look-up that found the same.
+    fn looked_up_at(&self, looked_up: Timestamp) -> Arc<ImageFacts> {
+        if self.facts.looked_up == looked_up {
+            return Arc::clone(&self.facts);
+        }
+        Arc::new(ImageFacts {
+            looked_up,
+            found: self.facts.found.clone(),
+        })
+    }
+}
+
+/// An estimate of the memory of facts, in bytes.
+fn size_of(facts: &ImageFacts) -> usize {
+    let variant = |variant: &ImageVariant| {
+        let config = variant.config.as_ref().map_or(0, |config| {
+            let texts = config.volumes.iter().chain(&config.command);
+            config.user.len() + texts.map(|text| text.len() + size_of::<String>()).sum::<usize>()
+        });
+        size_of::<ImageVariant>() + variant.os.len() + variant.architecture.len() + variant.digest.len() + config
+    };
+    use std::mem::size_of;
+    let found = facts.found.as_ref();
+    size_of::<ImageFacts>()
+        + found.map_or(0, |found| {
+            found.digest.len() + found.variants.iter().map(variant).sum::<usize>()
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+use super::super::key::Access;
+use super::*;
+use crate::model::image::ImageRef;
+use crate::model::image_facts::ImageContents;
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn key(text: &str) -> ImageKey {
+    ImageKey::of(&ImageRef::parse(text).unwrap(), Access::Shared)
+}
+
+fn own(text: &str, namespace: &str) -> ImageKey {
+    let access = Access::Own {
+        namespace: namespace.into(),
+        secrets: vec!["pull".to_owned()].into(),
+    };
+    ImageKey::of(&ImageRef::parse(text).unwrap(), access)
+}
+
+/// Facts of an image with this digest, looked up at a second.
+fn facts(digest: &str, second: i64) -> ImageFacts {
+    ImageFacts {
+        looked_up: Timestamp::from_second(second).unwrap(),
+        found: Some(ImageContents {
+            digest: digest.to_owned(),
+            variants: vec![ImageVariant::new("windows", "amd64", "10.0.20348.2700")],
+        }),
+    }
+}
+
+fn missing() -> ImageFacts {
+    ImageFacts {
+        looked_up: Timestamp::UNIX_EPOCH,
+        found: None,
+    }
+}
+
+fn cache(entries: usize, bytes: usize) -> ImageCache {
+    ImageCache::new(CacheLimits { entries, bytes })
+}
+
+fn due(cache: &mut ImageCache, key: &ImageKey, asker: Asker, now: Instant) -> (bool, Due) {
+    let recalled = cache.recall(key, asker, now);
+    (recalled.facts.is_some(), recalled.due)
+}
+
+#[test]
+fn a_tag_is_refreshed_before_it_expires_and_kept_while_its_registry_is_gone() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let (web, shop) = (key("registry.corp/web:1"), "shop".into());
+    assert_eq!(due(&mut cache, &web, Asker::Review, start), (false, Due::Now));
+    cache.answered(&web, &shop, facts("sha256:1", 1), start);
+    for (age, review, stored) in [
+        (MINUTE, (true, Due::No), (true, Due::No)),
+        (6 * MINUTE, (true, Due::Refresh), (true, Due::No)),
+        (11 * MINUTE, (true, Due::Now), (true, Due::No)),
+        (5 * HOUR, (true, Due::Now), (true, Due::No)),
+        (7 * HOUR, (true, Due::Now), (true, Due::Now)),
+        (23 * HOUR, (true, Due::Now), (true, Due::Now)),
+        (24 * HOUR, (false, Due::Now), (false, Due::Now)),
+    ] {
+        assert_eq!(due(&mut cache, &web, Asker::Review, start + age), review, "{age:?}");
+        assert_eq!(due(&mut cache, &web, Asker::Stored, start + age), stored, "{age:?}");
+    }
+}
+
+#[test]
+fn a_digest_is_looked_up_again_twice_a_day_at_most() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let text = format!("registry.corp/web@sha256:{}", "a".repeat(64));
+    let (web, shop) = (key(&text), "shop".into());
+    cache.answered(&web, &shop, facts("sha256:1", 1), start);
+    assert_eq!(due(&mut cache, &web, Asker::Review, start + 5 * HOUR), (true, Due::No));
+    assert_eq!(due(&mut cache, &web, Asker::Review, start + 12 * HOUR), (true, Due::Now));
+}
+
+#[test]
+fn an_image_that_does_not_exist_is_known_as_missing_for_a_minute() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let (web, shop) = (key("registry.corp/web:1"), "shop".into());
+    cache.answered(&web, &shop, missing(), start);
+    let recalled = cache.recall(&web, Asker::Review, start + MINUTE / 2);
+    assert!(recalled.facts.is_some_and(|facts| facts.found.is_none()));
+    assert_eq!(recalled.due, Due::No);
+    assert_eq!(due(&mut cache, &web, Asker::Review, start + MINUTE), (false, Due::Now));
+    // It was deleted: what an earlier look-up saw is gone.
+    cache.answered(&web, &shop, facts("sha256:1", 1), start);
+    cache.answered(&web, &shop, missing(), start);
+    assert_eq!(due(&mut cache, &web, Asker::Review, start + MINUTE), (false, Due::Now));
+}
+
+#[test]
+fn a_failure_keeps_what_is_known_and_is_retried_ever_later() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let (web, shop) = (key("registry.corp/web:1"), "shop".into());
+    cache.answered(&web, &shop, facts("sha256:1", 1), start);
+    let (mut now, mut failures) = (start + 11 * MINUTE, 0);
+    while now < start + 2 * HOUR {
+        if due(&mut cache, &web, Asker::Review, now) == (true, Due::Now) {
+            cache.failed(&web, &shop, false, now);
+            failures += 1;
+        }
+        now += Duration::from_secs(1);
+    }
+    assert!((10..20).contains(&failures), "{failures} attempts in two hours");
+    // A new credential is tried immediately; if it is refused, what the old one saw is not used any more.
+    cache.credentials_changed();
+    assert_eq!(due(&mut cache, &web, Asker::Review, now), (true, Due::Now));
+    cache.failed(&web, &shop, true, now);
+    assert_eq!(due(&mut cache, &web, Asker::Review, now), (false, Due::No));
+    assert_eq!(cache.contents.len(), 0);
+}
+
+#[test]
+fn a_new_credential_looks_up_everything_again_and_uses_the_old_answers_until_then() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let (web, shop) = (key("registry.corp/web:1"), "shop".into());
+    cache.answered(&web, &shop, facts("sha256:1", 1), start);
+    cache.credentials_changed();
+    assert_eq!(due(&mut cache, &web, Asker::Stored, start), (true, Due::Now));
+    cache.unchanged(&web, &shop, Timestamp::UNIX_EPOCH, start);
+    assert_eq!(due(&mut cache, &web, Asker::Review, start), (true, Due::No));
+}
+
+#[test]
+fn one_content_is_stored_once_and_each_access_has_its_own_answer() {
+    let (mut cache, start) = (cache(1000, 1 << 20), Instant::now());
+    let shop = "shop".into();
+    let tag = "registry.corp/web:1";
+    cache.answered(&key(tag), &shop, facts("sha256:1", 1), start);
+    let one = cache.bytes();
+    for number in 0..100 {
+        let key = own(tag, &format!("team-{number}"));
+        assert_eq!(due(&mut cache, &key, Asker::Review, start), (false, Due::Now));
+        cache.answered(&key, &shop, facts("sha256:1", 2), start);
+    }
+    assert_eq!((cache.len(), cache.contents.len()), (101, 1));
+    assert!(cache.bytes() < one * 101);
+    // Each answer has the time of its own look-up.
+    for (key, second) in [(key(tag), 1), (own(tag, "team-7"), 2)] {
+        let found = cache.recall(&key, Asker::Review, start).facts.unwrap();
+        assert_eq!(found.looked_up.as_second(), second);
+    }
+    // The same digest in another repository is another content: its registry may describe it differently.
+    cache.answered(&key("registry.corp/other:1"), &shop, facts("sha256:1", 1), start);
+    assert_eq!(cache.contents.len(), 2);
+}
+
+#[test]
+fn a_tag_that_moves_drops_the_content_that_nothing_else_has() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let (web, shop) = (key("registry.corp/web:1"), "shop".into());
+    cache.answered(&web, &shop, facts("sha256:1", 1), start);
+    let bytes = cache.bytes();
+    for number in 2..50 {
+        cache.answered(&web, &shop, facts(&format!("sha256:{}", number % 10), 1), start);
+        assert_eq!((cache.contents.len(), cache.bytes()), (1, bytes), "{number}");
+    }
+}
+
+#[test]
+fn entries_and_bytes_are_bounded_and_a_namespace_displaces_its_own() {
+    for (entries, bytes) in [(50, usize::MAX), (usize::MAX, 40_000)] {
+        let (mut cache, start) = (cache(entries, bytes), Instant::now());
+        let (good, bad) = ("good".into(), "bad".into());
+        for number in 0..10 {
+            let key = key(&format!("registry.corp/good:{number}"));
+            cache.answered(&key, &good, facts(&format!("sha256:{number}"), 1), start);
+        }
+        for number in 0..10_000 {
+            let key = key(&format!("registry.corp/bad-{number}:1"));
+            match number % 3 {
+                0 => cache.answered(&key, &bad, facts("sha256:1", 1), start),
+                1 => cache.answered(&key, &bad, missing(), start),
+                _ => cache.failed(&key, &bad, false, start),
+            }
+            assert!(cache.len() <= entries && cache.bytes() <= bytes, "{number}");
+        }
+        for number in 0..10 {
+            let key = key(&format!("registry.corp/good:{number}"));
+            let known = due(&mut cache, &key, Asker::Review, start);
+            assert_eq!(known, (true, Due::No), "{number} with {entries} entries");
+        }
+        let last = key("registry.corp/bad-9999:1");
+        assert!(cache.recall(&last, Asker::Review, start).facts.is_some());
+    }
+}
+
+#[test]
+fn the_least_recently_used_entry_goes_first() {
+    let (mut cache, start) = (cache(3, usize::MAX), Instant::now());
+    let shop = "shop".into();
+    let keys: Vec<ImageKey> = (0..4).map(|n| key(&format!("registry.corp/web:{n}"))).collect();
+    for key in &keys[..3] {
+        cache.answered(key, &shop, facts("sha256:1", 1), start);
+    }
+    cache.recall(&keys[0], Asker::Review, start);
+    cache.answered(&keys[3], &shop, facts("sha256:1", 1), start);
+    let known: Vec<bool> = keys
+        .iter()
+        .map(|key| cache.recall(key, Asker::Review, start).facts.is_some())
+        .collect();
+    assert_eq!(known, [true, false, true, true]);
+}

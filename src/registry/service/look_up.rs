@@ -1,0 +1,75 @@
+//! One look-up, without the parts that are known.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::key::ImageKey;
+use super::state::Outcome;
+use crate::model::image::ImageRef;
+use crate::model::image_facts::ImageFacts;
+use crate::registry::{Detail, Keychain, LookupError, LookupScope, RegistryClient};
+
+/// How long all requests for one image may take.
+const WHOLE: Duration = Duration::from_secs(30);
+
+/// Looks up an image. `known`: the digest of the last answer; if it is unchanged, no further request is made.
+pub async fn look_up(
+    client: &RegistryClient,
+    key: &ImageKey,
+    known: Option<&str>,
+    keychain: &Keychain,
+) -> Outcome {
+    let Ok(image) = ImageRef::parse(&key.reference) else {
+        return Outcome::ImageFailed {
+            message: "it is not an image reference".to_owned(),
+            is_refused: false,
+        };
+    };
+    match timeout(WHOLE, with(client, &image, known, keychain)).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => of_error(error),
+        Err(_) => Outcome::RegistryFailed {
+            message: format!("no answer within {} s", WHOLE.as_secs()),
+            retry_after: None,
+        },
+    }
+}
+
+async fn with(
+    client: &RegistryClient,
+    image: &ImageRef<'_>,
+    known: Option<&str>,
+    keychain: &Keychain,
+) -> Result<Outcome, LookupError> {
+    if let Some(known) = known {
+        let facts = client.look_up(image, keychain, Detail::Platforms).await?;
+        if digest(&facts) == Some(known) {
+            return Ok(Outcome::Unchanged(facts.looked_up));
+        }
+        if facts.found.is_none() {
+            return Ok(Outcome::Answered(facts));
+        }
+    }
+    let facts = client.look_up(image, keychain, Detail::Configurations).await?;
+    Ok(Outcome::Answered(facts))
+}
+
+fn digest(facts: &ImageFacts) -> Option<&str> {
+    facts.found.as_ref().map(|found| found.digest.as_str())
+}
+
+fn of_error(error: LookupError) -> Outcome {
+    let LookupError {
+        scope,
+        message,
+        retry_after,
+    } = error;
+    match scope {
+        LookupScope::Registry => Outcome::RegistryFailed { message, retry_after },
+        LookupScope::Image => Outcome::ImageFailed {
+            message,
+            is_refused: false,
+        },
+    }
+}

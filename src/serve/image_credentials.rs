@@ -1,0 +1,175 @@
+//! Credentials for registries from Secrets: the one of Transom, and those of pods in namespaces that allow it. Secrets
+//! are only read by name.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::errors::{ApiError, answered};
+use crate::registry::Keychain;
+use crate::registry::service::{Access, CredentialSource};
+
+/// How often Transom's own Secret is read, and how long the Secrets of pods are kept.
+const REREAD: Duration = Duration::from_secs(60);
+/// The maximum number of Secrets of pods that are kept.
+const MOST_SECRETS: usize = 1_000;
+/// The key of a Secret of type kubernetes.io/dockerconfigjson.
+const KEY: &str = ".dockerconfigjson";
+
+/// A Secret with credentials.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PullSecret {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// Credentials from the Secrets of a cluster.
+pub struct ClusterCredentials {
+    client: Client,
+    pull_secret: Option<PullSecret>,
+    state: Mutex<Credentials>,
+}
+
+#[derive(Default)]
+struct Credentials {
+    /// Of Transom's own Secret.
+    shared: Keychain,
+    /// Of the Secrets of pods, with the time they were read.
+    own: HashMap<PullSecret, (Instant, Keychain)>,
+    /// The last problem that was logged, and when.
+    logged: Option<(String, Instant)>,
+}
+
+impl ClusterCredentials {
+    /// Credentials of this Secret, if any, and of pods.
+    pub fn new(client: Client, pull_secret: Option<PullSecret>) -> Self {
+        ClusterCredentials {
+            client,
+            pull_secret,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Reads Transom's own Secret again and again, forever.
+    pub async fn follow(&self, changed: impl Fn() + Send) {
+        let Some(secret) = &self.pull_secret else {
+            return std::future::pending().await;
+        };
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            match self.read(secret).await {
+                Ok(content) if last.as_ref() != Some(&content) => {
+                    match Keychain::of_docker_config_json(&content, &source(secret)) {
+                        Ok(keychain) => {
+                            self.state().shared = keychain;
+                            changed();
+                        }
+                        Err(error) => self.log(format!("{error}; the previous credentials are used")),
+                    }
+                    last = Some(content);
+                }
+                Ok(_) => (),
+                Err(why) => self.log(why),
+            }
+            sleep(REREAD).await;
+        }
+    }
+
+    /// The content of a Secret.
+    async fn read(&self, secret: &PullSecret) -> Result<Vec<u8>, String> {
+        let PullSecret { namespace, name } = secret;
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let read = answered(api.get(name)).await.map_err(|error| match error {
+            ApiError::NotFound => format!("{} does not exist; its credentials are not used", source(secret)),
+            ApiError::Forbidden(why) => format!(
+                "cannot read {}: {why}; grant Transom's ServiceAccount get on it",
+                source(secret)
+            ),
+            other => format!("cannot read {}: {other}", source(secret)),
+        })?;
+        let content = read.data.and_then(|mut data| data.remove(KEY));
+        let content = content.ok_or_else(|| {
+            format!(
+                "{} has no key {KEY}; it must be of type kubernetes.io/dockerconfigjson",
+                source(secret)
+            )
+        })?;
+        Ok(content.0)
+    }
+
+    /// The credentials of a Secret of a pod; none if it cannot be read, as for the kubelet.
+    async fn own(&self, secret: PullSecret) -> Keychain {
+        let now = Instant::now();
+        let known = self.state().own.get(&secret).cloned();
+        if let Some((_, keychain)) = known.filter(|(read, _)| now.duration_since(*read) < REREAD) {
+            return keychain;
+        }
+        let read = self.read(&secret).await;
+        let keychain = read.and_then(|content| {
+            let keychain = Keychain::of_docker_config_json(&content, &source(&secret));
+            keychain.map_err(|error| error.to_string())
+        });
+        let keychain = keychain.unwrap_or_else(|why| {
+            self.log(why);
+            Keychain::anonymous()
+        });
+        let mut state = self.state();
+        if state.own.len() >= MOST_SECRETS {
+            state.own.retain(|_, (read, _)| now.duration_since(*read) < REREAD);
+        }
+        if state.own.len() < MOST_SECRETS {
+            state.own.insert(secret, (now, keychain.clone()));
+        }
+        keychain
+    }
+
+    /// Logs a problem; the same one once an hour, and others once a minute.
+    fn log(&self, why: String) {
+        const SAME: Duration = Duration::from_secs(60 * 60);
+        let now = Instant::now();
+        let mut state = self.state();
+        let is_quiet = state.logged.as_ref().is_some_and(|(last, at)| {
+            let age = now.duration_since(*at);
+            age < REREAD || (*last == why && age < SAME)
+        });
+        if !is_quiet {
+            tracing::warn!("credentials for registries: {why}");
+            state.logged = Some((why, now));
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Credentials> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CredentialSource for std::sync::Arc<ClusterCredentials> {
+    fn keychain<'s>(&'s self, access: &'s Access) -> BoxFuture<'s, Keychain> {
+        Box::pin(async move {
+            let mut keychains = Vec::new();
+            if let Access::Own { namespace, secrets } = access {
+                for name in secrets.iter() {
+                    let secret = PullSecret {
+                        namespace: namespace.to_string(),
+                        name: name.clone(),
+                    };
+                    keychains.push(self.own(secret).await);
+                }
+            }
+            keychains.push(self.state().shared.clone());
+            Keychain::merged(keychains)
+        })
+    }
+}
+
+/// The name of a Secret in messages.
+fn source(secret: &PullSecret) -> String {
+    format!("Secret {}/{}", secret.namespace, secret.name)
+}

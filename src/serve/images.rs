@@ -1,0 +1,162 @@
+//! Facts of images for reviews: the image service with the registries and credentials of the flags.
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::watch;
+
+use super::image_args::ImageSettings;
+use super::image_credentials::{ClusterCredentials, PullSecret};
+use super::image_feed::ImageFeed;
+use crate::admission::ReviewImages;
+use crate::cluster::snapshot::SnapshotReceiver;
+use crate::process::metrics::Metrics;
+use crate::process::tasks::Tasks;
+use crate::registry::service::{
+    Access, CredentialSource, ImageRequest, ImageService, KnownImages, NoCredentials, ServiceLimits,
+    UnreachableRegistry,
+};
+use crate::registry::{RegistryClient, RegistryConfig};
+
+/// The maximum number of imagePullSecrets of a pod that are read.
+const PULL_SECRETS: usize = 8;
+
+/// The image service, and the namespaces whose pull secrets it may use.
+#[derive(Clone)]
+pub struct ImageLookups {
+    service: ImageService,
+    pull_secrets_of: Arc<[String]>,
+}
+
+impl ImageLookups {
+    /// Starts the look-ups of a server without a cluster: registries are asked anonymously.
+    ///
+    /// # Errors
+    /// The settings of TLS are not usable.
+    pub fn start(settings: &ImageSettings, metrics: &Metrics, tasks: &mut Tasks) -> anyhow::Result<Self> {
+        if settings.pull_secret.is_some() || !settings.pull_secrets_of.is_empty() {
+            anyhow::bail!(
+                "--image-pull-secret and --image-pull-secrets-of name Secrets of a cluster; remove them, or serve without --standalone"
+            );
+        }
+        ImageLookups::with(settings, NoCredentials, metrics, tasks)
+    }
+
+    /// Starts the look-ups of a server in a cluster: with its Secrets, and also for stored workloads.
+    ///
+    /// # Errors
+    /// The settings of TLS are not usable.
+    pub fn start_in(
+        client: &Client,
+        namespace: &str,
+        settings: &ImageSettings,
+        latest: &SnapshotReceiver,
+        metrics: &Metrics,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<Self> {
+        let pull_secret = settings.pull_secret.clone().map(|name| PullSecret {
+            namespace: namespace.to_owned(),
+            name,
+        });
+        let credentials = Arc::new(ClusterCredentials::new(client.clone(), pull_secret));
+        let lookups = ImageLookups::with(settings, Arc::clone(&credentials), metrics, tasks)?;
+        let service = lookups.service.clone();
+        tasks.spawn("image pull secret", async move {
+            credentials.follow(|| service.credentials_changed()).await;
+        });
+        let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.clone());
+        tasks.spawn("images of stored workloads", feed.run());
+        Ok(lookups)
+    }
+
+    fn with(
+        settings: &ImageSettings,
+        credentials: impl CredentialSource,
+        metrics: &Metrics,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<Self> {
+        let ImageSettings {
+            registries,
+            pull_secret: _,
+            pull_secrets_of,
+            ca_files,
+            plain_http,
+        } = settings;
+        let config = RegistryConfig {
+            allowed: Some(registries.clone()),
+            plain_http: plain_http.clone(),
+            ca_files: ca_files.clone(),
+            ..RegistryConfig::default()
+        };
+        let client = RegistryClient::new(config)?;
+        let limits = ServiceLimits::default();
+        let service = ImageService::new(client, registries.clone(), credentials, limits, metrics);
+        tasks.spawn("look-ups of images", service.clone().run());
+        Ok(ImageLookups {
+            service,
+            pull_secrets_of: pull_secrets_of.as_slice().into(),
+        })
+    }
+
+    /// What is known now of the images of a review; the rest is queued. Never waits.
+    pub fn known(&self, images: &ReviewImages) -> KnownImages {
+        let (references, previous) = (texts(&images.references), texts(&images.previous));
+        let mut request = ImageRequest {
+            references: &references,
+            namespace: &images.namespace,
+            access: self.access(&images.namespace, &images.pull_secrets),
+        };
+        let mut known = self.service.known(&request);
+        request.references = &previous;
+        for (reference, facts) in self.service.recalled(&request) {
+            known.images.entry(reference).or_insert(facts);
+        }
+        known
+    }
+
+    /// Queues the look-ups for a stored workload. Returns whether all its images are known or queued.
+    pub fn prepare(&self, namespace: &str, references: &[String], pull_secrets: &[String]) -> bool {
+        self.service.prepare(&ImageRequest {
+            references: &texts(references),
+            namespace,
+            access: self.access(namespace, pull_secrets),
+        })
+    }
+
+    /// Records facts as if they had been looked up now.
+    #[cfg(test)]
+    pub fn learn(&self, reference: &str, facts: crate::model::image_facts::ImageFacts) {
+        self.service.learn(reference, facts);
+    }
+
+    /// The listed registries that cannot be reached.
+    pub fn unreachable(&self) -> watch::Receiver<Vec<UnreachableRegistry>> {
+        self.service.unreachable()
+    }
+
+    /// Changes when a registry answers again.
+    pub fn recoveries(&self) -> watch::Receiver<u64> {
+        self.service.recoveries()
+    }
+
+    /// The API server copies the imagePullSecrets of a ServiceAccount into its pods, so those of the pod are all.
+    fn access(&self, namespace: &str, pull_secrets: &[String]) -> Access {
+        let is_allowed = self.pull_secrets_of.iter().any(|allowed| allowed == namespace);
+        let secrets: Vec<String> = (pull_secrets.iter())
+            .filter(|name| is_allowed && !name.is_empty())
+            .take(PULL_SECRETS)
+            .cloned()
+            .collect();
+        if secrets.is_empty() {
+            return Access::Shared;
+        }
+        Access::Own {
+            namespace: namespace.into(),
+            secrets: secrets.into(),
+        }
+    }
+}
+
+fn texts(owned: &[String]) -> Vec<&str> {
+    owned.iter().map(String::as_str).collect()
+}

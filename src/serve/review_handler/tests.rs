@@ -1,0 +1,133 @@
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::civil::date;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::*;
+use crate::model::image_facts::{ImageFacts, ImageVariant};
+use crate::model::policy::ImageEvidence;
+use crate::process::metrics::Metrics;
+use crate::process::tasks::Tasks;
+use crate::serve::image_args::ImageSettings;
+
+const WEB: &str = "registry.corp/shop/web:1";
+
+/// A reviewer with look-ups that never end, because nothing runs them.
+fn reviewer(policy: Policy) -> (Reviewer, ImageLookups) {
+    let settings = ImageSettings {
+        registries: crate::model::registry_patterns::RegistryPatterns::parse(["registry.corp"]).unwrap(),
+        pull_secret: None,
+        pull_secrets_of: Vec::new(),
+        ca_files: Vec::new(),
+        plain_http: Vec::new(),
+    };
+    let lookups = ImageLookups::start(&settings, &Metrics::new("0.0.0", None), &mut Tasks::default()).unwrap();
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
+    let snapshot = Snapshot::of_files(facts, PolicySet::new(Vec::new(), policy));
+    let (_, latest) = watch::channel(Arc::new(snapshot));
+    (Reviewer::of_files(latest, Some(lookups.clone())), lookups)
+}
+
+fn with_registries(wait: Duration) -> Policy {
+    Policy {
+        image_evidence: ImageEvidence::Registry,
+        image_wait: wait,
+        ..Policy::standalone()
+    }
+}
+
+fn review(operation: &str, object: &Value, old: &Value) -> Vec<u8> {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u", "operation": operation, "namespace": "shop", "name": "web",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"}, "object": object, "oldObject": old,
+        },
+    });
+    review.to_string().into_bytes()
+}
+
+fn pod(images: &[&str]) -> Value {
+    let container = |(number, image): (usize, &&str)| json!({"name": format!("c{number}"), "image": image});
+    let containers: Vec<Value> = images.iter().enumerate().map(container).collect();
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": containers}})
+}
+
+fn windows() -> ImageFacts {
+    let variants = vec![ImageVariant::new("windows", "amd64", "10.0.20348.2700")];
+    ImageFacts::of(variants, Timestamp::UNIX_EPOCH)
+}
+
+fn verdict(reviewer: &Reviewer, phase: Phase, body: &[u8]) -> Option<String> {
+    let record = reviewer.review(phase, ReviewBody::Whole(body)).record.unwrap();
+    record.verdict.map(|verdict| verdict.as_str().to_owned())
+}
+
+#[tokio::test]
+async fn a_review_waits_for_look_ups_only_if_its_policy_says_so_and_only_while_it_is_mutated() {
+    let body = review("CREATE", &pod(&[WEB]), &Value::Null);
+    for (wait, phase, waits) in [
+        (200, Phase::Mutate, Some(200)),
+        (0, Phase::Mutate, None),
+        (200, Phase::Validate, None),
+    ] {
+        let (reviewer, _) = reviewer(with_registries(Duration::from_millis(wait)));
+        let pending = reviewer.review_if_known(phase, ReviewBody::Whole(&body)).err();
+        let at_most = pending.map(|pending| pending.at_most);
+        assert_eq!(at_most, waits.map(Duration::from_millis), "{phase:?}, {wait} ms");
+        // In the end it uses what there is.
+        assert_eq!(verdict(&reviewer, phase, &body).as_deref(), Some("Unknown"));
+    }
+}
+
+#[tokio::test]
+async fn what_is_known_is_used_by_policies_with_registries_and_by_no_other() {
+    let body = review("CREATE", &pod(&[WEB]), &Value::Null);
+    for (policy, expected) in [
+        (with_registries(Duration::from_millis(500)), "Windows"),
+        (Policy::standalone(), "Unknown"),
+    ] {
+        let (reviewer, lookups) = reviewer(policy);
+        lookups.learn(WEB, windows());
+        for phase in [Phase::Mutate, Phase::Validate] {
+            assert!(reviewer.review_if_known(phase, ReviewBody::Whole(&body)).is_ok());
+            assert_eq!(verdict(&reviewer, phase, &body).as_deref(), Some(expected), "{phase:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_annotation_says_how_many_images_are_known() {
+    let (reviewer, lookups) = reviewer(with_registries(Duration::ZERO));
+    lookups.learn(WEB, windows());
+    let body = review("CREATE", &pod(&[WEB, "registry.corp/shop/new:1"]), &Value::Null);
+    let answer = reviewer.review(Phase::Mutate, ReviewBody::Whole(&body));
+    let record = answer.record.unwrap();
+    assert_eq!(record.annotation("images"), Some("1 of 2 known"), "{record:?}");
+}
+
+#[tokio::test]
+async fn an_update_uses_the_facts_of_both_versions_and_waits_for_the_new_one_only() {
+    let (reviewer, lookups) = reviewer(with_registries(Duration::from_millis(500)));
+    let old = "registry.corp/shop/old:1";
+    lookups.learn(WEB, windows());
+    let body = review("UPDATE", &pod(&[WEB]), &pod(&[old]));
+    assert!(reviewer.review_if_known(Phase::Mutate, ReviewBody::Whole(&body)).is_ok());
+    lookups.learn(old, windows());
+    let request = decode(&body).unwrap();
+    let snapshot = reviewer.snapshot();
+    let context = AdmissionContext {
+        facts: &snapshot.facts,
+        policies: &snapshot.policies,
+    };
+    let images = reviewer.images(Phase::Mutate, &DecodedReview::Whole(request), &context).unwrap();
+    let mut known: Vec<&str> = images.facts.images.keys().map(String::as_str).collect();
+    known.sort_unstable();
+    assert_eq!(known, [old, WEB]);
+    // An update that changes nothing needs no facts.
+    let body = review("UPDATE", &pod(&[WEB]), &pod(&[WEB]));
+    let unchanged = DecodedReview::Whole(decode(&body).unwrap());
+    assert!(reviewer.images(Phase::Mutate, &unchanged, &context).is_none());
+}
