@@ -127,7 +127,7 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
         return;
     }
     let bound = bound_build(cx);
-    let mut together = Together::new(&required);
+    let mut certain = Vec::new();
     for imaged in images(cx) {
         let Some(versions) = &imaged.versions else {
             continue;
@@ -142,12 +142,18 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
             let nodes = format!("its node {node} is {}", any_of(on_node.iter().copied()));
             kernel.report(out, &imaged, versions, disputed, on_node, &nodes);
         } else if versions.is_certain() {
+            certain.push(imaged);
+        }
+    }
+    if certain.len() > 1 {
+        let mut together = Together::new(&required);
+        for imaged in certain {
             together.add(&kernel, imaged, out);
         }
     }
 }
 
-/// The certain images of a pod so far, and the hosts that may run all of them.
+/// The images of a pod so far whose builds are certain, and the hosts that may run all of them.
 struct Together<'c> {
     /// Those that leave fewer hosts: at most one for each host.
     images: Vec<Imaged<'c>>,

@@ -79,7 +79,7 @@ pub(super) static IMAGE_HAS_NO_WINDOWS_VARIANT: Rule = Rule {
             };
             let finding = out.report(imaged.container.at(&["image"]));
             finding.says(format!(
-                "{} has no variant for Windows{for_nodes}: its registry lists {} ({facts}){although}",
+                "{} has no Windows variant{for_nodes}: its registry lists {} ({facts}){although}",
                 imaged.shown(),
                 platforms(contents)
             ));

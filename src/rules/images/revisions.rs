@@ -120,10 +120,14 @@ pub(super) static IMAGE_KNOWN_FAULT: Rule = Rule {
     ],
     bad: &[
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:10.0.17763.4851'}]",
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.17763.4851, windows/amd64 10.0.20348.1970
+{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: win-1}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.4851}}}",
         "# image registry.example.com/app:1.0: windows/amd64 10.0.17763.4851\ncontainers: [{name: app, image: 'registry.example.com/app:1.0'}]",
     ],
     good: &[
-        // A node pulls the variant for its own build.
+        // No node pulls the variant with the fault.
         "# image registry.example.com/app:1.0: windows/amd64 10.0.17763.4851, windows/amd64 10.0.20348.1970\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:10.0.17763.4974'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]",
@@ -135,8 +139,11 @@ pub(super) static IMAGE_KNOWN_FAULT: Rule = Rule {
             let Some(known) = imaged.versions.as_ref().filter(|known| known.is_certain()) else {
                 continue;
             };
-            // Of several variants, only that for the build of a node matters.
-            let is_pulled = |build| known.all().len() == 1 || cx.targets().contains(&build);
+            // Of several variants, only those for the builds of nodes matter.
+            let is_pulled = |build| {
+                let has_node = || cx.host_builds().contains(&build) && cx.targets().contains(&build);
+                known.all().len() == 1 || has_node()
+            };
             let faulty = (known.all().iter())
                 .find_map(|version| faulty_image(version.build, version.revision?))
                 .filter(|fault| is_pulled(fault.version.build));
