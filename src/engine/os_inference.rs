@@ -2,6 +2,7 @@
 
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, os_hint};
+use crate::model::image_facts::ImageFacts;
 use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
 use crate::model::object::Object;
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
@@ -204,28 +205,32 @@ impl OsEvidence {
     ///
     /// An image that exists for Windows only decides, regardless of the rest of the pod: a rule reports the rest. The
     /// tag of any other image applies only if no image and no field of the pod is for Linux. Of Linux images, only the
-    /// registry's answer makes a pod a Linux pod.
+    /// registry's answer makes a pod a Linux pod. What the registry lists takes precedence over the name; an image that
+    /// it lists for both systems says nothing.
     fn of_images(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts) -> bool {
         let (mut certain, mut by_tag, mut linux) = (None, None, None);
         let mut has_linux_image = false;
         for (list, index, container) in pod.visit_containers() {
             let Some(image) = &container.image else { continue };
-            let verified = facts.images.get(&**image).and_then(|known| known.only_os());
             let found = (list, index, container, image);
-            match verified {
-                Some(Os::Windows) => _ = certain.get_or_insert(found),
-                Some(Os::Linux) => {
-                    linux.get_or_insert(found);
-                    has_linux_image = true;
-                }
-                None => match ImageRef::parse(image).map_or(OsHint::None, |image| os_hint(&image)) {
-                    OsHint::WindowsOnlyRepository => _ = certain.get_or_insert(found),
-                    OsHint::WindowsTagToken(_) => _ = by_tag.get_or_insert(found),
-                    OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => {
+            if let Some(contents) = facts.images.get(&**image).and_then(|known| known.contents()) {
+                match contents.only_os() {
+                    Some(Os::Windows) => _ = certain.get_or_insert(found),
+                    Some(Os::Linux) => {
+                        linux.get_or_insert(found);
                         has_linux_image = true;
                     }
-                    OsHint::None => {}
-                },
+                    None => {}
+                }
+                continue;
+            }
+            match ImageRef::parse(image).map_or(OsHint::None, |image| os_hint(&image)) {
+                OsHint::WindowsOnlyRepository => _ = certain.get_or_insert(found),
+                OsHint::WindowsTagToken(_) => _ = by_tag.get_or_insert(found),
+                OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => {
+                    has_linux_image = true;
+                }
+                OsHint::None => {}
             }
         }
         let contradicted = has_linux_image || linux_signs::is_of_kubevirt(subject, pod);
@@ -238,10 +243,21 @@ impl OsEvidence {
         if let Some(((list, index, container, image), os)) = decides {
             let item = self.spec.clone().field(list.field());
             let path = item.named_item(index, &container.name).field("image");
-            self.add(EvidenceKind::Image, path, &**image, os);
+            let value = match facts.images.get(&**image) {
+                Some(known) if known.contents().is_some() => of_registry(image, known),
+                _ => image.to_string(),
+            };
+            self.add(EvidenceKind::Image, path, value, os);
         }
         true
     }
+}
+
+/// An image with the digest and the time of what its registry reports: `app:1 (registry: sha256:0123456789ab, …)`.
+fn of_registry(image: &str, known: &ImageFacts) -> String {
+    /// The rest has a digest and a time.
+    const LONGEST_NAME: usize = 190;
+    format!("{} (registry: {known})", cut(image, LONGEST_NAME))
 }
 
 #[cfg(test)]
@@ -254,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::model::facts::RuntimeClassFacts;
-    use crate::model::image_facts::{ImageFacts, ImageVariant};
+    use crate::model::image_facts::ImageVariant;
     use crate::model::object::ReviewStage;
     use crate::model::workload::Kind;
 
@@ -283,10 +299,27 @@ mod tests {
     fn images_must_agree_unless_one_is_certain() {
         use Verdict::{Linux, Unknown, Windows};
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-        for (image, os) in [("asked/windows:1", "windows"), ("asked/linux:1", "linux")] {
-            let known = ImageFacts::of(vec![ImageVariant::new(os, "amd64", "")], Timestamp::UNIX_EPOCH);
+        let windows_by_name = "corp.example/windows:1.0-ltsc2022";
+        for (image, systems) in [
+            ("asked/windows:1", &["windows", "windows"][..]),
+            ("asked/linux:1", &["linux"]),
+            ("asked/both:1", &["linux", "windows"]),
+            ("asked/both:1-ltsc2022", &["linux", "windows"]),
+            ("asked/linux:1-ltsc2022", &["linux"]),
+            ("asked/windows:1-alpine", &["windows"]),
+            (windows_by_name, &[]),
+        ] {
+            let variants = systems.iter().map(|os| ImageVariant::new(os, "amd64", ""));
+            let known = ImageFacts::of(variants.collect(), Timestamp::UNIX_EPOCH);
             facts.images.insert(image.to_owned(), Arc::new(known));
         }
+        let missing = ImageFacts {
+            looked_up: Timestamp::UNIX_EPOCH,
+            found: None,
+        };
+        facts
+            .images
+            .insert("asked/missing:1-ltsc2022".to_owned(), Arc::new(missing));
         let core = "mcr.microsoft.com/windows/servercore:ltsc2022";
         let tagged = "registry.corp/vm/windows-server:ltsc2022";
         for (images, expected) in [
@@ -304,6 +337,14 @@ mod tests {
             (&["asked/linux:1", tagged], Unknown),
             (&["nginx:1.29-alpine"], Unknown),
             (&["asked/linux:1"], Linux),
+            // What the registry lists takes precedence over the name; without a platform, the name is all there is.
+            (&["asked/both:1"], Unknown),
+            (&["asked/both:1-ltsc2022"], Unknown),
+            (&["asked/both:1", tagged], Windows),
+            (&["asked/linux:1-ltsc2022"], Linux),
+            (&["asked/windows:1-alpine"], Windows),
+            (&["asked/missing:1-ltsc2022"], Windows),
+            (&[windows_by_name], Windows),
             // An image that exists for Windows only decides; a rule reports the other image.
             (&[core, "nginx:1.29-alpine"], Windows),
             (
@@ -329,6 +370,33 @@ mod tests {
             let got = verdict_of(images, &json!({}), &facts, &policy);
             assert_eq!(got, by_default, "by default: {images:?}");
         }
+    }
+
+    #[test]
+    fn evidence_of_a_registry_has_its_digest_and_time() {
+        let evidence = |image: &str, digest: &str| {
+            let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+            let looked_up = "2026-01-01T12:34:56Z".parse().unwrap();
+            let mut known = ImageFacts::of(vec![ImageVariant::new("windows", "amd64", "")], looked_up);
+            digest.clone_into(&mut known.found.as_mut().unwrap().digest);
+            facts.images.insert(image.to_owned(), Arc::new(known));
+            let pod = json!({"spec": {"containers": [{"name": "web", "image": image}]}}).to_string();
+            let subject = Object::parse(Kind::Pod, &pod, ReviewStage::Written).unwrap();
+            let inference = infer_os(&subject, &facts, &Policy::standalone());
+            inference.evidence[0].to_string()
+        };
+        assert_eq!(
+            evidence("corp.example/app:1", "sha256:0123456789abcdef"),
+            "spec.containers[0].image=corp.example/app:1 (registry: sha256:0123456789ab, 2026-01-01T12:34Z)"
+        );
+        let long = evidence(
+            &format!("corp.example/{}:1", "a".repeat(250)),
+            "sha256:0123456789abcdef",
+        );
+        assert!(
+            long.ends_with("… (registry: sha256:0123456789ab, 2026-01-01T12:34Z)"),
+            "{long}"
+        );
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::model::severity::Severity;
 use crate::model::workload::Kind;
 use crate::rules::{MOST_OF_A_RULE, Resolver};
 
+mod images;
+
 /// A Windows pod spec with this merged into it.
 fn spec(over: &Value) -> Value {
     let mut spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"},

@@ -9,6 +9,7 @@ use super::*;
 use crate::engine::{AdmissionStage, evaluate, untolerated};
 use crate::model::edit::to_json_patch;
 use crate::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
+use crate::model::image_facts::{ImageFacts, ImageVariant};
 use crate::model::node::{HOSTNAME_LABEL, Host, OS_SKU_LABEL};
 use crate::model::object::{Editable, Object, ReviewStage};
 use crate::model::pod::Toleration;
@@ -613,5 +614,83 @@ fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
     ] {
         let edits = edits(hosts, &policy, Some(class.clone()), &spec);
         assert_eq!(edits.contains("runtimeClassName"), given, "{spec}: {edits}");
+    }
+}
+
+/// The edits of a pod with this image, of which a registry reports these Windows versions, in a cluster of three builds.
+fn edits_by_registry(policy: &Policy, class: Option<RuntimeClassFacts>, versions: &[&str]) -> String {
+    let image = "corp.example/app:1.0-ltsc2019";
+    let hosts = [17763, 20348, 26100].map(|build| windows(&format!("w{build}"), build, &[], &[]));
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    hosts.into_iter().for_each(|host| facts.add_host(host));
+    facts
+        .runtime_classes
+        .extend(class.map(|class| ("windows-2022".to_owned(), class)));
+    let variants = versions
+        .iter()
+        .map(|version| ImageVariant::new("windows", "amd64", version));
+    let linux = ImageVariant::new("linux", "amd64", "");
+    let known = ImageFacts::of(variants.chain([linux]).collect(), jiff::Timestamp::UNIX_EPOCH);
+    facts.images.insert(image.to_owned(), Arc::new(known));
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"os": {"name": "windows"},
+        "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "c", "image": image}]}});
+    let text = pod.to_string();
+    let subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
+    to_json_patch(&evaluate(&subject, &facts, policy).edits).to_string()
+}
+
+/// The tag names Server 2019 in all of these.
+#[test]
+fn the_builds_of_all_variants_that_a_registry_lists_are_required() {
+    let policy = Policy::standalone();
+    for (versions, required, not) in [
+        (&["10.0.17763.6532"][..], &["10.0.17763"][..], &["10.0.20348"][..]),
+        (
+            &["10.0.20348.2700"],
+            &["10.0.20348", "10.0.26100"],
+            &["10.0.17763"],
+        ),
+        (
+            &["10.0.17763.6532", "10.0.26100.1"],
+            &["10.0.17763", "10.0.26100"],
+            &["10.0.20348"],
+        ),
+        // Each node runs one of the variants, or containerd pulls one for it.
+        (&["10.0.17763.6532", "10.0.20348.2700"], &[], &["windows-build"]),
+        (&["10.0.17763.6532", ""], &[], &["windows-build"]),
+        (&[""], &[], &["windows-build"]),
+        // For Linux only: another rule reports it.
+        (&[], &[], &["windows-build"]),
+    ] {
+        let edits = edits_by_registry(&policy, None, versions);
+        assert!(
+            required.iter().all(|build| edits.contains(build)),
+            "{versions:?}: {edits}"
+        );
+        assert!(
+            !not.iter().any(|build| edits.contains(build)),
+            "{versions:?}: {edits}"
+        );
+    }
+}
+
+#[test]
+fn a_runtime_class_is_set_for_the_only_build_that_a_registry_lists() {
+    let mut policy = Policy::standalone();
+    policy
+        .runtime_classes
+        .insert("ltsc2022".into(), "windows-2022".into());
+    let class = RuntimeClassFacts {
+        handler: "runhcs-wcow-process".into(),
+        ..RuntimeClassFacts::default()
+    };
+    for (versions, given) in [
+        (&["10.0.20348.2700"][..], true),
+        (&["10.0.20348.2700", "10.0.26100.1"], false),
+        (&["10.0.20348.2700", ""], false),
+        (&["10.0.17763.6532"], false),
+    ] {
+        let edits = edits_by_registry(&policy, Some(class.clone()), versions);
+        assert_eq!(edits.contains("runtimeClassName"), given, "{versions:?}: {edits}");
     }
 }
