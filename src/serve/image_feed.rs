@@ -82,7 +82,11 @@ impl ImageFeed {
             .collect();
         let following = async {
             // Nothing is watched before a policy needs it.
-            let _ = self.wanted.subscribe().wait_for(|wanted| !wanted.is_empty()).await;
+            let _ = self
+                .wanted
+                .subscribe()
+                .wait_for(|wanted| !wanted.is_empty())
+                .await;
             let all = lists.iter().map(|list| follow(&self.client, list, &self));
             join_all(all).await
         };
@@ -96,7 +100,10 @@ impl ImageFeed {
         loop {
             {
                 let snapshot = latest.borrow_and_update();
-                let now = (Arc::clone(&snapshot.policies), Arc::clone(&snapshot.facts.namespaces));
+                let now = (
+                    Arc::clone(&snapshot.policies),
+                    Arc::clone(&snapshot.facts.namespaces),
+                );
                 let is_same = seen.as_ref().is_some_and(|(policies, namespaces)| {
                     Arc::ptr_eq(policies, &now.0) && Arc::ptr_eq(namespaces, &now.1)
                 });
@@ -216,7 +223,12 @@ impl ObjectFollower for ImageFeed {
 /// The namespaces whose policy uses registries, and for which the webhooks are called.
 fn wanted(snapshot: &Snapshot) -> BTreeSet<String> {
     let uses = |policy: &Policy| policy.image_evidence == ImageEvidence::Registry;
-    if !snapshot.policies.stored().iter().any(|stored| uses(&stored.policy)) {
+    if !snapshot
+        .policies
+        .stored()
+        .iter()
+        .any(|stored| uses(&stored.policy))
+    {
         return BTreeSet::new();
     }
     let namespaces = snapshot.facts.namespaces.iter().filter(|(name, facts)| {
@@ -325,6 +337,9 @@ mod tests {
         assert_eq!(images.references, ["registry.corp/init:1", "registry.corp/web:1"]);
         assert_eq!(images.pull_secrets, ["pull"]);
         assert_eq!(read(&deployment.to_string(), "billing"), None);
-        assert_eq!(read("{\"metadata\": {\"namespace\": \"shop\"}, \"spec\": 1}", "shop"), None);
+        assert_eq!(
+            read("{\"metadata\": {\"namespace\": \"shop\"}, \"spec\": 1}", "shop"),
+            None
+        );
     }
 }
