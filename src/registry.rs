@@ -1,5 +1,9 @@
 //! Asks image registries what an image is: a bounded number of requests, each bounded in time and size. Treats all
 //! responses as untrusted data.
+//!
+//! This is not a general client. `oci-client` 0.17 reads whole bodies of any size, has no hook between name resolution
+//! and connection and none for redirects, and brings reqwest and a second provider of cryptography (aws-lc-rs). What
+//! is needed here is one GET with a bound, over the hyper and rustls that kube already needs.
 
 mod auth;
 mod batch;
@@ -9,6 +13,8 @@ mod endpoint;
 mod keychain;
 mod manifest;
 mod session;
+#[cfg(test)]
+mod test_server;
 mod transport;
 
 use std::fmt;

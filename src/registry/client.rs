@@ -270,3 +270,6 @@ async fn variant(session: &Session<'_>, digest: &str, image: &SingleImage) -> Re
         ..variant
     })
 }
+
+#[cfg(test)]
+mod tests;

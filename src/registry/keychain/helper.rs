@@ -149,4 +149,74 @@ mod tests {
         }
         assert_eq!(cache.lock().await.len(), 1);
     }
+
+    /// A helper that is this script.
+    #[cfg(unix)]
+    fn helper(folder: &std::path::Path, script: &str) -> String {
+        let program = folder.join("docker-credential-test").display().to_string();
+        // Written by another process: a program that is open for writing cannot be started.
+        let write = std::process::Command::new("sh")
+            .args([
+                "-c",
+                "printf '%s' \"$2\" > \"$1\" && chmod +x \"$1\"",
+                "sh",
+                &program,
+            ])
+            .arg(format!("#!/bin/sh\n{script}\n"))
+            .status();
+        assert!(write.unwrap().success());
+        program
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_helper_is_asked_for_one_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let cases = [
+            (
+                r#"read -r server; echo "{\"ServerURL\": \"x\", \"Username\": \"$1\", \"Secret\": \"$server\"}""#,
+                "registry.example",
+            ),
+            (
+                r#"read -r server; echo "{\"Username\": \"$1\", \"Secret\": \"$server\"}""#,
+                "docker.io",
+            ),
+        ];
+        for (script, registry) in cases {
+            let found = run(&helper(folder.path(), script), registry).await.unwrap();
+            let server = if registry == "docker.io" {
+                "https://index.docker.io/v1/"
+            } else {
+                registry
+            };
+            let (user, password) = ("get".to_owned(), server.to_owned());
+            assert!(found == Some(Secret::Basic { user, password }), "{registry}");
+        }
+        let token = r#"echo '{"Username": "<token>", "Secret": "it"}'"#;
+        let found = run(&helper(folder.path(), token), "a.example").await;
+        assert!(found == Ok(Some(Secret::Identity("it".to_owned()))));
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_helper_without_an_answer_is_none_or_an_error_without_what_it_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = async |script: &str| run(&helper(folder.path(), script), "a.example").await;
+        assert!(run("echo 'credentials not found in native keychain'; exit 1").await == Ok(None));
+        assert!(run(r#"echo '{"Username": "", "Secret": ""}'"#).await == Ok(None));
+        for (script, why) in [
+            ("echo hunter2; exit 3", "exit status: 3"),
+            ("echo hunter2", "not valid"),
+            ("echo '{\"Username\": \"hunter2\"}'", "not valid"),
+            ("yes hunter2", "more than 65536 bytes"),
+        ] {
+            let Err(error) = run(script).await else {
+                panic!("{script}")
+            };
+            assert!(
+                error.contains(why) && !error.contains("hunter2"),
+                "{script}: {error}"
+            );
+        }
+    }
 }
