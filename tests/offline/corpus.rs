@@ -8,9 +8,10 @@
 //! - `# after: /spec/os/name = "windows"`: what admission makes of this place (`null`: it is not there);
 //! - `# unpatched`: admission changes nothing.
 //!
-//! The first line of a file may carry options, as in the examples of rules.
+//! The first line of a file may carry options, and comments may say what registries list, as in the examples of rules.
 
 use crate::support::gate;
+use crate::support::objects::registry_images;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
@@ -109,6 +110,7 @@ fn in_folder(folder: &str) -> impl Iterator<Item = (&'static File, &'static Answ
 /// What the first line asks for.
 pub(super) fn world(text: &str) -> World {
     let mut facts = Facts::new(36, date(2026, 6, 1));
+    facts.images = registry_images(text);
     let mut policy = Policy::standalone();
     let mut stage = ReviewStage::Written;
     let first = text.lines().next().unwrap_or_default();

@@ -1,6 +1,11 @@
 //! Valid objects of every kind that carries a pod, and their API paths.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
 use serde_json::{Value, json};
+use transom::model::image_facts::{ImageFacts, ImageVariant};
 use transom::model::workload::Kind;
 
 /// Every kind that carries a pod.
@@ -62,4 +67,50 @@ pub fn object(kind: Kind, name: &str, spec: &Value) -> Value {
     object["kind"] = kind.as_str().into();
     object["metadata"] = json!({"name": name});
     object
+}
+
+/// What the comments of manifests say that registries list: `# image app:1: linux/amd64, windows/amd64 10.0.20348.1
+/// user=ContainerUser volume=D:`, or `# image app:1: none`.
+pub fn registry_images(text: &str) -> HashMap<String, Arc<ImageFacts>> {
+    let comments = text.lines().filter_map(|line| line.strip_prefix("# image "));
+    // Other comments may begin with the same word.
+    let images = comments.filter_map(|comment| {
+        let (reference, listed) = comment.split_once(": ")?;
+        Some((reference.to_owned(), Arc::new(image_facts(listed))))
+    });
+    images.collect()
+}
+
+/// Platforms, each with its version and what its configuration sets.
+fn image_facts(listed: &str) -> ImageFacts {
+    let looked_up = Timestamp::UNIX_EPOCH;
+    if listed == "none" {
+        return ImageFacts {
+            looked_up,
+            found: None,
+        };
+    }
+    let variants = listed.split(", ").map(|text| {
+        let mut words = text.split_whitespace();
+        let (os, architecture) = words.next().unwrap().split_once('/').unwrap();
+        let mut variant = ImageVariant::new(os, architecture, "");
+        for word in words {
+            match word.split_once('=') {
+                None => variant.os_version = ImageVariant::new(os, architecture, word).os_version,
+                Some(("user", user)) => variant.config.get_or_insert_default().user = user.to_owned(),
+                Some(("volume", path)) => {
+                    variant
+                        .config
+                        .get_or_insert_default()
+                        .volumes
+                        .push(path.to_owned());
+                }
+                Some(_) => panic!("unknown property {word} of an image: {listed}"),
+            }
+        }
+        variant
+    });
+    let mut facts = ImageFacts::of(variants.collect(), looked_up);
+    "sha256:0123456789abcdef".clone_into(&mut facts.found.as_mut().unwrap().digest);
+    facts
 }

@@ -207,7 +207,7 @@ pub(super) static IMAGE_VOLUME_ON_DRIVE: Rule = Rule {
     docs: "For every `VOLUME` of an image, containerd mounts an empty directory of the host. On Windows, a volume must \
            be a directory that does not exist or is empty, or a drive other than C:, so a volume at the root of drive \
            C: cannot work. containerd 1.x also takes a drive letter for part of a path, unless it is an upper-case C: \
-           the container of an image with `VOLUME c:\\\\data` or `VOLUME D:` is not created (`rootpath on mountPath …: \
+           the container of an image with `VOLUME c:\\data` or `VOLUME D:` is not created (`rootpath on mountPath …: \
            The filename, directory name, or volume label syntax is incorrect.`). That is a warning if a Windows node \
            has such a containerd. The rule applies if Transom asked the registry for the configuration of the image.",
     remedy: "remove the VOLUME from the image, and mount a volume of the pod",

@@ -184,8 +184,8 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     }
     let no_host_known = || {
         let (builds, runs) = (images.builds(), images.hosts());
-        // Nothing can be said of an image that containerd pulls on every build.
-        if runs.len() == RELEASES.len() || builds.is_empty() {
+        // Nothing excludes a node, or no node is right: `image-build-mismatch` reports that.
+        if runs.len() == RELEASES.len() || runs.is_empty() {
             BuildNeed::Nothing
         } else {
             BuildNeed::NoHostKnown { images: builds, runs }
