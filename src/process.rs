@@ -11,9 +11,9 @@ pub mod panic_writer;
 pub mod readiness;
 pub mod resource_limits;
 pub mod tasks;
-pub mod token_bucket;
 #[cfg(test)]
 pub(crate) mod test_log;
+pub mod token_bucket;
 pub mod traces;
 mod usage;
 

@@ -18,8 +18,8 @@ use tokio::runtime::Handle;
 
 use self::in_cluster::InClusterArgs;
 
-use self::standalone::StandaloneFiles;
 pub use self::image_args::{ImageArgs, ImageSettings};
+use self::standalone::StandaloneFiles;
 use crate::model::facts::Facts;
 use crate::process::traces;
 use crate::webhook::WebhookConfig;

@@ -61,7 +61,9 @@ pub fn of_findings(evaluation: &Evaluation, policy: &Policy, denied: bool) -> An
 /// How many of the images of an object registries have described, as in `1 of 2 known`; only for policies that use
 /// registries.
 pub fn of_images(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Option<(&'static str, String)> {
-    let pod = subject.pod().filter(|_| policy.image_evidence == ImageEvidence::Registry)?;
+    let pod = subject
+        .pod()
+        .filter(|_| policy.image_evidence == ImageEvidence::Registry)?;
     let images: BTreeSet<&str> = pod.images().collect();
     let known = images.iter().filter(|image| facts.images.contains_key(**image));
     Some(("images", format!("{} of {} known", known.count(), images.len())))

@@ -98,7 +98,8 @@ pub async fn run(
         let (began, led) = (Instant::now(), leadership.holds());
         let reporting = sources.reporting.borrow_and_update().clone();
         let unreached = (sources.probe.borrow_and_update().as_deref()).and_then(ProbeResult::trouble);
-        let registries = (sources.registries.as_mut()).map(|registries| registries.borrow_and_update().clone());
+        let registries =
+            (sources.registries.as_mut()).map(|registries| registries.borrow_and_update().clone());
         let states = ControllerStates {
             reporting: &reporting,
             unreached: unreached.as_deref(),

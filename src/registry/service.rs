@@ -289,7 +289,9 @@ impl ImageService {
         self.0.metrics.show(gauges, &unreachable, now);
         self.0.unreachable.send_if_modified(|shown| {
             let names = |list: &[UnreachableRegistry]| {
-                let named = list.iter().map(|it| (Arc::clone(&it.registry), it.message.clone()));
+                let named = list
+                    .iter()
+                    .map(|it| (Arc::clone(&it.registry), it.message.clone()));
                 named.collect::<Vec<_>>()
             };
             let differs = names(shown) != names(&unreachable);
@@ -308,7 +310,9 @@ impl ImageService {
             if keys.len() >= IMAGES_OF_OBJECT || !seen.insert(*text) {
                 continue;
             }
-            let Ok(image) = ImageRef::parse(text) else { continue };
+            let Ok(image) = ImageRef::parse(text) else {
+                continue;
+            };
             if self.0.registries.matches(image.registry) {
                 let key = ImageKey::of(&image, request.access.clone());
                 keys.push((*text, key, registry_of(&image)));

@@ -122,7 +122,9 @@ impl ClusterCredentials {
         });
         let mut state = self.state();
         if state.own.len() >= MOST_SECRETS {
-            state.own.retain(|_, (read, _)| now.duration_since(*read) < REREAD);
+            state
+                .own
+                .retain(|_, (read, _)| now.duration_since(*read) < REREAD);
         }
         if state.own.len() < MOST_SECRETS {
             state.own.insert(secret, (now, keychain.clone()));

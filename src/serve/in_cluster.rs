@@ -104,7 +104,10 @@ pub async fn run(
     let mut election = Tasks::default();
     let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
-    let image_registries = images.as_ref().map(|images| images.registries.clone()).unwrap_or_default();
+    let image_registries = images
+        .as_ref()
+        .map(|images| images.registries.clone())
+        .unwrap_or_default();
     let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(image_registries);
     let (tell_registered, registered) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
@@ -123,7 +126,14 @@ pub async fn run(
     let latest = snapshot_task.start(&mut tasks, &client, &namespace);
     tasks.spawn("gauges", gauges.follow_snapshots(latest.clone(), arrival.clone()));
     let images = images.map(|settings| {
-        ImageLookups::start_in(&client, &namespace, &settings, &latest, &config.metrics, &mut tasks)
+        ImageLookups::start_in(
+            &client,
+            &namespace,
+            &settings,
+            &latest,
+            &config.metrics,
+            &mut tasks,
+        )
     });
     let images = images.transpose()?;
     let reconciles = Reconciles::new(&config.metrics);

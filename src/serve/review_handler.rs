@@ -98,7 +98,14 @@ impl ReviewHandler for Reviewer {
             Some(cautious) if unknown_namespace(read.request(), &snapshot).is_some() => cautious,
             _ => &snapshot.policies,
         };
-        let images = self.images(phase, &read, &AdmissionContext { facts: &snapshot.facts, policies });
+        let images = self.images(
+            phase,
+            &read,
+            &AdmissionContext {
+                facts: &snapshot.facts,
+                policies,
+            },
+        );
         let facts = images.as_ref().map_or(&snapshot.facts, |images| &images.facts);
         read.review(phase, &AdmissionContext { facts, policies })
     }
@@ -117,7 +124,14 @@ impl ReviewHandler for Reviewer {
             return Err(self.arrival_of(namespace.to_owned()));
         }
         let policies = &*snapshot.policies;
-        let mut images = self.images(phase, &read, &AdmissionContext { facts: &snapshot.facts, policies });
+        let mut images = self.images(
+            phase,
+            &read,
+            &AdmissionContext {
+                facts: &snapshot.facts,
+                policies,
+            },
+        );
         if let Some(pending) = images.as_mut().and_then(|images| images.pending.take()) {
             return Err(pending);
         }

@@ -40,12 +40,13 @@ fn is_placed(cluster: &ControlPlane, pod: &Value) -> bool {
     created["spec"]["nodeSelector"]["kubernetes.io/os"] == "windows"
 }
 
-/// The value of a counter or gauge with all these labels.
+/// The sum of the metrics whose name and labels begin so.
 fn metric(replica: &Replica, name: &str) -> f64 {
     let (_, metrics) = replica.get("/metrics").unwrap();
-    let line = metrics.lines().find(|line| line.starts_with(name));
-    let line = line.unwrap_or_else(|| panic!("no {name} in {metrics}"));
-    line.rsplit(' ').next().unwrap().parse().unwrap()
+    let lines = metrics.lines().filter(|line| line.starts_with(name));
+    lines
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum()
 }
 
 fn start(cluster: &ControlPlane, registry: &Registry, more: &[&str]) -> Replica {
@@ -75,7 +76,10 @@ fn an_outage_of_a_registry_fails_no_create_and_what_is_known_stays() {
     join(&cluster, "win-2022", "10.0.20348");
     install::prepare(&cluster, &policies("500ms"));
     let replica = start(&cluster, &registry, &[]);
-    let (known, later) = (registry.reference("shop/known:1"), registry.reference("shop/later:1"));
+    let (known, later) = (
+        registry.reference("shop/known:1"),
+        registry.reference("shop/later:1"),
+    );
     let missing = registry.reference("shop/missing:1");
     // Nobody has seen these images: the review waits for the answer.
     let placed = || is_placed(&cluster, &pod("default", "known", &known, None));
@@ -93,7 +97,10 @@ fn an_outage_of_a_registry_fails_no_create_and_what_is_known_stays() {
     assert!(reviews() > before, "the webhook was called");
     assert!(!is_placed(&cluster, &pod("default", "later", &later, None)));
     let dropped = "transom_image_lookups_dropped_total{reason=\"registry_unavailable\"}";
-    assert!(metric(&replica, dropped) > 0.0, "no look-up is queued, and no review waits");
+    assert!(
+        metric(&replica, dropped) > 0.0,
+        "no look-up is queued, and no review waits"
+    );
 
     registry.resume();
     let placed = || is_placed(&cluster, &pod("default", "later", &later, None));
@@ -142,7 +149,8 @@ fn images_of_stored_workloads_are_known_before_their_pods_are_created() {
             if *kind != "StatefulSet" {
                 spec.as_object_mut().unwrap().remove("serviceName");
             }
-            let object = json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+            let object =
+                json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
             cluster
                 .kubectl_with(&["create", "-n", "default", "-f", "-"], &object.to_string())
                 .succeeded();
@@ -206,9 +214,8 @@ fn a_private_registry_is_asked_with_the_secrets_that_the_flags_allow() {
     ];
     let _replica = start(&cluster, &registry, &args);
     let own = registry.reference("shop/own:1");
-    let placed = |namespace: &str, image: &str| {
-        is_placed(&cluster, &pod(namespace, "web", image, Some("pull")))
-    };
+    let placed =
+        |namespace: &str, image: &str| is_placed(&cluster, &pod(namespace, "web", image, Some("pull")));
     assert!(
         wait(A_WHILE, || placed("allowed", &own)),
         "{}",
@@ -216,7 +223,10 @@ fn a_private_registry_is_asked_with_the_secrets_that_the_flags_allow() {
     );
     // The answer belongs to those who may see the image, and the other namespace did not agree.
     assert!(!placed("not-allowed", &own));
-    assert!(!is_placed(&cluster, &pod("allowed", "web", &own, None)), "without the secret");
+    assert!(
+        !is_placed(&cluster, &pod("allowed", "web", &own, None)),
+        "without the secret"
+    );
 
     // Transom's own Secret is for every namespace. It is read again within a minute.
     secret("transom-system", "registries");

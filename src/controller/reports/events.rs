@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use super::report::reported;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
-use crate::process::token_bucket::TokenBucket;
 use crate::controller::events::Problem;
 use crate::model::text::digest_hex;
+use crate::process::token_bucket::TokenBucket;
 use crate::scan::{FindingOutcome, OwnerResult};
 
 /// How many hexadecimal digits of the SHA-256 distinguish two problems of an owner.

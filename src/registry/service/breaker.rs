@@ -61,7 +61,10 @@ impl Breaker {
     /// It did not answer, or asks to be left alone for `retry_after`.
     pub fn failed(&mut self, message: String, retry_after: Option<Duration>, now: Instant) {
         let before = self.failing.take();
-        let times = before.as_ref().map_or(0, |failing| failing.times).saturating_add(1);
+        let times = before
+            .as_ref()
+            .map_or(0, |failing| failing.times)
+            .saturating_add(1);
         let wait = FIRST.saturating_mul(1 << (times - 1).min(16)).min(LONGEST);
         let asked_for = retry_after.map(|asked| asked.min(LONGEST_ASKED_FOR));
         self.failing = Some(Failing {
@@ -103,7 +106,11 @@ mod tests {
         let now = Instant::now();
         for (asked, waits) in [(1, 5), (600, 600), (1_000_000, 3600)] {
             let mut breaker = Breaker::default();
-            breaker.failed("too many requests".to_owned(), Some(Duration::from_secs(asked)), now);
+            breaker.failed(
+                "too many requests".to_owned(),
+                Some(Duration::from_secs(asked)),
+                now,
+            );
             assert!(breaker.is_open(), "{asked}");
             assert_eq!(breaker.retry(), Some(now + Duration::from_secs(waits)), "{asked}");
         }

@@ -250,7 +250,10 @@ impl ImageCache {
             Some(_) => TAG_TTL,
         };
         let ttl = self.jittered(key, ttl);
-        if let Some(used) = content.as_ref().and_then(|content| self.contents.get_mut(content)) {
+        if let Some(used) = content
+            .as_ref()
+            .and_then(|content| self.contents.get_mut(content))
+        {
             used.users += 1;
         }
         let credentials = self.credentials;
@@ -370,7 +373,11 @@ fn size_of(facts: &ImageFacts) -> usize {
             let texts = config.volumes.iter().chain(&config.command);
             config.user.len() + texts.map(|text| text.len() + size_of::<String>()).sum::<usize>()
         });
-        size_of::<ImageVariant>() + variant.os.len() + variant.architecture.len() + variant.digest.len() + config
+        size_of::<ImageVariant>()
+            + variant.os.len()
+            + variant.architecture.len()
+            + variant.digest.len()
+            + config
     };
     use std::mem::size_of;
     let found = facts.found.as_ref();

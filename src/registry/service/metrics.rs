@@ -98,7 +98,8 @@ impl LookupMetrics {
         for pattern in registries.iter() {
             for outcome in Outcome::ALL {
                 let registry = pattern.to_string();
-                all.lookups.get_or_create_owned(&LookupLabels { registry, outcome });
+                all.lookups
+                    .get_or_create_owned(&LookupLabels { registry, outcome });
             }
             let labels = RegistryLabels {
                 registry: pattern.to_string(),
@@ -107,7 +108,8 @@ impl LookupMetrics {
             all.unreachable.get_or_create(&labels).set(0);
         }
         for why in Dropped::ALL {
-            all.dropped.get_or_create_owned(&ReasonLabels { reason: why.as_str() });
+            all.dropped
+                .get_or_create_owned(&ReasonLabels { reason: why.as_str() });
         }
         metrics.register(|registry| {
             registry.register(
@@ -156,7 +158,9 @@ impl LookupMetrics {
 
     /// The pattern that lists a registry, by its place in the list.
     pub fn pattern(&self, registry: &str) -> Option<usize> {
-        self.registries.iter().position(|pattern| pattern.matches(registry))
+        self.registries
+            .iter()
+            .position(|pattern| pattern.matches(registry))
     }
 
     fn name(&self, pattern: Option<usize>) -> String {
@@ -186,7 +190,9 @@ impl LookupMetrics {
         let mut ages = self.ages.lock().unwrap_or_else(PoisonError::into_inner);
         let [current, before] = &mut *ages;
         match current.0 {
-            Some(since) if now.saturating_duration_since(since) < AGE_WINDOW => current.1 = current.1.max(age),
+            Some(since) if now.saturating_duration_since(since) < AGE_WINDOW => {
+                current.1 = current.1.max(age)
+            }
             _ => {
                 *before = *current;
                 *current = (Some(now), age);
@@ -209,11 +215,15 @@ impl LookupMetrics {
         self.queued.set(number(queued));
         self.served(Duration::ZERO, now);
         for (at, pattern) in self.registries.iter().enumerate() {
-            let of_pattern = unreachable.iter().filter(|it| self.pattern(&it.registry) == Some(at));
+            let of_pattern = unreachable
+                .iter()
+                .filter(|it| self.pattern(&it.registry) == Some(at));
             let labels = RegistryLabels {
                 registry: pattern.to_string(),
             };
-            self.unreachable.get_or_create(&labels).set(number(of_pattern.count()));
+            self.unreachable
+                .get_or_create(&labels)
+                .set(number(of_pattern.count()));
         }
     }
 

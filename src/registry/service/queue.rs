@@ -161,7 +161,10 @@ mod tests {
             queue.push(job("a", name, Priority::Review));
         }
         queue.push(job("b", "b1", Priority::Review));
-        assert_eq!(all(&mut queue, |_| true), ["a a1", "b b1", "a a2", "a a3", "c c1"]);
+        assert_eq!(
+            all(&mut queue, |_| true),
+            ["a a1", "b b1", "a a2", "a a3", "c c1"]
+        );
         assert!(queue.is_empty());
     }
 

@@ -479,9 +479,8 @@ impl ServiceState {
             let (rate, burst) = self.limits.namespace_rate;
             // After this time without a look-up its burst is full again.
             let full = Duration::from_secs(u64::from(burst / rate.max(1)) + 1);
-            self.namespaces.retain(|_, it| {
-                it.queued + it.running > 0 || now.saturating_duration_since(it.used) < full
-            });
+            self.namespaces
+                .retain(|_, it| it.queued + it.running > 0 || now.saturating_duration_since(it.used) < full);
         }
         if self.namespaces.len() >= NAMESPACES {
             return OTHERS.into();
@@ -491,12 +490,15 @@ impl ServiceState {
 
     fn namespace(&mut self, name: &Arc<str>, now: Instant) -> &mut Namespace {
         let (rate, burst) = self.limits.namespace_rate;
-        let known = self.namespaces.entry(Arc::clone(name)).or_insert_with(|| Namespace {
-            bucket: TokenBucket::new(rate, burst),
-            queued: 0,
-            running: 0,
-            used: now,
-        });
+        let known = self
+            .namespaces
+            .entry(Arc::clone(name))
+            .or_insert_with(|| Namespace {
+                bucket: TokenBucket::new(rate, burst),
+                queued: 0,
+                running: 0,
+                used: now,
+            });
         known.used = now;
         known
     }

@@ -21,7 +21,11 @@ fn service(registry: &str) -> (ImageService, Metrics) {
 
 /// A registry that refuses connections.
 fn closed() -> String {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     format!("127.0.0.1:{port}")
 }
 
@@ -48,7 +52,10 @@ async fn a_registry_that_refuses_connections_is_waited_for_until_it_is_known_to_
     assert_eq!(waits, 3, "after three failures nothing waits for it");
     let exposed = metrics.expose();
     let labels = format!("registry=\"{registry}\",outcome=\"unreachable\"");
-    assert!(exposed.contains(&format!("transom_image_lookups_total{{{labels}}} 3")), "{exposed}");
+    assert!(
+        exposed.contains(&format!("transom_image_lookups_total{{{labels}}} 3")),
+        "{exposed}"
+    );
     let dropped = "transom_image_lookups_dropped_total{reason=\"registry_unavailable\"} 1";
     assert!(exposed.contains(dropped), "{exposed}");
 }
@@ -58,7 +65,13 @@ async fn only_images_of_listed_registries_are_queued_and_each_once() {
     let (service, _) = service("registry.corp");
     let known = known(
         &service,
-        &["registry.corp/web:1", "registry.corp/web:1", "quay.io/web:1", "not an image", "nginx"],
+        &[
+            "registry.corp/web:1",
+            "registry.corp/web:1",
+            "quay.io/web:1",
+            "not an image",
+            "nginx",
+        ],
     );
     assert!(known.images.is_empty() && known.pending.is_some());
     assert_eq!(service.state().queued(), 1);
@@ -108,6 +121,10 @@ async fn many_references_of_one_namespace_use_bounded_memory() {
     }
     let limits = ServiceLimits::default();
     let state = service.state();
-    assert_eq!(state.queued(), limits.namespace_rate.1 as usize, "the burst of one namespace");
+    assert_eq!(
+        state.queued(),
+        limits.namespace_rate.1 as usize,
+        "the burst of one namespace"
+    );
     assert_eq!((state.cache().len(), state.cache().bytes()), (0, 0));
 }

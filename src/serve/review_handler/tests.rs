@@ -23,7 +23,8 @@ fn reviewer(policy: Policy) -> (Reviewer, ImageLookups) {
         ca_files: Vec::new(),
         plain_http: Vec::new(),
     };
-    let lookups = ImageLookups::start(&settings, &Metrics::new("0.0.0", None), &mut Tasks::default()).unwrap();
+    let lookups =
+        ImageLookups::start(&settings, &Metrics::new("0.0.0", None), &mut Tasks::default()).unwrap();
     let facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
     let snapshot = Snapshot::of_files(facts, PolicySet::new(Vec::new(), policy));
     let (_, latest) = watch::channel(Arc::new(snapshot));
@@ -93,7 +94,11 @@ async fn what_is_known_is_used_by_policies_with_registries_and_by_no_other() {
         lookups.learn(WEB, windows());
         for phase in [Phase::Mutate, Phase::Validate] {
             assert!(reviewer.review_if_known(phase, ReviewBody::Whole(&body)).is_ok());
-            assert_eq!(verdict(&reviewer, phase, &body).as_deref(), Some(expected), "{phase:?}");
+            assert_eq!(
+                verdict(&reviewer, phase, &body).as_deref(),
+                Some(expected),
+                "{phase:?}"
+            );
         }
     }
 }
@@ -114,7 +119,11 @@ async fn an_update_uses_the_facts_of_both_versions_and_waits_for_the_new_one_onl
     let old = "registry.corp/shop/old:1";
     lookups.learn(WEB, windows());
     let body = review("UPDATE", &pod(&[WEB]), &pod(&[old]));
-    assert!(reviewer.review_if_known(Phase::Mutate, ReviewBody::Whole(&body)).is_ok());
+    assert!(
+        reviewer
+            .review_if_known(Phase::Mutate, ReviewBody::Whole(&body))
+            .is_ok()
+    );
     lookups.learn(old, windows());
     let request = decode(&body).unwrap();
     let snapshot = reviewer.snapshot();
@@ -122,7 +131,9 @@ async fn an_update_uses_the_facts_of_both_versions_and_waits_for_the_new_one_onl
         facts: &snapshot.facts,
         policies: &snapshot.policies,
     };
-    let images = reviewer.images(Phase::Mutate, &DecodedReview::Whole(request), &context).unwrap();
+    let images = reviewer
+        .images(Phase::Mutate, &DecodedReview::Whole(request), &context)
+        .unwrap();
     let mut known: Vec<&str> = images.facts.images.keys().map(String::as_str).collect();
     known.sort_unstable();
     assert_eq!(known, [old, WEB]);

@@ -60,8 +60,16 @@ fn a_tag_is_refreshed_before_it_expires_and_kept_while_its_registry_is_gone() {
         (23 * HOUR, (true, Due::Now), (true, Due::Now)),
         (24 * HOUR, (false, Due::Now), (false, Due::Now)),
     ] {
-        assert_eq!(due(&mut cache, &web, Asker::Review, start + age), review, "{age:?}");
-        assert_eq!(due(&mut cache, &web, Asker::Stored, start + age), stored, "{age:?}");
+        assert_eq!(
+            due(&mut cache, &web, Asker::Review, start + age),
+            review,
+            "{age:?}"
+        );
+        assert_eq!(
+            due(&mut cache, &web, Asker::Stored, start + age),
+            stored,
+            "{age:?}"
+        );
     }
 }
 
@@ -71,8 +79,14 @@ fn a_digest_is_looked_up_again_twice_a_day_at_most() {
     let text = format!("registry.corp/web@sha256:{}", "a".repeat(64));
     let (web, shop) = (key(&text), "shop".into());
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
-    assert_eq!(due(&mut cache, &web, Asker::Review, start + 5 * HOUR), (true, Due::No));
-    assert_eq!(due(&mut cache, &web, Asker::Review, start + 12 * HOUR), (true, Due::Now));
+    assert_eq!(
+        due(&mut cache, &web, Asker::Review, start + 5 * HOUR),
+        (true, Due::No)
+    );
+    assert_eq!(
+        due(&mut cache, &web, Asker::Review, start + 12 * HOUR),
+        (true, Due::Now)
+    );
 }
 
 #[test]
@@ -83,11 +97,17 @@ fn an_image_that_does_not_exist_is_known_as_missing_for_a_minute() {
     let recalled = cache.recall(&web, Asker::Review, start + MINUTE / 2);
     assert!(recalled.facts.is_some_and(|facts| facts.found.is_none()));
     assert_eq!(recalled.due, Due::No);
-    assert_eq!(due(&mut cache, &web, Asker::Review, start + MINUTE), (false, Due::Now));
+    assert_eq!(
+        due(&mut cache, &web, Asker::Review, start + MINUTE),
+        (false, Due::Now)
+    );
     // It was deleted: what an earlier look-up saw is gone.
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
     cache.answered(&web, &shop, missing(), start);
-    assert_eq!(due(&mut cache, &web, Asker::Review, start + MINUTE), (false, Due::Now));
+    assert_eq!(
+        due(&mut cache, &web, Asker::Review, start + MINUTE),
+        (false, Due::Now)
+    );
 }
 
 #[test]

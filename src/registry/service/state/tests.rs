@@ -66,7 +66,10 @@ fn many_who_ask_for_the_same_share_one_look_up() {
     let mut done = state.done(&jobs[0].key, Duration::from_secs(1), now).unwrap();
     assert!(done.has_changed().is_ok(), "it runs");
     let late = now + Duration::from_secs(1);
-    assert!(state.done(&jobs[0].key, Duration::from_secs(1), late).is_none(), "it takes too long");
+    assert!(
+        state.done(&jobs[0].key, Duration::from_secs(1), late).is_none(),
+        "it takes too long"
+    );
     state.finish(&jobs[0], found(), now);
     assert!(done.has_changed().is_err(), "it has ended");
     done.mark_unchanged();
@@ -85,12 +88,19 @@ fn a_registry_that_fails_refuses_look_ups_until_one_succeeds() {
     assert_eq!(jobs.len(), 7);
     let waits = key("down.corp/web:late").0;
     for job in jobs {
-        let outcome = if &*job.registry == "down.corp" { no_route() } else { found() };
+        let outcome = if &*job.registry == "down.corp" {
+            no_route()
+        } else {
+            found()
+        };
         state.finish(&job, outcome, now);
     }
     let refused = request(&mut state, "down.corp/web:late", "shop", now);
     assert_eq!(refused, Err(Dropped::RegistryUnavailable));
-    assert!(state.done(&waits, Duration::from_secs(1), now).is_none(), "nobody waits for it");
+    assert!(
+        state.done(&waits, Duration::from_secs(1), now).is_none(),
+        "nobody waits for it"
+    );
     assert_eq!(request(&mut state, "up.corp/web:late", "shop", now), Ok(()));
     assert_eq!(run(&mut state, found, now), 1);
     // One attempt at a time, ever later.
@@ -104,7 +114,10 @@ fn a_registry_that_fails_refuses_look_ups_until_one_succeeds() {
     assert!((25..60).contains(&attempts), "{attempts} attempts in an hour");
     let unreachable = state.unreachable(Duration::from_secs(300), |_| true, now);
     assert_eq!(unreachable.len(), 1);
-    assert_eq!((&*unreachable[0].registry, &*unreachable[0].message), ("down.corp", "no route"));
+    assert_eq!(
+        (&*unreachable[0].registry, &*unreachable[0].message),
+        ("down.corp", "no route")
+    );
     // A name that never answered, and that only a wildcard matches, is a mistake of whoever wrote it.
     assert_eq!(state.unreachable(Duration::from_secs(300), |_| false, now), []);
     // It is back.
@@ -203,7 +216,11 @@ fn registries_and_namespaces_are_counted_within_bounds() {
         .filter(|(_, it)| it.breaker.has_answered())
         .map(|(name, _)| &**name)
         .collect();
-    assert_eq!(answered, BTreeSet::from(["registry.corp"]), "names that never answer go first");
+    assert_eq!(
+        answered,
+        BTreeSet::from(["registry.corp"]),
+        "names that never answer go first"
+    );
 }
 
 #[test]
@@ -214,12 +231,20 @@ fn the_rate_of_a_registry_holds_for_all_namespaces_together() {
     for tenth in 0..100 {
         let now = start + Duration::from_millis(tenth * 100);
         for team in 0..50 {
-            let _ = request(&mut state, &format!("registry.corp/web:{tenth}-{team}"), &format!("t{team}"), now);
+            let _ = request(
+                &mut state,
+                &format!("registry.corp/web:{tenth}-{team}"),
+                &format!("t{team}"),
+                now,
+            );
         }
         looked_up += run(&mut state, found, now);
     }
     let (rate, burst) = limits.registry_rate;
-    assert!(looked_up <= (rate * 10 + burst) as usize, "{looked_up} in ten seconds");
+    assert!(
+        looked_up <= (rate * 10 + burst) as usize,
+        "{looked_up} in ten seconds"
+    );
     assert!(looked_up >= (rate * 9) as usize, "{looked_up} in ten seconds");
 }
 
@@ -243,5 +268,9 @@ fn the_background_leaves_room_for_reviews() {
         .take(2)
         .map(|job| job.key.reference.to_string())
         .collect();
-    assert_eq!(first, ["registry.corp/review:1", "registry.corp/web:700"], "reviews come first");
+    assert_eq!(
+        first,
+        ["registry.corp/review:1", "registry.corp/web:700"],
+        "reviews come first"
+    );
 }
