@@ -1,5 +1,9 @@
 //! Asks image registries what an image is: a bounded number of requests, each bounded in time and size. Treats all
 //! responses as untrusted data.
+//!
+//! This is not a general client. `oci-client` 0.17 reads whole bodies of any size, has no hook between name resolution
+//! and connection and none for redirects, and brings reqwest and a second provider of cryptography (aws-lc-rs). What
+//! is needed here is one GET with a bound, over the hyper and rustls that kube already needs.
 
 mod auth;
 mod batch;
@@ -8,6 +12,10 @@ mod digest;
 mod endpoint;
 mod keychain;
 mod manifest;
+mod session;
+#[cfg(test)]
+mod test_server;
+mod transport;
 pub mod service;
 
 use std::fmt;
@@ -15,8 +23,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::batch::{Answer, Registries};
-pub use self::client::{NoClient, RegistryClient};
+pub use self::client::RegistryClient;
 pub use self::keychain::{Keychain, KeychainError};
+pub use self::transport::NoClient;
 use crate::model::registry_patterns::RegistryPatterns;
 
 /// Which registries may be asked, and how they are reached.
@@ -80,6 +89,15 @@ impl LookupError {
 
     fn registry(message: impl AsRef<str>) -> Self {
         LookupError::new(LookupScope::Registry, message)
+    }
+
+    /// The error with one more reason.
+    fn with(self, reason: &str) -> Self {
+        let message = format!("{}; {reason}", self.message);
+        LookupError {
+            retry_after: self.retry_after,
+            ..LookupError::new(self.scope, message)
+        }
     }
 }
 

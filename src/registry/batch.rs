@@ -8,9 +8,9 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
 
-use super::client::{NoClient, RegistryClient};
+use super::client::RegistryClient;
 use super::keychain::Keychain;
-use super::{Detail, LookupScope, RegistryConfig};
+use super::{Detail, LookupScope, NoClient, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
 

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use transom::model::image::ImageRef;
 use transom::model::image_facts::{ImageConfig, ImageContents};
-use transom::registry::{Detail, Keychain, LookupError, RegistryClient, RegistryConfig};
+use transom::registry::{Detail, Keychain, LookupError, LookupScope, RegistryClient, RegistryConfig};
 
 use crate::support::registry::{LTSC2019, LTSC2022, LTSC2025, Media, Registry, linux, variant, windows};
 
@@ -199,4 +199,49 @@ async fn an_index_by_buildx_has_its_images_and_not_its_attestations() {
     assert_eq!(contents.variants.len(), 2, "{contents:?}");
     assert!(contents.windows_versions().has_unversioned);
     assert_eq!(look_up(&registry, "app:2").await, None);
+}
+
+#[tokio::test]
+async fn a_registry_with_tls_and_a_password_answers_its_users() {
+    let Some(registry) = Registry::start_with(true, true) else {
+        return;
+    };
+    let digest = registry.push_index("shop/billing:1.4", &[linux(), windows(LTSC2025).user("ContainerUser")]);
+    let reference = registry.reference("shop/billing:1.4");
+    let trusting = || RegistryConfig {
+        ca_files: vec![registry.ca_file()],
+        ..RegistryConfig::default()
+    };
+    let keychain = |json: &str| Keychain::of_docker_config_json(json.as_bytes(), "Secret shop/pull").unwrap();
+    let known = keychain(&registry.docker_config());
+    let contents = look_up_with(trusting(), &reference, &known).await.unwrap().unwrap();
+    assert_eq!(contents.digest, digest);
+    let windows = contents.windows().next().unwrap();
+    assert_eq!(windows.config.as_ref().unwrap().user, "ContainerUser");
+    // Without the CA the registry is not believed, and no credential is sent.
+    let error = look_up_with(RegistryConfig::default(), &reference, &known).await.unwrap_err();
+    assert!(error.message.contains("certificate"), "{error}");
+    let refused = look_up_with(trusting(), &reference, &Keychain::anonymous()).await.unwrap_err();
+    assert_eq!(refused.message, "the registry refused a request without credentials (401)");
+    let wrong = registry.docker_config_of("somebody", "else");
+    let refused = look_up_with(trusting(), &reference, &keychain(&wrong)).await.unwrap_err();
+    assert_eq!(refused.message, "the registry refused the credential of Secret shop/pull (401)");
+}
+
+#[tokio::test]
+async fn a_registry_that_stops_and_comes_back_is_known_by_its_requests() {
+    let Some(mut registry) = Registry::start_or_skip() else {
+        return;
+    };
+    registry.push_image(Media::Oci, "app:1", &windows(LTSC2022));
+    assert!(look_up(&registry, "app:1").await.is_some());
+    let requests = registry.requests();
+    assert_eq!(requests[0], "GET /v2/app/manifests/1", "{requests:?}");
+    assert!(requests[1].starts_with("GET /v2/app/blobs/sha256:"), "{requests:?}");
+    registry.stop();
+    let reference = registry.reference("app:1");
+    let error = look_up_with(RegistryConfig::default(), &reference, &Keychain::anonymous()).await.unwrap_err();
+    assert_eq!(error.scope, LookupScope::Registry);
+    registry.resume();
+    assert!(look_up(&registry, "app:1").await.is_some());
 }

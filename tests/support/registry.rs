@@ -249,9 +249,12 @@ impl Registry {
 
     /// A `config.json` of docker, or the content of a Secret, with the user of this registry.
     pub fn docker_config(&self) -> String {
-        use base64::Engine as _;
-        let auth = base64::prelude::BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
-        json!({"auths": {self.host(): {"auth": auth}}}).to_string()
+        self.docker_config_of(USER, PASSWORD)
+    }
+
+    /// The same with another user.
+    pub fn docker_config_of(&self, user: &str, password: &str) -> String {
+        json!({"auths": {self.host(): {"auth": encoded(user, password)}}}).to_string()
     }
 
     /// The requests that Transom has sent, in order: method and path.
@@ -390,14 +393,12 @@ impl Registry {
 
     /// Sends a request; returns the head and body of its answer.
     fn send(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> String {
-        use base64::Engine as _;
         let (host, length) = (self.host(), body.len());
         let mut request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n"
         );
         if self.has_password {
-            let auth = base64::prelude::BASE64_STANDARD.encode(format!("{USER}:{PASSWORD}"));
-            request += &format!("authorization: Basic {auth}\r\n");
+            request += &format!("authorization: Basic {}\r\n", encoded(USER, PASSWORD));
         }
         let request = [request.as_bytes(), b"\r\n", body].concat();
         let connection = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
@@ -412,6 +413,11 @@ impl Registry {
         assert!(answer.starts_with("HTTP/1.1 20"), "{method} {path}: {answer}");
         answer
     }
+}
+
+fn encoded(user: &str, password: &str) -> String {
+    use base64::Engine as _;
+    base64::prelude::BASE64_STANDARD.encode(format!("{user}:{password}"))
 }
 
 fn exchange(mut connection: impl Read + Write, request: &[u8]) -> String {

@@ -3,42 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::model::build::Build;
+use crate::registry::test_server::{answer, server};
+use hyper_util::client::proxy::matcher::Matcher;
 
 const INDEX: &str = r#"{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [
     {"digest": "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "platform": {"os": "windows", "os.version": "10.0.26100.1"}}]}"#;
-
-/// A local server that answers the head of each request; returns its port, and the heads.
-async fn server(answer: impl Fn(&str, u16) -> String + Send + 'static) -> (u16, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let heads = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&heads);
-    tokio::spawn(async move {
-        loop {
-            let (mut connection, _) = listener.accept().await.unwrap();
-            let (mut head, mut part) = (String::new(), [0; 4096]);
-            while !head.contains("\r\n\r\n") {
-                let read = connection.read(&mut part).await.unwrap();
-                head.push_str(std::str::from_utf8(&part[..read]).unwrap());
-            }
-            let answer = answer(&head, port);
-            seen.lock().unwrap().push(head);
-            // A client that has read enough closes the connection.
-            let _ = connection.write_all(answer.as_bytes()).await;
-        }
-    });
-    (port, heads)
-}
-
-fn answer(status: u16, headers: &str, body: &str) -> String {
-    let length = body.len();
-    format!("HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
-}
 
 async fn found(image: String) -> (Answer, Vec<String>) {
     let mut registries = Registries::new().unwrap();
@@ -121,7 +94,10 @@ async fn what_a_registry_does_not_say_is_not_known_and_noted() {
     let cases = [
         ("round", "more than 3 redirects"),
         ("long", "an answer of more than 4 MiB"),
-        ("private", "unauthorized"),
+        (
+            "private",
+            "the registry refused a request without credentials (401)",
+        ),
         ("shop", "its answer was 404"),
         ("away", "169.254.169.254 would be called without TLS"),
         ("thief", "tokens.example would be called without TLS"),
@@ -157,7 +133,10 @@ async fn a_registry_that_wants_fewer_requests_is_left_alone_and_the_most_is_200_
     assert_eq!(answers.len(), IMAGES);
     assert!(heads.lock().unwrap().len() <= AT_ONCE);
     let notes = registries.notes();
-    assert!(notes[0].contains("too many requests (200 images)"), "{notes:?}");
+    assert!(
+        notes[0].contains("too many requests (429) (200 images)"),
+        "{notes:?}"
+    );
     assert!(notes[1].contains("3 images were not requested"), "{notes:?}");
     assert_eq!(registries.ask(images).await, []);
 }
@@ -174,7 +153,12 @@ async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
         }
     });
     let mut registries = Registries::by(
-        RegistryClient::by(|_| Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) })).unwrap(),
+        RegistryClient::with(
+            RegistryConfig::default(),
+            |_| Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) }),
+            Matcher::builder().build(),
+        )
+        .unwrap(),
     );
     let image = format!("registry.example:{port}/app:1");
     let answers = registries.ask(BTreeSet::from([image])).await;
