@@ -12,11 +12,11 @@ mod digest;
 mod endpoint;
 mod keychain;
 mod manifest;
+pub mod service;
 mod session;
 #[cfg(test)]
 mod test_server;
 mod transport;
-pub mod service;
 
 use std::fmt;
 use std::path::PathBuf;
