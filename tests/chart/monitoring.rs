@@ -118,7 +118,13 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
         "replica",
         port,
         health,
-        &["--probe-namespace", "default", "--reports"],
+        &[
+            "--probe-namespace",
+            "default",
+            "--reports",
+            "--image-registry",
+            "registry.example.com",
+        ],
     );
     replica.is_ready(cluster);
     let denied = || create().err.contains("denied the request");
