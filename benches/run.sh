@@ -8,6 +8,8 @@
 #                             seven minutes
 #   benches/run.sh --cost     only the cost of Linux and Windows pods for the API server, in its own processor time: about
 #                             four minutes
+#   benches/run.sh --images   only the cost of pods without an operating system for the API server, without and with the entries
+#                             for images of listed registries: about two minutes
 #   benches/run.sh --storm    only the latency of reviews while labels of nodes are patched, with 5,000 Windows nodes: about
 #                             four minutes
 #   benches/run.sh --stored   only scans and reports with 100,000 stored pods (PODS): about ten minutes
@@ -39,6 +41,10 @@ if [ "${1:-}" = --cluster ]; then
     latency
     echo
     cost
+    exit
+fi
+if [ "${1:-}" = --images ]; then
+    "$load" images --transom "$transom" --rounds "${API_ROUNDS:-12}" --requests "${REQUESTS:-100}"
     exit
 fi
 if [ "${1:-}" = --storm ]; then

@@ -68,6 +68,9 @@ pub struct LookupError {
     pub message: String,
     /// The time after which the registry wants to be asked again.
     pub retry_after: Option<Duration>,
+    /// Whether the registry refused the credentials, or a request without any: what an earlier look-up saw is not for
+    /// them any more.
+    pub is_refused: bool,
 }
 
 /// The maximum length of a message, in characters: parts of it come from a registry.
@@ -80,6 +83,7 @@ impl LookupError {
             scope,
             message: message.as_ref().chars().take(MESSAGE).map(printable).collect(),
             retry_after: None,
+            is_refused: false,
         }
     }
 
@@ -96,6 +100,7 @@ impl LookupError {
         let message = format!("{}; {reason}", self.message);
         LookupError {
             retry_after: self.retry_after,
+            is_refused: self.is_refused,
             ..LookupError::new(self.scope, message)
         }
     }

@@ -121,9 +121,12 @@ impl RegistryClient {
         };
         let late = || LookupError::registry(format!("not all answers within {WHOLE:?}"));
         let answer = timeout(WHOLE, tried).await.unwrap_or_else(|_| Err(late().into()));
-        answer.map_err(|failure| match &credentials.trouble {
-            Some(trouble) if failure.is_refused => failure.error.with(trouble),
-            _ => failure.error,
+        answer.map_err(|Failure { error, is_refused }| {
+            let error = match &credentials.trouble {
+                Some(trouble) if is_refused => error.with(trouble),
+                _ => error,
+            };
+            LookupError { is_refused, ..error }
         })
     }
 

@@ -33,7 +33,7 @@ use self::cache::{Asker, Due};
 use self::key::{ImageKey, registry_of};
 use self::metrics::LookupMetrics;
 use self::queue::{Job, Priority};
-use self::state::{Dropped, Next, ServiceState};
+use self::state::{Dropped, Next, Outcome, ServiceState};
 use super::{Keychain, RegistryClient};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
@@ -227,7 +227,7 @@ impl ImageService {
             priority: Priority::Review,
             created: Instant::now(),
         };
-        let outcome = state::Outcome::Answered(facts);
+        let outcome = Outcome::Answered(facts);
         self.state().finish(&job, outcome, Instant::now());
     }
 
@@ -257,9 +257,12 @@ impl ImageService {
 
     async fn complete(self, job: Job) {
         let began = Instant::now();
-        let known = self.state().digest(&job.key);
-        let keychain = self.0.credentials.keychain(&job.key.access).await;
-        let outcome = look_up::look_up(&self.0.client, &job.key, known.as_deref(), &keychain).await;
+        // A task of its own, so that a panic does not leave the look-up running forever.
+        let looking = tokio::spawn(self.clone().look_up(job.key.clone()));
+        let outcome = looking.await.unwrap_or_else(|error| Outcome::ImageFailed {
+            message: format!("the look-up ended unexpectedly: {error}"),
+            is_refused: false,
+        });
         let now = Instant::now();
         let pattern = self.0.metrics.pattern(&job.registry);
         self.0.metrics.looked_up(pattern, &outcome, now - began);
@@ -271,6 +274,12 @@ impl ImageService {
             tracing::info!(registry = &*job.registry, "the registry answers again");
             self.0.recoveries.send_modify(|count| *count += 1);
         }
+    }
+
+    async fn look_up(self, key: ImageKey) -> Outcome {
+        let known = self.state().digest(&key);
+        let keychain = self.0.credentials.keychain(&key.access).await;
+        look_up::look_up(&self.0.client, &key, known.as_deref(), &keychain).await
     }
 
     /// Updates the gauges and the state that a condition shows.

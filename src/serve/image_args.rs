@@ -13,6 +13,7 @@ use crate::registration::names::non_empty_items;
 /// Which registries are asked about images, and with which credentials. An empty value is the same as none.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Images")]
+#[allow(clippy::struct_field_names, reason = "they are the names of the flags")]
 pub struct ImageArgs {
     /// A registry that Transom may ask about the images of pods, for policies with `evidence.images: Registry`; a * is
     /// one label, as in *.azurecr.io. Register the same with `transom generate webhooks --image-registry`. May be
@@ -52,7 +53,7 @@ pub struct ImageArgs {
         value_delimiter = ','
     )]
     image_registry_ca: Vec<String>,
-    /// A registry, with its port, that is asked by plain HTTP: others on the way can then read credentials and change
+    /// A registry, with its port, that is asked by plain HTTP: others on the network can then read credentials and change
     /// answers. May be repeated
     #[arg(
         long,

@@ -1,7 +1,7 @@
 //! The images of stored workloads: looked up before their next pod is created. Every replica does this for itself, which
 //! also gives all replicas the same facts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,11 +16,13 @@ use super::images::ImageLookups;
 use crate::cluster::follow::{ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::cluster::stored::ObjectList;
-use crate::engine::policy_set::PolicyQuery;
+use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::model::facts::NamespaceFacts;
 use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::policy::{ImageEvidence, Policy};
 use crate::model::workload::Kind;
+use crate::registration::configurations::Configurations;
 
 /// The kinds that are followed: what people write. ReplicaSets and pods have the images of their owners.
 const KINDS: [Kind; 5] = [
@@ -100,14 +102,8 @@ impl ImageFeed {
         loop {
             {
                 let snapshot = latest.borrow_and_update();
-                let now = (
-                    Arc::clone(&snapshot.policies),
-                    Arc::clone(&snapshot.facts.namespaces),
-                );
-                let is_same = seen.as_ref().is_some_and(|(policies, namespaces)| {
-                    Arc::ptr_eq(policies, &now.0) && Arc::ptr_eq(namespaces, &now.1)
-                });
-                if !is_same {
+                let now = WantedBy::of(&snapshot);
+                if !seen.as_ref().is_some_and(|seen: &WantedBy| seen.is_same(&now)) {
                     let wanted = wanted(&snapshot);
                     self.wanted.send_if_modified(|current| {
                         let differs = **current != wanted;
@@ -220,6 +216,35 @@ impl ObjectFollower for ImageFeed {
     }
 }
 
+/// What [`wanted`] reads of a snapshot.
+struct WantedBy {
+    policies: Arc<PolicySet>,
+    namespaces: Arc<HashMap<String, NamespaceFacts>>,
+    registered: Option<Arc<Configurations>>,
+}
+
+impl WantedBy {
+    fn of(snapshot: &Snapshot) -> Self {
+        WantedBy {
+            policies: Arc::clone(&snapshot.policies),
+            namespaces: Arc::clone(&snapshot.facts.namespaces),
+            registered: snapshot.registered.clone(),
+        }
+    }
+
+    /// Whether both share the same parts: a changed part is always replaced.
+    fn is_same(&self, other: &WantedBy) -> bool {
+        let registered = match (&self.registered, &other.registered) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        registered
+            && Arc::ptr_eq(&self.policies, &other.policies)
+            && Arc::ptr_eq(&self.namespaces, &other.namespaces)
+    }
+}
+
 /// The namespaces whose policy uses registries, and for which the webhooks are called.
 fn wanted(snapshot: &Snapshot) -> BTreeSet<String> {
     let uses = |policy: &Policy| policy.image_evidence == ImageEvidence::Registry;
@@ -279,8 +304,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::policy_set::{PolicySet, StoredPolicy};
-    use crate::model::facts::{Facts, NamespaceFacts};
+    use crate::engine::policy_set::StoredPolicy;
+    use crate::model::facts::Facts;
     use crate::model::label_selector::LabelSelector;
 
     fn snapshot(evidence: ImageEvidence) -> Snapshot {

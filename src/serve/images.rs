@@ -160,3 +160,52 @@ impl ImageLookups {
 fn texts(owned: &[String]) -> Vec<&str> {
     owned.iter().map(String::as_str).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::registry_patterns::RegistryPatterns;
+
+    fn settings(pull_secrets_of: &[&str]) -> ImageSettings {
+        ImageSettings {
+            registries: RegistryPatterns::parse(["registry.corp"]).unwrap(),
+            pull_secret: None,
+            pull_secrets_of: pull_secrets_of.iter().map(|&name| name.to_owned()).collect(),
+            ca_files: Vec::new(),
+            plain_http: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn pull_secrets_of_pods_are_used_only_in_namespaces_that_allow_it() {
+        let metrics = Metrics::new("0.0.0", None);
+        let lookups = ImageLookups::with(
+            &settings(&["shop"]),
+            NoCredentials,
+            &metrics,
+            &mut Tasks::default(),
+        )
+        .unwrap();
+        let secrets = ["pull".to_owned(), String::new()];
+        let own = Access::Own {
+            namespace: "shop".into(),
+            secrets: vec!["pull".to_owned()].into(),
+        };
+        assert_eq!(lookups.access("shop", &secrets), own);
+        assert_eq!(lookups.access("shop", &[]), Access::Shared);
+        assert_eq!(lookups.access("billing", &secrets), Access::Shared);
+        let many: Vec<String> = (0..100).map(|number| format!("pull-{number}")).collect();
+        let Access::Own { secrets, .. } = lookups.access("shop", &many) else {
+            panic!("shop allows it");
+        };
+        assert_eq!(secrets.len(), PULL_SECRETS);
+    }
+
+    #[tokio::test]
+    async fn secrets_need_a_cluster() {
+        let metrics = Metrics::new("0.0.0", None);
+        let refused = ImageLookups::start(&settings(&["shop"]), &metrics, &mut Tasks::default());
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains("or serve without --standalone"), "{refused}");
+    }
+}

@@ -104,7 +104,8 @@ pub async fn run(
     let mut election = Tasks::default();
     let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
-    let image_registries = (images.as_ref())
+    let image_registries = images
+        .as_ref()
         .map(|images| images.registries.clone())
         .unwrap_or_default();
     let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(image_registries);

@@ -12,7 +12,7 @@ use super::generated;
 use super::read;
 
 /// The pages about the chart, with those that `tests/offline/docs.rs` has no eye on.
-const PAGES: [&str; 44] = [
+const PAGES: [&str; 45] = [
     "README.md",
     "charts/transom/README.md",
     "docs/explanation/coexistence.md",
@@ -32,6 +32,7 @@ const PAGES: [&str; 44] = [
     "docs/runbooks/TransomReviewPanic.md",
     "docs/runbooks/TransomPolicyNotReady.md",
     "docs/runbooks/TransomWebhookConfigurationDrifted.md",
+    "docs/runbooks/TransomImageRegistryUnreachable.md",
     "docs/runbooks/TransomReportsLagging.md",
     "docs/runbooks/TransomOverloaded.md",
     "docs/runbooks/TransomStoredWorkloadsDenied.md",

@@ -11,6 +11,7 @@ use transom::api;
 use transom::model::node::{
     BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PoolLabel, PoolLabelValue, RESTRICTED_BUILD_LABEL,
 };
+use transom::model::registry_patterns::RegistryPatterns;
 use transom::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use transom::model::workload::custom::CUSTOM_WORKLOADS;
 use transom::registration::{FailurePolicy, RegistrationOptions, WebhookEndpoint, mutating, validating};
@@ -21,6 +22,9 @@ const KEY: &str = "POOL_KEY";
 const VALUE: &str = "pool_value";
 /// A custom resource that nobody has, in the same way.
 const POD_TEMPLATE: &str = "pod-template-group.invalid/PodTemplateKind=spec.podTemplatePath";
+
+/// A registry that nobody has, in the same way.
+const REGISTRY: &str = "image-registry.invalid";
 
 pub fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/transom")
@@ -49,8 +53,11 @@ pub fn webhooks() -> Value {
         .unwrap()
         .configured()
         .unwrap();
-    let (without, pools) = (configurations(&[], &[]), configurations(&[KEY], &[]));
-    let with = configurations(&[KEY], &[kind]);
+    let (without, pools) = (
+        configurations(&[], &[], &[REGISTRY]),
+        configurations(&[KEY], &[], &[REGISTRY]),
+    );
+    let with = configurations(&[KEY], &[kind], &[REGISTRY]);
     let (mut parts, mut of_pod_templates) = (BTreeSet::new(), BTreeSet::new());
     for (without, with) in expressions(&without).iter().zip(expressions(&pools)) {
         parts.extend(inserted(without, &with, KEY));
@@ -59,6 +66,7 @@ pub fn webhooks() -> Value {
         of_pod_templates.extend(inserted(without, &with, kind.group()));
     }
     let [of_pod_template] = <[String; 1]>::try_from(Vec::from_iter(of_pod_templates)).unwrap();
+    let images = images(&configurations(&[KEY], &[], &[]), &pools);
     let mut custom_resources: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for custom in &CUSTOM_WORKLOADS {
         custom_resources
@@ -95,12 +103,43 @@ pub fn webhooks() -> Value {
             "path": ".?spec.?podTemplatePath",
             "part": of_pod_template,
         },
+        "images": images,
         "customResources": custom_resources,
     })
 }
 
+/// What stands in conditions where registries are listed: the parts that are gone without one, the test of a registry, and
+/// what is tested in addition for docker.io.
+fn images(without: &[Value; 3], with: &[Value; 3]) -> Value {
+    let mut parts = BTreeSet::new();
+    for (without, with) in without.iter().zip(with) {
+        let (without, mut with) = (
+            expressions(std::slice::from_ref(without)),
+            expressions(std::slice::from_ref(with)),
+        );
+        // The entry of images is the last one.
+        let last = with.pop().unwrap();
+        assert!(last.contains(REGISTRY) && without.len() == with.len());
+        for (without, with) in without.iter().zip(with) {
+            parts.extend(inserted(without, &with, REGISTRY));
+        }
+    }
+    assert_eq!(parts.len(), 2, "{parts:?}");
+    let test = format!("(h in ['{REGISTRY}', '{REGISTRY}:443'])");
+    let [_, hub] = [&[REGISTRY], &["docker.io"]].map(|registry| {
+        let [mutating, ..] = configurations(&[], &[], registry);
+        expressions(&[mutating]).pop().unwrap()
+    });
+    let (_, of_hub) = hub.split_once("'index.docker.io:443'] || ").unwrap();
+    let of_hub = &of_hub[..of_hub.find("'localhost'").unwrap() + "'localhost'".len()];
+    for part in &parts {
+        assert!(part.contains(&test), "{part}");
+    }
+    json!({"parts": parts, "test": test, "ofDockerHub": of_hub})
+}
+
 /// That of `/mutate` and both of `/validate`, with every entry, for pools with these labels.
-fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind]) -> [Value; 3] {
+fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind], registries: &[&str]) -> [Value; 3] {
     let open = RegistrationOptions {
         endpoint: WebhookEndpoint::Service {
             name: "NAME".to_owned(),
@@ -111,6 +150,7 @@ fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind]) -> [Value; 3]
         pod_templates: pod_templates.to_vec(),
         linux_pods: Some(LabelSelector::default()),
         default_os: Some(LabelSelector::default()),
+        image_registries: RegistryPatterns::parse(registries.iter().copied()).unwrap(),
         ..RegistrationOptions::default()
     };
     let closed = RegistrationOptions {
@@ -124,7 +164,7 @@ fn configurations(keys: &[&str], pod_templates: &[ConfiguredKind]) -> [Value; 3]
     ]
 }
 
-fn expressions(configurations: &[Value; 3]) -> Vec<String> {
+fn expressions(configurations: &[Value]) -> Vec<String> {
     let webhooks = configurations
         .iter()
         .flat_map(|it| it["webhooks"].as_array().unwrap());

@@ -160,6 +160,31 @@ fn the_webhook_configurations_are_those_of_the_program() {
             }),
             &["--linux-pods-selector", "", "--default-os-selector", "team=a"],
         ),
+        (
+            json!({
+                "images": {"caConfigMap": {"name": "roots"}, "registries": [
+                    "MCR.microsoft.com:443", "*.azurecr.io", "index.docker.io", "docker.io", "docker.io:5000", "Registry.corp:5000",
+                    "a.*.dkr.*.corp:5000", "10.0.0.5", "localhost:5000", "[fd00::5]:5000", "[FD00::5]", "mcr.microsoft.com",
+                ]},
+                "webhooks": {"failurePolicy": "Fail", "linuxPods": {"enabled": true}, "defaultOS": {"enabled": true}},
+            }),
+            &[
+                "--image-registry",
+                "MCR.microsoft.com:443,*.azurecr.io,index.docker.io,docker.io,docker.io:5000,Registry.corp:5000",
+                "--image-registry",
+                "a.*.dkr.*.corp:5000,10.0.0.5,localhost:5000,[fd00::5]:5000,[FD00::5],mcr.microsoft.com",
+                "--validate-failure-policy",
+                "Fail",
+                "--linux-pods-selector",
+                "",
+                "--default-os-selector",
+                "",
+            ],
+        ),
+        (
+            json!({"images": {"caConfigMap": {"name": "roots"}, "registries": ["quay.io"]}}),
+            &["--image-registry", "quay.io"],
+        ),
     ];
     for (values, arguments) in cases {
         // The command line has no selector for every namespace; the chart has.
@@ -333,6 +358,35 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             json!({"clientCertificates": {"required": true}}),
             "clientCertificates.caConfigMap.name: clientCertificates.required",
         ),
+        (
+            json!({"images": {"registries": ["https://quay.io"]}}),
+            "/images/registries/0",
+        ),
+        (
+            json!({"images": {"registries": ["app*.azurecr.io"]}}),
+            "/images/registries/0",
+        ),
+        (
+            json!({"images": {"registries": ["mcr.*"]}}),
+            "/images/registries/0",
+        ),
+        (
+            json!({"images": {"registries": ["quay.io", "quay.io"]}}),
+            "/images/registries",
+        ),
+        (
+            json!({"images": {"plainHTTP": ["*.corp:80"]}}),
+            "/images/plainHTTP/0",
+        ),
+        (
+            json!({"images": {"pullSecretsOf": [""]}}),
+            "/images/pullSecretsOf/0",
+        ),
+        (
+            json!({"images": {"pullSecretsOf": ["*"]}}),
+            "/images/pullSecretsOf/0",
+        ),
+        (json!({"images": {"pullSecret": "a/b"}}), "/images/pullSecret"),
     ];
     for (values, words) in cases {
         let refusal = refusal(engine, &values);

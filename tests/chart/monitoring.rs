@@ -118,7 +118,13 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
         "replica",
         port,
         health,
-        &["--probe-namespace", "default", "--reports"],
+        &[
+            "--probe-namespace",
+            "default",
+            "--reports",
+            "--image-registry",
+            "registry.example.com",
+        ],
     );
     replica.is_ready(cluster);
     let denied = || create().err.contains("denied the request");
@@ -182,7 +188,7 @@ fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there(
     let mut live = BTreeMap::new();
     scraped(&of_the_replica, &mut live);
     scraped(&of_the_server, &mut live);
-    let values = json!({"reports": {"enabled": true},
+    let values = json!({"reports": {"enabled": true}, "images": {"registries": ["registry.example.com"]},
                         "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true},
                                     "dashboard": {"enabled": true}}});
     let rendered = engine.render(&values).unwrap();
@@ -355,7 +361,8 @@ fn every_alert_has_a_page_and_every_page_an_alert() {
         rule.as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        json!({"reports": {"enabled": true}, "metrics": {"prometheusRule": rule}})
+        json!({"reports": {"enabled": true}, "images": {"registries": ["registry.example.com"]},
+               "metrics": {"prometheusRule": rule}})
     };
     let mut named = BTreeSet::new();
     for alert in alerts(rule(json!({}))) {

@@ -76,6 +76,96 @@ fn a_spread_keeps_the_selector_that_it_has() {
     assert_eq!(spread(json!({}))["whenUnsatisfiable"], "DoNotSchedule");
 }
 
+#[test]
+fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_listed() {
+    let Some(engine) = engine() else { return };
+    let env = |rendered: &Rendered| -> Vec<String> {
+        let env = container(rendered)["env"].as_array().unwrap().iter();
+        let shown = env.map(|it| {
+            format!(
+                "{}={}",
+                it["name"].as_str().unwrap(),
+                it["value"].as_str().unwrap_or_default()
+            )
+        });
+        shown.filter(|it| it.starts_with("TRANSOM_IMAGE_")).collect()
+    };
+    let rules = |rendered: &Rendered, kind: &str, name: &str, namespace: &str| -> Vec<Value> {
+        let is_it = |it: &&Value| {
+            it["kind"] == kind
+                && it["metadata"]["name"] == name
+                && (namespace.is_empty() || it["metadata"]["namespace"] == namespace)
+        };
+        let found = rendered.objects.iter().find(is_it);
+        found.map_or_else(Vec::new, |it| it["rules"].as_array().unwrap().clone())
+    };
+    let workloads = [
+        json!({"apiGroups": ["apps"], "resources": ["deployments", "statefulsets", "daemonsets"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": ["list", "watch"]}),
+    ];
+    let secret =
+        json!({"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["pull"], "verbs": ["get"]});
+    let any_secret = json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]});
+
+    let without = engine.render(&json!({"nodePolicy": {"create": false}})).unwrap();
+    assert_eq!(env(&without), [""; 0]);
+    let of_cluster = rules(&without, "ClusterRole", "transom", "");
+    assert!(!of_cluster.is_empty() && workloads.iter().all(|rule| !of_cluster.contains(rule)));
+
+    let values = json!({"nodePolicy": {"create": false}, "images": {
+        "registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull",
+        "pullSecretsOf": ["shop", "billing"], "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots", "key": "all.pem"},
+    }});
+    engine.ask("validate", json!({"values": values})).unwrap();
+    let with = engine.render(&values).unwrap();
+    assert_eq!(
+        env(&with),
+        [
+            "TRANSOM_IMAGE_REGISTRY=mcr.microsoft.com,*.azurecr.io,registry.corp:5000",
+            "TRANSOM_IMAGE_PULL_SECRET=pull",
+            "TRANSOM_IMAGE_PULL_SECRETS_OF=shop,billing",
+            "TRANSOM_IMAGE_REGISTRY_PLAIN_HTTP=registry.corp:5000",
+            "TRANSOM_IMAGE_REGISTRY_CA=/var/run/transom/registries/all.pem",
+        ]
+    );
+    let pod = &with.object("Deployment", "transom")["spec"]["template"]["spec"];
+    assert_eq!(
+        pod["volumes"],
+        json!([{"name": "registries-ca", "configMap": {"name": "roots"}}])
+    );
+    let mounts =
+        json!([{"name": "registries-ca", "mountPath": "/var/run/transom/registries", "readOnly": true}]);
+    assert_eq!(pod["containers"][0]["volumeMounts"], mounts);
+    let of_cluster = rules(&with, "ClusterRole", "transom", "");
+    assert!(
+        workloads.iter().all(|rule| of_cluster.contains(rule)),
+        "{of_cluster:?}"
+    );
+    assert!(rules(&with, "Role", "transom", "transom-system").contains(&secret));
+    for namespace in ["shop", "billing"] {
+        let granted = rules(&with, "Role", "transom-image-pull-secrets", namespace);
+        assert_eq!(granted, std::slice::from_ref(&any_secret), "{namespace}");
+    }
+    assert!(
+        !json!(of_cluster).to_string().contains("secrets"),
+        "{of_cluster:?}"
+    );
+    let is_binding =
+        |it: &&Value| it["kind"] == "RoleBinding" && it["metadata"]["name"] == "transom-image-pull-secrets";
+    let bindings: Vec<&Value> = with.objects.iter().filter(is_binding).collect();
+    let account = json!([{"kind": "ServiceAccount", "name": "transom", "namespace": "transom-system"}]);
+    assert!(
+        bindings.len() == 2 && bindings.iter().all(|it| it["subjects"] == account),
+        "{bindings:?}"
+    );
+
+    // A registry that is asked by plain HTTP needs no CA.
+    let plain =
+        json!({"images": {"registries": ["registry.corp:5000"], "plainHTTP": ["registry.corp:5000"]}});
+    engine.ask("validate", json!({"values": plain})).unwrap();
+    assert_eq!(env(&engine.render(&plain).unwrap()).len(), 2);
+}
+
 /// Copies a folder with what is in it.
 pub fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();

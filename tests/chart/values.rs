@@ -62,6 +62,13 @@ fn null_is_refused_by_name_or_takes_a_value_away() {
 fn what_would_only_fail_in_the_cluster_is_refused_before() {
     let Some(engine) = engine() else { return };
     let memory = |limit: &str| json!({"resources": {"limits": {"memory": limit}}});
+    let images = |more: Value| {
+        let mut images = json!({"registries": ["quay.io"], "caConfigMap": {"name": "roots"}});
+        for (name, value) in more.as_object().unwrap() {
+            images[name] = value.clone();
+        }
+        json!({ "images": images })
+    };
     let cert_manager = |more: Value| json!({"certificates": {"mode": "cert-manager", "certManager": more}});
     let cases = [
         (
@@ -100,6 +107,60 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "'2027-02-30' is not valid date",
         ),
         (json!({"log": {"filter": "foo=bar=baz"}}), "/log/filter"),
+        (
+            images(json!({"caConfigMap": {}})),
+            "images.caConfigMap.name: the image has no CA certificates",
+        ),
+        (
+            images(json!({"registries": ["*.0.0.1"]})),
+            "images.registries: *.0.0.1 has a * in an address; list each address",
+        ),
+        (
+            images(json!({"registries": ["*.localhost:5000"]})),
+            "images.registries: *.localhost:5000 has a * in an address",
+        ),
+        (
+            images(json!({"registries": ["registry"]})),
+            "write docker.io, or the port, as in registry:5000",
+        ),
+        (
+            images(
+                json!({"registries": (0..64).map(|n| format!("{n:02}{}.example.com", "a".repeat(60))).collect::<Vec<_>>()}),
+            ),
+            "images.registries: they have 4736 characters together, and the maximum is 4096",
+        ),
+        (
+            images(json!({"pullSecretsOf": ["shop", "kube-system"]})),
+            "images.pullSecretsOf: the webhooks are never called for kube-system",
+        ),
+        (
+            images(json!({"pullSecretsOf": ["transom-system"]})),
+            "images.pullSecretsOf: transom-system is Transom's own namespace; name its Secret with images.pullSecret",
+        ),
+        (
+            images(json!({"pullSecretsOf": ["calico-system"]})),
+            "images.pullSecretsOf: the webhooks are not called for the namespace calico-system",
+        ),
+        (
+            json!({"images": {"pullSecret": "pull"}}),
+            "images.pullSecret: it has no effect, because images.registries is empty",
+        ),
+        (
+            json!({"images": {"pullSecretsOf": ["shop"]}}),
+            "images.pullSecretsOf: it has no effect",
+        ),
+        (
+            json!({"images": {"plainHTTP": ["registry.corp:5000"]}}),
+            "images.plainHTTP: it has no effect",
+        ),
+        (
+            images(json!({"plainHTTP": ["registry.corp:5000"]})),
+            "images.plainHTTP: registry.corp:5000 is not in images.registries",
+        ),
+        (
+            json!({"policy": {"spec": {"mode": "Audit", "evidence": {"images": "Registry"}}}}),
+            "policy.spec.evidence.images: Registry has no effect, because images.registries is empty",
+        ),
         (json!({"log": {"filter": "foo=loud"}}), "/log/filter"),
         (json!({"listenAddress": "999.1.1.1"}), "/listenAddress"),
         (json!({"listenAddress": "[:::]"}), "/listenAddress"),

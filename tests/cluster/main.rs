@@ -12,6 +12,7 @@ mod coexistence;
 mod conformance;
 mod crds;
 mod existing_cluster;
+mod image_lookups;
 mod match_conditions;
 mod nodes;
 mod placement;

@@ -4,6 +4,7 @@
 #![cfg(unix)]
 
 mod engine;
+mod images;
 mod limits;
 mod plain;
 mod pods;
@@ -281,6 +282,10 @@ fn what_is_printed_is_what_the_library_makes() {
         (
             &["--url", "https://h", "--default-os-selector", "a in (b)"],
             "write labels as in",
+        ),
+        (
+            &["--url", "https://h", "--image-registry", "quay.io,mcr.*"],
+            "\"mcr.*\" ends with a *",
         ),
     ] {
         let (code, _, said) = generate(args);

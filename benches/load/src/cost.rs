@@ -66,12 +66,8 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     for (way, condition) in [("floor", "false"), ("cheap", CHEAP_CONDITION)] {
         register(&cluster, way, address, ["/", "/"], &ca, Some(condition));
     }
-    register_transom(
-        &cluster,
-        transom,
-        &format!("https://{}", target.address()),
-        &server.ca_pem()?,
-    )?;
+    let url = format!("https://{}", target.address());
+    register_transom(&cluster, transom, WAYS[TRANSOM], &url, &server.ca_pem()?, &[])?;
 
     // They must run until the measurement ends.
     let mut handlers = Vec::new();
@@ -117,19 +113,37 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     Ok(())
 }
 
-/// Registers the webhooks that Transom generates, for its namespace.
-fn register_transom(cluster: &ControlPlane, transom: &Path, url: &str, ca: &str) -> anyhow::Result<()> {
+/// Registers the webhooks that Transom generates with these arguments, for one namespace.
+pub fn register_transom(
+    cluster: &ControlPlane,
+    transom: &Path,
+    way: &str,
+    url: &str,
+    ca: &str,
+    arguments: &[&str],
+) -> anyhow::Result<()> {
     let file = tempfile::NamedTempFile::new().context("cannot make a file for the CA")?;
     std::fs::write(file.path(), ca).context("cannot write the CA")?;
     let output = Command::new(transom)
-        .args(["generate", "webhooks", "-o", "json", "--url", url, "--ca-bundle"])
+        .args([
+            "generate",
+            "webhooks",
+            "-o",
+            "json",
+            "--name",
+            way,
+            "--url",
+            url,
+            "--ca-bundle",
+        ])
         .arg(file.path())
+        .args(arguments)
         .output()
         .context("cannot run transom generate webhooks")?;
     let mut list: Value = serde_json::from_slice(&output.stdout).context("transom printed no webhooks")?;
     let configurations = list["items"].as_array_mut().into_iter().flatten();
     for entry in configurations.flat_map(|item| item["webhooks"].as_array_mut().into_iter().flatten()) {
-        let here = json!({"key": "way", "operator": "In", "values": [WAYS[TRANSOM]]});
+        let here = json!({"key": "way", "operator": "In", "values": [way]});
         let expressions = entry["namespaceSelector"]["matchExpressions"].as_array_mut();
         expressions.context("an entry has no selector")?.push(here);
     }

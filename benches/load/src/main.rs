@@ -8,6 +8,7 @@ mod compare;
 mod control_plane;
 mod cost;
 mod drive;
+mod images;
 #[path = "../../support/inputs.rs"]
 mod inputs;
 mod latency;
@@ -62,6 +63,18 @@ enum Command {
     /// Cost of Linux and Windows pods for the API server, in its own processor time, by registered webhooks; needs the programs
     /// of envtest
     Cost {
+        #[command(flatten)]
+        transom: Transom,
+        /// Measured rounds of all ways, after one warm-up round
+        #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u16).range(1..=200))]
+        rounds: u16,
+        /// Requests of each way and pod in a round
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(10..=10_000))]
+        requests: u16,
+    },
+    /// Cost of pods without an operating system for the API server, in its own processor time, without and with the entries for
+    /// images of listed registries; needs the programs of envtest
+    Images {
         #[command(flatten)]
         transom: Transom,
         /// Measured rounds of all ways, after one warm-up round
@@ -191,6 +204,11 @@ async fn run(command: Command) -> anyhow::Result<()> {
             rounds,
             requests,
         } => cost::run(&transom.transom, rounds.into(), requests.into()).await,
+        Command::Images {
+            transom,
+            rounds,
+            requests,
+        } => images::run(&transom.transom, rounds.into(), requests.into()).await,
         Command::Storm {
             transom,
             nodes,

@@ -36,6 +36,7 @@
 {{- if and (hasPrefix "https://" .Values.tracing.endpoint) (not .Values.tracing.caConfigMap.name) (not .Values.extraVolumes) -}}
 {{- fail "tracing.caConfigMap.name: the image has no CA certificates; set a ConfigMap with those of the receiver (or mount a file with extraVolumes, and set its path as OTEL_EXPORTER_OTLP_CERTIFICATE with extraEnv)" -}}
 {{- end -}}
+{{- include "transom.checkImages" . -}}
 {{- range $value, $namespace := dict "probe.namespace" .Values.probe.namespace "test.namespace" .Values.test.namespace -}}
 {{- if and $namespace (has $namespace (concat (list "kube-system" "kube-node-lease" "kube-public" $.Release.Namespace) $.Values.webhooks.excludedNamespaces)) -}}
 {{- fail (printf "%s: the webhooks are not called for the namespace %s, so a pod there cannot test them; set another namespace" $value $namespace) -}}
@@ -64,6 +65,60 @@
 {{- end -}}
 {{- end -}}
 {{- include "transom.checkDefinition" (dict "name" "windowsnodepolicies.transom.dev" "value" "nodePolicy.spec" "spec" (include "transom.nodePolicySpec" . | fromYaml)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* `transom serve` rejects the same, but only after the webhooks are registered. */}}
+{{- define "transom.checkImages" -}}
+{{- $images := .Values.images -}}
+{{- if not $images.registries -}}
+{{- if and .Values.policy.create (eq "Registry" (dig "evidence" "images" "" .Values.policy.spec)) -}}
+{{- fail "policy.spec.evidence.images: Registry has no effect, because images.registries is empty; list the registries that Transom may ask, as in [mcr.microsoft.com, \"*.azurecr.io\"]" -}}
+{{- end -}}
+{{- range $value := list "pullSecret" "pullSecretsOf" "plainHTTP" -}}
+{{- if get $images $value -}}
+{{- fail (printf "images.%s: it has no effect, because images.registries is empty; list the registries that Transom may ask, or remove images.%s" $value $value) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $images.registries -}}
+{{- $host := regexReplaceAll ":[0-9]+$" . "" -}}
+{{- $last := last (splitList "." $host) -}}
+{{- if and (contains "*" $host) (or (regexMatch "^[0-9]+$" $last) (eq "localhost" (lower $last))) -}}
+{{- fail (printf "images.registries: %s has a * in an address; list each address, as in 10.0.0.5:5000 or localhost:5000" .) -}}
+{{- end -}}
+{{- if and (eq $host .) (not (contains "." $host)) (not (contains ":" $host)) (ne "localhost" (lower $host)) -}}
+{{- fail (printf "images.registries: %s has no dot and no port, and image references with it are on docker.io; write docker.io, or the port, as in %s:5000" . .) -}}
+{{- end -}}
+{{- end -}}
+{{- if gt (len (join "" $images.registries)) 4096 -}}
+{{- fail (printf "images.registries: they have %d characters together, and the maximum is 4096, because the API server compares images with all of them; replace several with one that has a *, as in *.azurecr.io" (len (join "" $images.registries))) -}}
+{{- end -}}
+{{- $encrypted := $images.registries -}}
+{{- range $host := $images.plainHTTP -}}
+{{- $isListed := false -}}
+{{- range $images.registries -}}
+{{- $listed := . | replace "." "\\." | replace "[" "\\[" | replace "]" "\\]" | replace "*" "[^.:]+" -}}
+{{- $isListed = or $isListed (regexMatch (printf "^(?i)%s$" $listed) $host) -}}
+{{- end -}}
+{{- if not $isListed -}}
+{{- fail (printf "images.plainHTTP: %s is not in images.registries; add it there too" $host) -}}
+{{- end -}}
+{{- $encrypted = without $encrypted $host -}}
+{{- end -}}
+{{- if and $encrypted (not $images.caConfigMap.name) (not .Values.extraVolumes) -}}
+{{- fail "images.caConfigMap.name: the image has no CA certificates; set a ConfigMap with those of the registries (or mount a file with extraVolumes, and set its path as TRANSOM_IMAGE_REGISTRY_CA with extraEnv)" -}}
+{{- end -}}
+{{- range $namespace := $images.pullSecretsOf -}}
+{{- if has $namespace (list "kube-system" "kube-node-lease" "kube-public") -}}
+{{- fail (printf "images.pullSecretsOf: the webhooks are never called for %s, and whoever reads its Secrets can take over the cluster; remove it" $namespace) -}}
+{{- end -}}
+{{- if eq $namespace $.Release.Namespace -}}
+{{- fail (printf "images.pullSecretsOf: %s is Transom's own namespace; name its Secret with images.pullSecret" $namespace) -}}
+{{- end -}}
+{{- if has $namespace $.Values.webhooks.excludedNamespaces -}}
+{{- fail (printf "images.pullSecretsOf: the webhooks are not called for the namespace %s, because webhooks.excludedNamespaces lists it; remove one of them" $namespace) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

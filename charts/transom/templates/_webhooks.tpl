@@ -57,6 +57,39 @@ Without a resource, the plural is the one that the API server guesses. */}}
 {{- toYaml (dict "kinds" (uniq $kinds)) -}}
 {{- end -}}
 
+{{/* CEL tests of `h`, the first part of an image, for the listed registries: {tests: [test, …]} as YAML. They equal those of
+src/registration/match_conditions/images.rs. The source has the test for references without a registry. */}}
+{{- define "transom.registryTests" -}}
+{{- $tests := list -}}
+{{- range .root.Values.images.registries -}}
+{{- $port := lower . | regexFind ":[0-9]+$" -}}
+{{- $host := lower . | trimSuffix $port -}}
+{{- if eq $host "index.docker.io" -}}
+{{- $host = "docker.io" -}}
+{{- end -}}
+{{- $ports := ternary (list "" ":443") (list $port) (has $port (list "" ":443")) -}}
+{{- if contains "*" $host -}}
+{{- $parts := splitList "*" $host -}}
+{{- $starts := ternary "" (printf "h.startsWith(%s) && " (include "transom.celString" (first $parts))) (eq "" (first $parts)) -}}
+{{- $ends := list -}}
+{{- range $ports -}}
+{{- $ends = append $ends (printf "h.endsWith(%s)" (include "transom.celString" (print (last $parts) .))) -}}
+{{- end -}}
+{{- $tests = append $tests (printf "(%s(%s))" $starts (join " || " $ends)) -}}
+{{- else -}}
+{{- $isHub := and (eq $host "docker.io") (has "" $ports) -}}
+{{- $names := list -}}
+{{- range $name := ternary (list $host "index.docker.io") (list $host) $isHub -}}
+{{- range $ports -}}
+{{- $names = append $names (include "transom.celString" (print $name .)) -}}
+{{- end -}}
+{{- end -}}
+{{- $tests = append $tests (printf "(h in [%s]%s)" (join ", " $names) (ternary (printf " || %s" $.ofDockerHub) "" $isHub)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml (dict "tests" (uniq $tests)) -}}
+{{- end -}}
+
 {{/* (dict "root" $ "kind" "mutating") */}}
 {{- define "transom.webhookConfiguration" -}}
 {{- $root := .root -}}
@@ -75,6 +108,10 @@ Without a resource, the plural is the one that the API server guesses. */}}
 {{- end -}}
 {{- if or $values.webhooks.defaultOS.enabled (and $values.policy.create (dig "evidence" "namespaceDefaultOS" "" $values.policy.spec)) -}}
 {{- $_ := set $optional "default-os" (default $everywhere $values.webhooks.defaultOS.namespaceSelector) -}}
+{{- end -}}
+{{- $registries := default (list) (include "transom.registryTests" (dict "root" $root "ofDockerHub" $source.images.ofDockerHub) | fromYaml).tests -}}
+{{- if $registries -}}
+{{- $_ := set $optional "images" (dict) -}}
 {{- end -}}
 {{- /* As expressions, because matchLabels could overwrite an entry's own labels. */ -}}
 {{- $within := default (list) $values.webhooks.namespaceSelector.matchExpressions -}}
@@ -99,6 +136,12 @@ Without a resource, the plural is the one that the API server guesses. */}}
 {{- end -}}
 {{- range $entry.matchConditions -}}
 {{- $expression := .expression -}}
+{{- if not $registries -}}
+{{- range $source.images.parts -}}
+{{- $expression = $expression | replace . "" -}}
+{{- end -}}
+{{- end -}}
+{{- $expression = $expression | replace $source.images.test (join "\n        || " $registries) -}}
 {{- range $part := $source.pools.parts -}}
 {{- $expression = $expression | replace $part (include "transom.forEachPool" (dict "pools" $pools "part" $part "source" $source.pools)) -}}
 {{- end -}}

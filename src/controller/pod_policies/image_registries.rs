@@ -30,3 +30,48 @@ pub(super) fn image_registries(
     let met = ("Reachable", "no listed registry has failed for five minutes");
     Some(ConditionUpdate::expect_true(IMAGE_REGISTRIES_REACHABLE, unmet, met).with_events(EventPolicy::Turns))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::decode_policy;
+
+    fn policy(images: &str) -> DecodedPolicy {
+        let object = json!({
+            "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "default"},
+            "spec": {"mode": "Enforce", "evidence": {"images": images}},
+        });
+        decode_policy(&object).unwrap()
+    }
+
+    #[test]
+    fn the_condition_names_the_registries_and_only_policies_that_use_them_have_it() {
+        let down = [UnreachableRegistry {
+            registry: "registry.corp".into(),
+            since: Duration::from_secs(600),
+            message: "no route".to_owned(),
+        }];
+        let (names, registry) = (policy("Names"), policy("Registry"));
+        assert_eq!(image_registries(None, Some(&down)), None);
+        assert_eq!(image_registries(Some(&names), Some(&down)), None);
+        assert_eq!(
+            image_registries(Some(&registry), None),
+            None,
+            "no registry is listed"
+        );
+        let good = image_registries(Some(&registry), Some(&[])).unwrap();
+        assert!(good.holds && !good.is_bad);
+        let bad = image_registries(Some(&registry), Some(&down)).unwrap();
+        assert!(!bad.holds && bad.is_bad && bad.reason == "Unreachable");
+        assert!(
+            bad.message
+                .starts_with("no answer from registry.corp (no route);"),
+            "{}",
+            bad.message
+        );
+    }
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::key::ImageKey;
+use super::key::{Access, ImageKey};
 use crate::model::image_facts::{ImageFacts, ImageVariant};
 
 /// How long the answer about a tag is current; reviews refresh it from half of that on.
@@ -270,8 +270,9 @@ impl ImageCache {
         self.evict();
     }
 
-    /// Records that a look-up of this image failed. `is_refused`: the registry refused the credentials, so what an
-    /// earlier look-up saw must not be used any more.
+    /// Records that a look-up of this image failed. `is_refused`: the registry refused the credentials. If they are those
+    /// of a pod, what an earlier look-up saw is not used any more. Transom's own may have expired, and all namespaces keep
+    /// what is known.
     pub fn failed(&mut self, key: &ImageKey, namespace: &Arc<str>, is_refused: bool, now: Instant) {
         let credentials = self.credentials;
         let entry = self.entry(key, namespace);
@@ -282,7 +283,7 @@ impl ImageCache {
             next: now + wait.min(LONGEST_RETRY),
         });
         entry.credentials = credentials;
-        if is_refused {
+        if is_refused && key.access != Access::Shared {
             let before = entry.answer.take();
             self.release(before);
         }

@@ -64,12 +64,10 @@ fn of_error(error: LookupError) -> Outcome {
         scope,
         message,
         retry_after,
+        is_refused,
     } = error;
     match scope {
         LookupScope::Registry => Outcome::RegistryFailed { message, retry_after },
-        LookupScope::Image => Outcome::ImageFailed {
-            message,
-            is_refused: false,
-        },
+        LookupScope::Image => Outcome::ImageFailed { message, is_refused },
     }
 }

@@ -54,7 +54,7 @@ impl Default for ServiceLimits {
             running: 16,
             running_by_registry: 8,
             running_by_namespace: 8,
-            registry_rate: (20, 40),
+            registry_rate: (20, 100),
             namespace_rate: (5, 300),
             registries: 1_024,
         }

@@ -226,6 +226,14 @@ fn costliest_without_a_sign() -> Value {
     spec
 }
 
+/// The same, and all registries are compared with each image, until the last pattern fits the last one.
+fn costliest_of_a_listed_registry() -> Value {
+    let mut spec = costliest_without_a_sign();
+    let longest = format!("tenant.listed.example/microsoft/{}", "x".repeat(480));
+    spec["containers"].as_array_mut().unwrap().last_mut().unwrap()["image"] = longest.into();
+    spec
+}
+
 /// As much as is looked into to be sure, and it surely is for Windows: only the last of the pool's patterns fits, the last
 /// value fits none, and the last expression of each term says Windows.
 fn costliest_to_be_sure_of() -> Value {
@@ -274,6 +282,11 @@ fn the_worst_legal_pods_stay_within_the_cost() {
             "300 long images, 8 terms of 8 expressions with 8 values, for Windows",
             every,
             costliest_to_be_sure_of(),
+        ),
+        (
+            "300 long images, 8 terms of 16 expressions, no sign, the last image on a listed registry",
+            every,
+            costliest_of_a_listed_registry(),
         ),
         (
             "containers with images of 255 characters",
@@ -328,6 +341,11 @@ fn the_worst_legal_pods_stay_within_the_cost() {
                     "{calls:?}"
                 ),
                 1 => assert_eq!(closed(&calls), [names::CERTAIN_VALIDATE]),
+                2 => assert_eq!(
+                    entries(&calls),
+                    [names::IMAGES_MUTATE, names::IMAGES_VALIDATE],
+                    "{what} in a {kind}"
+                ),
                 _ => {}
             }
             assert_eq!(answer, Ok(()), "{what} in a {kind} is legal");

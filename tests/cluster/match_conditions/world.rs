@@ -11,6 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use transom::model::node::PoolLabel;
+use transom::model::registry_patterns::{LONGEST_REGISTRY_LIST, MOST_REGISTRY_PATTERNS, RegistryPatterns};
 use transom::model::workload::Kind;
 use transom::registration::{
     FailurePolicy, MOST_POOL_LABELS, RegistrationOptions, WebhookEndpoint, mutating, names, validating,
@@ -24,6 +25,8 @@ use crate::support::recorder::{Call, Recorder};
 pub const PLAIN: &str = "plain";
 /// The namespace with both entries that are opted into.
 pub const OPTED: &str = "opted";
+/// The namespace for which a third configuration lists Docker Hub and others.
+pub const HUB: &str = "hub";
 
 /// How many requests are under way at once.
 pub const AT_ONCE: usize = 8;
@@ -93,6 +96,7 @@ impl World {
             ("transom-system", ("nothing", "here")),
             ("calico-system", ("nothing", "here")),
             ("broken", ("broken", "yes")),
+            (HUB, ("hub", "yes")),
         ] {
             let (key, value) = label;
             let namespace = json!({"metadata": {"name": name, "labels": {key: value}}});
@@ -105,6 +109,7 @@ impl World {
             pool_labels: pool_labels(),
             linux_pods: Some(only("opted", "in")),
             default_os: Some(only("opted", "in")),
+            image_registries: registries(),
             ..RegistrationOptions::default()
         };
         let fails_closed = RegistrationOptions {
@@ -112,6 +117,14 @@ impl World {
             validate_failure_policy: FailurePolicy::Fail,
             linux_pods: None,
             default_os: None,
+            image_registries: RegistryPatterns::default(),
+            ..options.clone()
+        };
+        let of_hub = RegistrationOptions {
+            name: "hub".to_owned(),
+            linux_pods: None,
+            default_os: None,
+            image_registries: hub_registries(),
             ..options.clone()
         };
         let configurations = [
@@ -125,6 +138,16 @@ impl World {
                 "validating",
                 CLOSED,
                 serde_json::to_value(validating(&fails_closed)).unwrap(),
+            ),
+            (
+                "mutating",
+                OF_HUB,
+                only_images(serde_json::to_value(mutating(&of_hub)).unwrap()),
+            ),
+            (
+                "validating",
+                OF_HUB,
+                only_images(serde_json::to_value(validating(&of_hub)).unwrap()),
             ),
         ];
         for (phase, mark, mut configuration) in configurations {
@@ -152,6 +175,18 @@ impl World {
                 wrap(Kind::Pod, PLAIN, &format!("probe-a{attempt}"), &spec(&windows)),
                 wrap(Kind::Pod, PLAIN, &format!("probe-b{attempt}"), &spec(&image)),
                 wrap(Kind::Pod, OPTED, &format!("probe-c{attempt}"), &spec(&json!({}))),
+                wrap(
+                    Kind::Pod,
+                    HUB,
+                    &format!("probe-d{attempt}"),
+                    &self::image("listed.example.com/nginx"),
+                ),
+                wrap(
+                    Kind::Pod,
+                    HUB,
+                    &format!("probe-e{attempt}"),
+                    &self::image("nginx"),
+                ),
             ];
             for probe in &probes {
                 // The first ones may meet a webhook whose certificate the API server does not know yet.
@@ -162,9 +197,11 @@ impl World {
                 .into_iter()
                 .filter(|name| ![names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE].contains(name));
             let of_closed = [names::VALIDATE, names::CERTAIN_VALIDATE].map(|name| format!("{CLOSED}{name}"));
+            let of_hub = [names::IMAGES_MUTATE, names::IMAGES_VALIDATE].map(|name| format!("{OF_HUB}{name}"));
             if registered
                 .map(str::to_owned)
                 .chain(of_closed)
+                .chain(of_hub)
                 .all(|name| called.contains(&name))
             {
                 return;
@@ -277,10 +314,68 @@ pub fn label_os(sent: &mut Sent, os: &str) {
 /// What stands before the entries of the configuration of which a part fails closed.
 const CLOSED: &str = "closed-";
 
+/// What stands before the entries of the configuration for [`HUB`].
+const OF_HUB: &str = "hub-";
+
+/// The entries for images of a configuration, for [`HUB`] only.
+fn only_images(mut configuration: Value) -> Value {
+    let webhooks = configuration["webhooks"].as_array_mut().unwrap();
+    webhooks.retain(|entry| {
+        [names::IMAGES_MUTATE, names::IMAGES_VALIDATE]
+            .map(Value::from)
+            .contains(&entry["name"])
+    });
+    for entry in webhooks {
+        entry["namespaceSelector"] = json!(only("hub", "yes"));
+    }
+    configuration
+}
+
+/// The registries of the configuration for [`HUB`].
+pub fn hub_registries() -> RegistryPatterns {
+    let listed = [
+        "docker.io",
+        "mcr.microsoft.com",
+        "*.azurecr.io",
+        "*.dkr.ecr.*.amazonaws.com",
+        "*.corp:5000",
+        "localhost:5000",
+        "[fd00::5]:5000",
+    ];
+    RegistryPatterns::parse(listed).unwrap()
+}
+
+/// As many registries, and as long ones, as may be listed; only two of them are ever used.
+fn registries() -> RegistryPatterns {
+    let used = ["listed.example.com", "*.listed.example"];
+    let room = LONGEST_REGISTRY_LIST - used.concat().len();
+    let count = MOST_REGISTRY_PATTERNS - used.len();
+    let long = (0..count).map(|n| {
+        let end = format!(".{n:02}.example.net");
+        format!("*.{}{end}", "x".repeat(room / count - "*.".len() - end.len()))
+    });
+    let long: Vec<String> = long.collect();
+    let all = long.iter().map(String::as_str).chain(used);
+    let registries = RegistryPatterns::parse(all).unwrap();
+    assert_eq!(registries.iter().len(), MOST_REGISTRY_PATTERNS);
+    registries
+}
+
+/// The entries of the configuration for [`HUB`] that were called, sorted.
+pub fn hub_entries(calls: &[Call]) -> Vec<&str> {
+    let names = calls.iter().filter_map(|call| call.entry.strip_prefix(OF_HUB));
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    names
+}
+
 /// The entries that were called where all of them fail open, sorted.
 pub fn entries(calls: &[Call]) -> Vec<&str> {
     let all = calls.iter().map(|call| call.entry.as_str());
-    let mut entries: Vec<&str> = all.filter(|entry| !entry.starts_with(CLOSED)).collect();
+    let others = [CLOSED, OF_HUB];
+    let mut entries: Vec<&str> = all
+        .filter(|entry| !others.iter().any(|other| entry.starts_with(other)))
+        .collect();
     entries.sort_unstable();
     entries
 }

@@ -1,4 +1,3 @@
-use super::super::key::Access;
 use super::*;
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageContents;
@@ -124,12 +123,24 @@ fn a_failure_keeps_what_is_known_and_is_retried_ever_later() {
         now += Duration::from_secs(1);
     }
     assert!((10..20).contains(&failures), "{failures} attempts in two hours");
-    // A new credential is tried immediately; if it is refused, what the old one saw is not used any more.
+    // A new credential is tried immediately.
     cache.credentials_changed();
     assert_eq!(due(&mut cache, &web, Asker::Review, now), (true, Due::Now));
-    cache.failed(&web, &shop, true, now);
-    assert_eq!(due(&mut cache, &web, Asker::Review, now), (false, Due::No));
-    assert_eq!(cache.contents.len(), 0);
+}
+
+#[test]
+fn a_refusal_takes_from_a_pod_what_its_secret_saw_and_an_expired_credential_of_transom_takes_nothing() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let shop = "shop".into();
+    let (shared, own) = (key("registry.corp/web:1"), own("registry.corp/web:1", "shop"));
+    for key in [&shared, &own] {
+        cache.answered(key, &shop, facts("sha256:1", 1), start);
+        cache.failed(key, &shop, true, start);
+    }
+    assert_eq!(due(&mut cache, &shared, Asker::Review, start), (true, Due::No));
+    assert_eq!(due(&mut cache, &own, Asker::Review, start), (false, Due::No));
+    let later = start + TAG_TTL;
+    assert_eq!(due(&mut cache, &shared, Asker::Review, later), (true, Due::Now));
 }
 
 #[test]

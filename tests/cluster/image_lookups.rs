@@ -1,0 +1,239 @@
+//! Look-ups of images by a running server, with a real registry: outages, stored workloads, and credentials. Where pods
+//! land by what a registry reports is in `placement/images.rs`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::install::{self, Replica};
+use crate::support::kubelet::join;
+use crate::support::registry::{LTSC2022, Registry, windows};
+
+const A_WHILE: Duration = Duration::from_secs(60);
+
+fn policies(image_wait: &str) -> String {
+    format!(
+        "
+apiVersion: transom.dev/v1alpha1
+kind: WindowsPodPolicy
+metadata: {{name: default}}
+spec: {{mode: Enforce, evidence: {{images: Registry, imageWait: {image_wait}}}}}
+"
+    )
+}
+
+/// A pod that says nothing of Windows.
+fn pod(namespace: &str, name: &str, image: &str, pull_secret: Option<&str>) -> Value {
+    let secrets: Vec<Value> = pull_secret.iter().map(|name| json!({"name": name})).collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"containers": [{"name": "app", "image": image}], "imagePullSecrets": secrets},
+    })
+}
+
+/// Whether a pod is created as a Windows pod, as a dry run.
+#[track_caller]
+fn is_placed(cluster: &ControlPlane, pod: &Value) -> bool {
+    let args = ["create", "--dry-run=server", "-o", "json", "-f", "-"];
+    let created = cluster.kubectl_with(&args, &pod.to_string()).succeeded().object();
+    created["spec"]["nodeSelector"]["kubernetes.io/os"] == "windows"
+}
+
+/// The sum of the metrics whose name and labels begin so.
+fn metric(replica: &Replica, name: &str) -> f64 {
+    let (_, metrics) = replica.get("/metrics").unwrap();
+    let lines = metrics.lines().filter(|line| line.starts_with(name));
+    lines
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
+        .sum()
+}
+
+fn start(cluster: &ControlPlane, registry: &Registry, more: &[&str]) -> Replica {
+    let host = registry.host();
+    let args = [&["--image-registry", &host], more].concat();
+    let replica = Replica::start(cluster, "transom", &args);
+    install::register(cluster, replica.port, &["--image-registry", &host]);
+    replica.is_ready(cluster);
+    replica
+}
+
+#[test]
+fn an_outage_of_a_registry_fails_no_create_and_what_is_known_stays() {
+    let Some(mut registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let Some(cluster) = ControlPlane::start_or_skip("look-ups of images") else {
+        return;
+    };
+    for name in ["known", "later"] {
+        registry.push_image(
+            crate::support::registry::Media::Oci,
+            &format!("shop/{name}:1"),
+            &windows(LTSC2022),
+        );
+    }
+    join(&cluster, "win-2022", "10.0.20348");
+    install::prepare(&cluster, &policies("500ms"));
+    let replica = start(&cluster, &registry, &[]);
+    let (known, later) = (
+        registry.reference("shop/known:1"),
+        registry.reference("shop/later:1"),
+    );
+    let missing = registry.reference("shop/missing:1");
+    // Nobody has seen these images: the review waits for the answer.
+    let placed = || is_placed(&cluster, &pod("default", "known", &known, None));
+    assert!(wait(A_WHILE, placed), "{}", cluster.end_of_log("transom"));
+    assert!(!is_placed(&cluster, &pod("default", "missing", &missing, None)));
+
+    registry.stop();
+    let reviews = || metric(&replica, "transom_reviews_total");
+    let before = reviews();
+    for number in 0..20 {
+        assert!(placed(), "after {number} pods: what is known stays");
+        let unknown = registry.reference(&format!("shop/unknown-{number}:1"));
+        assert!(!is_placed(&cluster, &pod("default", "unknown", &unknown, None)));
+    }
+    assert!(reviews() > before, "the webhook was called");
+    assert!(!is_placed(&cluster, &pod("default", "later", &later, None)));
+    let dropped = "transom_image_lookups_dropped_total{reason=\"registry_unavailable\"}";
+    assert!(
+        metric(&replica, dropped) > 0.0,
+        "no look-up is queued, and no review waits"
+    );
+
+    registry.resume();
+    let placed = || is_placed(&cluster, &pod("default", "later", &later, None));
+    assert!(wait(A_WHILE, placed), "{}", cluster.end_of_log("transom"));
+    // One line a minute, not one for each image.
+    let log = std::fs::read_to_string(cluster.path("transom.log")).unwrap_or_default();
+    let lines = log.matches("cannot look up an image").count();
+    assert!((1..=3).contains(&lines), "{lines} lines:\n{log}");
+}
+
+#[test]
+fn images_of_stored_workloads_are_known_before_their_pods_are_created() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let Some(cluster) = ControlPlane::start_or_skip("look-ups of images") else {
+        return;
+    };
+    join(&cluster, "win-2022", "10.0.20348");
+    let kinds = [
+        ("apps/v1", "Deployment"),
+        ("apps/v1", "StatefulSet"),
+        ("apps/v1", "DaemonSet"),
+        ("batch/v1", "Job"),
+    ];
+    let references: Vec<String> = kinds
+        .iter()
+        .map(|(version, kind)| {
+            let name = kind.to_lowercase();
+            let image = format!("shop/{name}:1");
+            registry.push_index(&image, &[windows(LTSC2022)]);
+            let reference = registry.reference(&image);
+            let labels = json!({"app": name});
+            let mut spec = json!({
+                "selector": {"matchLabels": labels}, "serviceName": name,
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "app", "image": reference}], "restartPolicy": "Always"},
+                },
+            });
+            if *kind == "Job" {
+                spec = json!({"template": {
+                    "spec": {"containers": [{"name": "app", "image": reference}], "restartPolicy": "Never"},
+                }});
+            }
+            if *kind != "StatefulSet" {
+                spec.as_object_mut().unwrap().remove("serviceName");
+            }
+            let object =
+                json!({"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec});
+            cluster
+                .kubectl_with(&["create", "-n", "default", "-f", "-"], &object.to_string())
+                .succeeded();
+            reference
+        })
+        .collect();
+    install::prepare(&cluster, &policies("0s"));
+    let replica = start(&cluster, &registry, &[]);
+    let found = format!(
+        "transom_image_lookups_total{{registry=\"{}\",outcome=\"found\"}}",
+        registry.host()
+    );
+    assert!(
+        wait(A_WHILE, || metric(&replica, &found) >= 4.0),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    for reference in references {
+        let pod = pod("default", "app", &reference, None);
+        assert!(wait(A_WHILE, || is_placed(&cluster, &pod)), "{reference}");
+    }
+    // No review has looked anything up: every image was known.
+    assert!(metric(&replica, &found) < 5.0);
+}
+
+#[test]
+fn a_private_registry_is_asked_with_the_secrets_that_the_flags_allow() {
+    let Some(registry) = Registry::start_with(true, true) else {
+        return;
+    };
+    let Some(cluster) = ControlPlane::start_or_skip("look-ups of images") else {
+        return;
+    };
+    for name in ["own", "shared", "closed"] {
+        registry.push_index(&format!("shop/{name}:1"), &[windows(LTSC2022)]);
+    }
+    join(&cluster, "win-2022", "10.0.20348");
+    install::prepare(&cluster, &policies("500ms"));
+    let secret = |namespace: &str, name: &str| {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+            "metadata": {"name": name, "namespace": namespace},
+            "stringData": {".dockerconfigjson": registry.docker_config()},
+        });
+        cluster
+            .kubectl_with(&["create", "-f", "-"], &secret.to_string())
+            .succeeded();
+    };
+    for namespace in ["allowed", "not-allowed"] {
+        cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+        secret(namespace, "pull");
+    }
+    let ca = registry.ca_file().display().to_string();
+    let args = [
+        "--image-registry-ca",
+        &ca,
+        "--image-pull-secret",
+        "registries",
+        "--image-pull-secrets-of",
+        "allowed",
+    ];
+    let _replica = start(&cluster, &registry, &args);
+    let own = registry.reference("shop/own:1");
+    let placed =
+        |namespace: &str, image: &str| is_placed(&cluster, &pod(namespace, "web", image, Some("pull")));
+    assert!(
+        wait(A_WHILE, || placed("allowed", &own)),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    // The answer belongs to those who may see the image, and the other namespace did not agree.
+    assert!(!placed("not-allowed", &own));
+    assert!(
+        !is_placed(&cluster, &pod("allowed", "web", &own, None)),
+        "without the secret"
+    );
+
+    // Transom's own Secret is for every namespace. It is read again within a minute.
+    secret("transom-system", "registries");
+    let shared = registry.reference("shop/shared:1");
+    assert!(
+        wait(2 * A_WHILE, || placed("not-allowed", &shared)),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+}
