@@ -24,6 +24,7 @@ pub mod path;
 pub mod platform_support;
 pub mod pod;
 pub mod policy;
+pub mod registry_patterns;
 pub mod requester;
 pub mod resources;
 pub mod revisions;

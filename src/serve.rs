@@ -3,6 +3,7 @@
 mod audit_line;
 mod certificates;
 mod cluster_metrics;
+mod image_args;
 pub(crate) mod in_cluster;
 mod review_handler;
 pub(crate) mod standalone;

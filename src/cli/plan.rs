@@ -19,7 +19,7 @@ use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::plan::{NodeInventory, PlanOptions, Planner, RegistryAnswer, TargetBuild, UpgradePlan};
 use crate::process::today;
-use crate::registry::{Registries, RegistryImage};
+use crate::registry::Registries;
 use crate::render::{plan_text, write_json};
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
@@ -221,10 +221,12 @@ async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Up
     // Images of which the builds become known may have others proposed for them.
     for _ in 0..2 {
         for (image, found) in registries.ask(planner.open_images()).await {
-            match found {
-                RegistryImage::Builds(builds) => planner.learn(image, RegistryAnswer::Builds(builds)),
-                RegistryImage::Missing => planner.learn(image, RegistryAnswer::Missing),
-                RegistryImage::Unknown(_) => {}
+            if let Ok(facts) = found {
+                let versions = facts.found.map(|contents| contents.windows_versions());
+                planner.learn(
+                    image,
+                    versions.map_or(RegistryAnswer::Missing, RegistryAnswer::Builds),
+                );
             }
         }
     }

@@ -31,9 +31,9 @@ pub const ALL: [&str; 8] = [
     LINUX_PODS_VALIDATE,
 ];
 
-/// The namespaces of a comma-separated list without empty items: an empty variable means "none", and a
+/// The items of a comma-separated list, such as namespaces, without empty ones: an empty variable means "none", and a
 /// missing one means the default.
-pub fn named_namespaces(list: Vec<String>) -> impl Iterator<Item = String> {
+pub fn non_empty_items(list: Vec<String>) -> impl Iterator<Item = String> {
     list.into_iter()
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
@@ -44,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_list_of_namespaces_names_none() {
-        let named = |text: &str| named_namespaces(text.split(',').map(str::to_owned).collect()).collect();
+    fn an_empty_list_names_nothing() {
+        let named = |text: &str| non_empty_items(text.split(',').map(str::to_owned).collect()).collect();
         for (text, names) in [
             ("", &[][..]),
             (",", &[]),

@@ -10,22 +10,29 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
-use hyper::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, USER_AGENT, WWW_AUTHENTICATE};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, USER_AGENT, WWW_AUTHENTICATE,
+};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use jiff::Timestamp;
 use rustls::ClientConfig;
 use serde::Deserialize;
 use tokio::time::timeout;
 use tower::Service;
 
 use super::auth::AuthChallenge;
+use super::digest::Digest;
 use super::endpoint::{RegistryEndpoint, connectable};
+use super::keychain::Keychain;
 use super::manifest::{self, ManifestContent};
-use super::{RegistryError, RegistryImage};
+use super::{Detail, LookupError, RegistryConfig};
+use crate::model::image::ImageRef;
+use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
 use crate::process::with_causes;
 
 /// The timeout of a request, including its response.
@@ -46,8 +53,9 @@ pub enum NoClient {
     NoCa(#[source] io::Error),
 }
 
-/// The HTTP client.
-pub(super) struct RegistryClient {
+/// The client of image registries. Cheap to clone.
+#[derive(Clone)]
+pub struct RegistryClient {
     http: legacy::Client<HttpsConnector<HttpConnector<PublicResolver>>, Full<Bytes>>,
 }
 
@@ -57,7 +65,7 @@ type Lookup = fn(Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 /// Resolves a host name, and returns only addresses that a registry may have. The connection uses the checked
 /// addresses, so a name cannot resolve to another one between check and connect.
 #[derive(Clone)]
-pub(super) struct PublicResolver(Lookup);
+struct PublicResolver(Lookup);
 
 impl Service<Name> for PublicResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
@@ -95,11 +103,16 @@ struct RegistryResponse {
 }
 
 impl RegistryClient {
-    pub fn new() -> Result<Self, NoClient> {
+    /// Sets up TLS with the CA certificates of this machine; sends no request.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn new(config: RegistryConfig) -> Result<Self, NoClient> {
+        let _ = config;
         Self::by(system_lookup)
     }
 
-    pub fn by(lookup: Lookup) -> Result<Self, NoClient> {
+    pub(super) fn by(lookup: Lookup) -> Result<Self, NoClient> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
@@ -120,20 +133,54 @@ impl RegistryClient {
         Ok(RegistryClient { http })
     }
 
-    /// The builds of the image at an endpoint.
-    pub async fn look_up(&self, place: &RegistryEndpoint) -> Result<RegistryImage, RegistryError> {
+    /// Asks the registry of an image what it is: its index or manifest, and with [`Detail::Configurations`] also manifests
+    /// and configurations of its Windows variants.
+    ///
+    /// # Errors
+    /// If the registry does not answer, refuses, or answers with something else than an image. That an image does not
+    /// exist is not an error.
+    pub async fn look_up(
+        &self,
+        image: &ImageRef<'_>,
+        _keychain: &Keychain,
+        _detail: Detail,
+    ) -> Result<ImageFacts, LookupError> {
+        let place = &RegistryEndpoint::of(image);
         let mut token = None;
         let manifest = self.get(place, "manifests", &place.reference, &mut token).await?;
+        let looked_up = Timestamp::now();
         if manifest.status == StatusCode::NOT_FOUND && manifest::is_error(&manifest.body) {
-            return Ok(RegistryImage::Missing);
+            return Ok(ImageFacts {
+                looked_up,
+                found: None,
+            });
         }
-        match manifest::read(&taken(manifest)?)? {
-            ManifestContent::Builds(builds) => Ok(RegistryImage::Builds(builds)),
-            ManifestContent::Config(digest) => {
-                let config = self.get(place, "blobs", &digest, &mut token).await?;
-                manifest::of_config(&taken(config)?).map(RegistryImage::Builds)
+        let kind = manifest
+            .headers
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default().to_owned();
+        let body = taken(manifest)?;
+        let digest = verified(image.digest, &body)?;
+        let variants = match manifest::read(&kind, &body)? {
+            ManifestContent::Index(variants) => variants,
+            ManifestContent::Image(single) => {
+                let config = self
+                    .get(place, "blobs", &single.config.to_string(), &mut token)
+                    .await?;
+                let config = taken(config)?;
+                verified(Some(&single.config.to_string()), &config)?;
+                let size = Some(single.size);
+                let digest = digest.clone();
+                vec![ImageVariant {
+                    digest,
+                    size,
+                    ..manifest::of_config(&config)?
+                }]
             }
-        }
+        };
+        let found = Some(ImageContents { digest, variants });
+        Ok(ImageFacts { looked_up, found })
     }
 
     /// Gets a resource of a repository, with an anonymous token if the registry requires one.
@@ -143,8 +190,8 @@ impl RegistryClient {
         kind: &str,
         reference: &str,
         token: &mut Option<HeaderValue>,
-    ) -> Result<RegistryResponse, RegistryError> {
-        let uri = place.uri(kind, reference).map_err(RegistryError::Registry)?;
+    ) -> Result<RegistryResponse, LookupError> {
+        let uri = place.uri(kind, reference).map_err(LookupError::registry)?;
         let first = self.follow(place, uri.clone(), token.as_ref()).await?;
         if first.status != StatusCode::UNAUTHORIZED || !first.is_own || token.is_some() {
             return Ok(first);
@@ -163,22 +210,22 @@ impl RegistryClient {
         &self,
         place: &RegistryEndpoint,
         challenge: &AuthChallenge,
-    ) -> Result<HeaderValue, RegistryError> {
+    ) -> Result<HeaderValue, LookupError> {
         #[derive(Deserialize)]
         struct Given {
             token: Option<String>,
             access_token: Option<String>,
         }
         let uri = challenge.uri(&place.repository);
-        let uri = uri.ok_or_else(|| RegistryError::image("it names no address for its token"))?;
-        place.allow(&uri).map_err(RegistryError::Image)?;
+        let uri = uri.ok_or_else(|| LookupError::image("it names no address for its token"))?;
+        place.allow(&uri).map_err(LookupError::image)?;
         let answer = self.send(&uri, None).await?;
         let body = taken(answer)?;
         let given: Option<Given> = serde_json::from_slice(&body).ok();
         let token = given.and_then(|given| given.token.or(given.access_token));
         let token = token.filter(|token| !token.is_empty());
         let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        let mut header = header.ok_or_else(|| RegistryError::image("unauthorized"))?;
+        let mut header = header.ok_or_else(|| LookupError::image("unauthorized"))?;
         header.set_sensitive(true);
         Ok(header)
     }
@@ -189,11 +236,11 @@ impl RegistryClient {
         place: &RegistryEndpoint,
         uri: Uri,
         token: Option<&HeaderValue>,
-    ) -> Result<RegistryResponse, RegistryError> {
+    ) -> Result<RegistryResponse, LookupError> {
         let own = (uri.scheme().cloned(), uri.authority().cloned());
         let mut uri = uri;
         for _ in 0..=REDIRECTS {
-            place.allow(&uri).map_err(RegistryError::Image)?;
+            place.allow(&uri).map_err(LookupError::image)?;
             let is_own = own == (uri.scheme().cloned(), uri.authority().cloned());
             let answer = self.send(&uri, token.filter(|_| is_own)).await?;
             let location = match answer.status.as_u16() {
@@ -207,12 +254,12 @@ impl RegistryClient {
                 .to_str()
                 .ok()
                 .and_then(|to| resolved(&uri, to))
-                .ok_or_else(|| RegistryError::image("it points to no address"))?;
+                .ok_or_else(|| LookupError::image("it points to no address"))?;
         }
-        Err(RegistryError::Image(format!("more than {REDIRECTS} redirects")))
+        Err(LookupError::image(format!("more than {REDIRECTS} redirects")))
     }
 
-    async fn send(&self, uri: &Uri, token: Option<&HeaderValue>) -> Result<RegistryResponse, RegistryError> {
+    async fn send(&self, uri: &Uri, token: Option<&HeaderValue>) -> Result<RegistryResponse, LookupError> {
         let mut request = Request::new(Full::new(Bytes::new()));
         *request.method_mut() = Method::GET;
         *request.uri_mut() = uri.clone();
@@ -225,14 +272,14 @@ impl RegistryClient {
         }
         let exchange = async {
             let answer = self.http.request(request).await;
-            let answer = answer.map_err(|error| RegistryError::Registry(with_causes(&error)))?;
+            let answer = answer.map_err(|error| LookupError::registry(with_causes(&error)))?;
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, ANSWER).collect().await;
             let body = body.map_err(|error| {
                 if error.is::<LengthLimitError>() {
-                    RegistryError::image("an answer of more than 4 MiB")
+                    LookupError::image("an answer of more than 4 MiB")
                 } else {
-                    RegistryError::image("an answer that broke off")
+                    LookupError::image("an answer that broke off")
                 }
             })?;
             Ok(RegistryResponse {
@@ -242,23 +289,28 @@ impl RegistryClient {
                 is_own: false,
             })
         };
-        let late = || RegistryError::Registry(format!("no answer within {WHOLE:?}"));
+        let late = || LookupError::registry(format!("no answer within {WHOLE:?}"));
         timeout(WHOLE, exchange).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
+/// The digest of content, which must be the expected one.
+fn verified(expected: Option<&str>, content: &[u8]) -> Result<String, LookupError> {
+    let digest = expected.map_or_else(|| Some(Digest::of(content)), Digest::parse);
+    let digest = digest.filter(|digest| digest.verifies(content));
+    let digest = digest.ok_or_else(|| LookupError::image("the content does not match its digest"))?;
+    Ok(digest.to_string())
+}
+
 /// The body of a successful response.
-fn taken(answer: RegistryResponse) -> Result<Bytes, RegistryError> {
+fn taken(answer: RegistryResponse) -> Result<Bytes, LookupError> {
     match answer.status {
         StatusCode::OK => Ok(answer.body),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(RegistryError::image("unauthorized")),
-        StatusCode::TOO_MANY_REQUESTS => Err(RegistryError::Registry(
-            "it received too many requests".to_owned(),
-        )),
-        status => Err(RegistryError::Image(format!(
-            "its answer was {}",
-            status.as_u16()
-        ))),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(LookupError::image("unauthorized")),
+        StatusCode::TOO_MANY_REQUESTS => {
+            Err(LookupError::registry("it received too many requests".to_owned()))
+        }
+        status => Err(LookupError::image(format!("its answer was {}", status.as_u16()))),
     }
 }
 

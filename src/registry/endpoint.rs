@@ -22,8 +22,7 @@ pub(super) struct RegistryEndpoint {
 
 impl RegistryEndpoint {
     /// The endpoint of an image; the reference is `latest` if it names neither tag nor digest.
-    pub fn of(image: &str) -> Result<RegistryEndpoint, String> {
-        let image = ImageRef::parse(image).map_err(|error| error.to_string())?;
+    pub fn of(image: &ImageRef<'_>) -> RegistryEndpoint {
         let is_docker_hub = image.registry == "docker.io";
         let repository = if is_docker_hub && !image.repository.contains('/') {
             format!("library/{}", image.repository)
@@ -35,12 +34,12 @@ impl RegistryEndpoint {
         } else {
             image.registry
         };
-        Ok(RegistryEndpoint {
+        RegistryEndpoint {
             registry: image.registry.to_owned(),
             authority: authority.to_owned(),
             repository,
             reference: image.digest.or(image.tag).unwrap_or("latest").to_owned(),
-        })
+        }
     }
 
     /// The URL of a resource in the repository. Without TLS only on this machine.
@@ -164,6 +163,10 @@ fn ip(host: &str) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
+    fn of(image: &str) -> RegistryEndpoint {
+        RegistryEndpoint::of(&ImageRef::parse(image).unwrap())
+    }
+
     #[test]
     fn an_image_is_looked_for_where_containerd_looks_for_it() {
         let digest = format!("sha256:{}", "a".repeat(64));
@@ -187,11 +190,11 @@ mod tests {
             ("10.0.0.5:5000/app:1", "https://10.0.0.5:5000/v2/app/manifests/1"),
         ];
         for (image, address) in cases {
-            let place = RegistryEndpoint::of(image).unwrap();
+            let place = of(image);
             let uri = place.uri("manifests", &place.reference);
             assert_eq!(uri.map(|uri| uri.to_string()).as_deref(), Ok(address), "{image}");
         }
-        assert_eq!(RegistryEndpoint::of(&of_digest).unwrap().reference, digest);
+        assert_eq!(of(&of_digest).reference, digest);
     }
 
     #[test]
@@ -207,13 +210,13 @@ mod tests {
             "100.100.100.200/app:1",
         ] {
             // An invalid reference is not queried either.
-            let Ok(place) = RegistryEndpoint::of(image) else {
+            let Ok(image) = ImageRef::parse(image) else {
                 continue;
             };
-            let refused = place.uri("manifests", "1").unwrap_err();
+            let refused = RegistryEndpoint::of(&image).uri("manifests", "1").unwrap_err();
             assert!(refused.contains("never calls"), "{image}: {refused}");
         }
-        assert!(RegistryEndpoint::of("169.254.169.254/app:1").is_ok());
+        assert!(ImageRef::parse("169.254.169.254/app:1").is_ok());
     }
 
     #[test]
@@ -250,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_registry_elsewhere_points_neither_at_this_machine_nor_away_from_tls() {
-        let far = RegistryEndpoint::of("registry.example/app:1").unwrap();
+        let far = of("registry.example/app:1");
         for address in [
             "http://localhost:8080/x",
             "https://127.0.0.1/x",
@@ -265,7 +268,7 @@ mod tests {
             assert!(far.allow(&address.parse().unwrap()).is_err(), "{address}");
         }
         assert_eq!(far.allow(&"https://blobs.example/x".parse().unwrap()), Ok(()));
-        let near = RegistryEndpoint::of("localhost:5000/app:1").unwrap();
+        let near = of("localhost:5000/app:1");
         assert_eq!(near.allow(&"http://127.0.0.1:5001/x".parse().unwrap()), Ok(()));
     }
 }

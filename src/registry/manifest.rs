@@ -1,14 +1,35 @@
 //! Parses registry responses: an index of images for several platforms, the manifest of one image, and its
-//! configuration, which alone contains the platform.
+//! configuration. All of it is data of others: sizes, counts and texts are bounded.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
-use super::RegistryError;
-use crate::model::build::Build;
-use crate::model::image::ImageRef;
-use crate::model::revisions::{ImageVersions, OsVersion};
+use super::LookupError;
+use super::digest::Digest;
+use crate::model::image_facts::{ImageConfig, ImageVariant};
+
+/// The maximum size of an index or a manifest in bytes, as in the registries that state one.
+pub(super) const MANIFEST: usize = 4 << 20;
+/// The maximum size of a configuration, in bytes.
+pub(super) const CONFIG: usize = 1 << 20;
+/// The maximum number of entries of an index.
+const ENTRIES: usize = 1_000;
+/// The maximum length of the name of a system or an architecture, in bytes.
+const NAME: usize = 64;
+/// The maximum number of volumes and of words of a command that are kept, and the length of each in bytes.
+const LIST: usize = 64;
+const TEXT: usize = 512;
+
+const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
+const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const DOCKER_INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
+const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+const SCHEMA_1: &str = "application/vnd.docker.distribution.manifest.v1+";
 
 /// The accepted media types: Docker's and OCI's, for indexes and manifests.
 pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
@@ -17,91 +38,295 @@ pub(super) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json";
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Manifest {
-    manifests: Option<Vec<IndexEntry>>,
+    schema_version: Option<u32>,
+    media_type: Option<String>,
+    manifests: Option<IndexEntries>,
     config: Option<Descriptor>,
+    layers: Option<LayerSizes>,
+    fs_layers: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Descriptor {
+    media_type: Option<String>,
     digest: String,
 }
 
+/// The sum of the sizes of layers, which are not kept.
+struct LayerSizes(u64);
+
 #[derive(Deserialize)]
-struct IndexEntry {
-    platform: Option<ImagePlatform>,
-    annotations: Option<BTreeMap<String, String>>,
+struct Layer {
+    #[serde(default)]
+    size: u64,
 }
 
-impl IndexEntry {
-    /// Whether it is an attestation about another entry, and not an image. BuildKit marks them with an annotation.
-    fn is_attestation(&self) -> bool {
-        let annotations = self.annotations.as_ref();
-        annotations.is_some_and(|all| all.contains_key("vnd.docker.reference.type"))
-    }
+/// The first entries of an index, one more than may be there. The others are not kept: four megabytes of `{}` would
+/// be hundreds in memory.
+struct IndexEntries(Vec<IndexEntry>);
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IndexEntry {
+    media_type: Option<String>,
+    digest: Option<String>,
+    platform: Option<ImagePlatform>,
+    #[serde(default)]
+    annotations: Annotations,
+}
+
+/// The annotation by which BuildKit marks attestations: statements about another entry, and not images.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Annotations {
+    #[serde(rename = "vnd.docker.reference.type")]
+    reference_type: Option<IgnoredAny>,
 }
 
 /// The platform, in an index and in a configuration.
 #[derive(Deserialize)]
 struct ImagePlatform {
-    os: Option<String>,
-    #[serde(rename = "os.version")]
-    version: Option<String>,
+    #[serde(default)]
+    os: String,
+    #[serde(default)]
+    architecture: String,
+    #[serde(rename = "os.version", default)]
+    version: String,
+    variant: Option<String>,
+}
+
+/// The settings in a configuration, which also is an [`ImagePlatform`].
+#[derive(Deserialize)]
+struct Settings {
+    config: Option<ContainerConfig>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "PascalCase")]
+struct ContainerConfig {
+    user: Option<String>,
+    volumes: Option<BTreeMap<String, IgnoredAny>>,
+    entrypoint: Option<Vec<String>>,
+    cmd: Option<Vec<String>>,
+}
+
+/// The result of parsing an index or a manifest.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) enum ManifestContent {
+    /// The variants of an index.
+    Index(Vec<ImageVariant>),
+    /// The manifest of one image.
+    Image(SingleImage),
+}
+
+/// What the manifest of one image states.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct SingleImage {
+    /// The digest of its configuration.
+    pub config: Digest,
+    /// The sum of the compressed sizes of its layers, in bytes.
+    pub size: u64,
+}
+
+/// Parses an index or a manifest that was sent with this `Content-Type`.
+pub(super) fn read(content_type: &str, json: &[u8]) -> Result<ManifestContent, LookupError> {
+    let manifest: Result<Manifest, _> = serde_json::from_slice(json);
+    let kind = media_type(content_type);
+    if kind.starts_with(SCHEMA_1) {
+        return Err(schema_1());
+    }
+    let manifest = manifest.map_err(|_| LookupError::image("the answer is not a manifest"))?;
+    if manifest.schema_version == Some(1) || manifest.fs_layers.is_some() {
+        return Err(schema_1());
+    }
+    let kind = agreed_type(kind, manifest.media_type.as_deref())?;
+    match (kind, manifest.manifests, manifest.config) {
+        (OCI_INDEX | DOCKER_INDEX, Some(entries), None) => variants(entries.0).map(ManifestContent::Index),
+        (OCI_MANIFEST | DOCKER_MANIFEST, None, Some(config)) => {
+            let size = manifest.layers.map_or(0, |layers| layers.0);
+            let config = config_digest(&config)?;
+            Ok(ManifestContent::Image(SingleImage { config, size }))
+        }
+        (OCI_INDEX | DOCKER_INDEX | OCI_MANIFEST | DOCKER_MANIFEST, ..) => Err(LookupError::image(format!(
+            "the answer is not what its media type {kind} says"
+        ))),
+        _ => Err(LookupError::image(format!(
+            "the media type {kind} is not one of container images"
+        ))),
+    }
+}
+
+fn schema_1() -> LookupError {
+    LookupError::image("a manifest of schema 1, which containerd does not pull; push the image again")
+}
+
+/// A `Content-Type` without its parameters.
+fn media_type(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
+/// The media type of header and body. Servers of plain files send a general type, or none. A different type in the
+/// body would let two readers see two images (CVE-2021-41190).
+fn agreed_type<'a>(header: &'a str, body: Option<&'a str>) -> Result<&'a str, LookupError> {
+    let general = ["", "application/json", "application/octet-stream", "text/plain"];
+    let header = Some(header).filter(|kind| !general.contains(kind));
+    match (header, body) {
+        (Some(header), Some(body)) if header != body => Err(LookupError::image(format!(
+            "it is of the media type {header}, and states {body}"
+        ))),
+        (Some(kind), _) | (None, Some(kind)) => Ok(kind),
+        (None, None) => Err(LookupError::image("the answer has no media type")),
+    }
+}
+
+/// The variants of an index: without attestations, entries without a platform, and those that are not images.
+fn variants(entries: Vec<IndexEntry>) -> Result<Vec<ImageVariant>, LookupError> {
+    if entries.len() > ENTRIES {
+        return Err(LookupError::image(format!(
+            "an index of more than {ENTRIES} entries"
+        )));
+    }
+    let mut variants = Vec::new();
+    for entry in entries {
+        let kind = entry.media_type.as_deref();
+        if matches!(kind, Some(OCI_INDEX | DOCKER_INDEX)) {
+            // What a node pulls from it depends on the version of containerd.
+            return Err(LookupError::image(
+                "an index that contains another index, which Transom does not follow",
+            ));
+        }
+        let is_image = matches!(kind, None | Some(OCI_MANIFEST | DOCKER_MANIFEST));
+        if !is_image || entry.annotations.reference_type.is_some() {
+            continue;
+        }
+        let Some(platform) = entry.platform else { continue };
+        if platform.os == "unknown" || platform.os.is_empty() {
+            continue;
+        }
+        let digest = entry.digest.as_deref().and_then(Digest::parse);
+        let digest = digest.ok_or_else(|| LookupError::image("an index with an invalid digest"))?;
+        variants.push(ImageVariant {
+            digest: digest.to_string(),
+            ..platform.variant()?
+        });
+    }
+    Ok(variants)
 }
 
 impl ImagePlatform {
-    /// Adds it to the versions of an image, if it is for Windows. A version that is missing or not one of Windows matches
-    /// any host, as in containerd.
-    fn add_to(&self, image: &mut ImageVersions) {
-        if self.os.as_deref() == Some("windows") {
-            let version = self.version.as_deref().unwrap_or_default();
-            let version = Build::parse_kernel_version(version);
-            image.add(version.map(|(build, revision)| OsVersion { build, revision }));
+    fn variant(&self) -> Result<ImageVariant, LookupError> {
+        let variant = self.variant.as_deref().filter(|variant| !variant.is_empty());
+        for name in [&*self.os, &*self.architecture, variant.unwrap_or_default()] {
+            if name.len() > NAME || !name.bytes().all(|b| b.is_ascii_graphic()) {
+                return Err(LookupError::image("a platform with an invalid name"));
+            }
         }
+        Ok(ImageVariant {
+            variant: variant.map(str::to_owned),
+            ..ImageVariant::new(&self.os, &self.architecture, &self.version)
+        })
     }
 }
 
-/// The result of parsing a manifest.
-#[derive(PartialEq, Eq, Debug)]
-pub(super) enum ManifestContent {
-    /// The Windows versions.
-    Builds(ImageVersions),
-    /// The configuration with this digest contains the build.
-    Config(String),
+/// The digest of the configuration, if it is one of an image: Helm charts and signatures have manifests too.
+fn config_digest(config: &Descriptor) -> Result<Digest, LookupError> {
+    let kind = config.media_type.as_deref();
+    if !matches!(kind, None | Some(OCI_CONFIG | DOCKER_CONFIG)) {
+        let kind = kind.unwrap_or_default();
+        return Err(LookupError::image(format!(
+            "it is not a container image: its configuration is of the type {kind}"
+        )));
+    }
+    Digest::parse(&config.digest).ok_or_else(|| LookupError::image("a manifest with an invalid digest"))
 }
 
-/// Parses an index or a manifest.
-pub(super) fn read(json: &[u8]) -> Result<ManifestContent, RegistryError> {
-    let manifest: Manifest =
-        serde_json::from_slice(json).map_err(|_| RegistryError::image("an answer that is not a manifest"))?;
-    if let Some(entries) = manifest.manifests {
-        let mut image = ImageVersions::default();
-        let images = entries.iter().filter(|entry| !entry.is_attestation());
-        for platform in images.filter_map(|entry| entry.platform.as_ref()) {
-            platform.add_to(&mut image);
+/// The platform and the settings in the configuration of an image.
+pub(super) fn of_config(json: &[u8]) -> Result<ImageVariant, LookupError> {
+    let invalid = |_| LookupError::image("a configuration that is not valid");
+    let platform: ImagePlatform = serde_json::from_slice(json).map_err(invalid)?;
+    let settings: Settings = serde_json::from_slice(json).map_err(invalid)?;
+    if platform.os.is_empty() {
+        return Err(LookupError::image("a configuration without an operating system"));
+    }
+    let config = settings.config.unwrap_or_default();
+    let volumes = config.volumes.unwrap_or_default().into_keys();
+    let command = config
+        .entrypoint
+        .unwrap_or_default()
+        .into_iter()
+        .chain(config.cmd.unwrap_or_default());
+    let config = ImageConfig {
+        user: shortened(config.user.unwrap_or_default()),
+        volumes: volumes.take(LIST).map(shortened).collect(),
+        command: command.take(LIST).map(shortened).collect(),
+    };
+    Ok(ImageVariant {
+        config: Some(config),
+        ..platform.variant()?
+    })
+}
+
+/// The first bytes of a text, up to a whole letter.
+fn shortened(text: String) -> String {
+    if text.len() <= TEXT {
+        return text;
+    }
+    let ends = text
+        .char_indices()
+        .map(|(start, letter)| start + letter.len_utf8());
+    let end = ends.take_while(|end| *end <= TEXT).last().unwrap_or_default();
+    text.get(..end).unwrap_or_default().to_owned()
+}
+
+impl<'de> Deserialize<'de> for LayerSizes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Sum;
+        impl<'de> Visitor<'de> for Sum {
+            type Value = LayerSizes;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("layers")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<LayerSizes, A::Error> {
+                let mut sum = 0_u64;
+                while let Some(layer) = list.next_element::<Layer>()? {
+                    sum = sum.saturating_add(layer.size);
+                }
+                Ok(LayerSizes(sum))
+            }
         }
-        return Ok(ManifestContent::Builds(image));
+        deserializer.deserialize_seq(Sum)
     }
-    let config = manifest.config.map(|config| config.digest);
-    let config =
-        config.filter(|digest| ImageRef::parse(&format!("app@{digest}")).is_ok_and(|it| it.tag.is_none()));
-    config
-        .map(ManifestContent::Config)
-        .ok_or_else(|| RegistryError::image("a manifest without a configuration"))
 }
 
-/// The version in the configuration of an image: one, or none.
-pub(super) fn of_config(json: &[u8]) -> Result<ImageVersions, RegistryError> {
-    let platform: ImagePlatform = serde_json::from_slice(json)
-        .map_err(|_| RegistryError::image("a configuration that is not valid"))?;
-    if platform.os.as_deref().unwrap_or_default().is_empty() {
-        return Err(RegistryError::image(
-            "a configuration without an operating system",
-        ));
+impl<'de> Deserialize<'de> for IndexEntries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct First;
+        impl<'de> Visitor<'de> for First {
+            type Value = IndexEntries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the entries of an index")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<IndexEntries, A::Error> {
+                let mut entries = Vec::new();
+                while entries.len() <= ENTRIES {
+                    match list.next_element()? {
+                        Some(entry) => entries.push(entry),
+                        None => return Ok(IndexEntries(entries)),
+                    }
+                }
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(IndexEntries(entries))
+            }
+        }
+        deserializer.deserialize_seq(First)
     }
-    let mut image = ImageVersions::default();
-    platform.add_to(&mut image);
-    Ok(image)
 }
 
 /// Whether a body is an error of a registry, and not of another server.
@@ -119,100 +344,4 @@ pub(super) fn is_error(json: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Shortened from `mcr.microsoft.com/dotnet/runtime:6.0`, with a BuildKit attestation.
-    const INDEX: &str = r#"{"schemaVersion": 2, "mediaType": "application/vnd.docker.distribution.manifest.list.v2+json", "manifests": [
-        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:1111", "platform": {"architecture": "amd64", "os": "linux"}},
-        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:2222", "platform": {"architecture": "arm", "os": "linux", "variant": "v7"}},
-        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:3333", "platform": {"architecture": "amd64", "os": "windows", "os.version": "10.0.20348.2700"}},
-        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:4444", "platform": {"architecture": "amd64", "os": "windows", "os.version": "10.0.17763.6293"}},
-        {"mediaType": "application/vnd.docker.distribution.manifest.v2+json", "size": 1580, "digest": "sha256:5555", "platform": {"architecture": "unknown", "os": "unknown"}},
-        {"mediaType": "application/vnd.oci.image.manifest.v1+json", "size": 1580, "digest": "sha256:6666"}]}"#;
-
-    #[test]
-    fn an_index_says_its_windows_builds() {
-        let Ok(ManifestContent::Builds(image)) = read(INDEX.as_bytes()) else {
-            panic!("an index has builds");
-        };
-        assert_eq!(
-            image.builds().map(Build::number).collect::<Vec<_>>(),
-            [17763, 20348]
-        );
-        assert_eq!(image.revision_of(Build::new(20348)), Some(2700));
-        assert!(!image.has_unversioned);
-        let linux = r#"{"manifests": [{"platform": {"os": "linux", "architecture": "amd64"}}]}"#;
-        assert_eq!(
-            read(linux.as_bytes()),
-            Ok(ManifestContent::Builds(ImageVersions::default()))
-        );
-    }
-
-    #[test]
-    fn an_entry_without_a_version_matches_any_host_and_the_others_keep_their_builds() {
-        for version in [r#", "os.version": "10.0.17763.6293""#, "10.0.17763.6293"] {
-            let Ok(ManifestContent::Builds(image)) = read(INDEX.replace(version, "").as_bytes()) else {
-                panic!("an index has builds");
-            };
-            assert_eq!(image.builds().map(Build::number).collect::<Vec<_>>(), [20348]);
-            assert!(image.has_unversioned);
-        }
-    }
-
-    #[test]
-    fn an_attestation_is_no_image_whatever_its_platform() {
-        let index = r#"{"manifests": [
-            {"platform": {"os": "windows", "os.version": "10.0.20348.2700"}},
-            {"platform": {"os": "windows"}, "annotations": {"vnd.docker.reference.type": "attestation-manifest", "vnd.docker.reference.digest": "sha256:1"}},
-            {"platform": {"os": "unknown", "architecture": "unknown"}, "annotations": {"vnd.docker.reference.type": "attestation-manifest"}}]}"#;
-        let Ok(ManifestContent::Builds(image)) = read(index.as_bytes()) else {
-            panic!("an index has builds");
-        };
-        assert_eq!(image.builds().map(Build::number).collect::<Vec<_>>(), [20348]);
-        assert!(!image.has_unversioned);
-    }
-
-    #[test]
-    fn a_manifest_says_where_its_configuration_is() {
-        let digest = format!("sha256:{}", "0a".repeat(32));
-        let manifest = |digest: &str| {
-            format!(r#"{{"schemaVersion": 2, "config": {{"digest": "{digest}", "size": 2}}, "layers": []}}"#)
-        };
-        assert_eq!(
-            read(manifest(&digest).as_bytes()),
-            Ok(ManifestContent::Config(digest))
-        );
-        for other in [
-            &*manifest("sha256:../../x"),
-            r#"{"schemaVersion": 1, "fsLayers": []}"#,
-            "[]",
-            "<html>",
-            "",
-        ] {
-            assert!(
-                matches!(read(other.as_bytes()), Err(RegistryError::Image(_))),
-                "{other}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_configuration_says_the_build() {
-        let windows =
-            br#"{"architecture": "amd64", "os": "windows", "os.version": "10.0.26100.1742", "rootfs": {}}"#;
-        let image = of_config(windows).unwrap();
-        assert_eq!(image.revision_of(Build::new(26100)), Some(1742));
-        assert_eq!(of_config(br#"{"os": "linux"}"#), Ok(ImageVersions::default()));
-        assert!(of_config(br#"{"os": "windows"}"#).unwrap().has_unversioned);
-        assert!(of_config(b"{}").is_err());
-    }
-
-    #[test]
-    fn an_error_of_a_registry_is_known() {
-        assert!(is_error(
-            br#"{"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}"#
-        ));
-        assert!(!is_error(b"<html>404</html>") && !is_error(b"{}") && !is_error(br#"{"errors": []}"#));
-    }
-}
+mod tests;

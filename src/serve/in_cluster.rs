@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::certificates::CertificateArgs;
 use super::cluster_metrics::ClusterMetrics;
+use super::image_args::ImageArgs;
 use super::review_handler::Reviewer;
 use crate::certs;
 use crate::cluster::client::{ConnectArgs, NamesArgs, NoCluster};
@@ -71,6 +72,8 @@ pub struct InClusterArgs {
     reports: bool,
     #[command(flatten)]
     certificates: CertificateArgs,
+    #[command(flatten)]
+    images: ImageArgs,
 }
 
 /// How long shutdown may take after the server has drained; it includes releasing the lease.
@@ -86,6 +89,7 @@ pub async fn run(
     // Invalid arguments are rejected before the first request to the API server.
     let mode = args.certificates.mode(&config.certificate)?;
     mode.check_files().await?;
+    let _images = args.images.clone().settings()?;
     let listening = Listening::bind(&config.listen)?;
     let (connected, namespace) =
         args.connect
@@ -100,7 +104,7 @@ pub async fn run(
     let (end, ended) = watch::channel(false);
     let mut election = Tasks::default();
     let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
-    let excluded = registration::names::named_namespaces(args.exclude_namespace).chain([namespace.clone()]);
+    let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
     let snapshots = SnapshotBuilder::new(base, excluded);
     let (tell_registered, registered) = watch::channel(None);
     let mut tasks = Tasks::on(behind);

@@ -14,7 +14,7 @@ use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
 use crate::process::today;
-use crate::registration::names::named_namespaces;
+use crate::registration::names::non_empty_items;
 
 /// The inputs with the same configuration file: they are checked together, and apart from the others.
 pub(super) struct CheckGroup {
@@ -60,7 +60,7 @@ impl CheckGroup {
         let mut manifests = Manifests::new(keep_text).with_baseline(baseline).within(Scope {
             // As in kubectl apply -n: the namespace of objects that name none.
             namespace: args.namespaces.namespace.first().cloned(),
-            excluded: named_namespaces(args.excluded.exclude_namespace.clone()).collect(),
+            excluded: non_empty_items(args.excluded.exclude_namespace.clone()).collect(),
         });
         let added = if args.pod_template.is_empty() {
             config.configured_kinds()

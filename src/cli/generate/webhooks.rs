@@ -142,7 +142,7 @@ fn options(args: &WebhooksArgs) -> anyhow::Result<RegistrationOptions> {
     };
     options.timeout = Duration::from_secs(*timeout);
     options.excluded_namespaces =
-        crate::registration::names::named_namespaces(excluded.exclude_namespace.clone()).collect();
+        crate::registration::names::non_empty_items(excluded.exclude_namespace.clone()).collect();
     if pool_label.len() > MOST_POOL_LABELS {
         bail!(
             "there are {} labels of pools (--pool-label), and the API server has time for {MOST_POOL_LABELS}: replace several \

@@ -20,7 +20,7 @@ use crate::cluster::snapshot::Snapshot;
 use crate::cluster::walk::{ListItem, walk};
 use crate::model::policy::Policy;
 use crate::plan::{NodeInventory, PlanOptions, Planner, UpgradePlan};
-use crate::registration::names::named_namespaces;
+use crate::registration::names::non_empty_items;
 use crate::scan::pods::PodContext;
 use crate::scan::report::{ScanGap, ScanReport, ScannedCluster};
 use crate::scan::{EvalContext, PolicyOverrides, ReportHeader, Scan, nodes};
@@ -39,7 +39,7 @@ pub(super) async fn scan(
     let progress = Progress::new();
     progress.say("reading nodes, namespaces, policies");
     let client = &connected.client;
-    let excluded = named_namespaces(args.excluded.exclude_namespace.clone());
+    let excluded = non_empty_items(args.excluded.exclude_namespace.clone());
     let excluded: Vec<String> = excluded.chain([own.clone()]).collect();
     let options = OfflineOptions {
         namespace: &own,

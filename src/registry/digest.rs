@@ -1,0 +1,90 @@
+//! Digests of content: whoever sends it cannot change what a digest names.
+
+use std::fmt;
+
+use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
+
+/// A digest as in image references: `sha256:…`, `sha384:…` or `sha512:…` in lower-case hexadecimal digits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Digest {
+    algorithm: &'static str,
+    hex: String,
+}
+
+static ALGORITHMS: [(&str, &Algorithm); 3] = [("sha256", &SHA256), ("sha384", &SHA384), ("sha512", &SHA512)];
+
+impl Digest {
+    /// Parses a digest; `None` if it is of another form.
+    pub fn parse(text: &str) -> Option<Digest> {
+        let (name, hex) = text.split_once(':')?;
+        let (algorithm, function) = *ALGORITHMS.iter().find(|(algorithm, _)| *algorithm == name)?;
+        let is_hex = hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let is_valid = is_hex && hex.len() == 2 * function.output_len();
+        is_valid.then(|| Digest {
+            algorithm,
+            hex: hex.to_owned(),
+        })
+    }
+
+    /// The SHA-256 of content.
+    pub fn of(content: &[u8]) -> Digest {
+        Digest {
+            algorithm: "sha256",
+            hex: hex(&SHA256, content),
+        }
+    }
+
+    /// Whether it is the digest of this content.
+    pub fn verifies(&self, content: &[u8]) -> bool {
+        let function = ALGORITHMS
+            .iter()
+            .find(|(algorithm, _)| *algorithm == self.algorithm);
+        function.is_some_and(|(_, function)| hex(function, content) == self.hex)
+    }
+}
+
+fn hex(function: &'static Algorithm, content: &[u8]) -> String {
+    use fmt::Write as _;
+    let sum = digest(function, content);
+    sum.as_ref().iter().fold(String::new(), |mut text, byte| {
+        // A string accepts all text.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.algorithm, self.hex)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_names_one_content() {
+        let empty = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(Digest::of(b"").to_string(), empty);
+        let digest = Digest::parse(empty).unwrap();
+        assert!(digest.verifies(b"") && !digest.verifies(b" "));
+        let long = "sha512:cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e";
+        assert!(Digest::parse(long).unwrap().verifies(b""));
+    }
+
+    #[test]
+    fn another_form_is_no_digest() {
+        let upper = format!("sha256:{}", "A".repeat(64));
+        for text in [
+            "",
+            "sha256:",
+            "sha256:../../x",
+            "md5:d41d8cd98f00b204e9800998ecf8427e",
+            &upper,
+            &"a".repeat(64),
+        ] {
+            assert_eq!(Digest::parse(text), None, "{text}");
+        }
+    }
+}
