@@ -5,6 +5,7 @@ mod auth;
 mod batch;
 mod client;
 mod digest;
+mod disk_cache;
 mod endpoint;
 mod keychain;
 mod manifest;
@@ -13,8 +14,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::batch::{Answer, Registries};
+pub use self::batch::{CacheUse, ImageAnswer, Registries};
 pub use self::client::{NoClient, RegistryClient};
+pub use self::disk_cache::DiskCache;
 pub use self::keychain::{Keychain, KeychainError};
 use crate::model::registry_patterns::RegistryPatterns;
 
@@ -38,6 +40,13 @@ pub enum Detail {
     Platforms,
     /// Also the size and the configuration of its Windows variants, of the first eight at most.
     Configurations,
+}
+
+impl Detail {
+    /// Whether facts of this detail are enough for another one.
+    fn includes(self, needed: Detail) -> bool {
+        self == Detail::Configurations || needed == Detail::Platforms
+    }
 }
 
 /// What an error affects.

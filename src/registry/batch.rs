@@ -64,19 +64,6 @@ pub struct Registries {
     down: Mutex<BTreeMap<String, String>>,
 }
 
-/// The numbers of images by what is known of them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LookupCounts {
-    /// Exist.
-    pub found: usize,
-    /// Do not exist.
-    pub missing: usize,
-    /// Are not known.
-    pub unknown: usize,
-    /// Of those that exist or do not exist, from the cache.
-    pub cached: usize,
-}
-
 impl Registries {
     /// Reads the CA certificates; sends no request. Without a cache, every image is requested.
     ///
@@ -94,18 +81,30 @@ impl Registries {
             CacheUse::Normal | CacheUse::Refresh => Some(RegistryClient::new(config.clone())?),
         };
         Ok(Registries {
-            client,
             keychain,
             config,
             cache,
             cache_use,
             detail,
+            ..Registries::by(client)
+        })
+    }
+
+    /// Anonymous requests by a client, without a cache.
+    fn by(client: Option<RegistryClient>) -> Self {
+        Registries {
+            client,
+            keychain: Keychain::anonymous(),
+            config: RegistryConfig::default(),
+            cache: None,
+            cache_use: CacheUse::Normal,
+            detail: Detail::Platforms,
             whole: DEADLINE,
             until: None,
             requested: 0,
             answers: BTreeMap::new(),
             down: Mutex::default(),
-        })
+        }
     }
 
     /// Looks up the images that were not looked up before. `done` is called after each of them.
@@ -210,9 +209,13 @@ impl Registries {
     fn scope(&self, cache: &DiskCache, image: &ImageRef<'_>) -> Option<CacheScope> {
         let mut mirrors = self.config.mirrors.iter();
         let mirror = mirrors.find(|(registry, _)| registry == image.registry);
-        let credential = self.keychain.credential_of(image.registry, image.repository);
-        let identity = credential.map(|credential| credential.identity());
-        let scope = cache.scope(identity.as_deref(), mirror.map(|(_, mirror)| mirror.as_str()));
+        let access = |keychain: &Keychain| keychain.access_key(image.registry, image.repository);
+        let (own, nobody) = (access(&self.keychain), access(&Keychain::anonymous()));
+        let credential = (own != nobody).then_some(own);
+        let scope = cache.scope(
+            credential.as_ref().map(<[u8; 32]>::as_slice),
+            mirror.map(|(_, mirror)| mirror.as_str()),
+        );
         scope.ok()
     }
 
@@ -309,23 +312,9 @@ impl ImageAnswer {
     }
 }
 
-impl LookupCounts {
-    /// The counts of these answers.
-    pub fn of<'a>(answers: impl IntoIterator<Item = &'a ImageAnswer>) -> Self {
-        let mut counts = LookupCounts::default();
-        for answer in answers {
-            let count = match &answer.facts {
-                Ok(facts) if facts.found.is_some() => &mut counts.found,
-                Ok(_) => &mut counts.missing,
-                Err(_) => &mut counts.unknown,
-            };
-            *count += 1;
-            counts.cached += usize::from(answer.is_cached && answer.facts.is_ok());
-        }
-        counts
-    }
-}
-
 fn images_of(number: usize) -> &'static str {
     if number == 1 { "image" } else { "images" }
 }
+
+#[cfg(test)]
+mod tests;

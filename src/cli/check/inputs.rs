@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
-use super::CheckArgs;
+use super::{CheckArgs, images};
 use crate::check::files::{Excludes, policies, read_except};
 use crate::check::{
-    Baseline, CheckConfig, ConfigFailOn, Manifests, Scope, SourceRole, UnreadableInput, find_config,
+    Baseline, CheckConfig, CheckNote, ConfigFailOn, ImageCounts, Manifests, Scope, SourceRole, UnreadableInput,
+    find_config,
 };
 use crate::cli::options::FailOn;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
-use crate::model::policy::Policy;
+use crate::model::policy::{ImageEvidence, Policy};
 use crate::process::today;
 use crate::registration::names::non_empty_items;
 
@@ -24,6 +25,10 @@ pub(super) struct CheckGroup {
     pub facts: Facts,
     pub policies: PolicySet,
     pub fail_on: FailOn,
+    /// Whether its images are looked up.
+    pub asks_registries: bool,
+    /// Notes about images that are not known.
+    pub image_notes: Vec<CheckNote>,
 }
 
 /// The paths of a group, and their configuration.
@@ -38,12 +43,16 @@ impl CheckGroup {
     ///
     /// # Errors
     /// If a configuration, a policy or the baseline cannot be used, or no path is named.
-    pub fn load(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<CheckGroup>> {
-        let groups = group_paths(args)?;
-        groups
-            .into_iter()
-            .map(|group| CheckGroup::read(args, keep_text, group))
-            .collect()
+    pub fn load(args: &CheckArgs, keep_text: bool) -> anyhow::Result<(Vec<CheckGroup>, Option<ImageCounts>)> {
+        let groups = group_paths(args)?.into_iter();
+        let groups: anyhow::Result<Vec<CheckGroup>> =
+            groups.map(|group| CheckGroup::read(args, keep_text, group)).collect();
+        let mut groups = groups?;
+        let counts = images::look_up(args, &mut groups)?;
+        for group in &mut groups {
+            group.manifests.learn(&mut group.facts, &group.policies);
+        }
+        Ok((groups, counts))
     }
 
     fn read(args: &CheckArgs, keep_text: bool, group: GroupPaths) -> anyhow::Result<CheckGroup> {
@@ -95,9 +104,14 @@ impl CheckGroup {
         if policy.is_none() {
             policies = PolicySet::new(among_the_inputs, Policy::standalone());
         }
-        let policies = policies.with(|policy| config.change(policy));
+        let asks_registries = args.registry || config.registry;
+        let policies = policies.with(|policy| {
+            config.change(policy);
+            if asks_registries && policy.image_evidence == ImageEvidence::Names {
+                policy.image_evidence = ImageEvidence::Registry;
+            }
+        });
         manifests.add_policies(&policies);
-        manifests.learn(&mut facts, &policies);
         let configured = config.fail_on.map(|fail_on| match fail_on {
             ConfigFailOn::Never => FailOn::Never,
             ConfigFailOn::Deny => FailOn::Deny,
@@ -111,6 +125,8 @@ impl CheckGroup {
             facts,
             policies,
             fail_on: args.fail_on.or(configured).unwrap_or(FailOn::Deny),
+            asks_registries,
+            image_notes: Vec::new(),
         })
     }
 }
