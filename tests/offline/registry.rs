@@ -1,155 +1,19 @@
-//! `transom plan --registry` against a real registry (Debian's docker-registry), whose images the test pushes. Without
-//! the program it says so and proves nothing.
+//! Image registries: the client and `transom plan --registry` against a real one (Debian's docker-registry), whose images
+//! the test pushes. Without the program it says so and proves nothing.
 #![cfg(unix)]
 
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+use transom::model::image::ImageRef;
+use transom::model::image_facts::{ImageConfig, ImageContents};
+use transom::registry::{Detail, Keychain, LookupError, RegistryClient, RegistryConfig};
+
+use crate::support::registry::{LTSC2019, LTSC2022, LTSC2025, Media, Registry, linux, variant, windows};
 
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
-const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-const INDEX: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-
-/// A registry in a folder of its own; it ends with the test.
-struct Registry {
-    process: Child,
-    port: u16,
-    _folder: tempfile::TempDir,
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Registry {
-    fn start_or_skip() -> Option<Registry> {
-        let paths = std::env::var_os("PATH").unwrap_or_default();
-        let found: Option<PathBuf> = std::env::split_paths(&paths)
-            .map(|folder| folder.join("docker-registry"))
-            .find(|program| program.is_file());
-        let Some(program) = found else {
-            // Past the test harness, which would keep it to itself.
-            let _ = writeln!(
-                std::io::stderr(),
-                "SKIPPED: asking a registry is not proved: there is no docker-registry in PATH (apt-get install docker-registry)"
-            );
-            return None;
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let config = folder.path().join("config.yml");
-        let text = format!(
-            "version: 0.1\nlog: {{level: error}}\nstorage: {{inmemory: {{}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\n"
-        );
-        std::fs::write(&config, text).unwrap();
-        let process = Command::new(program)
-            .arg("serve")
-            .arg(&config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let registry = Registry {
-            process,
-            port,
-            _folder: folder,
-        };
-        let start = Instant::now();
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(
-                start.elapsed() < Duration::from_secs(30),
-                "docker-registry does not listen"
-            );
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        Some(registry)
-    }
-
-    /// Sends a request; gives the answer's head where it was taken.
-    fn send(&self, method: &str, path: &str, kind: &str, body: &str) -> String {
-        let mut connection = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let (port, length) = (self.port, body.len());
-        write!(
-            connection,
-            "{method} {path} HTTP/1.1\r\nhost: localhost:{port}\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 20"), "{method} {path}: {answer}");
-        answer
-    }
-
-    fn push_blob(&self, repository: &str, blob: &str) -> Value {
-        let answer = self.send(
-            "POST",
-            &format!("/v2/{repository}/blobs/uploads/"),
-            "text/plain",
-            "",
-        );
-        let mut lines = answer.lines();
-        let location = lines.find_map(|line| line.strip_prefix("Location: ")).unwrap();
-        let path = &location[location.find("/v2/").unwrap()..];
-        let digest = digest(blob);
-        self.send(
-            "PUT",
-            &format!("{path}&digest={digest}"),
-            "application/octet-stream",
-            blob,
-        );
-        json!({"mediaType": "application/vnd.docker.container.image.v1+json", "size": blob.len(), "digest": digest})
-    }
-
-    /// Pushes an image without layers; gives its entry for an index.
-    fn push_image(&self, repository: &str, tag: &str, platform: &Value) -> Value {
-        let mut config = platform.clone();
-        config["rootfs"] = json!({"type": "layers", "diff_ids": []});
-        let config = self.push_blob(repository, &config.to_string());
-        let manifest =
-            json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": []}).to_string();
-        self.send(
-            "PUT",
-            &format!("/v2/{repository}/manifests/{tag}"),
-            MANIFEST,
-            &manifest,
-        );
-        json!({"mediaType": MANIFEST, "size": manifest.len(), "digest": digest(&manifest), "platform": platform})
-    }
-
-    fn push_index(&self, repository: &str, tag: &str, platforms: &[Value]) {
-        let mut entries = Vec::new();
-        for (at, platform) in platforms.iter().enumerate() {
-            entries.push(self.push_image(repository, &format!("part-{at}"), platform));
-        }
-        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}).to_string();
-        self.send("PUT", &format!("/v2/{repository}/manifests/{tag}"), INDEX, &index);
-    }
-}
-
-fn digest(text: &str) -> String {
-    let sum = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-    let hex: Vec<String> = sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{}", hex.concat())
-}
-
-fn windows(version: &str) -> Value {
-    json!({"architecture": "amd64", "os": "windows", "os.version": version})
-}
-
-fn linux() -> Value {
-    json!({"architecture": "amd64", "os": "linux"})
-}
 
 /// The plan for workloads of these names and images, on a pool of Windows Server 2019.
 fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
@@ -196,16 +60,11 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
     let Some(registry) = Registry::start_or_skip() else {
         return;
     };
-    registry.push_image("there", "1-ltsc2025", &windows("10.0.26100.1742"));
-    registry.push_image("linux", "1-ltsc2025", &linux());
-    registry.push_image("one", "1.4", &windows("10.0.17763.6293"));
-    registry.push_index(
-        "both",
-        "6.0",
-        &[linux(), windows("10.0.17763.6293"), windows("10.0.26100.1742")],
-    );
-    let port = registry.port;
-    let local = |name: &str| format!("localhost:{port}/{name}");
+    registry.push_image(Media::Docker, "there:1-ltsc2025", &windows(LTSC2025));
+    registry.push_image(Media::Oci, "linux:1-ltsc2025", &linux());
+    registry.push_image(Media::Docker, "one:1.4", &windows(LTSC2019));
+    registry.push_index("both:6.0", &[linux(), windows(LTSC2019), windows(LTSC2025)]);
+    let local = |name: &str| registry.reference(name);
     let unused = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -260,4 +119,84 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
     let unasked = plan(&[], &images);
     assert_eq!(said(&unasked, "there").1.as_deref(), Some("notVerified"));
     assert_eq!(said(&unasked, "both").0, "unknown");
+}
+
+/// What the registry states about an image, without credentials.
+async fn look_up(registry: &Registry, image: &str) -> Option<ImageContents> {
+    let reference = registry.reference(image);
+    let keychain = Keychain::anonymous();
+    look_up_with(RegistryConfig::default(), &reference, &keychain)
+        .await
+        .unwrap()
+}
+
+async fn look_up_with(
+    config: RegistryConfig,
+    reference: &str,
+    keychain: &Keychain,
+) -> Result<Option<ImageContents>, LookupError> {
+    let client = RegistryClient::new(config).unwrap();
+    let image = ImageRef::parse(reference).unwrap();
+    Ok(client
+        .look_up(&image, keychain, Detail::Configurations)
+        .await?
+        .found)
+}
+
+#[tokio::test]
+async fn images_are_what_was_pushed() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let app = |version: &str| {
+        let image = windows(version).user("ContainerUser").volume("c:\\data");
+        image.command(&["app.exe"], &["/serve"]).layer(2048)
+    };
+    let variants = [
+        linux(),
+        variant("linux", "arm64", ""),
+        app(LTSC2019),
+        app(LTSC2022),
+        app(LTSC2025),
+    ];
+    for media in [Media::Docker, Media::Oci] {
+        let digest = registry.push_index_of(media, "shop/billing:1.4", &variants);
+        let pinned = format!("shop/billing@{digest}");
+        for image in ["shop/billing:1.4", &*pinned] {
+            let contents = look_up(&registry, image).await.unwrap();
+            assert_eq!(contents.digest, digest);
+            let systems: Vec<&str> = contents.variants.iter().map(|it| &*it.os).collect();
+            assert_eq!(systems, ["linux", "linux", "windows", "windows", "windows"]);
+            assert_eq!(contents.variants[0].config, None);
+            for (found, pushed) in contents.windows().zip(&variants[2..]) {
+                let expected = ImageConfig {
+                    user: "ContainerUser".to_owned(),
+                    volumes: vec!["c:\\data".to_owned()],
+                    command: vec!["app.exe".to_owned(), "/serve".to_owned()],
+                };
+                assert_eq!(found.config, Some(expected));
+                assert_eq!(found.size, Some(pushed.size()));
+            }
+        }
+        let digest = registry.push_image(media, "shop/one:1", &app(LTSC2022));
+        let one = look_up(&registry, "shop/one:1").await.unwrap();
+        let [found] = &*one.variants else {
+            panic!("{one:?}")
+        };
+        assert_eq!((&one.digest, &found.digest), (&digest, &digest));
+        assert_eq!(found.os_version.unwrap().build.number(), 20348);
+        assert_eq!(found.config.as_ref().unwrap().user, "ContainerUser");
+    }
+}
+
+#[tokio::test]
+async fn an_index_by_buildx_has_its_images_and_not_its_attestations() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    registry.push_buildx_index("app:1", &[linux(), windows(LTSC2022).without_version_in_index()]);
+    let contents = look_up(&registry, "app:1").await.unwrap();
+    assert_eq!(contents.variants.len(), 2, "{contents:?}");
+    assert!(contents.windows_versions().has_unversioned);
+    assert_eq!(look_up(&registry, "app:2").await, None);
 }

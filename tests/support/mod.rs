@@ -14,6 +14,8 @@ pub mod kubelet;
 pub mod objects;
 #[cfg(unix)]
 pub mod recorder;
+#[cfg(unix)]
+pub mod registry;
 pub mod schedule;
 pub mod server;
 #[cfg(unix)]

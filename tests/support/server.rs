@@ -22,7 +22,7 @@ pub struct Server {
 
 /// A free port, below the range that the kernel uses for outgoing connections, of which other tests open
 /// many, and different for each call in this process.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     const FIRST: u16 = 20_000;
     const PORTS: u16 = 10_000;
     static NEXT: AtomicU16 = AtomicU16::new(0);
