@@ -16,7 +16,7 @@ mod services;
 mod storage;
 mod volumes;
 
-pub use context::{ContainerAt, Cx, Image, PodCx, VolumeAt};
+pub use context::{ContainerAt, Cx, Image, KnownVersions, PodCx, VolumeAt};
 pub(crate) use os::{OsSelection, selects_windows};
 use rule::Gate;
 pub use rule::{ActionOf, Builds, Check, Finding, MOST_OF_A_RULE, Reporter, Resolver, Rule};

@@ -213,7 +213,11 @@ fn evaluate_one(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluat
 }
 
 /// The images of the pod's containers, if rules will read them: those of a pod that may be for Windows.
-pub(super) fn images<'s>(subject: &'s Object<'s>, verdict: Verdict, facts: &Facts) -> Vec<Option<Image<'s>>> {
+pub(super) fn images<'s>(
+    subject: &'s Object<'s>,
+    verdict: Verdict,
+    facts: &'s Facts,
+) -> Vec<Option<Image<'s>>> {
     match subject.pod() {
         Some(pod) if matches!(verdict, Verdict::Windows | Verdict::Conflicting) => Image::of_pod(pod, facts),
         _ => Vec::new(),

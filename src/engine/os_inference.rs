@@ -2,6 +2,7 @@
 
 use crate::model::facts::Facts;
 use crate::model::image::{ImageRef, OsHint, os_hint};
+use crate::model::image_facts::ImageFacts;
 use crate::model::node::{BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, RESTRICTED_BUILD_LABEL};
 use crate::model::object::Object;
 use crate::model::os::{Evidence, EvidenceKind, Inference, Os, Verdict};
@@ -204,28 +205,32 @@ impl OsEvidence {
     ///
     /// An image that exists for Windows only decides, regardless of the rest of the pod: a rule reports the rest. The
     /// tag of any other image applies only if no image and no field of the pod is for Linux. Of Linux images, only the
-    /// registry's answer makes a pod a Linux pod.
+    /// registry's answer makes a pod a Linux pod. What the registry lists takes precedence over the name; an image that
+    /// it lists for both systems says nothing.
     fn of_images(&mut self, subject: &Object<'_>, pod: &PodSpec<'_>, facts: &Facts) -> bool {
         let (mut certain, mut by_tag, mut linux) = (None, None, None);
         let mut has_linux_image = false;
         for (list, index, container) in pod.visit_containers() {
             let Some(image) = &container.image else { continue };
-            let verified = facts.images.get(&**image).and_then(|known| known.only_os());
             let found = (list, index, container, image);
-            match verified {
-                Some(Os::Windows) => _ = certain.get_or_insert(found),
-                Some(Os::Linux) => {
-                    linux.get_or_insert(found);
-                    has_linux_image = true;
-                }
-                None => match ImageRef::parse(image).map_or(OsHint::None, |image| os_hint(&image)) {
-                    OsHint::WindowsOnlyRepository => _ = certain.get_or_insert(found),
-                    OsHint::WindowsTagToken(_) => _ = by_tag.get_or_insert(found),
-                    OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => {
+            if let Some(contents) = facts.images.get(&**image).and_then(|known| known.contents()) {
+                match contents.only_os() {
+                    Some(Os::Windows) => _ = certain.get_or_insert(found),
+                    Some(Os::Linux) => {
+                        linux.get_or_insert(found);
                         has_linux_image = true;
                     }
-                    OsHint::None => {}
-                },
+                    None => {}
+                }
+                continue;
+            }
+            match ImageRef::parse(image).map_or(OsHint::None, |image| os_hint(&image)) {
+                OsHint::WindowsOnlyRepository => _ = certain.get_or_insert(found),
+                OsHint::WindowsTagToken(_) => _ = by_tag.get_or_insert(found),
+                OsHint::LinuxTag(_) | OsHint::LinuxOnlyRepository | OsHint::DotnetLinuxOnly => {
+                    has_linux_image = true;
+                }
+                OsHint::None => {}
             }
         }
         let contradicted = has_linux_image || linux_signs::is_of_kubevirt(subject, pod);
@@ -238,10 +243,21 @@ impl OsEvidence {
         if let Some(((list, index, container, image), os)) = decides {
             let item = self.spec.clone().field(list.field());
             let path = item.named_item(index, &container.name).field("image");
-            self.add(EvidenceKind::Image, path, &**image, os);
+            let value = match facts.images.get(&**image) {
+                Some(known) if known.contents().is_some() => of_registry(image, known),
+                _ => image.to_string(),
+            };
+            self.add(EvidenceKind::Image, path, value, os);
         }
         true
     }
+}
+
+/// An image with the digest and the time of what its registry reports: `app:1 (registry: sha256:0123456789ab, …)`.
+fn of_registry(image: &str, known: &ImageFacts) -> String {
+    /// The rest has a digest and a time.
+    const LONGEST_NAME: usize = 190;
+    format!("{} (registry: {known})", cut(image, LONGEST_NAME))
 }
 
 #[cfg(test)]
@@ -254,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::model::facts::RuntimeClassFacts;
-    use crate::model::image_facts::{ImageFacts, ImageVariant};
+    use crate::model::image_facts::ImageVariant;
     use crate::model::object::ReviewStage;
     use crate::model::workload::Kind;
 

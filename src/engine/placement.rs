@@ -18,7 +18,7 @@ use crate::rules::placement::reach::{
 };
 use crate::rules::placement::{may_be_held_to_linux, stray_target};
 use crate::rules::scheduling::Givable;
-use crate::rules::{self, Cx, OsSelection, PodCx};
+use crate::rules::{self, Cx, KnownVersions, OsSelection, PodCx};
 
 /// Placement of one pod: its input from the pod and the cluster.
 pub struct Placement<'p, 'f> {
@@ -172,7 +172,7 @@ impl<'p> Placement<'p, '_> {
                 }
             }
             BuildNeed::NoneOf(wrong) => patch.exclude_builds(label, &wrong),
-            BuildNeed::Nothing | BuildNeed::NoHostKnown(_) | BuildNeed::Withheld(..) => {}
+            BuildNeed::Nothing | BuildNeed::NoHostKnown { .. } | BuildNeed::Withheld(..) => {}
         }
     }
 
@@ -240,14 +240,8 @@ impl<'p> Placement<'p, '_> {
             if cx.isolation() == ContainerIsolation::HostProcess {
                 return None;
             }
-            let mut builds = cx
-                .containers()
-                .filter_map(|c| cx.image_build(&c))
-                .map(|(build, _)| build);
-            let build = builds.next()?;
-            if builds.any(|other| other != build) {
-                return None;
-            }
+            let images = cx.containers().filter_map(|c| cx.image_versions(&c));
+            let build = common_build(images)?;
             let name = self
                 .as_written
                 .policy
@@ -318,6 +312,23 @@ impl<'p> Placement<'p, '_> {
                 findings.into_iter().map(|finding| finding.path).collect()
             }),
         }
+    }
+}
+
+/// The build that all images have in common, if there is exactly one. Of several, only the author could choose the
+/// RuntimeClass; with a variant without a version, no build is known.
+fn common_build<'c>(mut images: impl Iterator<Item = &'c KnownVersions>) -> Option<Build> {
+    let mut common: Vec<Build> = images
+        .next()
+        .filter(|first| !first.has_unversioned())?
+        .builds()
+        .collect();
+    for image in images {
+        common.retain(|build| !image.has_unversioned() && image.builds().any(|other| other == *build));
+    }
+    match common[..] {
+        [only] => Some(only),
+        _ => None,
     }
 }
 

@@ -501,6 +501,18 @@ impl ClusterFacts {
         self.sorts.iter().filter_map(|at| self.hosts.get(*at))
     }
 
+    /// The distinct architectures of the known Windows nodes and pools; empty if none is known.
+    pub fn architectures(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = Vec::new();
+        for host in self.sorts().chain(&self.pools) {
+            let architecture = host.architecture();
+            if !all.contains(&architecture) {
+                all.push(architecture);
+            }
+        }
+        all
+    }
+
     /// The distinct builds of the known Windows nodes.
     pub fn builds(&self) -> &BTreeSet<Build> {
         &self.builds

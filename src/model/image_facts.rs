@@ -1,5 +1,7 @@
 //! What a registry reports about an image, as plain data.
 
+use std::fmt;
+
 use jiff::Timestamp;
 
 use super::build::Build;
@@ -95,11 +97,35 @@ impl ImageContents {
 
     /// The Windows versions that the image exists for; empty if it does not exist for Windows.
     pub fn windows_versions(&self) -> ImageVersions {
-        let mut versions = ImageVersions::default();
-        for variant in self.windows() {
-            versions.add(variant.os_version);
-        }
-        versions
+        self.windows().map(|variant| variant.os_version).collect()
+    }
+
+    /// The Windows versions that the image exists for on nodes of these architectures; a variant without an
+    /// architecture counts for each.
+    pub fn windows_versions_for(&self, architectures: &[&str]) -> ImageVersions {
+        let is_for = |variant: &&ImageVariant| {
+            variant.architecture.is_empty() || architectures.contains(&&*variant.architecture)
+        };
+        self.windows()
+            .filter(is_for)
+            .map(|variant| variant.os_version)
+            .collect()
+    }
+
+    /// The user that the image sets: that of its Windows variants, if their configurations were read and agree.
+    pub fn user(&self) -> Option<&str> {
+        let mut users = self
+            .windows()
+            .filter_map(|variant| Some(&*variant.config.as_ref()?.user));
+        let first = users.next()?;
+        users.all(|user| user == first).then_some(first)
+    }
+
+    /// The first 12 hexadecimal digits of the digest, after its algorithm: `sha256:0123456789ab`.
+    pub fn short_digest(&self) -> &str {
+        const DIGITS: usize = 12;
+        let algorithm = self.digest.find(':').map_or(0, |colon| colon + 1);
+        self.digest.get(..algorithm + DIGITS).unwrap_or(&self.digest)
     }
 }
 
@@ -116,9 +142,28 @@ impl ImageFacts {
         }
     }
 
+    /// What the image contains, if the registry has the image and a variant that a node may pull. Without a variant the
+    /// registry says nothing about operating systems.
+    pub fn contents(&self) -> Option<&ImageContents> {
+        self.found
+            .as_ref()
+            .filter(|contents| !contents.variants.is_empty())
+    }
+
     /// The only operating system of an image that exists; see [`ImageContents::only_os`].
     pub fn only_os(&self) -> Option<Os> {
         self.found.as_ref()?.only_os()
+    }
+}
+
+/// What was looked up and when, for texts: `sha256:0123456789ab, 2026-01-01T00:00Z`.
+impl fmt::Display for ImageFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digest = self.found.as_ref().map_or("", ImageContents::short_digest);
+        if !digest.is_empty() {
+            write!(f, "{digest}, ")?;
+        }
+        write!(f, "{}", self.looked_up.strftime("%Y-%m-%dT%H:%MZ"))
     }
 }
 
@@ -132,6 +177,75 @@ mod tests {
             variants: variants.iter().map(variant).collect(),
             ..ImageContents::default()
         }
+    }
+
+    #[test]
+    fn texts_have_a_short_digest_and_the_minute_of_the_look_up() {
+        let looked_up: Timestamp = "2026-01-01T12:34:56.789Z".parse().unwrap();
+        let text = |digest: &str| {
+            let mut facts = ImageFacts::of(Vec::new(), looked_up);
+            digest.clone_into(&mut facts.found.as_mut().unwrap().digest);
+            facts.to_string()
+        };
+        assert_eq!(
+            text("sha256:0123456789abcdef0123456789abcdef"),
+            "sha256:0123456789ab, 2026-01-01T12:34Z"
+        );
+        assert_eq!(text("sha256:01"), "sha256:01, 2026-01-01T12:34Z");
+        assert_eq!(text(""), "2026-01-01T12:34Z");
+        let missing = ImageFacts {
+            looked_up,
+            found: None,
+        };
+        assert_eq!(missing.to_string(), "2026-01-01T12:34Z");
+    }
+
+    #[test]
+    fn the_user_is_known_if_the_windows_variants_agree() {
+        let with = |os: &str, user: Option<&str>| ImageVariant {
+            config: user.map(|user| ImageConfig {
+                user: user.to_owned(),
+                ..ImageConfig::default()
+            }),
+            ..ImageVariant::new(os, "amd64", "")
+        };
+        let user = |variants: Vec<ImageVariant>| {
+            let contents = ImageContents {
+                variants,
+                ..ImageContents::default()
+            };
+            contents.user().map(str::to_owned)
+        };
+        let admin = "ContainerAdministrator";
+        assert_eq!(
+            user(vec![with("linux", Some("root")), with("windows", Some(admin))]).as_deref(),
+            Some(admin)
+        );
+        assert_eq!(
+            user(vec![with("windows", Some(admin)), with("windows", Some(""))]),
+            None
+        );
+        assert_eq!(user(vec![with("windows", None)]), None);
+        assert_eq!(user(vec![with("windows", Some(""))]).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn variants_count_for_the_architectures_of_the_nodes() {
+        let contents = ImageContents {
+            variants: vec![
+                ImageVariant::new("windows", "arm64", "10.0.26100.1"),
+                ImageVariant::new("windows", "amd64", "10.0.20348.1"),
+                ImageVariant::new("windows", "", "10.0.17763.1"),
+            ],
+            ..ImageContents::default()
+        };
+        let of = |architectures: &[&str]| {
+            let versions = contents.windows_versions_for(architectures);
+            versions.builds().map(Build::number).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["amd64"]), [17763, 20348]);
+        assert_eq!(of(&["arm64"]), [17763, 26100]);
+        assert_eq!(of(&["amd64", "arm64"]), [17763, 20348, 26100]);
     }
 
     #[test]

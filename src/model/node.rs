@@ -532,6 +532,11 @@ impl Host {
         self.may_be_at_zero || (self.build.is_some() && self.labelled_build(label) == self.build)
     }
 
+    /// Its architecture in Go's words. Windows nodes are amd64 unless their label says otherwise.
+    pub fn architecture(&self) -> &str {
+        self.labels.get(ARCH_LABEL).map_or("amd64", String::as_str)
+    }
+
     /// The build in a label.
     pub fn labelled_build(&self, label: &str) -> Option<Build> {
         self.labels.get(label).and_then(|text| Build::parse_label(text))

@@ -54,6 +54,14 @@ impl ImageVersions {
     }
 }
 
+impl FromIterator<Option<OsVersion>> for ImageVersions {
+    fn from_iter<I: IntoIterator<Item = Option<OsVersion>>>(entries: I) -> Self {
+        let mut all = ImageVersions::default();
+        entries.into_iter().for_each(|version| all.add(version));
+        all
+    }
+}
+
 impl FromIterator<Build> for ImageVersions {
     fn from_iter<I: IntoIterator<Item = Build>>(builds: I) -> Self {
         let mut all = ImageVersions::default();

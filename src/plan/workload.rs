@@ -10,7 +10,7 @@ use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::requirements::Requirements;
 use super::resource_list::ResourceList;
 use super::target::named;
-use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::image::ImageRef;
 use crate::model::node_affinity::Match;
 use crate::model::pod::{Container, ContainerList, WindowsOptions};
@@ -157,8 +157,8 @@ impl WorkloadContext<'_, '_> {
         let mut images = self
             .cx
             .containers()
-            .filter_map(|container| Some(self.cx.image_build(&container)?.0));
-        images.all(|image| compatibility(image, host, isolation) != Compatibility::Fails)
+            .filter_map(|container| self.cx.image_versions(&container));
+        images.all(|image| !image.fail_on(host, isolation))
     }
 
     /// The findings of its template, except those about images and accounts.

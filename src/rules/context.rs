@@ -1,10 +1,11 @@
 //! The input of a check: the object, its pod as currently evaluated, the verdict, the facts and the policy.
 
+mod image;
+
+pub use self::image::{Image, KnownVersions};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::{Facts, RuntimeClassFacts};
 use crate::model::field_set::FieldSet;
-use crate::model::image::{ImageRef, build_hint};
-use crate::model::image_facts::ImageContents;
 use crate::model::json_types::Str;
 use crate::model::node::{BUILD_LABELS, HOSTNAME_LABEL, Host, OS_SKU_LABELS, build_of_sku};
 use crate::model::node_affinity::holds;
@@ -33,53 +34,6 @@ pub struct Cx<'c> {
     pub images: &'c [Option<Image<'c>>],
     /// The fields that the pod has, as currently evaluated.
     fields: FieldSet,
-}
-
-/// What is known about a container's image.
-#[derive(Clone, Copy, Debug)]
-pub struct Image<'c> {
-    /// The reference as written.
-    pub text: &'c str,
-    /// Its parts.
-    pub reference: ImageRef<'c>,
-    /// Its build, and whether it is certain: from the registry, or from a tag of Microsoft's repositories.
-    pub build: Option<(Build, bool)>,
-    /// Its update revision (UBR), from the same source.
-    pub revision: Option<u32>,
-}
-
-impl<'c> Image<'c> {
-    /// The images of a pod's containers; `None` for a missing image, or one that the kubelet would not accept.
-    pub fn of_pod(pod: &'c PodSpec<'c>, facts: &Facts) -> Vec<Option<Image<'c>>> {
-        let read = |container: &'c Container<'c>| {
-            let text = &**container.image.as_ref()?;
-            let reference = ImageRef::parse(text).ok()?;
-            let versions = || {
-                facts
-                    .images
-                    .get(text)?
-                    .found
-                    .as_ref()
-                    .map(ImageContents::windows_versions)
-            };
-            let known = versions().and_then(|known| match *known.versions {
-                [only] if !known.has_unversioned => Some((only.build, true, only.revision)),
-                _ => None,
-            });
-            let hint = || build_hint(&reference).map(|hint| (hint.build, hint.certain, hint.revision()));
-            let found = known.or_else(hint);
-            let build = found.map(|(build, is_certain, _)| (build, is_certain));
-            Some(Image {
-                text,
-                reference,
-                build,
-                revision: found.and_then(|(_, _, revision)| revision),
-            })
-        };
-        pod.visit_containers()
-            .map(|(_, _, container)| read(container))
-            .collect()
-    }
 }
 
 impl<'c> Cx<'c> {
@@ -275,10 +229,9 @@ impl<'c> PodCx<'c> {
         self.cx.images.get(container.order)?.as_ref()
     }
 
-    /// The build of a container's image, and whether it is certain: from the registry, or from a tag of Microsoft's
-    /// repositories.
-    pub fn image_build(&self, container: &ContainerAt<'_>) -> Option<(Build, bool)> {
-        self.image(container)?.build
+    /// The Windows versions of a container's image, if they are known.
+    pub fn image_versions(&self, container: &ContainerAt<'_>) -> Option<&'c KnownVersions> {
+        self.image(container)?.versions.as_ref()
     }
 
     /// The value of a label on every node that the pod can land on: from the nodeSelector, else from its RuntimeClass.

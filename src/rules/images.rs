@@ -3,13 +3,14 @@
 
 mod builds;
 mod linux;
+mod registry;
 mod revisions;
 
-use super::context::{ContainerAt, PodCx};
+use super::context::{ContainerAt, Image, KnownVersions, PodCx};
 use super::rule::{Check, Rule};
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
 use crate::model::field_set::FieldSet;
-use crate::model::image::{ImageRef, OsHint, end_of_support, os_hint};
+use crate::model::image::{OsHint, end_of_support, os_hint};
 use crate::model::severity::{Class, Severity};
 
 /// Rules TSM601 and up.
@@ -24,6 +25,9 @@ pub static RULES: &[&Rule] = &[
     &linux::LINUX_IMAGE_ON_WINDOWS_POD,
     &revisions::IMAGE_REVISION_NEWER,
     &revisions::IMAGE_KNOWN_FAULT,
+    &registry::IMAGE_HAS_NO_WINDOWS_VARIANT,
+    &registry::IMAGE_NOT_FOUND,
+    &registry::IMAGE_VOLUME_ON_DRIVE,
 ];
 
 const VERSIONS: &str =
@@ -41,15 +45,18 @@ const INTRO: &str = "https://kubernetes.io/docs/concepts/windows/intro/";
 /// The user with all rights inside a Windows container.
 const ADMINISTRATOR: &str = "ContainerAdministrator";
 
-/// A container with its image, as written and in its parts.
+/// A container with what is known about its image.
+#[derive(Clone, Copy)]
 struct Imaged<'c> {
     container: ContainerAt<'c>,
-    text: &'c str,
-    image: ImageRef<'c>,
-    /// The build of the image, and whether it is certain: from the registry, else from the tag.
-    build: Option<(Build, bool)>,
-    /// Its update revision (UBR), if known.
-    revision: Option<u32>,
+    image: &'c Image<'c>,
+}
+
+impl<'c> std::ops::Deref for Imaged<'c> {
+    type Target = Image<'c>;
+    fn deref(&self) -> &Image<'c> {
+        self.image
+    }
 }
 
 /// The containers whose `image` is an image reference.
@@ -57,13 +64,7 @@ fn images<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = Imaged<'c>> + use<'c> {
     let cx = *cx;
     cx.containers().filter_map(move |container| {
         let image = cx.image(&container)?;
-        Some(Imaged {
-            container,
-            text: image.text,
-            image: image.reference,
-            build: image.build,
-            revision: image.revision,
-        })
+        Some(Imaged { container, image })
     })
 }
 
@@ -82,6 +83,36 @@ impl Imaged<'_> {
             _ => name.to_owned(),
         }
     }
+
+    /// The source of what is said about its builds, if that is a registry: ` according to its registry (…)`. Names a
+    /// build in the tag that the registry contradicts.
+    fn source(&self) -> String {
+        let Some((facts, KnownVersions::Registry(_))) = self.facts.zip(self.versions.as_ref()) else {
+            return String::new();
+        };
+        let contradicted = self.contradicted_build();
+        let although = contradicted.map_or_else(String::new, |build| {
+            format!(", although its name says {}", named(build))
+        });
+        format!(" according to its registry ({facts}){although}")
+    }
+}
+
+/// Builds for messages, joined with `or`; only the first few of many.
+fn any_of(builds: impl Iterator<Item = Build>) -> String {
+    const SHOWN: usize = 3;
+    let mut text = String::new();
+    for (i, build) in builds.enumerate() {
+        if i == SHOWN {
+            text.push_str(" or another");
+            break;
+        }
+        if i > 0 {
+            text.push_str(" or ");
+        }
+        text.push_str(&named(build));
+    }
+    text
 }
 
 /// A build for people: `Windows Server 2022 (10.0.20348)`.
@@ -124,7 +155,7 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
     summary: "the image has no fixed tag, so its Windows build can change with every pull",
     docs: "A Windows container must match the build of its node. The image behind `latest`, or behind no tag, can \
            change from one Windows release to another between two pulls. Then the container no longer starts on the \
-           nodes that ran it before. Transom cannot determine the build of such an image either. Microsoft's base \
+           nodes that ran it before. The name does not show the build of such an image either. Microsoft's base \
            images (`mcr.microsoft.com/windows`, `windows/servercore`, `windows/nanoserver` and `windows/server`) have \
            had no `latest` tag since 2019-04-16. For these the pull fails, and the finding is an error. For all others \
            it is advice.",
@@ -146,14 +177,14 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
     ],
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
-        for imaged in images(cx).filter(|imaged| imaged.image.is_untagged_or_latest()) {
+        for imaged in images(cx).filter(|imaged| imaged.reference.is_untagged_or_latest()) {
             let finding = out.report(imaged.container.at(&["image"]));
-            if !imaged.image.is_windows_base() {
+            if !imaged.reference.is_windows_base() {
                 finding.severity(Severity::Advice).class(Class::BestPractice);
                 continue;
             }
-            let tag = proposed_tag(cx, imaged.image.is_nano_server());
-            let repository = match (imaged.image.repository, tag) {
+            let tag = proposed_tag(cx, imaged.reference.is_nano_server());
+            let repository = match (imaged.reference.repository, tag) {
                 // The full Windows image has a different name since Server 2022.
                 ("windows", "ltsc2022" | "ltsc2025") => "windows/server",
                 (repository, _) => repository,
@@ -161,16 +192,29 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
             finding
                 .says(format!(
                     "{} has had no latest tag since 2019-04-16",
-                    imaged.image.repository
+                    imaged.reference.repository
                 ))
                 .remedy(format!(
                     "use a tag with the Windows build: {}/{repository}:{tag}",
-                    imaged.image.registry
+                    imaged.reference.registry
                 ));
         }
     }),
     ..Rule::BASE
 };
+
+/// Whether an image of .NET has a tag without Windows variants, and its registry does not report one nevertheless.
+fn is_dotnet_linux_only(imaged: &Imaged<'_>) -> bool {
+    let reference = &imaged.reference;
+    let has_windows = || {
+        imaged
+            .contents()
+            .is_some_and(|known| known.windows().next().is_some())
+    };
+    reference.repository.starts_with("dotnet/")
+        && os_hint(reference) == OsHint::DotnetLinuxOnly
+        && !has_windows()
+}
 
 static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
     id: "TSM603",
@@ -200,18 +244,17 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}]",
         "containers: [{name: app, image: 'registry.example.com/dotnet/aspnet:8.0'}]",
+        // The registry knows better.
+        "# image mcr.microsoft.com/dotnet/aspnet:8.0: linux/amd64, windows/amd64 10.0.20348.2700\ncontainers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0'}]",
     ],
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
-        let is_linux_only = |image: &ImageRef<'_>| {
-            image.repository.starts_with("dotnet/") && os_hint(image) == OsHint::DotnetLinuxOnly
-        };
-        for imaged in images(cx).filter(|imaged| is_linux_only(&imaged.image)) {
+        for imaged in images(cx).filter(is_dotnet_linux_only) {
             let finding = out.report(imaged.container.at(&["image"]));
             finding.says(format!("{} exists for Linux only", imaged.shown()));
-            let repository = imaged.image.repository;
+            let repository = imaged.reference.repository;
             if let (Some("aspnet" | "runtime" | "sdk"), Some(tag)) =
-                (repository.rsplit('/').next(), imaged.image.tag)
+                (repository.rsplit('/').next(), imaged.reference.tag)
             {
                 let version = ["-amd64", "-arm64v8", "-arm32v7"]
                     .iter()
@@ -224,7 +267,7 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
                 };
                 finding.remedy(format!(
                     "use {}/{repository}:{version}-nanoserver-{base}, or another tag with a Windows base",
-                    imaged.image.registry
+                    imaged.reference.registry
                 ));
             }
         }
@@ -241,9 +284,9 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
     docs: "ContainerAdministrator has all rights inside the container, over files, services and the registry. \
            `runAsNonRoot: true` rejects this user only if the pod or the image sets it by name. Containers on Server \
            Core, Server and Windows base images run as ContainerAdministrator unless the image or `runAsUserName` sets \
-           another user; Nano Server images set ContainerUser themselves. Transom does not see the user that an image \
-           sets. If your image sets one, set the same user in `runAsUserName` to resolve the finding. HostProcess \
-           containers use users of the host and are excluded. The images of IIS, ASP.NET and WCF are excluded too. \
+           another user; Nano Server images set ContainerUser themselves. Transom sees the user that an image sets \
+           only if it asked the registry for the configuration of the image. Otherwise, if your image sets one, set \
+           the same user in `runAsUserName` to resolve the finding. HostProcess containers use users of the host and are excluded. The images of IIS, ASP.NET and WCF are excluded too. \
            Their `ServiceMonitor.exe` starts a Windows service, which ContainerUser is not allowed to do. The \
            container then stops with `Failed to stop or query status of service 'w3svc' error [80070005]`. The same is \
            true of images built on one of them, even if their name does not show it: test the user before you set it.",
@@ -258,6 +301,7 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
         "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]",
         "initContainers: [{name: init, image: 'mcr.microsoft.com/dotnet/framework/runtime:4.8'}]",
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.20348.2700 user=containeradministrator\ncontainers: [{name: app, image: 'registry.example.com/app:1.0'}]",
         "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: web, image: 'mcr.microsoft.com/dotnet/framework/aspnet:4.8'}, {name: app, image: 'registry.example.com/app:1.0'}]}",
     ],
     good: &[
@@ -271,6 +315,7 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
         "{securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}, containers: [{name: app, image: 'registry.example.com/app:1.0', securityContext: {windowsOptions: {runAsUserName: ContainerUser}}}]}",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]",
         "containers: [{name: app, image: 'registry.example.com/app:1.0'}]",
+        "# image registry.example.com/servercore:1.0: windows/amd64 10.0.20348.2700 user=ContainerUser\ncontainers: [{name: app, image: 'registry.example.com/servercore:1.0'}]",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
     ],
     needs: FieldSet::IMAGE.or(FieldSet::RUN_AS_USER_NAME),
@@ -296,10 +341,19 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
                 }
                 None => {
                     let image = cx.image(&container);
-                    if image.is_some_and(|image| image.reference.is_servercore_or_server_base()) {
-                        out.report(container.at(&FIELD)).says(
-                            "no user is set, and images on this base run as ContainerAdministrator by default",
-                        );
+                    match image.and_then(|image| Some((image.facts?, image.user()?))) {
+                        Some((facts, user)) if user.eq_ignore_ascii_case(ADMINISTRATOR) => {
+                            out.report(container.at(&FIELD)).says(format!(
+                                "no user is set, and the image sets ContainerAdministrator ({facts})"
+                            ));
+                        }
+                        Some((_, user)) if !user.is_empty() => {}
+                        _ if image.is_some_and(|image| image.reference.is_servercore_or_server_base()) => {
+                            out.report(container.at(&FIELD)).says(
+                                "no user is set, and images on this base run as ContainerAdministrator by default",
+                            );
+                        }
+                        _ => {}
                     }
                 }
             }
@@ -339,10 +393,10 @@ static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
-            let Some(moved) = imaged.image.mcr_equivalent() else {
+            let Some(moved) = imaged.reference.mcr_equivalent() else {
                 continue;
             };
-            let tag = proposed_tag(cx, imaged.image.is_nano_server());
+            let tag = proposed_tag(cx, imaged.reference.is_nano_server());
             let before = match (moved, tag) {
                 (moved, "ltsc2025") if moved.contains("/dotnet/framework/") => "4.8.1-windowsservercore-",
                 (moved, _) if moved.contains("/dotnet/framework/") => "4.8-windowsservercore-",
@@ -352,7 +406,7 @@ static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
             out.report(imaged.container.at(&["image"]))
                 .says(format!(
                     "{} has moved to mcr.microsoft.com",
-                    imaged.image.repository
+                    imaged.reference.repository
                 ))
                 .remedy(format!("use {moved}:{before}{tag}"));
         }
@@ -377,8 +431,11 @@ static IMAGE_EOL_BUILD: Rule = Rule {
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:20H2'}]",
         "containers: [{name: app, image: 'golang:1.16-windowsservercore-1909'}]",
         "initContainers: [{name: init, image: 'mcr.microsoft.com/windows/nanoserver:sac2016'}]",
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.18363.1556, windows/amd64 10.0.19042.1889\ncontainers: [{name: app, image: 'registry.example.com/app:1.0'}]",
     ],
     good: &[
+        // One of the variants is supported.
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.19042.1889, windows/amd64 10.0.20348.2700\ncontainers: [{name: app, image: 'registry.example.com/app:1.0'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2025'}]",
         "containers: [{name: app, image: 'registry.example.com/app:20H2'}]",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:20H2'}]}",
@@ -386,25 +443,31 @@ static IMAGE_EOL_BUILD: Rule = Rule {
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
         for imaged in images(cx) {
-            let Some((build, _)) = imaged.build else {
+            let Some(known) = imaged.versions.as_ref().filter(|known| !known.has_unversioned()) else {
                 continue;
             };
-            let Some(end) = end_of_support(&imaged.image, build) else {
+            // Of several variants, a node pulls the one for its own build: the newest shows whether any is supported.
+            let ended =
+                |build: Build| end_of_support(&imaged.reference, build).filter(|end| *end < cx.facts.today);
+            let Some((build, Some(end))) = known.builds().map(|build| (build, ended(build))).last() else {
                 continue;
             };
-            if end >= cx.facts.today || cx.spec.is_host_process(&imaged.container) {
+            if known.builds().any(|build| ended(build).is_none())
+                || cx.spec.is_host_process(&imaged.container)
+            {
                 continue;
             }
-            let nano_server =
-                imaged.image.is_nano_server() && build.release().is_some_and(|r| r.nano_server_end.is_some());
+            let nano_server = imaged.reference.is_nano_server()
+                && build.release().is_some_and(|r| r.nano_server_end.is_some());
             let base = if nano_server {
                 format!("Nano Server of {}", named(build))
             } else {
                 named(build)
             };
             out.report(imaged.container.at(&["image"])).says(format!(
-                "{} is based on {base}, whose support ended on {end}",
-                imaged.shown()
+                "{} is based on {base}{}, whose support ended on {end}",
+                imaged.shown(),
+                imaged.source()
             ));
         }
     }),

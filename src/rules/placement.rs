@@ -3,10 +3,10 @@
 pub mod reach;
 
 use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
-use super::context::PodCx;
+use super::context::{KnownVersions, PodCx};
 use super::os::{OsSelection, selects_windows, speaks_of_os};
 use super::rule::{Check, Rule};
-use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::field_set::FieldSet;
 use crate::model::image::ImageRef;
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, Taint};
@@ -135,9 +135,11 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: b}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]",
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.17763.6532, windows/amd64 10.0.20348.2700\ncontainers: [{name: app, image: 'registry.example.com/app:1.0'}]",
     ],
     good: &[
         "{}",
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.17763.6532, windows/amd64\ncontainers: [{name: app, image: 'registry.example.com/app:1.0'}]",
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1}}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: b}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}",
         "{hostNetwork: true, securityContext: {windowsOptions: {hostProcess: true}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}",
@@ -151,12 +153,12 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         }
         match build_need(cx) {
             BuildNeed::Nothing => {}
-            BuildNeed::NoHostKnown(build) => {
-                let runs: Vec<Build> = compatible_hosts(build, cx.isolation()).collect();
+            BuildNeed::NoHostKnown { images, runs } => {
                 out.report(cx.at(&["nodeSelector"]))
                     .severity(Severity::Advice)
                     .says(format!(
-                        "the image is for build {build}, and nothing keeps the pod off nodes that cannot run it"
+                        "the image is for build {}, and nothing keeps the pod off nodes that cannot run it",
+                        any_of(&images)
                     ))
                     .remedy(format!("if the cluster has several builds, {}", require(&runs)));
             }
@@ -226,7 +228,8 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         if let Some((image, host)) = selected_but_unfit(cx) {
             out.report(cx.at(&["affinity"]))
                 .says(format!(
-                    "the pod also selects build {host}, which cannot run its image (build {image})"
+                    "the pod also selects build {host}, which cannot run its image (build {})",
+                    any_of(&image.builds().collect::<Vec<_>>())
                 ))
                 .remedy(format!("remove {host}"));
         }
@@ -236,28 +239,31 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
 
 /// The remedy that requires the label to have one of these builds.
 fn require(builds: &[Build]) -> String {
-    let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
-    format!("require {BUILD_LABEL} to be {}", builds.join(" or "))
+    format!("require {BUILD_LABEL} to be {}", any_of(builds))
 }
 
-/// A build that the pod selects among others, that a known node has, and that cannot run one of the pod's images.
-fn selected_but_unfit(cx: &PodCx<'_>) -> Option<(Build, Build)> {
-    if cx.isolation() == ContainerIsolation::HostProcess {
+/// Builds for messages.
+fn any_of(builds: &[Build]) -> String {
+    let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
+    builds.join(" or ")
+}
+
+/// An image and a build that the pod selects among others, that a known node has, and that cannot run the image.
+fn selected_but_unfit<'c>(cx: &PodCx<'c>) -> Option<(&'c KnownVersions, Build)> {
+    let isolation = cx.isolation();
+    if isolation == ContainerIsolation::HostProcess {
         return None;
     }
     let (named, any_other) = cx.named_builds();
-    let fails =
-        |image: Build, host: Build| compatibility(image, host, cx.isolation()) == Compatibility::Fails;
     let known = cx.host_builds();
-    let image = cx
+    let images = cx
         .containers()
-        .filter_map(|container| cx.image_build(&container))
-        .map(|(image, _)| image);
-    let mut pairs = image.flat_map(|image| named.iter().map(move |host| (image, *host)));
+        .filter_map(|container| cx.image_versions(&container));
+    let mut pairs = images.flat_map(|image| named.iter().map(move |host| (image, *host)));
     pairs.find(|(image, host)| {
         // If every remaining build fails, the image is the problem: `image-build-mismatch` reports that.
-        let some_other_runs = || any_other || !named.iter().all(|other| fails(*image, *other));
-        known.contains(host) && fails(*image, *host) && some_other_runs()
+        let some_other_runs = || any_other || !named.iter().all(|other| image.fail_on(*other, isolation));
+        known.contains(host) && image.fail_on(*host, isolation) && some_other_runs()
     })
 }
 
@@ -469,20 +475,19 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
         }
         let reached = reach::matched(cx);
         for container in cx.containers() {
-            let Some((image, certain)) = cx.image_build(&container) else {
+            let Some(image) = cx.image_versions(&container) else {
                 continue;
             };
-            let cannot = |host: &&Host| {
-                host.build
-                    .is_some_and(|build| compatibility(image, build, isolation) == Compatibility::Fails)
-            };
+            let cannot = |host: &&Host| host.build.is_some_and(|build| image.fail_on(build, isolation));
             if let Some(host) = reached.iter().map(|reached| reached.host).find(cannot) {
                 let build = host.build.map(|build| build.to_string()).unwrap_or_default();
                 let finding = out.report(cx.at(&["nodeSelector"])).says(format!(
-                    "node {} has build {build}, which cannot run the image of container {} (build {image})",
-                    host.name, container.name
+                    "node {} has build {build}, which cannot run the image of container {} (build {})",
+                    host.name,
+                    container.name,
+                    any_of(&image.builds().collect::<Vec<_>>())
                 ));
-                if !certain {
+                if !image.is_certain() {
                     finding.severity(Severity::Warning);
                 }
                 return;

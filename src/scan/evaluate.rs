@@ -14,7 +14,7 @@ use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
 use crate::model::workload::Kind;
-use crate::rules::{Finding, Image, Resolver};
+use crate::rules::{Finding, Image, KnownVersions, Resolver};
 
 /// The result for a stored object.
 #[derive(Debug)]
@@ -275,14 +275,12 @@ fn builds(subject: &Object<'_>, verdict: Verdict, eval_context: &EvalContext<'_>
         return (Vec::new(), false);
     };
     let images = Image::of_pod(pod, eval_context.facts);
-    let build = |image: &Option<Image<'_>>| image.as_ref().and_then(|image| image.build);
-    let mut known: Vec<_> = (images.iter().filter_map(build))
-        .map(|(build, _)| build)
-        .collect();
+    let versions = || images.iter().map(|image| image.as_ref()?.versions.as_ref());
+    let mut known: Vec<Build> = versions().flatten().flat_map(KnownVersions::builds).collect();
     known.sort_unstable();
     known.dedup();
-    let is_unknown = |image| build(image).is_none();
-    (known, images.iter().any(is_unknown))
+    let is_unknown = |known: Option<&KnownVersions>| known.is_none_or(KnownVersions::has_unversioned);
+    (known, versions().any(is_unknown))
 }
 
 /// The fields that edits change, without duplicates.

@@ -14,7 +14,7 @@ use super::context::EvalContext;
 use super::report::{PodProblem, PodTrouble};
 use crate::cluster::node::NodeView;
 use crate::engine::infer_os;
-use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _};
@@ -22,7 +22,7 @@ use crate::model::object::Object;
 use crate::model::os::{Inference, Verdict};
 use crate::model::pod::PodSpec;
 use crate::model::policy::Policy;
-use crate::rules::Image;
+use crate::rules::{Image, KnownVersions};
 
 /// The nodes and RuntimeClasses that pods are checked against.
 pub struct PodContext<'g> {
@@ -131,6 +131,12 @@ pub fn image_for_windows<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
             names_windows || build_hint(&image).is_some()
         })
     })
+}
+
+/// The builds of an image, for messages.
+fn any_of(versions: &KnownVersions) -> String {
+    let builds: Vec<String> = versions.builds().map(|build| build.to_string()).collect();
+    builds.join(" or ")
 }
 
 /// The problem, its message, and the remedy.
@@ -279,12 +285,12 @@ impl ScannedPod<'_> {
         let host = node.build();
         let images = Image::of_pod(self.spec, self.pod_context.eval_context.facts);
         let unfit = images.iter().flatten().find_map(|image| {
-            let (build, is_certain) = image.build?;
-            let fails = compatibility(build, host?, isolation) == Compatibility::Fails;
-            let is_told = is_certain && !in_doubt
+            let versions = image.versions.as_ref()?;
+            let fails = versions.fail_on(host?, isolation);
+            let is_told = versions.is_certain() && !in_doubt
                 || kubelet_messages.is_wrong_build()
                 || kubelet_messages.is_wrong_platform();
-            (fails && is_told).then_some((image.text, build))
+            (fails && is_told).then_some((image.text, versions))
         });
         let of_node = match (host, host.and_then(Build::release)) {
             (Some(host), Some(release)) => format!("{} ({host}, {})", node.name, release.product),
@@ -292,13 +298,18 @@ impl ScannedPod<'_> {
             (None, _) => node.name.clone(),
         };
         let (message, remedy) = match unfit {
-            Some((image, build)) => {
-                let runs: Vec<String> = compatible_hosts(build, isolation)
+            Some((image, versions)) => {
+                let releases = RELEASES.iter().map(|release| release.build);
+                let runs: Vec<String> = releases
+                    .filter(|host| versions.compatibility(*host, isolation) == Compatibility::Runs)
                     .map(|host| host.to_string())
                     .collect();
                 let select = format!("require {BUILD_LABEL} to be {}", runs.join(" or "));
                 (
-                    format!("its image {image} is for {build}, which {of_node} does not run"),
+                    format!(
+                        "its image {image} is for {}, which {of_node} does not run",
+                        any_of(versions)
+                    ),
                     self.recreate_advice(&if runs.is_empty() {
                         "use an image for a build that nodes have".to_owned()
                     } else {

@@ -2,7 +2,9 @@
 
 use crate::support::gate;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use jiff::Timestamp;
 use jiff::civil::date;
 use serde_json::Value;
 use transom::check::{CheckInput, Manifests};
@@ -10,6 +12,7 @@ use transom::engine::policy_set::PolicySet;
 use transom::model::edit::to_json_patch;
 use transom::model::facts::{Facts, Runtime};
 use transom::model::field_set::FieldSet;
+use transom::model::image_facts::{ImageFacts, ImageVariant};
 use transom::model::object::{Object, ReviewStage};
 use transom::model::policy::{LinuxPods, Policy};
 use transom::model::severity::Severity;
@@ -22,6 +25,40 @@ struct Case {
     stage: ReviewStage,
 }
 
+/// What a registry lists for an image: platforms, each with its version and what its configuration sets.
+fn image_facts(listed: &str) -> ImageFacts {
+    let looked_up = Timestamp::UNIX_EPOCH;
+    if listed == "none" {
+        return ImageFacts {
+            looked_up,
+            found: None,
+        };
+    }
+    let variants = listed.split(", ").map(|text| {
+        let mut words = text.split_whitespace();
+        let (os, architecture) = words.next().unwrap().split_once('/').unwrap();
+        let mut variant = ImageVariant::new(os, architecture, "");
+        for word in words {
+            match word.split_once('=') {
+                None => variant.os_version = ImageVariant::new(os, architecture, word).os_version,
+                Some(("user", user)) => variant.config.get_or_insert_default().user = user.to_owned(),
+                Some(("volume", path)) => {
+                    variant
+                        .config
+                        .get_or_insert_default()
+                        .volumes
+                        .push(path.to_owned());
+                }
+                Some(_) => panic!("unknown property {word} of an image: {listed}"),
+            }
+        }
+        variant
+    });
+    let mut facts = ImageFacts::of(variants.collect(), looked_up);
+    "sha256:0123456789abcdef".clone_into(&mut facts.found.as_mut().unwrap().digest);
+    facts
+}
+
 /// An example as a case: options from its first line, a piece of a spec laid over the base pod.
 fn case(example: &str) -> Case {
     let mut case = Case {
@@ -30,9 +67,17 @@ fn case(example: &str) -> Case {
         policy: Policy::standalone(),
         stage: ReviewStage::Written,
     };
+    for line in example.lines() {
+        if let Some(image) = line.strip_prefix("# image ") {
+            let (reference, listed) = image.split_once(": ").expect("an image and its platforms");
+            let facts = Arc::new(image_facts(listed));
+            case.facts.images.insert(reference.to_owned(), facts);
+        }
+    }
     if let Some(options) = example
         .lines()
         .next()
+        .filter(|line| !line.starts_with("# image "))
         .and_then(|line| line.trim().strip_prefix("# "))
     {
         let mut words = options.split_whitespace();

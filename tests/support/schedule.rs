@@ -3,6 +3,7 @@
 //! model with a real scheduler.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::civil::date;
@@ -12,9 +13,10 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Value, json};
 use transom::engine::scheduling::Constraints;
-use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
+use transom::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
 use transom::model::facts::{Facts, RuntimeClassFacts};
 use transom::model::image::{ImageRef, build_hint};
+use transom::model::image_facts::{ImageFacts, ImageVariant};
 use transom::model::node::{BUILD_LABEL, Host, NodeSigns as _, PRIVATE_IPV4_RESOURCE, Taint};
 use transom::model::node_affinity::Match;
 use transom::model::pod::PodSpec;
@@ -33,6 +35,8 @@ pub struct Cluster {
     pub declared: Vec<Host>,
     /// Pools that were seen before and have no nodes now.
     pub remembered: Vec<Host>,
+    /// What registries report about images; of the others only the names are known.
+    pub images: BTreeMap<String, ImageFacts>,
 }
 
 fn taints() -> impl Strategy<Value = Vec<Value>> {
@@ -183,8 +187,9 @@ fn cluster_of(groups: impl Into<SizeRange>, most: usize) -> impl Strategy<Value 
         weighted(0.3, pool()),
         weighted(0.3, pool()),
         any::<bool>(),
+        registries(),
     )
-        .prop_map(|(nodes, class, declared, remembered, maps)| {
+        .prop_map(|(nodes, class, declared, remembered, maps, images)| {
             let mut policy = Policy::standalone();
             if maps {
                 policy
@@ -200,8 +205,46 @@ fn cluster_of(groups: impl Into<SizeRange>, most: usize) -> impl Strategy<Value 
                 policy,
                 declared: declared.into_iter().collect(),
                 remembered: remembered.into_iter().collect(),
+                images,
             }
         })
+}
+
+/// The images of the pods.
+const IMAGES: [&str; 6] = [
+    "mcr.microsoft.com/windows/servercore:ltsc2019",
+    "mcr.microsoft.com/windows/servercore:ltsc2022",
+    "mcr.microsoft.com/windows/nanoserver:ltsc2025",
+    "corp.example/mssql:windows-2016",
+    "corp.example/app:1.0-ltsc2022",
+    "corp.example/app:1.0",
+];
+
+/// What a registry reports about an image: an index of several builds, entries without a version, both systems, one
+/// system only, another architecture, no platform, or no such image.
+fn image_facts() -> impl Strategy<Value = ImageFacts> {
+    let variant = prop_oneof![
+        6 => select(vec!["10.0.17763.6532", "10.0.20348.2700", "10.0.26100.4061", "10.0.14393.1", "10.0.19042.1"])
+            .prop_map(|version| ImageVariant::new("windows", "amd64", version)),
+        1 => Just(ImageVariant::new("windows", "amd64", "")),
+        1 => Just(ImageVariant::new("windows", "arm64", "10.0.26100.1")),
+        2 => Just(ImageVariant::new("linux", "amd64", "")),
+    ];
+    let looked_up: Timestamp = NOW.parse().expect("a time");
+    prop_oneof![
+        8 => vec(variant, 0..=4).prop_map(move |variants| ImageFacts::of(variants, looked_up)),
+        1 => Just(ImageFacts { looked_up, found: None }),
+    ]
+}
+
+/// What registries report about some of the images.
+fn registries() -> impl Strategy<Value = BTreeMap<String, ImageFacts>> {
+    vec(weighted(0.4, image_facts()), IMAGES.len()).prop_map(|facts| {
+        let named = IMAGES.iter().zip(facts);
+        named
+            .filter_map(|(name, facts)| Some(((*name).to_owned(), facts?)))
+            .collect()
+    })
 }
 
 fn requirement() -> impl Strategy<Value = Value> {
@@ -269,14 +312,7 @@ fn spread() -> impl Strategy<Value = Value> {
 
 /// A pod, mostly with evidence of Windows.
 pub fn any_pod() -> impl Strategy<Value = Value> {
-    let image = select(vec![
-        "mcr.microsoft.com/windows/servercore:ltsc2019",
-        "mcr.microsoft.com/windows/servercore:ltsc2022",
-        "mcr.microsoft.com/windows/nanoserver:ltsc2025",
-        "corp.example/mssql:windows-2016",
-        "corp.example/app:1.0-ltsc2022",
-        "corp.example/app:1.0",
-    ]);
+    let image = (select(IMAGES.to_vec()), weighted(0.3, select(IMAGES.to_vec())));
     let selector = prop_oneof![
         4 => Just(json!({"kubernetes.io/os": "windows"})),
         2 => Just(json!({})),
@@ -302,8 +338,10 @@ pub fn any_pod() -> impl Strategy<Value = Value> {
         weighted(0.5, Just(())),
     )
         .prop_map(
-            |(image, selector, tolerations, terms, spread, class, host_process, os)| {
-                let mut spec = json!({"containers": [{"name": "c", "image": image}]});
+            |((image, second), selector, tolerations, terms, spread, class, host_process, os)| {
+                let mut containers = vec![json!({"name": "c", "image": image})];
+                containers.extend(second.map(|image| json!({"name": "d", "image": image})));
+                let mut spec = json!({"containers": containers});
                 if selector != json!({}) {
                     spec["nodeSelector"] = selector;
                 }
@@ -350,6 +388,10 @@ impl Cluster {
         }
         facts.pools.clone_from(&self.declared);
         facts.runtime_classes = self.classes.clone();
+        let images = self.images.iter();
+        facts.images = images
+            .map(|(name, known)| (name.clone(), Arc::new(known.clone())))
+            .collect();
         facts
     }
 
@@ -383,8 +425,19 @@ impl Cluster {
             .collect()
     }
 
-    /// The nodes that can run the images of a pod, from their kernel versions and the image names.
+    /// The nodes that can run the images of a pod, from their kernel versions, and what registries report or the image
+    /// names say.
     pub fn runnable(&self, pod: &Value) -> BTreeSet<String> {
+        self.windows(|host| self.runs(pod, host))
+    }
+
+    /// Whether any release of Windows runs the images of a pod together.
+    pub fn is_possible(&self, pod: &Value) -> bool {
+        RELEASES.iter().any(|release| self.runs(pod, release.build))
+    }
+
+    /// Whether a host of a build runs the images of a pod.
+    fn runs(&self, pod: &Value, host: Build) -> bool {
         let spec = &pod["spec"];
         let class = spec["runtimeClassName"].as_str();
         let known = class.map(|class| self.classes.get(class));
@@ -392,16 +445,44 @@ impl Cluster {
             _ if spec["securityContext"]["windowsOptions"]["hostProcess"] == true => {
                 ContainerIsolation::HostProcess
             }
-            Some(None) => return self.windows(|_| true),
+            Some(None) => return true,
             Some(Some(class)) => class.isolation(),
             None => ContainerIsolation::Process,
         };
-        let image = spec["containers"][0]["image"].as_str().unwrap_or_default();
-        let image = ImageRef::parse(image).expect("an image");
-        let build = build_hint(&image).map(|hint| hint.build);
-        self.windows(|host| {
-            build.is_none_or(|build| compatibility(build, host, isolation) != Compatibility::Fails)
-        })
+        let runs = |build| compatibility(build, host, isolation) != Compatibility::Fails;
+        let containers = spec["containers"].as_array().into_iter().flatten();
+        let mut images = containers.filter_map(|container| container["image"].as_str());
+        images.all(|image| self.has_variant(image, runs))
+    }
+
+    /// Whether an image has, or may have, a variant of a build that runs.
+    fn has_variant(&self, image: &str, runs: impl Fn(Build) -> bool) -> bool {
+        let listed = self.images.get(image).and_then(|facts| facts.found.as_ref());
+        let Some(listed) = listed.filter(|listed| !listed.variants.is_empty()) else {
+            let image = ImageRef::parse(image).expect("an image");
+            return build_hint(&image).is_none_or(|hint| runs(hint.build));
+        };
+        // Every node is amd64.
+        let mut pulled = listed
+            .variants
+            .iter()
+            .filter(|variant| variant.os == "windows" && variant.architecture == "amd64");
+        pulled.any(|variant| variant.os_version.is_none_or(|version| runs(version.build)))
+    }
+
+    /// Whether the Windows builds of an image are certain, and there are any.
+    pub fn is_certain(&self, image: &str) -> bool {
+        let listed = self.images.get(image).and_then(|facts| facts.found.as_ref());
+        match listed.filter(|listed| !listed.variants.is_empty()) {
+            Some(listed) => listed
+                .variants
+                .iter()
+                .any(|variant| variant.os == "windows" && variant.architecture == "amd64"),
+            None => ImageRef::parse(image)
+                .ok()
+                .and_then(|image| build_hint(&image))
+                .is_some_and(|hint| hint.certain),
+        }
     }
 
     fn windows(&self, runs: impl Fn(Build) -> bool) -> BTreeSet<String> {
@@ -434,12 +515,13 @@ impl Cluster {
         });
         let nodes: Vec<String> = nodes.collect();
         format!(
-            "\n{}\nclasses {:?}\ndeclared {:?}\nremembered {:?}\nmaps {:?}",
+            "\n{}\nclasses {:?}\ndeclared {:?}\nremembered {:?}\nmaps {:?}\nimages {:#?}",
             nodes.join("\n"),
             self.classes,
             self.declared,
             self.remembered,
-            self.policy.runtime_classes
+            self.policy.runtime_classes,
+            self.images
         )
     }
 

@@ -5,7 +5,8 @@ use crate::model::dns::is_label;
 use crate::model::field_set::FieldSet;
 use crate::model::severity::Class;
 use crate::model::text::shown;
-use crate::rules::rule::{Check, Rule};
+use crate::rules::context::{ContainerAt, PodCx};
+use crate::rules::rule::{Check, Reporter, Rule};
 
 const RUN_AS_USER_NAME: &str =
     "https://kubernetes.io/docs/tasks/configure-pod-container/configure-runasusername/";
@@ -116,8 +117,11 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
          containers: [{name: app, image: app, securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}}]",
         "securityContext: {windowsOptions: {runAsUserName: ContainerAdministrator}}\n\
          containers: [{name: app, image: app, securityContext: {runAsNonRoot: true}}]",
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.20348.2700 user=ContainerAdministrator\n{securityContext: {runAsNonRoot: true}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
     ],
     good: &[
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.20348.2700 user=ContainerAdministrator\n{securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerUser}}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.20348.2700 user=ContainerUser\n{securityContext: {runAsNonRoot: true}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
         "securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerUser}}",
         "securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerAdministrator}}",
         "securityContext: {runAsNonRoot: true, windowsOptions: {runAsUserName: ContainerAdministrator}}\n\
@@ -129,11 +133,13 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
     check: Check::Pod(|cx, out| {
         let mut inherited = false;
         for container in cx.containers() {
-            let is_administrator = cx
-                .spec
-                .run_as_user_name(container.container)
-                .is_some_and(is_administrator);
-            if !is_administrator || cx.spec.run_as_non_root(container.container) != Some(true) {
+            let by_pod = cx.spec.run_as_user_name(container.container);
+            if by_pod.is_none() && cx.spec.run_as_non_root(container.container) == Some(true) {
+                report_user_of_image(cx, &container, out);
+            }
+            if !by_pod.is_some_and(is_administrator)
+                || cx.spec.run_as_non_root(container.container) != Some(true)
+            {
                 continue;
             }
             // Report at the field that the container sets itself, because that is the field to change.
@@ -158,6 +164,20 @@ pub(super) static RUN_AS_NON_ROOT_ADMINISTRATOR: Rule = Rule {
     }),
     ..Rule::BASE
 };
+
+/// Without `runAsUserName`, the kubelet compares the user that the image sets.
+fn report_user_of_image(cx: &PodCx<'_>, container: &ContainerAt<'_>, out: &mut Reporter<'_>) {
+    let image = cx
+        .image(container)
+        .filter(|image| image.user().is_some_and(is_administrator));
+    if let Some(facts) = image.and_then(|image| image.facts) {
+        out.report(option_at(cx, Some(*container), "runAsUserName"))
+            .says(format!(
+                "runAsNonRoot forbids the user ContainerAdministrator, which the image sets ({facts})"
+            ))
+            .remedy("set runAsUserName to ContainerUser, if the image can start as that user");
+    }
+}
 
 /// `strings.EqualFold(name, "ContainerAdministrator")`: Go also folds the long s.
 fn is_administrator(name: &str) -> bool {

@@ -1,11 +1,11 @@
 //! The rule on Windows builds: whether the images of a pod run on the nodes that it requires, and all of them on one
 //! node.
 
-use super::{Imaged, VERSIONS, images, named, tag_for};
-use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
+use super::{Imaged, VERSIONS, any_of, images, tag_for};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::field_set::FieldSet;
 use crate::model::severity::{Class, Severity};
-use crate::rules::context::PodCx;
+use crate::rules::context::{KnownVersions, PodCx};
 use crate::rules::rule::{Check, Reporter, Rule};
 
 pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
@@ -23,9 +23,11 @@ pub(super) static IMAGE_BUILD_MISMATCH: Rule = Rule {
            its own. HostProcess containers run on any build. Transom compares the build of an image with the builds \
            that the pod's nodeSelector, RuntimeClass or required node affinity allows. If the pod is bound to a node, \
            it uses the build of that node too. It also compares the builds of a pod's containers with each other. \
-           Transom reads the build of an image from its tag and does not contact the registry. A build from the tag of \
-           the author's own repository only gives a warning, and so do builds on which containerd and hcsshim \
-           disagree. An unknown build gives no finding.",
+           Transom reads the builds of an image from its registry if it asked the registry, else from its tag. A build \
+           from the tag of the author's own repository only gives a warning, and so do builds on which containerd and \
+           hcsshim disagree. An unknown build gives no finding, and nor does an image with a Windows variant without \
+           `os.version`: containerd pulls that variant on every build. If the registry contradicts the tag, the \
+           finding says so.",
     remedy: "use an image for the build of the nodes",
     see: &[
         VERSIONS,
@@ -66,6 +68,11 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}
 {apiVersion: v1, kind: Node, metadata: {name: win-1, labels: {kubernetes.io/os: windows}}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {os: {name: windows}, affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [win-1]}]}]}}}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}}",
+        // As the registry lists it, whatever its name says; and an own image, whose tag alone would be a warning.
+        "# image mcr.microsoft.com/windows/servercore:ltsc2022: windows/amd64 10.0.17763.6532\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
+        "# image registry.example.com/app:1.0: linux/amd64, windows/amd64 10.0.17763.6532, windows/amd64 10.0.26100.1\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
+        // Three images, of which any two run together.
+        "# image registry.example.com/a:1: windows/amd64 10.0.17763.1, windows/amd64 10.0.19042.1\n# image registry.example.com/b:1: windows/amd64 10.0.19042.1, windows/amd64 10.0.20348.1\n# image registry.example.com/c:1: windows/amd64 10.0.17763.1, windows/amd64 10.0.20348.1\ncontainers: [{name: a, image: 'registry.example.com/a:1'}, {name: b, image: 'registry.example.com/b:1'}, {name: c, image: 'registry.example.com/c:1'}]",
         // Two containers that no node runs together.
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: log, image: 'mcr.microsoft.com/windows/nanoserver:1809'}]",
         r"
@@ -78,6 +85,9 @@ containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.26100}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}]}",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: log, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2025'}]",
         "containers: [{name: app, image: 'registry.example.com/app:1.0-ltsc2022'}, {name: log, image: 'registry.example.com/log:1.0-nanoserver-1809'}]",
+        // One of the variants runs; a variant without a version may.
+        "# image registry.example.com/app:1.0-ltsc2019: windows/amd64 10.0.17763.6532, windows/amd64 10.0.20348.2700\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0-ltsc2019'}]}",
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.17763.6532, windows/amd64\n{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}",
         // The build of the image, or the required build, is unknown.
         "{nodeSelector: {node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1809'}]}",
         "{nodeSelector: {node.kubernetes.io/windows-build: '2022'}, containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2019'}]}",
@@ -117,29 +127,73 @@ fn check(cx: &PodCx<'_>, out: &mut Reporter<'_>) {
         return;
     }
     let bound = bound_build(cx);
-    let mut newest: Option<(Imaged<'_>, Build)> = None;
+    let mut together = Together::new(&required);
     for imaged in images(cx) {
-        let Some((build, certain)) = imaged.build else {
+        let Some(versions) = &imaged.versions else {
             continue;
         };
         let (node, on_node) = bound.as_ref().map_or(("", &[][..]), |(name, build)| {
             (*name, std::slice::from_ref(build))
         });
-        if let Some(disputed) = kernel.runs_on_none(build, &required) {
-            let nodes = format!("the pod requires {}", any_of(&required));
-            kernel.report(out, &imaged, build, certain && !disputed, &required, &nodes);
-        } else if let Some(disputed) = kernel.runs_on_none(build, on_node) {
-            let nodes = format!("its node {node} is {}", any_of(on_node));
-            kernel.report(out, &imaged, build, certain && !disputed, on_node, &nodes);
-        } else if certain && kernel.has_host(build, build, &required) {
-            match &newest {
-                Some((other, newest)) if !kernel.has_host(build, *newest, &required) => {
-                    report_pair(out, &imaged, build, other, *newest, required.is_empty());
-                }
-                Some((_, newest)) if build <= *newest => {}
-                // Of two images' builds, the newest runs on the fewest hosts: a host that runs it also runs the others.
-                _ => newest = Some((imaged, build)),
+        if let Some(disputed) = kernel.runs_on_none(versions, &required) {
+            let nodes = format!("the pod requires {}", any_of(required.iter().copied()));
+            kernel.report(out, &imaged, versions, disputed, &required, &nodes);
+        } else if let Some(disputed) = kernel.runs_on_none(versions, on_node) {
+            let nodes = format!("its node {node} is {}", any_of(on_node.iter().copied()));
+            kernel.report(out, &imaged, versions, disputed, on_node, &nodes);
+        } else if versions.is_certain() {
+            together.add(&kernel, imaged, out);
+        }
+    }
+}
+
+/// The certain images of a pod so far, and the hosts that may run all of them.
+struct Together<'c> {
+    /// Those that leave fewer hosts: at most one for each host.
+    images: Vec<Imaged<'c>>,
+    hosts: Vec<Build>,
+    /// The builds that the pod requires; of every release if it requires none.
+    candidates: Vec<Build>,
+    is_anywhere: bool,
+}
+
+impl<'c> Together<'c> {
+    fn new(required: &[Build]) -> Self {
+        let releases = RELEASES.iter().map(|release| release.build);
+        let candidates: Vec<Build> = if required.is_empty() {
+            releases.collect()
+        } else {
+            required.to_vec()
+        };
+        Together {
+            images: Vec::new(),
+            hosts: candidates.clone(),
+            candidates,
+            is_anywhere: required.is_empty(),
+        }
+    }
+
+    /// Adds an image, or reports it if no host runs it and the others.
+    fn add(&mut self, kernel: &HostKernel, imaged: Imaged<'c>, out: &mut Reporter<'_>) {
+        let may_run = |host: &Build| kernel.may_run(&imaged, *host);
+        if self.hosts.iter().any(may_run) {
+            let before = self.hosts.len();
+            self.hosts.retain(may_run);
+            if self.hosts.len() < before {
+                self.images.push(imaged);
             }
+            return;
+        }
+        if !self.candidates.iter().any(may_run) {
+            return;
+        }
+        let excludes = |other: &&Imaged<'_>| {
+            let mut hosts = self.candidates.iter().filter(|host| may_run(host));
+            !hosts.any(|host| kernel.may_run(other, *host))
+        };
+        // If no other image alone excludes it, several do together; the message names one of them.
+        if let Some(other) = self.images.iter().find(excludes).or(self.images.last()) {
+            report_pair(out, &imaged, other, self.is_anywhere);
         }
     }
 }
@@ -164,19 +218,19 @@ impl HostKernel {
         }
     }
 
-    fn compatibility(&self, container: Build, host: Build) -> Compatibility {
-        let known = compatibility(container, host, self.isolation);
-        if self.in_doubt && compatibility(container, host, ContainerIsolation::HyperV) != known {
+    fn compatibility(&self, image: &KnownVersions, host: Build) -> Compatibility {
+        let known = image.compatibility(host, self.isolation);
+        if self.in_doubt && image.compatibility(host, ContainerIsolation::HyperV) != known {
             return Compatibility::Unknown;
         }
         known
     }
 
-    /// Whether any host is disputed; `None` if `hosts` is empty or some host may run the build.
-    fn runs_on_none(&self, container: Build, hosts: &[Build]) -> Option<bool> {
+    /// Whether any host is disputed; `None` if `hosts` is empty or some host may run the image.
+    fn runs_on_none(&self, image: &KnownVersions, hosts: &[Build]) -> Option<bool> {
         let mut disputed = false;
         for host in hosts {
-            match self.compatibility(container, *host) {
+            match self.compatibility(image, *host) {
                 Compatibility::Runs | Compatibility::Unknown => return None,
                 Compatibility::Disputed => disputed = true,
                 Compatibility::Fails => {}
@@ -185,29 +239,22 @@ impl HostKernel {
         (!hosts.is_empty()).then_some(disputed)
     }
 
-    /// Whether one of these hosts may run both builds; without hosts, a host of any release.
-    fn has_host(&self, one: Build, other: Build, hosts: &[Build]) -> bool {
-        let may_run = |host: Build| {
-            self.compatibility(one, host) != Compatibility::Fails
-                && self.compatibility(other, host) != Compatibility::Fails
-        };
-        if hosts.is_empty() {
-            RELEASES.iter().any(|release| may_run(release.build))
-        } else {
-            hosts.iter().any(|host| may_run(*host))
-        }
+    /// Whether a host may run an image.
+    fn may_run(&self, imaged: &Imaged<'_>, host: Build) -> bool {
+        let fails = |known| self.compatibility(known, host) == Compatibility::Fails;
+        !imaged.versions.as_ref().is_some_and(fails)
     }
 
     fn report(
         &self,
         out: &mut Reporter<'_>,
         imaged: &Imaged<'_>,
-        build: Build,
-        sure: bool,
+        versions: &KnownVersions,
+        disputed: bool,
         hosts: &[Build],
         nodes: &str,
     ) {
-        let nano_server = imaged.image.is_nano_server();
+        let nano_server = imaged.reference.is_nano_server();
         let mut remedy = match hosts
             .iter()
             .find_map(|host| tag_for(*host, self.isolation, nano_server))
@@ -216,14 +263,12 @@ impl HostKernel {
             None => "use an image for the build of the nodes".to_owned(),
         };
         let isolated =
-            |host: &Build| compatibility(build, *host, ContainerIsolation::HyperV) == Compatibility::Runs;
+            |host: &Build| versions.compatibility(*host, ContainerIsolation::HyperV) == Compatibility::Runs;
         if self.isolation == ContainerIsolation::Process && hosts.iter().any(isolated) {
             remedy.push_str(", or Hyper-V isolation (RuntimeClass handler runhcs-wcow-hypervisor)");
         }
-        let disputed = hosts
-            .iter()
-            .any(|host| self.compatibility(build, *host) == Compatibility::Disputed);
-        let doubt = if disputed {
+        let is_disputed = |host: &Build| self.compatibility(versions, *host) == Compatibility::Disputed;
+        let doubt = if hosts.iter().any(is_disputed) {
             "; containerd runs it there, but hcsshim may not"
         } else {
             ""
@@ -231,36 +276,37 @@ impl HostKernel {
         let finding = out.report(imaged.container.at(&["image"]));
         finding
             .says(format!(
-                "{} is for {}, but {nodes}{doubt}",
+                "{} is for {}{}, but {nodes}{doubt}",
                 imaged.shown(),
-                named(build)
+                any_of(versions.builds()),
+                imaged.source()
             ))
             .remedy(remedy);
-        if !sure {
+        if disputed || !versions.is_certain() {
             finding.severity(Severity::Warning);
         }
     }
 }
 
-fn report_pair(
-    out: &mut Reporter<'_>,
-    imaged: &Imaged<'_>,
-    build: Build,
-    other: &Imaged<'_>,
-    other_build: Build,
-    anywhere: bool,
-) {
-    let no_host = if anywhere {
+fn report_pair(out: &mut Reporter<'_>, imaged: &Imaged<'_>, other: &Imaged<'_>, is_anywhere: bool) {
+    let no_host = if is_anywhere {
         "no Windows release"
     } else {
         "no node that the pod requires"
     };
+    let builds = |of: &Imaged<'_>| {
+        of.versions
+            .as_ref()
+            .map_or_else(String::new, |known| any_of(known.builds()))
+    };
     out.report(imaged.container.at(&["image"]))
         .says(format!(
-            "{no_host} runs both this image (for {}) and {} (for {})",
-            named(build),
+            "{no_host} runs both this image (for {}{}) and {} (for {}{})",
+            builds(imaged),
+            imaged.source(),
             other.shown(),
-            named(other_build)
+            builds(other),
+            other.source()
         ))
         .remedy("base all images of a pod on the same Windows release, or split the pod");
 }
@@ -281,20 +327,4 @@ fn bound_build<'c>(cx: &PodCx<'c>) -> Option<(&'c str, Build)> {
     })?;
     let host = cx.facts.hosts().iter().find(|host| host.name == name)?;
     Some((name, host.build?))
-}
-
-/// Builds for messages, joined with `or`; only the first few of many.
-fn any_of(builds: &[Build]) -> String {
-    const SHOWN: usize = 3;
-    let mut text = String::new();
-    for (i, build) in builds.iter().take(SHOWN).enumerate() {
-        if i > 0 {
-            text.push_str(" or ");
-        }
-        text.push_str(&named(*build));
-    }
-    if builds.len() > SHOWN {
-        text.push_str(" or another");
-    }
-    text
 }

@@ -16,20 +16,18 @@ enum ImageTarget<'i> {
 }
 
 enum LinuxReason<'i> {
-    Registry,
     Tag(&'i str),
     Repository,
 }
 
 impl<'i> ImageTarget<'i> {
-    /// From the registry, else from a well-known name.
-    fn of(imaged: &Imaged<'i>, cx: &PodCx<'_>) -> Option<ImageTarget<'i>> {
-        match cx.facts.images.get(imaged.text).and_then(|known| known.only_os()) {
-            Some(Os::Windows) => return Some(ImageTarget::Windows),
-            Some(Os::Linux) => return Some(ImageTarget::Linux(LinuxReason::Registry)),
-            None => {}
+    /// From a well-known name, unless the registry knows better: `image-has-no-windows-variant` reports an image that
+    /// the registry has for Linux only, and one for both systems says nothing.
+    fn of(imaged: &Imaged<'i>) -> Option<ImageTarget<'i>> {
+        if let Some(contents) = imaged.contents() {
+            return (contents.only_os() == Some(Os::Windows)).then_some(ImageTarget::Windows);
         }
-        match os_hint(&imaged.image) {
+        match os_hint(&imaged.image.reference) {
             OsHint::WindowsOnlyRepository | OsHint::WindowsTagToken(_) => Some(ImageTarget::Windows),
             OsHint::LinuxTag(word) => Some(ImageTarget::Linux(LinuxReason::Tag(word))),
             OsHint::LinuxOnlyRepository => Some(ImageTarget::Linux(LinuxReason::Repository)),
@@ -46,18 +44,16 @@ impl<'i> ImageTarget<'i> {
 impl std::fmt::Display for LinuxReason<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            LinuxReason::Registry => f.write_str("according to its registry"),
             LinuxReason::Tag(word) => write!(f, "its tag says {word}"),
             LinuxReason::Repository => f.write_str("its repository has Linux images only"),
         }
     }
 }
 
-/// A Linux image in a Windows pod is an error if both are certain: the image from its registry or its name
-/// ([`is_certainly_linux`]), the pod from more than the name of an image or a default.
-fn weigh(finding: &mut Finding, imaged: &Imaged<'_>, reason: &LinuxReason<'_>, cx: &PodCx<'_>) {
-    let certain = matches!(reason, LinuxReason::Registry) || is_certainly_linux(&imaged.image);
-    if !certain || cx.inference.is_weak() {
+/// A Linux image in a Windows pod is an error if both are certain: the image from its name ([`is_certainly_linux`]), the
+/// pod from more than an image or a default.
+fn weigh(finding: &mut Finding, imaged: &Imaged<'_>, cx: &PodCx<'_>) {
+    if !is_certainly_linux(&imaged.reference) || cx.inference.is_weak() {
         finding.severity(Severity::Warning);
     }
 }
@@ -67,7 +63,7 @@ fn linux_images<'c>(cx: &PodCx<'c>) -> (Vec<(Imaged<'c>, LinuxReason<'c>)>, bool
     let mut linux = Vec::new();
     let mut beside_windows = false;
     for imaged in images(cx) {
-        match ImageTarget::of(&imaged, cx) {
+        match ImageTarget::of(&imaged) {
             Some(ImageTarget::Linux(reason)) => linux.push((imaged, reason)),
             other => beside_windows |= other.is_some_and(|os| os.is_windows()),
         }
@@ -84,11 +80,12 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
     is_first: true,
     summary: "the pod has both Linux and Windows images, but a pod runs on one operating system",
     docs: "All containers of a pod run on one node, and a Windows node runs Windows images only. The node cannot pull \
-           the Linux image (`no match for platform in manifest`), or its container does not start. Transom uses what a \
-           registry reports about the images, else well-known names. Windows names are Microsoft's Windows \
-           repositories and tag words such as `nanoserver`. Linux names are the names of Linux distributions as words \
-           of a tag, and the repositories of `linux-image-on-windows-pod`. That rule also describes when the finding \
-           is an error and when a warning.",
+           the Linux image (`no match for platform in manifest`), or its container does not start. Transom reads \
+           well-known names. Windows names are Microsoft's Windows repositories and tag words such as `nanoserver`. \
+           Linux names are the names of Linux distributions as words of a tag, and the repositories of \
+           `linux-image-on-windows-pod`. That rule also describes when the finding is an error and when a warning. If \
+           Transom asked the registry, the name of that image does not matter: `image-has-no-windows-variant` reports \
+           an image without a Windows variant.",
     remedy: "use a Windows image here, or run the Linux container in a separate pod",
     see: &[INTRO],
     bad: &[
@@ -98,6 +95,9 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
     ],
     good: &[
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0'}]",
+        // The registry knows better: the first has a Windows variant, and another rule reports the second.
+        "# image nginx:1.27-alpine: linux/amd64, windows/amd64 10.0.20348.2700\ncontainers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
+        "# image nginx:1.27-alpine: linux/amd64\ncontainers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
         // `linux-image-on-windows-pod` reports a pod without Windows images.
         "containers: [{name: app, image: 'nginx:1.27-alpine'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: other, image: 'registry.example.com/other:1.0-linux-windows'}]",
@@ -112,7 +112,7 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
                 "{} is a Linux image ({reason}), but the pod also has a Windows image",
                 imaged.shown()
             ));
-            weigh(finding, imaged, reason, cx);
+            weigh(finding, imaged, cx);
         }
     }),
     ..Rule::BASE
@@ -127,17 +127,18 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
     is_first: true,
     summary: "a Linux image in a pod for Windows nodes",
     docs: "A Windows node runs Windows images only. For any other image it reports `no match for platform in \
-           manifest`, and the pod stays in ImagePullBackOff. Transom uses what a registry reports about the image, \
-           else its name: a word of the tag that is the name of a Linux distribution (`1.27-alpine`, `7-bookworm`, \
-           `8.0-jammy-chiseled`), or a known Linux-only repository. These repositories are Docker Hub's official \
+           manifest`, and the pod stays in ImagePullBackOff. Transom reads the name of the image: a word of the tag \
+           that is the name of a Linux distribution (`1.27-alpine`, `7-bookworm`, `8.0-jammy-chiseled`), or a known \
+           Linux-only repository. These repositories are Docker Hub's official \
            images without Windows variants (`nginx`, `redis`, `postgres`, `node`, `ubuntu`, …), distroless, the \
            repositories of distributions, and common sidecars and agents: Istio's and Linkerd's proxies, Vault, \
            node-exporter, ingress-nginx. Transom does not recognize copies in other registries. The finding is an \
            error if the pod is certainly for Windows (not only because of an image or a default) and the image is \
-           certainly for Linux. The image is certainly for Linux if its registry reports that; if such a repository \
-           and a word of the tag agree (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); if Microsoft wrote the tag; or \
-           if a word of the tag is `linux` itself. Otherwise the finding is a warning, because authors choose their \
-           tags freely. If the pod also has a Windows image, `mixed-os-images` reports the Linux image instead.",
+           certainly for Linux. The image is certainly for Linux if such a repository and a word of the tag agree \
+           (`nginx:1.29-alpine`, Bitnami's `-debian-12-`); if Microsoft wrote the tag; or if a word of the tag is \
+           `linux` itself. Otherwise the finding is a warning, because authors choose their \
+           tags freely. If the pod also has a Windows image, `mixed-os-images` reports the Linux image instead. If \
+           Transom asked the registry, `image-has-no-windows-variant` reports what the registry lists.",
     remedy: "use an image for Windows (its tag often contains nanoserver or windowsservercore), or select Linux nodes for the pod",
     see: &[
         INTRO,
@@ -166,6 +167,7 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
         "containers: [{name: app, image: 'golang:1.22'}, {name: db, image: 'mongo:7'}]",
         "containers: [{name: app, image: 'registry.example.com/app:1.0-alpine-windows'}]",
         // Other rules report these.
+        "# image nginx:alpine: linux/amd64\ncontainers: [{name: app, image: 'nginx:alpine'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/dotnet/aspnet:8.0'}]",
         "containers: [{name: app, image: 'mcr.microsoft.com/windows/servercore:ltsc2022'}, {name: proxy, image: 'nginx:1.27-alpine'}]",
         // A Linux pod.
@@ -180,7 +182,7 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
                 "{} is a Linux image ({reason}), but Windows nodes run Windows images only",
                 imaged.shown()
             ));
-            weigh(finding, imaged, reason, cx);
+            weigh(finding, imaged, cx);
         }
     }),
     ..Rule::BASE

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility, compatible_hosts};
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::facts::RuntimeClassFacts;
 use crate::model::node::{Host, OWN_LABELS, Taint};
 use crate::model::node_affinity::Match;
 use crate::model::os_selectors::is_build_label;
-use crate::rules::context::PodCx;
+use crate::rules::context::{KnownVersions, PodCx};
 use crate::rules::scheduling::{Constraints, Givable};
 
 /// Whether the images of a pod run on a host, by their builds.
@@ -31,59 +31,70 @@ pub struct Reached<'c> {
     pub fit: HostFit,
 }
 
-/// The builds of a pod's images.
-pub struct ImageBuilds {
-    /// The builds, ascending; none for images of unknown build.
-    pub builds: Vec<Build>,
-    /// Whether every build is certain: from a registry, or from a tag of Microsoft's repositories.
-    pub are_certain: bool,
+/// The images of a pod whose Windows versions are known.
+pub struct ImageBuilds<'c> {
+    known: Vec<&'c KnownVersions>,
     isolation: ContainerIsolation,
 }
 
-impl ImageBuilds {
-    /// The builds of a pod's images. There are none for HostProcess containers, which run on every build, nor with an
-    /// unknown RuntimeClass: it may use Hyper-V isolation, which also runs older images.
-    pub fn of(cx: &PodCx<'_>) -> Self {
+impl<'c> ImageBuilds<'c> {
+    /// The images of a pod. None are known for HostProcess containers, which run on every build, nor with an unknown
+    /// RuntimeClass: it may use Hyper-V isolation, which also runs older images.
+    pub fn of(cx: &PodCx<'c>) -> Self {
         let isolation = cx.isolation();
         let in_doubt = cx.spec.runtime_class_name.is_some() && cx.runtime_class().is_none();
-        let mut known: Vec<(Build, bool)> = Vec::new();
+        let mut known: Vec<&KnownVersions> = Vec::new();
         if isolation != ContainerIsolation::HostProcess && !in_doubt {
-            known.extend(cx.containers().filter_map(|container| cx.image_build(&container)));
+            known.extend(
+                cx.containers()
+                    .filter_map(|container| cx.image_versions(&container)),
+            );
         }
-        let are_certain = known.iter().all(|(_, certain)| *certain);
-        let mut builds: Vec<Build> = known.into_iter().map(|(build, _)| build).collect();
-        builds.sort_unstable();
-        builds.dedup();
-        ImageBuilds {
-            builds,
-            are_certain,
-            isolation,
-        }
+        // Most containers of a pod have equal versions.
+        known.dedup();
+        ImageBuilds { known, isolation }
+    }
+
+    /// Whether the versions of none of the images are known.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Whether all versions are certain: from a registry, or from a tag of Microsoft's repositories.
+    fn are_certain(&self) -> bool {
+        self.known.iter().all(|image| image.is_certain())
     }
 
     /// Whether the images run on a host of this build.
     pub fn fit(&self, host: Option<Build>) -> HostFit {
-        let fails = |image: &Build| {
-            host.is_some_and(|host| compatibility(*image, host, self.isolation) == Compatibility::Fails)
-        };
-        if self.builds.iter().any(fails) {
+        let fails = |image: &&KnownVersions| host.is_some_and(|host| image.fail_on(host, self.isolation));
+        if self.known.iter().any(fails) {
             HostFit::Wrong
         } else {
             HostFit::Right
         }
     }
 
-    /// The builds of every release that can run all of the images.
-    fn hosts(&self) -> Vec<Build> {
-        let runs =
-            |image: &Build, host: Build| compatibility(*image, host, self.isolation) == Compatibility::Runs;
-        let first = self.builds.first().copied();
-        let of_first = first
-            .into_iter()
-            .flat_map(|first| compatible_hosts(first, self.isolation));
-        of_first
-            .filter(|host| self.builds.iter().all(|image| runs(image, *host)))
+    /// The builds of every release that can run all of the images, ascending.
+    pub fn hosts(&self) -> Vec<Build> {
+        let runs = |host: &Build| {
+            self.known.iter().all(|image| {
+                image.has_unversioned() || image.compatibility(*host, self.isolation) == Compatibility::Runs
+            })
+        };
+        RELEASES
+            .iter()
+            .map(|release| release.build)
+            .filter(runs)
             .collect()
+    }
+
+    /// The builds of the images, ascending.
+    fn builds(&self) -> Vec<Build> {
+        let mut all: Vec<Build> = self.known.iter().flat_map(|image| image.builds()).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 }
 
@@ -136,7 +147,12 @@ pub enum BuildNeed {
     /// Nothing: the builds of its images are unknown, or no node that it can reach is wrong.
     Nothing,
     /// Unknown: the images have a build, but no known Windows node or pool matches the pod's selectors.
-    NoHostKnown(Build),
+    NoHostKnown {
+        /// The builds of the images.
+        images: Vec<Build>,
+        /// The builds of every release that runs them.
+        runs: Vec<Build>,
+    },
     /// One of these builds: every right node has the label.
     OneOf {
         /// The builds that run the images.
@@ -163,14 +179,23 @@ pub enum Withheld {
 /// Whether and how placement must keep a pod off the builds that do not run its images.
 pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     let images = ImageBuilds::of(cx);
-    let Some(first) = images.builds.first().copied() else {
+    if images.is_empty() {
         return BuildNeed::Nothing;
+    }
+    let no_host_known = || {
+        let (builds, runs) = (images.builds(), images.hosts());
+        // Nothing can be said of an image that containerd pulls on every build.
+        if runs.len() == RELEASES.len() || builds.is_empty() {
+            BuildNeed::Nothing
+        } else {
+            BuildNeed::NoHostKnown { images: builds, runs }
+        }
     };
     if cx.facts.hosts().is_empty() && cx.facts.pools.is_empty() {
         return if names_builds(cx) {
             BuildNeed::Nothing
         } else {
-            BuildNeed::NoHostKnown(first)
+            no_host_known()
         };
     }
     if cx.selects_build() {
@@ -178,7 +203,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     }
     let reach = reachable(cx);
     if reach.is_empty() && matched(cx).is_empty() && !names_builds(cx) {
-        return BuildNeed::NoHostKnown(first);
+        return no_host_known();
     }
     let wrong = reach.iter().filter(|reached| reached.fit == HostFit::Wrong);
     if wrong.clone().next().is_none() {
@@ -189,7 +214,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
     // A node or a declared pool must confirm a guess: a remembered pool may no longer exist. If the author chose among
     // builds and none of them is right, placement must not choose another.
     let is_confirmed = right().any(|reached| reached.is_declared || !reached.host.may_be_at_zero);
-    if !is_confirmed && (!images.are_certain || names_builds(cx)) {
+    if !is_confirmed && (!images.are_certain() || names_builds(cx)) {
         return BuildNeed::Nothing;
     }
     let mut allowed = images.hosts();
@@ -233,7 +258,7 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
 /// its kernel.
 pub fn mislabelled<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     let images = ImageBuilds::of(cx);
-    if images.builds.is_empty() {
+    if images.is_empty() {
         return None;
     }
     let label = cx.policy.build_label();
@@ -327,7 +352,7 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
     if !open.is_empty() && !is_daemonset && spread_honors_taints(cx) {
         return Vec::new();
     }
-    let has_builds = !ImageBuilds::of(cx).builds.is_empty();
+    let has_builds = !ImageBuilds::of(cx).is_empty();
     let is_wrong = |reached: &Reached<'_>| {
         let is_another = || !open.iter().any(|known| known.host.build == reached.host.build);
         reached.fit == HostFit::Wrong || (!has_builds && !open.is_empty() && is_another())

@@ -5,16 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{ScannedPod, TroubleText};
+use super::{ScannedPod, TroubleText, any_of};
 use crate::cluster::node::NodeView;
 use crate::engine::scheduling::{AdmissionStage, constraints, untolerated};
-use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
+use crate::model::build::{Build, ContainerIsolation};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
 use crate::model::node_affinity::{Match, matches_expression, matches_field, matches_label};
 use crate::model::os::Verdict;
 use crate::model::os_selectors::{is_build_label, is_os_label};
 use crate::model::pod::{Expression, NodeSelectorTerm, PodSpec};
-use crate::rules::Image;
+use crate::rules::{Image, KnownVersions};
 use crate::scan::report::PodProblem;
 
 type CandidateNodes<'n> = Vec<&'n NodeView>;
@@ -259,21 +259,21 @@ impl ScannedPod<'_> {
             return None;
         }
         let images = Image::of_pod(self.spec, self.pod_context.eval_context.facts);
-        let certain = images.iter().flatten().filter_map(|image| match image.build {
-            Some((build, true)) => Some((image.text, build)),
-            _ => None,
+        let mut certain = images.iter().flatten().filter_map(|image| {
+            let versions = image.versions.as_ref().filter(|known| known.is_certain())?;
+            Some((image.text, versions))
         });
-        let fails = |image: Build, node: &&NodeView| {
+        let fails = |versions: &KnownVersions, node: &&NodeView| {
             let host = node.build();
-            host.is_some_and(|host| compatibility(image, host, isolation) == Compatibility::Fails)
+            host.is_some_and(|host| versions.fail_on(host, isolation))
         };
-        let (image, build) = certain
-            .into_iter()
-            .find(|(_, build)| nodes.iter().all(|node| fails(*build, node)))?;
+        let (image, versions) =
+            certain.find(|(_, versions)| nodes.iter().all(|node| fails(versions, node)))?;
         Some((
             PodProblem::WaitsForBuild,
             format!(
-                "its image {image} is for {build}, which none of the nodes that it may run on runs; there is {}",
+                "its image {image} is for {}, which none of the nodes that it may run on runs; there is {}",
+                any_of(versions),
                 builds(nodes)
             ),
             self.recreate_advice("use an image for an existing build, or add a node that runs this one"),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use serde_json::Value;
 use transom::model::build::Build;
-use transom::model::image::{ImageRef, build_hint};
 use transom::model::node::{BUILD_LABEL, PRIVATE_IPV4_RESOURCE};
+use transom::model::os::Verdict;
 
 use super::{cases, identities, inspected, mutate};
 use crate::support::schedule::{Cluster, any_cluster, any_pod};
@@ -89,17 +89,23 @@ fn no_wrong_node(
     now: &BTreeSet<String>,
     patch: &str,
 ) -> Result<(), TestCaseError> {
-    let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
-    let certain = ImageRef::parse(image)
-        .ok()
-        .and_then(|image| build_hint(&image))
-        .is_some_and(|hint| hint.certain);
+    let images = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let certain = images
+        .filter_map(|container| container["image"].as_str())
+        .all(|image| cluster.is_certain(image));
     let all_windows =
         cluster.runnable(&serde_json::json!({"spec": {"containers": [{"name": "c", "image": "x"}]}}));
     let right = cluster.runnable(pod);
     let free = cluster.feasible(pod, &[]);
     let right_before = free.intersection(&right).next().is_some();
-    if !certain || chose(cluster, pod, right_before) {
+    // An image for both systems does not say that the pod is for Windows.
+    let is_windows = || {
+        inspected(after, &cluster.facts(), &cluster.policy)
+            .inference
+            .verdict
+            == Verdict::Windows
+    };
+    if !certain || chose(cluster, pod, right_before) || !is_windows() {
         return Ok(());
     }
     let right_labels: BTreeSet<String> = right.iter().filter_map(|name| label(cluster, name)).collect();
@@ -115,8 +121,10 @@ fn no_wrong_node(
         let is_told = says.as_ref().is_some_and(|label| !right_labels.contains(label)) && says == own;
         // The wrong nodes may be needed as domains; then a finding says so.
         let needs_domains = pod["spec"]["topologySpreadConstraints"][0]["minDomains"].as_i64() > Some(1);
+        // Images of which no release runs all: nothing is required, and a finding says so.
+        let is_possible = cluster.is_possible(pod);
         prop_assert!(
-            !is_told || needs_domains,
+            !is_told || needs_domains || !is_possible,
             "{wrong} is wrong, and its label says so: {patch} {pod}"
         );
         let open = identities(inspected(after, &cluster.facts(), &cluster.policy).open());

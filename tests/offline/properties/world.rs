@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use transom::model::build::Build;
 use transom::model::facts::{Facts, NamespaceFacts, RuntimeClassFacts};
-use transom::model::image_facts::{ImageFacts, ImageVariant};
+use transom::model::image_facts::{ImageConfig, ImageContents, ImageFacts, ImageVariant};
 use transom::model::node::{Host, Taint};
 use transom::model::policy::{
     Action, BuildLabel, IgnoredFields, LinuxPods, PlacementMode, PlacementParts, Policy,
@@ -109,31 +109,71 @@ fn whitelist() -> impl Strategy<Value = String> {
     .prop_map(str::to_owned)
 }
 
+/// The images of the pods about which a registry may report something.
+const KNOWN_IMAGES: [&str; 4] = [
+    "registry.example.com/known:2",
+    "mcr.microsoft.com/windows/servercore:ltsc2019",
+    "registry.example.com/app:1.0-windowsservercore-ltsc2022",
+    "mcr.microsoft.com/dotnet/runtime:8.0",
+];
+
+/// What a registry reports: some platforms, each with or without a configuration, or that it has no such image.
+fn image_facts() -> impl Strategy<Value = ImageFacts> {
+    let platforms = vec![
+        ("windows", "10.0.17763.6532"),
+        ("windows", "10.0.17763.4851"),
+        ("windows", "10.0.20348.2700"),
+        ("windows", "10.0.26100.4061"),
+        ("windows", "10.0.19042.1889"),
+        ("windows", ""),
+        ("linux", ""),
+        ("freebsd", ""),
+    ];
+    let config = (
+        select(vec!["", "ContainerAdministrator", "ContainerUser"]),
+        weighted(0.2, select(vec!["C:\\", "c:\\data", "D:"])),
+    )
+        .prop_map(|(user, volume)| ImageConfig {
+            user: user.to_owned(),
+            volumes: volume.into_iter().map(str::to_owned).collect(),
+            command: Vec::new(),
+        });
+    let architecture = select(vec!["amd64", "amd64", "amd64", "arm64", ""]);
+    let variant = (select(platforms), architecture, weighted(0.3, config)).prop_map(
+        |((os, version), architecture, config)| ImageVariant {
+            config,
+            ..ImageVariant::new(os, architecture, version)
+        },
+    );
+    let found = weighted(0.9, vec(variant, 0..=4)).prop_map(|variants| {
+        variants.map(|variants| ImageContents {
+            digest: "sha256:0123456789abcdef".to_owned(),
+            variants,
+        })
+    });
+    found.prop_map(|found| ImageFacts {
+        looked_up: Timestamp::UNIX_EPOCH,
+        found,
+    })
+}
+
 /// A cluster of a release among these.
 pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = Facts> {
     let classes = RUNTIME_CLASSES[..3]
         .iter()
         .map(|_| weighted(0.6, runtime_class()))
         .collect::<Vec<_>>();
-    let image = weighted(
-        0.3,
-        select(
-            [("windows", "10.0.20348.2700"), ("windows", ""), ("linux", "")]
-                .map(|(os, version)| ImageVariant::new(os, "amd64", version))
-                .map(|variant| Arc::new(ImageFacts::of(vec![variant], Timestamp::UNIX_EPOCH)))
-                .to_vec(),
-        ),
-    );
+    let images = vec(weighted(0.3, image_facts()), KNOWN_IMAGES.len());
     (
         kubernetes,
         hosts("node", 4),
         hosts("pool", 1),
         classes,
         weighted(0.3, whitelist()),
-        image,
+        images,
     )
         .prop_map(
-            |(kubernetes, hosts, pools, classes, tolerations_whitelist, image)| {
+            |(kubernetes, hosts, pools, classes, tolerations_whitelist, images)| {
                 let mut facts = Facts::new(kubernetes, date(2026, 1, 1));
                 facts.pools = pools;
                 for host in hosts {
@@ -151,9 +191,10 @@ pub fn cluster(kubernetes: impl Strategy<Value = u32>) -> impl Strategy<Value = 
                         ..NamespaceFacts::default()
                     },
                 );
+                let known = KNOWN_IMAGES.into_iter().zip(images);
                 facts
                     .images
-                    .extend(image.map(|image| ("registry.example.com/known:2".to_owned(), image)));
+                    .extend(known.filter_map(|(name, image)| Some((name.to_owned(), Arc::new(image?)))));
                 facts
             },
         )
