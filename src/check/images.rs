@@ -32,6 +32,8 @@ pub struct ImageUse {
     /// The index of its document.
     document: usize,
     path: Path,
+    /// Whether a pod that uses it is a Windows pod, so that rules report what is wrong with it.
+    pub is_reported: bool,
 }
 
 impl Manifests {
@@ -43,7 +45,7 @@ impl Manifests {
         policies: &PolicySet,
         is_meant: impl Fn(&Object<'_>) -> bool,
     ) -> BTreeMap<String, ImageUse> {
-        let mut images = BTreeMap::new();
+        let mut images: BTreeMap<String, ImageUse> = BTreeMap::new();
         for (index, (source, document)) in self.documents.iter().enumerate() {
             let is_fact = (self.sources.get(*source)).is_none_or(|source| source.role == SourceRole::Facts);
             let Ok(DocumentRole::Subject(kind, _)) = self.role(document) else {
@@ -67,11 +69,18 @@ impl Manifests {
                     let Some(image) = container.image.as_ref().filter(|image| !image.is_empty()) else {
                         continue;
                     };
-                    if !images.contains_key(&**image) {
-                        let path = pod.spec_path().field(list.field()).item(at).field("image");
-                        let path = place(&path);
-                        images.insert(image.to_string(), ImageUse { document: index, path });
+                    let is_reported = inference.verdict == Verdict::Windows;
+                    if let Some(known) = images.get_mut(&**image) {
+                        known.is_reported |= is_reported;
+                        continue;
                     }
+                    let path = pod.spec_path().field(list.field()).item(at).field("image");
+                    let used = ImageUse {
+                        document: index,
+                        path: place(&path),
+                        is_reported,
+                    };
+                    images.insert(image.to_string(), used);
                 }
             };
             if subject.custom_pods.is_empty() {

@@ -143,7 +143,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     // Excerpts of lines, and the edits of `transom fix`.
     let has = |format| targets.iter().any(|target| target.format == format);
     let (shows_text, shows_fixes) = (has(CheckFormat::Text), has(CheckFormat::Sarif));
-    let (groups, images) = CheckGroup::load(args, shows_text || shows_fixes)?;
+    let mut groups = CheckGroup::load(args, shows_text || shows_fixes)?;
+    let images = images::look_up(args, &mut groups)?;
+    groups.iter_mut().for_each(CheckGroup::learn);
     if let Some(file) = &args.write_baseline {
         write_baseline(args, &groups, file)?;
     }

@@ -71,11 +71,15 @@ fn write_variants(variants: &[VariantReport], out: &mut dyn Write) -> io::Result
     table.write(out)
 }
 
-/// A size in MiB with one digit.
+/// A size with one digit after the point.
 fn size_text(bytes: u64) -> String {
-    const MIB: u64 = 1 << 20;
-    let tenths = (bytes % MIB) * 10 / MIB;
-    format!("{}.{tenths} MiB", bytes / MIB)
+    let (unit, name) = if bytes < 1 << 20 {
+        (1 << 10, "KiB")
+    } else {
+        (1 << 20, "MiB")
+    };
+    let tenths = (bytes % unit) * 10 / unit;
+    format!("{}.{tenths} {name}", bytes / unit)
 }
 
 fn write_configuration(variant: &VariantReport, out: &mut dyn Write) -> io::Result<()> {
@@ -110,8 +114,9 @@ fn write_releases(report: &ImageReport, out: &mut dyn Write) -> io::Result<()> {
     let versions = report.variants.iter().filter(|variant| variant.os == "windows").count();
     let headings = ["WINDOWS RELEASE", "BUILD", "PROCESS ISOLATION", "HYPER-V ISOLATION"];
     let mut table = TextTable::new(headings.map(str::to_owned).to_vec());
+    let may_run = |isolation: &IsolationReport| matches!(isolation.runs, Runs::Yes | Runs::Disputed);
     let is_shown = |release: &&ReleaseReport| {
-        release.is_long_term || release.process.runs != Runs::No || release.hyper_v.runs != Runs::No
+        release.is_long_term || may_run(&release.process) || may_run(&release.hyper_v)
     };
     for release in report.releases.iter().filter(is_shown) {
         table.row(vec![

@@ -38,7 +38,7 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
             group.facts.images.clone_from(&facts);
         }
         for (image, used) in uses {
-            let message = (registries.answers().get(image)).and_then(|answer| message_of(answer, now));
+            let message = (registries.answers().get(image)).and_then(|answer| message_of(answer, used, now));
             if let Some(message) = message {
                 group.image_notes.push(group.manifests.image_note(image, used, &message));
             }
@@ -68,10 +68,14 @@ fn images_of(args: &CheckArgs, group: &CheckGroup) -> BTreeMap<String, ImageUse>
     group.manifests.images(&facts, &group.policies, is_meant)
 }
 
-/// What is noted about an image: that it is not known, or that it may have changed.
-fn message_of(answer: &ImageAnswer, now: Timestamp) -> Option<String> {
+/// What is noted about an image: that it is not known, may have changed, or does not exist and no rule says so.
+fn message_of(answer: &ImageAnswer, used: &ImageUse, now: Timestamp) -> Option<String> {
     match &answer.facts {
         Err(why) => Some(format!("is not known: {why}")),
+        Ok(facts) if facts.found.is_none() => {
+            let message = "does not exist in its registry, or the credentials may not read it";
+            (!used.is_reported).then(|| message.to_owned())
+        }
         Ok(facts) if answer.is_stale => {
             let age = age_text(now.duration_since(facts.looked_up));
             Some(format!("is from the cache, looked up {age} ago: its tag may have moved"))

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 
-use super::{CheckArgs, images};
+use super::CheckArgs;
 use crate::check::files::{Excludes, policies, read_except};
 use crate::check::{
-    Baseline, CheckConfig, CheckNote, ConfigFailOn, ImageCounts, Manifests, Scope, SourceRole, UnreadableInput,
+    Baseline, CheckConfig, CheckNote, ConfigFailOn, Manifests, Scope, SourceRole, UnreadableInput,
     find_config,
 };
 use crate::cli::options::FailOn;
@@ -43,16 +43,17 @@ impl CheckGroup {
     ///
     /// # Errors
     /// If a configuration, a policy or the baseline cannot be used, or no path is named.
-    pub fn load(args: &CheckArgs, keep_text: bool) -> anyhow::Result<(Vec<CheckGroup>, Option<ImageCounts>)> {
-        let groups = group_paths(args)?.into_iter();
-        let groups: anyhow::Result<Vec<CheckGroup>> =
-            groups.map(|group| CheckGroup::read(args, keep_text, group)).collect();
-        let mut groups = groups?;
-        let counts = images::look_up(args, &mut groups)?;
-        for group in &mut groups {
-            group.manifests.learn(&mut group.facts, &group.policies);
-        }
-        Ok((groups, counts))
+    pub fn load(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<CheckGroup>> {
+        let groups = group_paths(args)?;
+        groups
+            .into_iter()
+            .map(|group| CheckGroup::read(args, keep_text, group))
+            .collect()
+    }
+
+    /// Collects the facts of the cluster from the objects; before, the images have been looked up.
+    pub fn learn(&mut self) {
+        self.manifests.learn(&mut self.facts, &self.policies);
     }
 
     fn read(args: &CheckArgs, keep_text: bool, group: GroupPaths) -> anyhow::Result<CheckGroup> {
