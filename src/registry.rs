@@ -9,15 +9,18 @@ mod disk_cache;
 mod endpoint;
 mod keychain;
 mod manifest;
+mod session;
+mod transport;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::batch::{CacheUse, ImageAnswer, Registries};
-pub use self::client::{NoClient, RegistryClient};
+pub use self::client::RegistryClient;
 pub use self::disk_cache::DiskCache;
 pub use self::keychain::{Keychain, KeychainError};
+pub use self::transport::NoClient;
 use crate::model::registry_patterns::RegistryPatterns;
 
 /// Which registries may be asked, and how they are reached.
@@ -88,6 +91,15 @@ impl LookupError {
 
     fn registry(message: impl AsRef<str>) -> Self {
         LookupError::new(LookupScope::Registry, message)
+    }
+
+    /// The error with one more reason.
+    fn with(self, reason: &str) -> Self {
+        let message = format!("{}; {reason}", self.message);
+        LookupError {
+            retry_after: self.retry_after,
+            ..LookupError::new(self.scope, message)
+        }
     }
 }
 

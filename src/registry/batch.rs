@@ -9,10 +9,10 @@ use futures::stream::{self, StreamExt as _};
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
-use super::client::{NoClient, RegistryClient};
+use super::client::RegistryClient;
 use super::disk_cache::{CacheScope, CachedAnswer, DiskCache};
 use super::keychain::Keychain;
-use super::{Detail, LookupError, LookupScope, RegistryConfig};
+use super::{Detail, LookupError, LookupScope, NoClient, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
 

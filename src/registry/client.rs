@@ -1,324 +1,272 @@
-//! The client of one registry: requests over HTTP/1.1 and TLS with ring, an anonymous token if one is
-//! required, redirects.
+//! The client of image registries: what an image is, from its index or manifest and its configurations.
 
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use futures::stream::{self, StreamExt as _};
+use hyper::StatusCode;
 use hyper::body::Bytes;
-use hyper::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, USER_AGENT, WWW_AUTHENTICATE,
-};
-use hyper::{Method, Request, StatusCode, Uri};
-use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper_util::client::proxy::matcher::Matcher;
 use jiff::Timestamp;
-use rustls::ClientConfig;
-use serde::Deserialize;
 use tokio::time::timeout;
-use tower::Service;
 
-use super::auth::AuthChallenge;
 use super::digest::Digest;
-use super::endpoint::{RegistryEndpoint, connectable};
-use super::keychain::Keychain;
-use super::manifest::{self, ManifestContent};
+use super::endpoint::RegistryEndpoint;
+use super::keychain::{Credential, Keychain};
+use super::manifest::{self, ACCEPT, CONFIG, MANIFEST, ManifestContent, SingleImage};
+use super::session::{Failure, Session, Tokens};
+use super::transport::{Lookup, NoClient, Received, Transport, system_lookup};
 use super::{Detail, LookupError, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
-use crate::process::with_causes;
 
-/// The timeout of a request, including its response.
-const WHOLE: Duration = Duration::from_secs(10);
-/// The maximum size of a response, in bytes.
-const ANSWER: usize = 4 << 20;
-/// The maximum number of redirects.
-const REDIRECTS: usize = 3;
-
-/// Why no registry can be queried.
-#[derive(thiserror::Error, Debug)]
-pub enum NoClient {
-    /// TLS cannot be set up.
-    #[error("cannot set up TLS for registries: {0}")]
-    Tls(#[from] rustls::Error),
-    /// This machine has no CA certificates.
-    #[error("cannot read the CA certificates of this machine, which verify registries: {0}")]
-    NoCa(#[source] io::Error),
-}
+/// The maximum time of a look-up: all of its requests together, without those of credential helpers.
+const WHOLE: Duration = Duration::from_secs(30);
+/// The maximum number of Windows variants whose configurations are read.
+const CONFIGURATIONS: usize = 8;
+/// The number of these that are read concurrently.
+const AT_ONCE: usize = 4;
 
 /// The client of image registries. Cheap to clone.
 #[derive(Clone)]
 pub struct RegistryClient {
-    http: legacy::Client<HttpsConnector<HttpConnector<PublicResolver>>, Full<Bytes>>,
+    inner: Arc<Inner>,
 }
 
-/// Resolves a host name to its addresses.
-type Lookup = fn(Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>;
-
-/// Resolves a host name, and returns only addresses that a registry may have. The connection uses the checked
-/// addresses, so a name cannot resolve to another one between check and connect.
-#[derive(Clone)]
-struct PublicResolver(Lookup);
-
-impl Service<Name> for PublicResolver {
-    type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = BoxFuture<'static, io::Result<Self::Response>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, name: Name) -> Self::Future {
-        let lookup = self.0;
-        Box::pin(async move {
-            let found = lookup(name.clone()).await?;
-            let checked = connectable(name.as_str(), found).map_err(io::Error::other)?;
-            Ok(checked.into_iter())
-        })
-    }
-}
-
-fn system_lookup(name: Name) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-    Box::pin(async move {
-        // The connector sets the port.
-        let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-        Ok(found.collect())
-    })
-}
-
-struct RegistryResponse {
-    status: StatusCode,
-    headers: HeaderMap,
-    body: Bytes,
-    /// Whether the registry itself sent the response, and not another host after a redirect.
-    is_own: bool,
+struct Inner {
+    transport: Transport,
+    config: RegistryConfig,
+    tokens: Tokens,
 }
 
 impl RegistryClient {
-    /// Sets up TLS with the CA certificates of this machine; sends no request.
+    /// Reads the CA certificates of this machine and of the configuration, and which proxies the environment names; sends
+    /// no request.
     ///
     /// # Errors
-    /// If there are none.
+    /// If there are no certificates, or a configured file has none.
     pub fn new(config: RegistryConfig) -> Result<Self, NoClient> {
-        let _ = config;
-        Self::by(system_lookup)
+        Self::with(config, system_lookup, Matcher::from_env())
     }
 
-    pub(super) fn by(lookup: Lookup) -> Result<Self, NoClient> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_native_roots()
-            .map_err(NoClient::NoCa)?
-            .with_no_client_auth();
-        let mut http = HttpConnector::new_with_resolver(PublicResolver(lookup));
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http);
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .build(connector);
-        Ok(RegistryClient { http })
+    pub(super) fn with(config: RegistryConfig, lookup: Lookup, proxies: Matcher) -> Result<Self, NoClient> {
+        let transport = Transport::new(&config, lookup, proxies)?;
+        let tokens = Tokens::default();
+        let inner = Inner {
+            transport,
+            config,
+            tokens,
+        };
+        Ok(RegistryClient {
+            inner: Arc::new(inner),
+        })
     }
 
     /// Asks the registry of an image what it is: its index or manifest, and with [`Detail::Configurations`] also manifests
-    /// and configurations of its Windows variants.
+    /// and configurations of its Windows variants. A mirror that does not have the image is skipped.
     ///
     /// # Errors
-    /// If the registry does not answer, refuses, or answers with something else than an image. That an image does not
-    /// exist is not an error.
+    /// If the registry is not one that may be asked, does not answer, refuses, or answers with something else than an
+    /// image. That an image does not exist is not an error.
     pub async fn look_up(
         &self,
         image: &ImageRef<'_>,
-        _keychain: &Keychain,
-        _detail: Detail,
+        keychain: &Keychain,
+        detail: Detail,
     ) -> Result<ImageFacts, LookupError> {
-        let place = &RegistryEndpoint::of(image);
-        let mut token = None;
-        let manifest = self.get(place, "manifests", &place.reference, &mut token).await?;
-        let looked_up = Timestamp::now();
-        if manifest.status == StatusCode::NOT_FOUND && manifest::is_error(&manifest.body) {
-            return Ok(ImageFacts {
-                looked_up,
-                found: None,
-            });
+        let config = &self.inner.config;
+        if config
+            .allowed
+            .as_ref()
+            .is_some_and(|allowed| !allowed.matches(image.registry))
+        {
+            return Err(LookupError::registry(
+                "it is not one of the registries that Transom may ask",
+            ));
         }
-        let kind = manifest
-            .headers
-            .get(CONTENT_TYPE)
-            .and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default().to_owned();
-        let body = taken(manifest)?;
-        let digest = verified(image.digest, &body)?;
-        let variants = match manifest::read(&kind, &body)? {
-            ManifestContent::Index(variants) => variants,
-            ManifestContent::Image(single) => {
-                let config = self
-                    .get(place, "blobs", &single.config.to_string(), &mut token)
-                    .await?;
-                let config = taken(config)?;
-                verified(Some(&single.config.to_string()), &config)?;
-                let size = Some(single.size);
-                let digest = digest.clone();
-                vec![ImageVariant {
-                    digest,
-                    size,
-                    ..manifest::of_config(&config)?
-                }]
+        let own = RegistryEndpoint::of(image, config);
+        for mirror in own.mirrors(config) {
+            let found = self.look_up_at(&mirror, keychain, detail).await;
+            if let Some(found) = found.ok().filter(|facts| facts.found.is_some()) {
+                return Ok(found);
             }
-        };
-        let found = Some(ImageContents { digest, variants });
-        Ok(ImageFacts { looked_up, found })
-    }
-
-    /// Gets a resource of a repository, with an anonymous token if the registry requires one.
-    async fn get(
-        &self,
-        place: &RegistryEndpoint,
-        kind: &str,
-        reference: &str,
-        token: &mut Option<HeaderValue>,
-    ) -> Result<RegistryResponse, LookupError> {
-        let uri = place.uri(kind, reference).map_err(LookupError::registry)?;
-        let first = self.follow(place, uri.clone(), token.as_ref()).await?;
-        if first.status != StatusCode::UNAUTHORIZED || !first.is_own || token.is_some() {
-            return Ok(first);
         }
-        let mut demands = first.headers.get_all(WWW_AUTHENTICATE).iter();
-        let challenge = demands.find_map(|header| AuthChallenge::parse(header.to_str().ok()?));
-        let Some(challenge) = challenge else {
-            return Ok(first);
-        };
-        *token = Some(self.token(place, &challenge).await?);
-        self.follow(place, uri, token.as_ref()).await
+        self.look_up_at(&own, keychain, detail).await
     }
 
-    /// Requests an anonymous token.
-    async fn token(
+    /// Tries the credentials for a registry one after another; without any, it asks without.
+    async fn look_up_at(
         &self,
         place: &RegistryEndpoint,
-        challenge: &AuthChallenge,
-    ) -> Result<HeaderValue, LookupError> {
-        #[derive(Deserialize)]
-        struct Given {
-            token: Option<String>,
-            access_token: Option<String>,
-        }
-        let uri = challenge.uri(&place.repository);
-        let uri = uri.ok_or_else(|| LookupError::image("it names no address for its token"))?;
-        place.allow(&uri).map_err(LookupError::image)?;
-        let answer = self.send(&uri, None).await?;
-        let body = taken(answer)?;
-        let given: Option<Given> = serde_json::from_slice(&body).ok();
-        let token = given.and_then(|given| given.token.or(given.access_token));
-        let token = token.filter(|token| !token.is_empty());
-        let header = token.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
-        let mut header = header.ok_or_else(|| LookupError::image("unauthorized"))?;
-        header.set_sensitive(true);
-        Ok(header)
-    }
-
-    /// Sends a request, and follows redirects. Only the registry itself receives the token.
-    async fn follow(
-        &self,
-        place: &RegistryEndpoint,
-        uri: Uri,
-        token: Option<&HeaderValue>,
-    ) -> Result<RegistryResponse, LookupError> {
-        let own = (uri.scheme().cloned(), uri.authority().cloned());
-        let mut uri = uri;
-        for _ in 0..=REDIRECTS {
-            place.allow(&uri).map_err(LookupError::image)?;
-            let is_own = own == (uri.scheme().cloned(), uri.authority().cloned());
-            let answer = self.send(&uri, token.filter(|_| is_own)).await?;
-            let location = match answer.status.as_u16() {
-                301 | 302 | 303 | 307 | 308 => answer.headers.get(LOCATION),
-                _ => None,
+        keychain: &Keychain,
+        detail: Detail,
+    ) -> Result<ImageFacts, LookupError> {
+        let credentials = keychain.credentials_of(&place.registry, &place.repository).await;
+        let tried = async {
+            let mut failure = match credentials.list.first() {
+                None => return self.look_up_with(place, keychain, None, detail).await,
+                Some(first) => match self.look_up_with(place, keychain, Some(first), detail).await {
+                    Err(failure) if failure.is_refused => failure,
+                    answer => return answer,
+                },
             };
-            let Some(location) = location else {
-                return Ok(RegistryResponse { is_own, ..answer });
-            };
-            uri = location
-                .to_str()
-                .ok()
-                .and_then(|to| resolved(&uri, to))
-                .ok_or_else(|| LookupError::image("it points to no address"))?;
-        }
-        Err(LookupError::image(format!("more than {REDIRECTS} redirects")))
-    }
-
-    async fn send(&self, uri: &Uri, token: Option<&HeaderValue>) -> Result<RegistryResponse, LookupError> {
-        let mut request = Request::new(Full::new(Bytes::new()));
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = uri.clone();
-        let headers = request.headers_mut();
-        headers.insert(ACCEPT, HeaderValue::from_static(manifest::ACCEPT));
-        let agent = concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION"));
-        headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        if let Some(token) = token {
-            headers.insert(AUTHORIZATION, token.clone());
-        }
-        let exchange = async {
-            let answer = self.http.request(request).await;
-            let answer = answer.map_err(|error| LookupError::registry(with_causes(&error)))?;
-            let (head, body) = answer.into_parts();
-            let body = Limited::new(body, ANSWER).collect().await;
-            let body = body.map_err(|error| {
-                if error.is::<LengthLimitError>() {
-                    LookupError::image("an answer of more than 4 MiB")
-                } else {
-                    LookupError::image("an answer that broke off")
+            for credential in credentials.list.iter().skip(1) {
+                match self.look_up_with(place, keychain, Some(credential), detail).await {
+                    Err(next) if next.is_refused => failure = next,
+                    answer => return answer,
                 }
-            })?;
-            Ok(RegistryResponse {
-                status: head.status,
-                headers: head.headers,
-                body: body.to_bytes(),
-                is_own: false,
-            })
+            }
+            Err(failure)
         };
-        let late = || LookupError::registry(format!("no answer within {WHOLE:?}"));
-        timeout(WHOLE, exchange).await.unwrap_or_else(|_| Err(late()))
+        let late = || LookupError::registry(format!("not all answers within {WHOLE:?}"));
+        let answer = timeout(WHOLE, tried).await.unwrap_or_else(|_| Err(late().into()));
+        answer.map_err(|failure| match &credentials.trouble {
+            Some(trouble) if failure.is_refused => failure.error.with(trouble),
+            _ => failure.error,
+        })
     }
-}
 
-/// The digest of content, which must be the expected one.
-fn verified(expected: Option<&str>, content: &[u8]) -> Result<String, LookupError> {
-    let digest = expected.map_or_else(|| Some(Digest::of(content)), Digest::parse);
-    let digest = digest.filter(|digest| digest.verifies(content));
-    let digest = digest.ok_or_else(|| LookupError::image("the content does not match its digest"))?;
-    Ok(digest.to_string())
-}
-
-/// The body of a successful response.
-fn taken(answer: RegistryResponse) -> Result<Bytes, LookupError> {
-    match answer.status {
-        StatusCode::OK => Ok(answer.body),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(LookupError::image("unauthorized")),
-        StatusCode::TOO_MANY_REQUESTS => {
-            Err(LookupError::registry("it received too many requests".to_owned()))
+    async fn look_up_with(
+        &self,
+        place: &RegistryEndpoint,
+        keychain: &Keychain,
+        credential: Option<&Credential>,
+        detail: Detail,
+    ) -> Result<ImageFacts, Failure> {
+        let session = |place| {
+            Session::new(
+                &self.inner.transport,
+                &self.inner.tokens,
+                place,
+                keychain,
+                credential,
+            )
+        };
+        let first = session(place)
+            .get("manifests", &place.reference, ACCEPT, MANIFEST)
+            .await?;
+        match place
+            .with_tls()
+            .filter(|_| first.status == StatusCode::BAD_REQUEST)
+        {
+            // How servers in Go answer a request without TLS.
+            Some(secure) => {
+                let session = session(&secure);
+                let again = session
+                    .get("manifests", &place.reference, ACCEPT, MANIFEST)
+                    .await?;
+                facts(&session, again, detail).await
+            }
+            None => facts(&session(place), first, detail).await,
         }
-        status => Err(LookupError::image(format!("its answer was {}", status.as_u16()))),
     }
 }
 
-/// The target of a `Location`, resolved against a URL.
-fn resolved(from: &Uri, to: &str) -> Option<Uri> {
-    if !to.starts_with('/') || to.starts_with("//") {
-        return to.parse().ok();
+/// The facts from the answer about a tag or digest, and from what it refers to.
+async fn facts(session: &Session<'_>, answer: Received, detail: Detail) -> Result<ImageFacts, Failure> {
+    let looked_up = Timestamp::now();
+    if answer.status == StatusCode::NOT_FOUND && manifest::is_error(&answer.body) {
+        return Ok(ImageFacts {
+            looked_up,
+            found: None,
+        });
     }
-    let here = format!("{}://{}{to}", from.scheme_str()?, from.authority()?);
-    here.parse().ok()
+    let headers = answer.headers.clone();
+    let body = session.content(answer)?;
+    let digest = digest_of(session.reference(), &headers, &body)?;
+    let variants = match manifest::read(content_type(&headers), &body)? {
+        ManifestContent::Index(variants) if detail == Detail::Configurations => {
+            with_configurations(session, variants).await
+        }
+        ManifestContent::Index(variants) => variants,
+        // Only the configuration states the platform.
+        ManifestContent::Image(image) => vec![variant(session, &digest, &image).await?],
+    };
+    let found = Some(ImageContents { digest, variants });
+    Ok(ImageFacts { looked_up, found })
+}
+
+/// The digest of a manifest that was requested by digest, or by tag. What the registry states must be true.
+fn digest_of(reference: &str, headers: &HeaderMap, body: &Bytes) -> Result<String, LookupError> {
+    if let Some(requested) = Digest::parse(reference) {
+        verify(&requested, body)?;
+        return Ok(requested.to_string());
+    }
+    let stated = headers
+        .get("docker-content-digest")
+        .and_then(|stated| stated.to_str().ok());
+    if let Some(stated) = stated.and_then(Digest::parse) {
+        verify(&stated, body)?;
+    }
+    Ok(Digest::of(body).to_string())
+}
+
+fn verify(digest: &Digest, content: &[u8]) -> Result<(), LookupError> {
+    if digest.verifies(content) {
+        return Ok(());
+    }
+    Err(LookupError::image(format!(
+        "what it sent is not the content with the digest {digest}"
+    )))
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default()
+}
+
+/// The variants, of which the first for Windows have sizes and configurations. One that cannot be read remains without.
+async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVariant>) -> Vec<ImageVariant> {
+    let windows = variants
+        .iter()
+        .enumerate()
+        .filter(|(_, variant)| variant.is_windows());
+    let digests: Vec<(usize, String)> = windows
+        .take(CONFIGURATIONS)
+        .map(|(at, variant)| (at, variant.digest.clone()))
+        .collect();
+    let reading = digests
+        .into_iter()
+        .map(|(at, digest)| async move { (at, read_variant(session, &digest).await) });
+    let read: Vec<(usize, Result<ImageVariant, Failure>)> =
+        stream::iter(reading).buffer_unordered(AT_ONCE).collect().await;
+    for (at, found) in read {
+        if let (Some(variant), Ok(found)) = (variants.get_mut(at), found)
+            && found.os == variant.os
+        {
+            variant.size = found.size;
+            variant.config = found.config;
+        }
+    }
+    variants
+}
+
+/// One variant of an index, by its digest.
+async fn read_variant(session: &Session<'_>, digest: &str) -> Result<ImageVariant, Failure> {
+    let answer = session.get("manifests", digest, ACCEPT, MANIFEST).await?;
+    let headers = answer.headers.clone();
+    let body = session.content(answer)?;
+    let digest = digest_of(digest, &headers, &body)?;
+    match manifest::read(content_type(&headers), &body)? {
+        ManifestContent::Image(image) => variant(session, &digest, &image).await,
+        ManifestContent::Index(_) => Err(LookupError::image("an index in place of an image").into()),
+    }
+}
+
+/// An image with what its configuration states.
+async fn variant(session: &Session<'_>, digest: &str, image: &SingleImage) -> Result<ImageVariant, Failure> {
+    let answer = session
+        .get("blobs", &image.config.to_string(), "*/*", CONFIG)
+        .await?;
+    let body = session.content(answer)?;
+    verify(&image.config, &body)?;
+    let variant = manifest::of_config(&body)?;
+    Ok(ImageVariant {
+        digest: digest.to_owned(),
+        size: Some(image.size),
+        ..variant
+    })
 }

@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use hyper::Uri;
 
+use super::RegistryConfig;
 use crate::model::image::ImageRef;
 
-/// The location of an image in its registry.
+/// The location of an image in its registry, or in a mirror of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RegistryEndpoint {
-    /// The registry as in the image reference, for messages.
+    /// The registry as in the image reference, or the mirror, for messages and credentials.
     pub registry: String,
     /// The host, and the port if there is one, to connect to.
     pub authority: String,
@@ -18,11 +19,19 @@ pub(super) struct RegistryEndpoint {
     pub repository: String,
     /// The digest, or the tag.
     pub reference: String,
+    /// The registry that it is a mirror of.
+    mirror_of: Option<String>,
+    /// Whether the configuration names it, so that it may have an address that others may not have.
+    is_listed: bool,
+    /// Hosts, with their port, that are asked without TLS.
+    plain_http: Vec<String>,
+    /// Whether a registry on this machine requires TLS.
+    is_secure: bool,
 }
 
 impl RegistryEndpoint {
     /// The endpoint of an image; the reference is `latest` if it names neither tag nor digest.
-    pub fn of(image: &ImageRef<'_>) -> RegistryEndpoint {
+    pub fn of(image: &ImageRef<'_>, config: &RegistryConfig) -> RegistryEndpoint {
         let is_docker_hub = image.registry == "docker.io";
         let repository = if is_docker_hub && !image.repository.contains('/') {
             format!("library/{}", image.repository)
@@ -39,17 +48,51 @@ impl RegistryEndpoint {
             authority: authority.to_owned(),
             repository,
             reference: image.digest.or(image.tag).unwrap_or("latest").to_owned(),
+            mirror_of: None,
+            is_listed: config.allowed.is_some(),
+            plain_http: config.plain_http.clone(),
+            is_secure: false,
         }
     }
 
-    /// The URL of a resource in the repository. Without TLS only on this machine.
+    /// The mirrors of its registry, in the order of the configuration.
+    pub fn mirrors(&self, config: &RegistryConfig) -> Vec<RegistryEndpoint> {
+        let mirrors = config
+            .mirrors
+            .iter()
+            .filter(|(registry, _)| *registry == self.registry);
+        let endpoint = |mirror: &String| {
+            let (host, path) = mirror.split_once('/').unwrap_or((mirror, ""));
+            let path = path.trim_matches('/');
+            let repository = if path.is_empty() {
+                self.repository.clone()
+            } else {
+                format!("{path}/{}", self.repository)
+            };
+            RegistryEndpoint {
+                registry: host.to_owned(),
+                authority: host.to_owned(),
+                repository,
+                mirror_of: Some(self.registry.clone()),
+                is_listed: true,
+                ..self.clone()
+            }
+        };
+        mirrors.map(|(_, mirror)| endpoint(mirror)).collect()
+    }
+
+    /// The URL of a resource in the repository. Without TLS only on this machine, and if the configuration says so.
     pub fn uri(&self, kind: &str, reference: &str) -> Result<Uri, String> {
-        let host = self.host();
-        let scheme = if is_plain(host) { "http" } else { "https" };
-        let text = format!(
+        let is_plain = self.is_plain(&self.authority) && !self.is_secure;
+        let scheme = if is_plain { "http" } else { "https" };
+        let mut text = format!(
             "{scheme}://{}/v2/{}/{kind}/{reference}",
             self.authority, self.repository
         );
+        if let Some(registry) = &self.mirror_of {
+            // As containerd does it, for mirrors of several registries.
+            text += &format!("?ns={registry}");
+        }
         let uri: Uri = text
             .parse()
             .map_err(|_| "its name is not a host and port".to_owned())?;
@@ -57,17 +100,35 @@ impl RegistryEndpoint {
         Ok(uri)
     }
 
-    fn host(&self) -> &str {
-        let end = self
-            .authority
-            .rfind(':')
-            .filter(|at| !self.authority[*at..].contains(']'));
-        end.map_or(&*self.authority, |at| &self.authority[..at])
+    /// The endpoint with TLS, if it is one without by being on this machine only.
+    pub fn with_tls(&self) -> Option<RegistryEndpoint> {
+        let is_by_default =
+            !self.is_secure && is_here(self.host()) && !self.plain_http.contains(&self.authority);
+        is_by_default.then(|| RegistryEndpoint {
+            is_secure: true,
+            ..self.clone()
+        })
     }
 
-    /// Whether a URL may be requested on behalf of this registry: only over TLS or on this machine; this
-    /// machine only if the registry is on it; and never an address at which cloud machines obtain
-    /// credentials.
+    /// The host without the port.
+    pub fn host(&self) -> &str {
+        host_of(&self.authority)
+    }
+
+    /// Whether a host is queried without TLS.
+    fn is_plain(&self, authority: &str) -> bool {
+        let host = host_of(authority);
+        let is_local = host.eq_ignore_ascii_case("localhost") || host == "127.0.0.1" || host == "[::1]";
+        is_local
+            || self
+                .plain_http
+                .iter()
+                .any(|plain| plain.eq_ignore_ascii_case(authority))
+    }
+
+    /// Whether a URL may be requested on behalf of this registry: only over TLS, on this machine, or at a host that
+    /// is configured to have no TLS; this machine only if the registry is on it; and an address at which cloud
+    /// machines obtain credentials only if it is the listed address of the registry.
     pub fn allow(&self, uri: &Uri) -> Result<(), String> {
         let Some(authority) = uri.authority().filter(|it| !it.as_str().contains('@')) else {
             return Err("it names an address without a host".to_owned());
@@ -75,10 +136,10 @@ impl RegistryEndpoint {
         let host = authority.host();
         match uri.scheme_str() {
             Some("https") => {}
-            Some("http") if is_plain(host) => {}
+            Some("http") if self.is_plain(authority.as_str()) => {}
             _ => return Err(format!("{authority} would be called without TLS")),
         }
-        if is_metadata(host) {
+        if is_metadata(host) && !(self.is_listed && host == self.host()) {
             return Err(format!("{authority} is an address that Transom never calls"));
         }
         if is_here(host) && !is_here(self.host()) {
@@ -88,12 +149,16 @@ impl RegistryEndpoint {
     }
 }
 
-/// The hosts that are queried without TLS.
-fn is_plain(host: &str) -> bool {
-    host.eq_ignore_ascii_case("localhost") || host == "127.0.0.1" || host == "[::1]"
+/// The host of a host and port.
+fn host_of(authority: &str) -> &str {
+    let colon = authority
+        .rfind(':')
+        .filter(|at| !authority.get(*at..).is_some_and(|rest| rest.contains(']')));
+    colon.and_then(|at| authority.get(..at)).unwrap_or(authority)
 }
 
-fn is_here(host: &str) -> bool {
+/// Whether a host is this machine.
+pub(super) fn is_here(host: &str) -> bool {
     let name = host.trim_end_matches('.').to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost") || ip(host).is_some_and(is_here_ip)
 }
@@ -164,7 +229,7 @@ mod tests {
     use super::*;
 
     fn of(image: &str) -> RegistryEndpoint {
-        RegistryEndpoint::of(&ImageRef::parse(image).unwrap())
+        RegistryEndpoint::of(&ImageRef::parse(image).unwrap(), &RegistryConfig::default())
     }
 
     #[test]
@@ -213,7 +278,9 @@ mod tests {
             let Ok(image) = ImageRef::parse(image) else {
                 continue;
             };
-            let refused = RegistryEndpoint::of(&image).uri("manifests", "1").unwrap_err();
+            let refused = RegistryEndpoint::of(&image, &RegistryConfig::default())
+                .uri("manifests", "1")
+                .unwrap_err();
             assert!(refused.contains("never calls"), "{image}: {refused}");
         }
         assert!(ImageRef::parse("169.254.169.254/app:1").is_ok());

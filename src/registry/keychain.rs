@@ -1,15 +1,58 @@
-//! Credentials by registry.
+//! Credentials by registry. They are matched as the kubelet does it, and never printed.
 
-/// Credentials by registry. Never printed.
+mod docker_config;
+mod helper;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use ring::hmac;
+
+use self::docker_config::CredentialStore;
+
+/// The maximum number of credentials that are tried for one repository.
+const TRIED: usize = 4;
+
+/// Credentials by registry. Never printed. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Keychain {}
+pub struct Keychain {
+    stores: Vec<Arc<CredentialStore>>,
+}
 
 /// Why credentials cannot be read: the source and the reason, without their content.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-#[error("{source_name}: {why}")]
+#[error("{origin}: {why}")]
 pub struct KeychainError {
-    source_name: String,
+    origin: String,
     why: String,
+}
+
+/// What proves an identity to a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Secret {
+    /// User and password.
+    Basic { user: String, password: String },
+    /// A token that is exchanged for others, by OAuth 2.0.
+    Identity(String),
+}
+
+/// One credential, and where it is from.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Credential {
+    /// The source for messages, as in `Secret shop/pull-secret`.
+    pub source: String,
+    pub secret: Secret,
+}
+
+/// The credentials for one repository.
+#[derive(Default, Debug)]
+pub(super) struct Credentials {
+    /// In the order in which they are tried.
+    pub list: Vec<Credential>,
+    /// Why there may be fewer than there should.
+    pub trouble: Option<String>,
 }
 
 impl Keychain {
@@ -24,26 +67,118 @@ impl Keychain {
     /// # Errors
     /// If a file exists and cannot be read.
     pub fn of_user() -> Result<Self, KeychainError> {
-        Ok(Keychain::default())
+        let stores = docker_config::files_of_user()
+            .into_iter()
+            .map(|file| CredentialStore::of_file(&file));
+        let stores: Result<Vec<Option<CredentialStore>>, KeychainError> = stores.collect();
+        Ok(Keychain {
+            stores: stores?.into_iter().flatten().map(Arc::new).collect(),
+        })
     }
 
     /// The credentials of a Secret of the type `kubernetes.io/dockerconfigjson`. Messages name the source, as in `Secret
-    /// shop/pull-secret`.
+    /// shop/pull-secret`. Helpers in it are ignored: a Secret does not start programs.
     ///
     /// # Errors
     /// If it is not such a file.
-    pub fn of_docker_config_json(_json: &[u8], _source: &str) -> Result<Self, KeychainError> {
-        Ok(Keychain::default())
+    pub fn of_docker_config_json(json: &[u8], source: &str) -> Result<Self, KeychainError> {
+        let store = CredentialStore::parse(json, source, false)?;
+        Ok(Keychain {
+            stores: vec![Arc::new(store)],
+        })
     }
 
     /// The credentials of several keychains, in this order.
-    pub fn merged(_keychains: impl IntoIterator<Item = Keychain>) -> Self {
-        Keychain::default()
+    pub fn merged(keychains: impl IntoIterator<Item = Keychain>) -> Self {
+        let stores = keychains.into_iter().flat_map(|keychain| keychain.stores);
+        Keychain {
+            stores: stores.collect(),
+        }
     }
 
-    /// What tells apart who asks for a repository: equal for equal credentials (and for none), and not a secret. An answer
-    /// that one key was given must not be used for another.
-    pub fn access_key(&self, _registry: &str, _repository: &str) -> [u8; 32] {
-        [0; 32]
+    /// What tells apart who asks for a repository: equal for equal credentials (and for none), and not a secret; it is
+    /// another one after a restart. An answer that one key was given must not be used for another.
+    pub fn access_key(&self, registry: &str, repository: &str) -> [u8; 32] {
+        let mut material = Vec::new();
+        for store in &self.stores {
+            store.describe(registry, repository, &mut material);
+        }
+        if material.is_empty() {
+            return [0; 32];
+        }
+        keyed_hash(&material)
+    }
+
+    /// The credentials for a repository of a registry as in an image reference, the most specific first. Starts helpers.
+    pub(super) async fn credentials_of(&self, registry: &str, repository: &str) -> Credentials {
+        let mut found = Credentials::default();
+        for store in &self.stores {
+            store.add_credentials(registry, repository, &mut found).await;
+        }
+        found.list.truncate(TRIED);
+        found
+    }
+
+    /// Whether it has this secret for another host too: then whoever wrote it trusts that host with it.
+    pub(super) fn has_also(&self, host: &str, secret: &Secret) -> bool {
+        self.stores.iter().any(|store| store.has(host, secret))
     }
 }
+
+/// A hash that does not help to guess what it is of: its key is random, and never leaves this process.
+fn keyed_hash(material: &[u8]) -> [u8; 32] {
+    static KEY: LazyLock<Option<hmac::Key>> = LazyLock::new(|| {
+        let random = ring::rand::SystemRandom::new();
+        hmac::Key::generate(hmac::HMAC_SHA256, &random).ok()
+    });
+    // Without random numbers there is no TLS either, and nothing to keep apart.
+    let sum = KEY.as_ref().map(|key| hmac::sign(key, material));
+    sum.and_then(|sum| sum.as_ref().try_into().ok())
+        .unwrap_or([0xff; 32])
+}
+
+impl Credential {
+    /// What tells it apart from others with the same source, which may have changed.
+    pub fn fingerprint(&self) -> [u8; 32] {
+        let material = match &self.secret {
+            Secret::Basic { user, password } => format!("basic {} {user}{password}", user.len()),
+            Secret::Identity(token) => format!("identity {token}"),
+        };
+        keyed_hash(material.as_bytes())
+    }
+
+    /// The header of basic authentication; `None` for a token.
+    pub fn basic(&self) -> Option<String> {
+        match &self.secret {
+            Secret::Basic { user, password } => {
+                let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
+                Some(format!("Basic {encoded}"))
+            }
+            Secret::Identity(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Keychain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sources = self.stores.iter().map(|store| &store.source);
+        f.debug_list().entries(sources).finish()
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+#[cfg(test)]
+mod tests;

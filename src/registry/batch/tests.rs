@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
+use hyper_util::client::proxy::matcher::Matcher;
+
 use super::*;
 use crate::model::build::Build;
 
@@ -133,7 +135,10 @@ async fn what_a_registry_does_not_say_is_not_known_and_noted() {
     let cases = [
         ("round", "more than 3 redirects"),
         ("long", "an answer of more than 4 MiB"),
-        ("private", "unauthorized"),
+        (
+            "private",
+            "the registry refused a request without credentials (401)",
+        ),
         ("shop", "its answer was 404"),
         ("away", "169.254.169.254 would be called without TLS"),
         ("thief", "tokens.example would be called without TLS"),
@@ -173,7 +178,7 @@ async fn a_registry_that_wants_fewer_requests_is_left_alone_and_the_most_is_500_
     assert_eq!(done.load(Ordering::Relaxed), images.len());
     assert!(heads.lock().unwrap().len() <= CONCURRENCY);
     let notes = registries.notes();
-    assert!(notes[0].contains("too many requests (500 images)"), "{notes:?}");
+    assert!(notes[0].contains("too many requests (429) (500 images)"), "{notes:?}");
     assert!(
         notes[0].contains("not requested: 500 images were, which is the limit (3 images)"),
         "{notes:?}"
@@ -195,7 +200,12 @@ async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
         }
     });
     let mut registries = Registries::by(Some(
-        RegistryClient::by(|_| Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) })).unwrap(),
+        RegistryClient::with(
+            RegistryConfig::default(),
+            |_| Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) }),
+            Matcher::builder().build(),
+        )
+        .unwrap(),
     ));
     let image = format!("registry.example:{port}/app:1");
     let answers = ask(&mut registries, BTreeSet::from([image])).await;
