@@ -175,7 +175,7 @@ impl ImageReport {
                 match &facts.found {
                     None => {
                         report.status = ImageStatus::Missing;
-                        report.message = Some("the registry has no such image".to_owned());
+                        report.message = Some("the registry has no such image, or the credentials may not read it".to_owned());
                     }
                     Some(contents) => report.describe(contents, platform, hosts),
                 }

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::client::RegistryClient;
 use super::disk_cache::{CacheScope, CachedAnswer, DiskCache};
+use super::endpoint::RegistryEndpoint;
 use super::keychain::Keychain;
 use super::{Detail, LookupError, LookupScope, NoClient, RegistryConfig};
 use crate::model::image::ImageRef;
@@ -114,7 +115,7 @@ impl Registries {
             if self.answers.contains_key(&image) {
                 continue;
             }
-            match self.in_cache(&image) {
+            match self.in_cache(&image).await {
                 Err(known) => {
                     self.answers.insert(image, known);
                     done();
@@ -179,14 +180,16 @@ impl Registries {
     }
 
     /// The answer that the cache has; otherwise the stale facts of the image, if it has those.
-    fn in_cache(&self, image: &str) -> Result<Option<Arc<ImageFacts>>, ImageAnswer> {
+    async fn in_cache(&self, image: &str) -> Result<Option<Arc<ImageFacts>>, ImageAnswer> {
         let Ok(reference) = ImageRef::parse(image) else {
             return Ok(None);
         };
-        let cached = (self.cache.as_ref()).and_then(|cache| {
-            let scope = self.scope(cache, &reference)?;
-            cache.get(&scope, &reference, self.detail, Timestamp::now())
-        });
+        let mut cached = None;
+        if let Some(cache) = &self.cache
+            && let Some(scope) = self.scope(cache, &reference).await
+        {
+            cached = cache.get(&scope, &reference, self.detail, Timestamp::now());
+        }
         let is_pinned = reference.digest.is_some();
         match (cached, self.cache_use) {
             (Some(CachedAnswer::Fresh(facts)), CacheUse::Refresh) if !is_pinned => {
@@ -206,17 +209,18 @@ impl Registries {
     }
 
     /// Whom the entries of an image belong to; `None` if the cache cannot be used for it.
-    fn scope(&self, cache: &DiskCache, image: &ImageRef<'_>) -> Option<CacheScope> {
-        let mut mirrors = self.config.mirrors.iter();
-        let mirror = mirrors.find(|(registry, _)| registry == image.registry);
-        let access = |keychain: &Keychain| keychain.access_key(image.registry, image.repository);
-        let (own, nobody) = (access(&self.keychain), access(&Keychain::anonymous()));
-        let credential = (own != nobody).then_some(own);
-        let scope = cache.scope(
-            credential.as_ref().map(<[u8; 32]>::as_slice),
-            mirror.map(|(_, mirror)| mirror.as_str()),
-        );
-        scope.ok()
+    async fn scope(&self, cache: &DiskCache, image: &ImageRef<'_>) -> Option<CacheScope> {
+        let own = RegistryEndpoint::of(image, &self.config);
+        let mirrors = own.mirrors(&self.config);
+        let mut identity = Vec::new();
+        for place in std::iter::once(&own).chain(&mirrors) {
+            self.keychain
+                .add_identity(&place.registry, &place.repository, &mut identity)
+                .await;
+        }
+        let named = mirrors.iter().map(|it| format!("{}/{}", it.authority, it.repository));
+        let named: Vec<String> = named.collect();
+        cache.scope(&identity, &named.join(",")).ok()
     }
 
     async fn answer(&self, image: &str, stale: Option<Arc<ImageFacts>>, until: Instant) -> ImageAnswer {
@@ -234,7 +238,7 @@ impl Registries {
         let found = found.unwrap_or_else(late);
         let facts = found.map(Arc::new).map_err(|error| error.message);
         if let Some(cache) = &self.cache
-            && let Some(scope) = self.scope(cache, &reference)
+            && let Some(scope) = self.scope(cache, &reference).await
         {
             let answer = facts.as_deref().map_err(String::as_str);
             cache.put(&scope, &reference, self.detail, answer, Timestamp::now());

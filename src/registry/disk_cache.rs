@@ -46,8 +46,8 @@ pub struct DiskCache {
 pub struct CacheScope {
     /// The id of the credential.
     credential: String,
-    /// The mirror that answers first, if there is one.
-    mirror: String,
+    /// The mirrors that are asked first.
+    mirrors: String,
 }
 
 /// What the cache has of an image.
@@ -87,18 +87,20 @@ impl DiskCache {
         })
     }
 
-    /// The scope of anonymous requests, or of those with a credential: any bytes that identify user and secret.
+    /// The scope of requests with a credential, which is any bytes that contain user and secret, and empty for anonymous
+    /// requests; and with mirrors.
     ///
     /// # Errors
     /// If the salt of the cache cannot be read or written.
-    pub fn scope(&self, credential: Option<&[u8]>, mirror: Option<&str>) -> Result<CacheScope, String> {
-        let credential = match credential {
-            None => "anonymous".to_owned(),
-            Some(secret) => self.credential_id(secret)?,
+    pub fn scope(&self, credential: &[u8], mirrors: &str) -> Result<CacheScope, String> {
+        let credential = if credential.is_empty() {
+            "anonymous".to_owned()
+        } else {
+            self.credential_id(credential)?
         };
         Ok(CacheScope {
             credential,
-            mirror: mirror.unwrap_or_default().to_owned(),
+            mirrors: mirrors.to_owned(),
         })
     }
 
@@ -227,10 +229,10 @@ struct EntryKey(String);
 
 impl EntryKey {
     fn of(scope: &CacheScope, image: &ImageRef<'_>, reference: &str) -> Self {
-        let CacheScope { credential, mirror } = scope;
+        let CacheScope { credential, mirrors } = scope;
         // None of the parts can contain a space.
         EntryKey(format!(
-            "{credential} {mirror} {} {} {reference}",
+            "{credential} {mirrors} {} {} {reference}",
             image.registry, image.repository
         ))
     }

@@ -12,6 +12,8 @@ use crate::model::text::{cut_middle, list, one_line};
 
 /// The maximum length of a command, and of each volume, in characters.
 const LONGEST: usize = 400;
+/// How many platforms with the same configuration are listed.
+const PLATFORMS: usize = 4;
 /// How many volumes are listed.
 const VOLUMES: usize = 20;
 
@@ -48,9 +50,7 @@ fn write_image(report: &ImageReport, nodes: usize, out: &mut dyn Write) -> io::R
     }
     writeln!(out)?;
     write_variants(&report.variants, out)?;
-    for variant in &report.variants {
-        write_configuration(variant, out)?;
-    }
+    write_configurations(&report.variants, out)?;
     write_releases(report, out)?;
     match &report.nodes {
         Some(all) => write_nodes(all, nodes, out),
@@ -82,20 +82,40 @@ fn size_text(bytes: u64) -> String {
     format!("{}.{tenths} {name}", bytes / unit)
 }
 
-fn write_configuration(variant: &VariantReport, out: &mut dyn Write) -> io::Result<()> {
-    let (Some(user), Some(volumes), Some(command)) = (&variant.user, &variant.volumes, &variant.command)
-    else {
-        return Ok(());
+/// Writes each configuration once, with the platforms that have it.
+fn write_configurations(variants: &[VariantReport], out: &mut dyn Write) -> io::Result<()> {
+    let configuration = |variant: &VariantReport| {
+        let VariantReport {
+            user,
+            volumes,
+            command,
+            ..
+        } = variant.clone();
+        Some((user?, volumes?, command?))
     };
-    let shown = |text: &str| one_line(&cut_middle(text, LONGEST, LONGEST / 4)).into_owned();
-    let or_none = |text: String| if text.is_empty() { "not set".to_owned() } else { text };
-    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
-    writeln!(out, "\n  {}", one_line(&variant.platform()))?;
-    writeln!(out, "    user     {}", or_none(shown(user)))?;
-    if !volumes.is_empty() {
-        writeln!(out, "    volumes  {}", one_line(&list(volumes, VOLUMES)))?;
+    let mut written = Vec::new();
+    for variant in variants {
+        let Some(found) = configuration(variant) else {
+            continue;
+        };
+        if written.contains(&found) {
+            continue;
+        }
+        let same = variants.iter().filter(|other| configuration(other).as_ref() == Some(&found));
+        let platforms = list(same.map(VariantReport::platform), PLATFORMS);
+        let (user, volumes, command) = &found;
+        let shown = |text: &str| one_line(&cut_middle(text, LONGEST, LONGEST / 4)).into_owned();
+        let or_none = |text: String| if text.is_empty() { "not set".to_owned() } else { text };
+        let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+        writeln!(out, "\n  {}", one_line(&platforms))?;
+        writeln!(out, "    user     {}", or_none(shown(user)))?;
+        if !volumes.is_empty() {
+            writeln!(out, "    volumes  {}", one_line(&list(volumes, VOLUMES)))?;
+        }
+        writeln!(out, "    command  {}", or_none(shown(&words.join(" "))))?;
+        written.push(found);
     }
-    writeln!(out, "    command  {}", or_none(shown(&words.join(" "))))
+    Ok(())
 }
 
 /// A word of a command, in quotes if it would not be read as one word.

@@ -65,7 +65,7 @@ impl Cache {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let cache = DiskCache::at(folder.path()).unwrap();
-        let anonymous = cache.scope(None, None).unwrap();
+        let anonymous = cache.scope(b"", "").unwrap();
         Cache {
             cache,
             folder,
@@ -163,11 +163,11 @@ fn less_detail_is_not_enough_for_more() {
 fn an_entry_answers_only_for_its_credential_and_mirror() {
     let cache = Cache::new();
     let scopes = [
-        cache.cache.scope(None, None),
-        cache.cache.scope(Some(b"alice"), None),
-        cache.cache.scope(Some(b"bob"), None),
-        cache.cache.scope(Some(b"alice"), Some("mirror.example")),
-        cache.cache.scope(None, Some("mirror.example")),
+        cache.cache.scope(b"", ""),
+        cache.cache.scope(b"alice", ""),
+        cache.cache.scope(b"bob", ""),
+        cache.cache.scope(b"alice", "mirror.example"),
+        cache.cache.scope(b"", "mirror.example"),
     ];
     let scopes = scopes.map(Result::unwrap);
     for (at, scope) in scopes.iter().enumerate() {
@@ -179,9 +179,9 @@ fn an_entry_answers_only_for_its_credential_and_mirror() {
         }
     }
     // A later process finds the same id, and another machine none that is equal.
-    let again = DiskCache::at(cache.folder.path()).unwrap().scope(Some(b"alice"), None);
+    let again = DiskCache::at(cache.folder.path()).unwrap().scope(b"alice", "");
     assert_eq!(again.as_ref(), Ok(&scopes[1]));
-    assert_ne!(Cache::new().cache.scope(Some(b"alice"), None), again);
+    assert_ne!(Cache::new().cache.scope(b"alice", ""), again);
     // No file contains a secret.
     for file in cache.files() {
         let text = fs::read(&file).unwrap();
@@ -256,7 +256,7 @@ fn an_entry_of_the_answer_of_a_digest_is_that_of_the_digest() {
 fn only_this_user_reads_and_writes_the_cache() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let cache = Cache::new();
-    cache.cache.scope(Some(b"alice"), None).unwrap();
+    cache.cache.scope(b"alice", "").unwrap();
     cache.put(Ok(&found()));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let files = cache.files();

@@ -73,6 +73,45 @@ fn what_names_do_not_say_is_looked_up_and_what_is_not_known_is_a_note() {
 }
 
 #[test]
+fn an_image_that_does_not_exist_is_a_note_if_no_rule_reports_it() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let home = Home::new();
+    let text = pod("web", &registry.reference("shop/web:1"));
+    let notes = |text: &str| {
+        let run = home.run_with(&["check", "--registry", "-o", "json", "-"], text);
+        run.json()["notes"].as_array().unwrap().len()
+    };
+    assert_eq!(notes(&text), 1);
+    assert_eq!(notes(&text.replace("spec:\n", "spec:\n  os: {name: windows}\n")), 0);
+}
+
+#[test]
+fn the_plan_uses_the_cache_too() {
+    let Some(mut registry) = Registry::start_or_skip() else {
+        return;
+    };
+    registry.push_image(Media::Docker, "shop/api:1-ltsc2025", &windows(LTSC2025));
+    let spec = json!({"os": {"name": "windows"}, "containers": [{"name": "a", "image": registry.reference("shop/api:1-ltsc2019")}]});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "api"}, "spec": {"template": {"spec": spec}}});
+    let items = [node("old-1", "10.0.17763.6293"), deployment];
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let home = Home::new();
+    let plan = |options: &[&str]| {
+        let arguments = [&["plan", "--to", "ltsc2025", "--registry", "-o", "json", "-"], options].concat();
+        let plan = home.run_with(&arguments, &list).json();
+        (plan["workloads"][0]["statements"][0]["proposed"]["verified"].clone(), plan["notes"].clone())
+    };
+    let first = plan(&[]);
+    assert_eq!(first.0, "exists");
+    registry.stop();
+    assert_eq!(plan(&[]), first);
+    assert_eq!(plan(&["--offline"]), first);
+    assert_eq!(plan(&["--refresh"]).0, "notVerified");
+}
+
+#[test]
 fn the_configuration_file_enables_it_and_offline_needs_it() {
     let Some(registry) = Registry::start_or_skip() else {
         return;
@@ -90,9 +129,11 @@ fn the_configuration_file_enables_it_and_offline_needs_it() {
     assert_eq!((verdict(&report, "a"), verdict(&report, "b")), ("Windows".to_owned(), "Unknown".to_owned()));
     assert_eq!(report["images"]["found"], 1);
     assert_eq!(home.run(&["check", "--offline", "a"]).status, 0);
-    let run = home.run(&["check", "--offline", "b"]);
-    assert_eq!(run.status, 2);
-    assert!(run.err.contains("--offline has no effect without --registry"), "{}", run.err);
+    for command in [&["check", "--offline", "b"][..], &["plan", "--to", "ltsc2025", "--offline", "b"]] {
+        let run = home.run(command);
+        assert_eq!(run.status, 2, "{command:?}");
+        assert!(run.err.contains("--offline has no effect without --registry"), "{}", run.err);
+    }
 }
 
 #[test]
