@@ -5,6 +5,7 @@ mod config;
 mod document_file;
 mod effective_policy;
 pub mod files;
+mod images;
 mod manifest_fix;
 mod objects;
 mod parallel;
@@ -26,6 +27,7 @@ pub use self::baseline::{BASELINE_SCHEMA, Baseline, BaselineEntry, BaselineWrite
 pub use self::config::{CONFIG_FILE, CheckConfig, ConfigFailOn, KubernetesVersion, find_config};
 pub use self::document_file::DocumentFileError;
 pub use self::effective_policy::PolicyChoice;
+pub use self::images::{ImageCounts, ImageUse};
 pub use self::manifest_fix::{FixScope, PlannedFix, with_edit};
 pub use self::scope::Scope;
 pub use self::suppression::{

@@ -7,10 +7,12 @@ mod completion;
 mod crds;
 mod fix;
 mod generate;
+mod image;
 pub mod options;
 mod plan;
 mod preflight;
 mod probe;
+mod registry;
 mod rules;
 mod scan;
 mod serve;
@@ -75,6 +77,7 @@ enum Command {
     Fix(fix::FixArgs),
     Test(test::TestArgs),
     Scan(scan::ScanArgs),
+    Image(Box<image::ImageArgs>),
     Plan(plan::PlanArgs),
     AuditLog(audit_log::AuditLogArgs),
     Preflight(preflight::PreflightArgs),
@@ -106,6 +109,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Fix(args) => fix::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Scan(args) => scan::run(&args),
+        Command::Image(args) => image::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::AuditLog(args) => audit_log::run(args),
         Command::Preflight(args) => preflight::run(&args),

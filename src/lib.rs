@@ -53,6 +53,7 @@ pub mod cluster;
 pub mod controller;
 pub mod engine;
 pub mod fix;
+pub mod image_report;
 pub mod manifest;
 pub mod model;
 pub mod plan;

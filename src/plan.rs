@@ -22,7 +22,6 @@ pub use self::drain_order::{
     Blocker, BuildCapacity, DrainStep, NoPool, NodeCapacity, NodesNeeded, PlanSummary, UpgradePlan,
     WorkloadPlan,
 };
-pub use self::images::RegistryAnswer;
 use self::images::{ImageKnowledge, ImageUse, WorkloadIsolation};
 pub use self::nodes::NodeInventory;
 pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
@@ -36,6 +35,7 @@ use crate::engine::infer_os;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
+use crate::model::image_facts::ImageFacts;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::policy::PlacementMode;
@@ -68,7 +68,8 @@ enum PlannedObject {
 
 /// Visits objects and plans.
 pub struct Planner<'f> {
-    facts: &'f Facts,
+    /// What is known of the cluster, and of images what registries report.
+    facts: Arc<Facts>,
     policies: &'f PolicySet,
     plan_options: PlanOptions,
     nodes: NodeInventory,
@@ -78,7 +79,6 @@ pub struct Planner<'f> {
     names: BTreeSet<Arc<str>>,
     /// Accounts with which a pod is ready on a node of the new build, and the name of that node.
     proven: BTreeMap<String, String>,
-    answers: BTreeMap<String, RegistryAnswer>,
     has_pods: bool,
     /// The policy of each namespace with a Windows workload: its name and its `placement`.
     placements: BTreeMap<String, (String, PlacementMode)>,
@@ -86,9 +86,9 @@ pub struct Planner<'f> {
 
 impl<'f> Planner<'f> {
     /// A planner without any objects yet. The facts hold RuntimeClasses, namespaces, and pools at zero nodes.
-    pub fn new(facts: &'f Facts, policies: &'f PolicySet, plan_options: PlanOptions) -> Self {
+    pub fn new(facts: &Facts, policies: &'f PolicySet, plan_options: PlanOptions) -> Self {
         Planner {
-            facts,
+            facts: Arc::new(facts.clone()),
             policies,
             plan_options,
             nodes: NodeInventory::default(),
@@ -96,7 +96,6 @@ impl<'f> Planner<'f> {
             entries: HashMap::new(),
             names: BTreeSet::new(),
             proven: BTreeMap::new(),
-            answers: BTreeMap::new(),
             has_pods: false,
             placements: BTreeMap::new(),
         }
@@ -142,9 +141,9 @@ impl<'f> Planner<'f> {
         }
     }
 
-    /// Records the answer of a registry about an image.
-    pub fn learn(&mut self, image: String, answer: RegistryAnswer) {
-        self.answers.insert(image, answer);
+    /// Adds what registries report about images, by reference as written.
+    pub fn learn(&mut self, images: impl IntoIterator<Item = (String, Arc<ImageFacts>)>) {
+        Arc::make_mut(&mut self.facts).images.extend(images);
     }
 
     fn visit_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
@@ -311,19 +310,16 @@ impl<'f> Planner<'f> {
         runs_on_windows: bool,
         with: impl FnOnce(PlannedWorkload) -> PlannedWorkload,
     ) {
-        let labels = self
-            .facts
-            .namespaces
-            .get(&*subject.namespace)
-            .map(|it| &it.labels);
+        let facts = Arc::clone(&self.facts);
+        let labels = facts.namespaces.get(&*subject.namespace).map(|it| &it.labels);
         let policy = self.policies.effective(&PolicyQuery {
             namespace: &subject.namespace,
             labels,
             user: "",
             groups: &[],
-            today: self.facts.today,
+            today: facts.today,
         });
-        let inference = infer_os(subject, self.facts, &policy);
+        let inference = infer_os(subject, &facts, &policy);
         let is_windows = match inference.verdict {
             Verdict::Windows => true,
             Verdict::Unknown => runs_on_windows,
@@ -331,9 +327,9 @@ impl<'f> Planner<'f> {
         };
         let images = subject
             .pod()
-            .map(|pod| Image::of_pod(pod, self.facts))
+            .map(|pod| Image::of_pod(pod, &facts))
             .unwrap_or_default();
-        let Some(cx) = Cx::new(subject, &inference, self.facts, &policy, &images)
+        let Some(cx) = Cx::new(subject, &inference, &facts, &policy, &images)
             .pod()
             .filter(|_| is_windows)
         else {
@@ -344,7 +340,7 @@ impl<'f> Planner<'f> {
         self.placements
             .entry(key.namespace.clone())
             .or_insert_with(placement);
-        let target_nodes = TargetNodes::new(&self.nodes, self.facts, &policy, self.plan_options.to);
+        let target_nodes = TargetNodes::new(&self.nodes, &facts, &policy, self.plan_options.to);
         let reading = WorkloadContext {
             as_placed: subject.kind == Kind::Pod
                 && subject.pod().is_some_and(crate::model::pod::PodSpec::is_bound),
@@ -395,7 +391,7 @@ impl<'f> Planner<'f> {
         let of_hyper_v = classes.find(|(_, class)| class.isolation() == ContainerIsolation::HyperV);
         ImageKnowledge {
             target: self.plan_options.to,
-            answers: &self.answers,
+            images: &self.facts.images,
             oldest_node: (self.nodes.of(self.plan_options.to))
                 .filter_map(|node| Some((node.host.revision?, node.host.name.as_str())))
                 .min(),
@@ -417,7 +413,7 @@ impl<'f> Planner<'f> {
             }
         }
         open.retain(|image| {
-            !self.answers.contains_key(image) && crate::model::image::ImageRef::parse(image).is_ok()
+            !self.facts.images.contains_key(image) && crate::model::image::ImageRef::parse(image).is_ok()
         });
         open
     }

@@ -9,6 +9,7 @@ mod auth;
 mod batch;
 mod client;
 mod digest;
+mod disk_cache;
 mod endpoint;
 mod keychain;
 mod manifest;
@@ -22,8 +23,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::batch::{Answer, Registries};
+pub use self::batch::{CacheUse, ImageAnswer, Registries};
 pub use self::client::RegistryClient;
+pub use self::disk_cache::DiskCache;
 pub use self::keychain::{Keychain, KeychainError};
 pub use self::transport::NoClient;
 use crate::model::registry_patterns::RegistryPatterns;
@@ -48,6 +50,13 @@ pub enum Detail {
     Platforms,
     /// Also the size and the configuration of its Windows variants, of the first eight at most.
     Configurations,
+}
+
+impl Detail {
+    /// Whether facts of this detail are enough for another one.
+    fn includes(self, needed: Detail) -> bool {
+        self == Detail::Configurations || needed == Detail::Platforms
+    }
 }
 
 /// What an error affects.

@@ -3,6 +3,7 @@
 pub mod audit_log;
 mod check;
 mod html;
+mod image;
 mod json;
 mod plain;
 mod plan;
@@ -16,6 +17,7 @@ mod yaml;
 
 pub use self::check::{check_github, check_gitlab, check_junit, check_sarif};
 pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, page};
+pub use self::image::image_text;
 pub use self::json::Json;
 pub use self::plain::write_json;
 pub use self::plan::{can_move, plan_section, plan_text};

@@ -43,6 +43,8 @@ pub struct CheckConfig {
     /// Rules by name, and what their findings do. An entry replaces that of the policy.
     #[schemars(schema_with = "rule_actions")]
     pub rules: BTreeMap<String, Action>,
+    /// Whether to look up images in their registries, as with --registry.
+    pub registry: bool,
     /// Custom resources with a pod template or a pod spec, in addition to the built-in kinds, as with --pod-template.
     pub pod_templates: Vec<PodTemplateKind>,
 }
@@ -220,13 +222,14 @@ mod tests {
         }
         let config = read(
             "policy: policy.yaml\npaths: [manifests]\nexclude: ['charts/*']\nkubernetesVersion: \"1.30\"\n\
-             facts: [nodes.yaml]\nfailOn: warning\nrules: {run-as-user: Warn}\n",
+             facts: [nodes.yaml]\nfailOn: warning\nregistry: true\nrules: {run-as-user: Warn}\n",
         )
         .unwrap();
         assert!(config.policy.as_deref().unwrap().is_absolute());
         assert!(config.paths[0].is_absolute() && config.facts[0].ends_with("nodes.yaml"));
         assert_eq!(config.kubernetes_version, Some(KubernetesVersion(30)));
         assert_eq!(config.fail_on, Some(ConfigFailOn::Warning));
+        assert!(config.registry);
         let mut policy = Policy::standalone();
         config.change(&mut policy);
         assert_eq!(policy.actions.get("TSM204"), Some(&Action::Warn));

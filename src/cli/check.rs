@@ -1,5 +1,6 @@
 //! `transom check`: reads files, folders and standard input, and reports what admission would do.
 
+mod images;
 mod inputs;
 
 use std::fs;
@@ -19,7 +20,8 @@ use super::options::{
     ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, OutputTarget, PathArgs, PolicyArgs,
     SelectorArgs, date, pod_template,
 };
-use crate::check::{BaselineWriter, CheckOutcome, Checked, SuppressedBy};
+use super::registry::RegistryArgs;
+use crate::check::{BaselineWriter, CheckOutcome, Checked, ImageCounts, SuppressedBy};
 use crate::model::object::ReviewStage;
 use crate::model::severity::Severity;
 use crate::model::workload::configured::ConfiguredKind;
@@ -98,6 +100,12 @@ pub struct CheckArgs {
     no_advice: bool,
     #[command(flatten)]
     cluster: ClusterArgs,
+    /// Look up the images of Windows pods, and of pods whose operating system is not known, in their registries, with
+    /// the credentials of docker; the registries see which images the manifests name
+    #[arg(long)]
+    registry: bool,
+    #[command(flatten)]
+    registries: RegistryArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -135,7 +143,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     // Excerpts of lines, and the edits of `transom fix`.
     let has = |format| targets.iter().any(|target| target.format == format);
     let (shows_text, shows_fixes) = (has(CheckFormat::Text), has(CheckFormat::Sarif));
-    let groups = CheckGroup::load(args, shows_text || shows_fixes)?;
+    let mut groups = CheckGroup::load(args, shows_text || shows_fixes)?;
+    let images = images::look_up(args, &mut groups)?;
+    groups.iter_mut().for_each(CheckGroup::learn);
     if let Some(file) = &args.write_baseline {
         write_baseline(args, &groups, file)?;
     }
@@ -147,6 +157,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         let pass = CheckPass {
             args,
             groups: &groups,
+            images,
             progress: &progress,
             shows_fixes,
         };
@@ -196,19 +207,23 @@ fn check_group(args: &CheckArgs, group: &CheckGroup, mut each: impl FnMut(Checke
         namespaces, selector, ..
     } = args;
     let (facts, policies) = (&group.facts, &group.policies);
-    (group.manifests).run(facts, policies, ReviewStage::Written, |checked| {
+    let mut outcome = (group.manifests).run(facts, policies, ReviewStage::Written, |checked| {
         let is_meant = namespaces.selects(&checked.namespace)
             && (selector.is_everything() || selector.selects(&checked.labels()));
         if is_meant {
             each(checked);
         }
-    })
+    });
+    outcome.notes.extend(group.image_notes.iter().cloned());
+    outcome
 }
 
 /// One pass over the manifests, for one output.
 struct CheckPass<'a> {
     args: &'a CheckArgs,
     groups: &'a [CheckGroup],
+    /// How many images were looked up, if any were.
+    images: Option<ImageCounts>,
     progress: &'a ProgressBar,
     shows_fixes: bool,
 }
@@ -240,6 +255,7 @@ impl CheckPass<'_> {
                     } else {
                         Json::default()
                     };
+                    json.images = self.images;
                     let (summaries, outcome) = self.check(|checked| json.add(&checked));
                     (json, summaries, outcome)
                 });
@@ -257,6 +273,7 @@ impl CheckPass<'_> {
                 let mut text = TextReport::new(out, !self.args.no_advice)
                     .wrapped(target.file.is_none().then(terminal_width).flatten())
                     .showing_suppressed(self.args.show_suppressed)
+                    .with_images(self.images)
                     .configured_by(configurations.map(|file| file.display().to_string()).collect());
                 let mut written = Ok(());
                 let (summaries, outcome) = self.check(|checked: Checked<'_>| {

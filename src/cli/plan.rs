@@ -9,6 +9,7 @@ use jiff::civil::Date;
 use super::block_on;
 use super::cluster::ClusterArgs;
 use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs, date};
+use super::registry::{RegistryArgs, look_up};
 use crate::check::files::{policies, read};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
@@ -17,9 +18,9 @@ use crate::cluster::walk::{ListItem, walk};
 use crate::engine::policy_set::PolicySet;
 use crate::model::policy::Policy;
 use crate::model::text::one_line;
-use crate::plan::{NodeInventory, PlanOptions, Planner, RegistryAnswer, TargetBuild, UpgradePlan};
+use crate::plan::{NodeInventory, PlanOptions, Planner, TargetBuild, UpgradePlan};
 use crate::process::today;
-use crate::registry::Registries;
+use crate::registry::Detail;
 use crate::render::{plan_text, write_json};
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
@@ -47,8 +48,8 @@ pub struct PlanArgs {
     /// The new nodes may read the passwords of the group-managed service accounts, so these block nothing
     #[arg(long)]
     gmsa_ready: bool,
-    /// Ask the registries of the images, anonymously and over HTTPS, for the builds of images and for proposed tags;
-    /// the registries see which images the cluster runs
+    /// Look up the builds of images and the proposed tags in their registries, with the credentials of docker; the
+    /// registries see which images the cluster runs
     #[arg(long)]
     registry: bool,
     /// What ends in exit status 1: blocked is a workload on the replaced pools that cannot move as it is, or of which
@@ -69,6 +70,8 @@ pub struct PlanArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     connect: ConnectArgs,
+    #[command(flatten)]
+    registries: RegistryArgs,
 }
 
 /// What is said to do where a right is missing.
@@ -82,6 +85,9 @@ enum PlanFormat {
 
 pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
+    if args.registries.offline && !args.registry {
+        bail!("--offline has no effect without --registry; add it");
+    }
     let (plan, errors) = if args.paths.is_empty() {
         block_on(of_cluster(args))?
     } else {
@@ -217,18 +223,11 @@ async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Up
     if !args.registry {
         return Ok(planner.plan()?);
     }
-    let mut registries = Registries::new()?;
+    let mut registries = args.registries.registries(Detail::Platforms)?;
     // Images of which the builds become known may have others proposed for them.
     for _ in 0..2 {
-        for (image, found) in registries.ask(planner.open_images()).await {
-            if let Ok(facts) = found {
-                let versions = facts.found.map(|contents| contents.windows_versions());
-                planner.learn(
-                    image,
-                    versions.map_or(RegistryAnswer::Missing, RegistryAnswer::Builds),
-                );
-            }
-        }
+        look_up(&mut registries, planner.open_images()).await;
+        planner.learn(registries.facts());
     }
     let mut plan = planner.plan()?;
     plan.notes.extend(registries.notes());

@@ -65,7 +65,7 @@ pub struct Connected {
 impl ConnectArgs {
     /// Whether a flag or its variable names the cluster. Otherwise `connect` searches for one.
     pub fn is_named(&self) -> bool {
-        self.kubeconfig.kubeconfig.is_some() || self.kubeconfig.context.is_some()
+        self.kubeconfig.is_named()
     }
 
     /// A client for the API server, and Transom's namespace.
@@ -86,6 +86,11 @@ fn own_namespace(named: Option<String>, connected: &Connected) -> String {
 }
 
 impl KubeconfigArgs {
+    /// Whether a flag or its variable names the cluster. Otherwise `connect` searches for one.
+    pub fn is_named(&self) -> bool {
+        self.kubeconfig.is_some() || self.context.is_some()
+    }
+
     /// A client for the API server.
     ///
     /// # Errors

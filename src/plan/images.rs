@@ -1,11 +1,12 @@
 //! What the new build means for the images of a workload, according to the compatibility tables.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
 use super::target::named;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
+use crate::model::image_facts::{ImageContents, ImageFacts};
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
 use crate::model::revisions::{ImageVersions, OsVersion, barrier};
 use crate::model::text::{cut_middle, one_line, shown};
@@ -34,19 +35,11 @@ pub(super) enum WorkloadIsolation {
     InDoubt,
 }
 
-/// A registry's answer about an image.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum RegistryAnswer {
-    /// The image exists for these Windows versions; empty if it exists but not for Windows.
-    Builds(ImageVersions),
-    /// The image does not exist.
-    Missing,
-}
-
 /// What is known of images in addition to their names.
 pub(super) struct ImageKnowledge<'k> {
     pub target: Build,
-    pub answers: &'k BTreeMap<String, RegistryAnswer>,
+    /// What registries report, by reference as written.
+    pub images: &'k HashMap<String, Arc<ImageFacts>>,
     /// The lowest update revision of the existing nodes of the target build, and such a node.
     pub oldest_node: Option<(u32, &'k str)>,
     /// A RuntimeClass of the cluster with Hyper-V isolation.
@@ -85,14 +78,11 @@ impl ImageKnowledge<'_> {
                 FindingSource::row("the form of an image reference", TAGS),
             );
         };
-        if self.answers.get(text) == Some(&RegistryAnswer::Missing) {
-            let message = format!(
-                "the registry has no {} that can be pulled without credentials",
-                shown_image(text)
-            );
+        if (self.images.get(text)).is_some_and(|known| known.found.is_none()) {
+            let message = format!("the registry has no {}", shown_image(text));
             let because = FindingSource::row("an image that does not exist", TAGS);
             return PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because)
-                .remedy("correct the tag, or check the image with credentials (docker manifest inspect)");
+                .remedy("correct the tag, or push the image");
         }
         match self.builds(&image, text) {
             Some(known) => self.unversioned(used, &known).unwrap_or_else(|| {
@@ -109,11 +99,8 @@ impl ImageKnowledge<'_> {
             image.add(Some(OsVersion { build, revision }));
             image
         };
-        match self.answers.get(text) {
-            Some(RegistryAnswer::Builds(builds)) => {
-                return known(builds.clone(), "by the registry", VERSIONS);
-            }
-            Some(RegistryAnswer::Missing) | None => {}
+        if let Some(found) = self.images.get(text).and_then(|facts| facts.found.as_ref()) {
+            return known(found.windows_versions(), "by the registry", VERSIONS);
         }
         if let Some(hint) = build_hint(image) {
             let how = if hint.certain {
@@ -321,20 +308,19 @@ impl ImageKnowledge<'_> {
         let Some(proposed) = retagged(image, release).or_else(|| dotnet(image, release)) else {
             return statement;
         };
-        let verified = match self.answers.get(&proposed) {
-            Some(RegistryAnswer::Missing) => RegistryCheck::Missing,
-            Some(RegistryAnswer::Builds(builds)) => {
-                let runs = |build: &Build| {
-                    compatibility(*build, self.target, ContainerIsolation::Process) == Compatibility::Runs
-                };
-                if builds.builds().any(|build| runs(&build)) || builds.has_unversioned {
-                    RegistryCheck::Exists
-                } else {
-                    RegistryCheck::Missing
-                }
-            }
-            None => RegistryCheck::NotVerified,
+        let runs = |build: Build| {
+            compatibility(build, self.target, ContainerIsolation::Process) == Compatibility::Runs
         };
+        let verified = self.images.get(&proposed).map(|facts| {
+            let found = facts.found.as_ref();
+            let versions = found.map(ImageContents::windows_versions).unwrap_or_default();
+            if versions.builds().any(runs) || versions.has_unversioned {
+                RegistryCheck::Exists
+            } else {
+                RegistryCheck::Missing
+            }
+        });
+        let verified = verified.unwrap_or(RegistryCheck::NotVerified);
         let state = match verified {
             RegistryCheck::NotVerified => "proposed, not verified",
             RegistryCheck::Exists => "the registry has it",
@@ -388,7 +374,7 @@ impl ImageKnowledge<'_> {
     }
 
     fn unknown(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {
-        let told = if self.answers.contains_key(&*used.image) {
+        let told = if self.images.contains_key(&*used.image) {
             "try it on one node of the new build"
         } else {
             "list the builds in its registry (docker manifest inspect), or start a pod of it on one node of the new build"

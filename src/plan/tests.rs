@@ -4,8 +4,8 @@ use jiff::civil::date;
 
 use super::*;
 use crate::manifest;
+use crate::model::image_facts::ImageVariant;
 use crate::model::policy::Policy;
-use crate::model::revisions::{ImageVersions, OsVersion};
 
 const NODES: &str = "
 {apiVersion: v1, kind: Node, metadata: {name: a-1, labels: {kubernetes.io/os: windows, kubernetes.io/hostname: a-1, node.kubernetes.io/windows-build: 10.0.17763, agentpool: win19}}, status: {allocatable: {cpu: 4, memory: 16Gi, pods: 30}, nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.7.1'}}}
@@ -39,7 +39,7 @@ fn plan_options() -> PlanOptions {
 fn planned(
     yaml: &str,
     plan_options: PlanOptions,
-    answers: &[(&str, RegistryAnswer)],
+    images: &[(&str, ImageFacts)],
 ) -> Result<UpgradePlan, NoPool> {
     let parsed = manifest::parse(yaml.as_bytes().to_vec());
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
@@ -67,10 +67,23 @@ fn planned(
             planner.visit(*kind, json).unwrap();
         }
     }
-    for (image, answer) in answers {
-        planner.learn((*image).to_owned(), answer.clone());
-    }
+    let images = images.iter();
+    planner.learn(images.map(|(image, facts)| ((*image).to_owned(), Arc::new(facts.clone()))));
     planner.plan()
+}
+
+/// An image with variants for Windows of these versions.
+fn image(versions: &[&str]) -> ImageFacts {
+    let variants = versions.iter().map(|version| ImageVariant::new("windows", "amd64", version));
+    ImageFacts::of(variants.collect(), jiff::Timestamp::UNIX_EPOCH)
+}
+
+/// An image that does not exist.
+fn no_image() -> ImageFacts {
+    ImageFacts {
+        looked_up: jiff::Timestamp::UNIX_EPOCH,
+        found: None,
+    }
 }
 
 fn plan(yaml: &str) -> UpgradePlan {
@@ -463,31 +476,30 @@ fn a_registry_says_what_names_do_not() {
         &deployment("old", "corp.example/shop/api:2-ltsc2019", ""),
     ]
     .concat();
-    let ask = |answers: &[(&str, RegistryAnswer)]| planned(&yaml, plan_options(), answers).unwrap();
-    let builds = |numbers: &[u32]| RegistryAnswer::Builds(numbers.iter().copied().map(Build::new).collect());
+    let ask = |images: &[(&str, ImageFacts)]| planned(&yaml, plan_options(), images).unwrap();
     assert_eq!(
-        said(&ask(&[(own, builds(&[17763, 20348]))]), "own").0,
+        said(&ask(&[(own, image(&["10.0.17763", "10.0.20348"]))]), "own").0,
         UpgradeClass::Unchanged
     );
     assert_eq!(
-        said(&ask(&[(own, builds(&[17763]))]), "own").0,
+        said(&ask(&[(own, image(&["10.0.17763"]))]), "own").0,
         UpgradeClass::HyperVOnly,
         "no tag says what another would be"
     );
-    assert_eq!(said(&ask(&[(own, builds(&[]))]), "own").0, UpgradeClass::NewImage);
+    assert_eq!(said(&ask(&[(own, image(&[]))]), "own").0, UpgradeClass::NewImage);
     let new = "corp.example/shop/api:2-ltsc2025";
-    let of_old = |answers: &[(&str, RegistryAnswer)]| {
-        let plan = ask(answers);
+    let of_old = |images: &[(&str, ImageFacts)]| {
+        let plan = ask(images);
         let old = plan.workloads.into_iter().find(|it| it.name == "old").unwrap();
         (old.class, old.statements[0].proposed.as_ref().unwrap().verified)
     };
     assert_eq!(of_old(&[]), (UpgradeClass::NewImage, RegistryCheck::NotVerified));
     assert_eq!(
-        of_old(&[(new, builds(&[26100]))]),
+        of_old(&[(new, image(&["10.0.26100"]))]),
         (UpgradeClass::NewImage, RegistryCheck::Exists)
     );
     assert_eq!(
-        of_old(&[(new, RegistryAnswer::Missing)]),
+        of_old(&[(new, no_image())]),
         (UpgradeClass::HyperVOnly, RegistryCheck::Missing)
     );
 }
@@ -497,45 +509,31 @@ fn the_revision_of_an_image_and_an_entry_without_a_version_are_used() {
     let own = "corp.example/shop/web:1.4";
     let new_nodes = NEW_NODE.replace("10.0.26100.1,", "10.0.26100.2894,");
     let yaml = [NODES, &new_nodes, &deployment("own", own, "")].concat();
-    let class = |image: ImageVersions| {
-        let answer = [(own, RegistryAnswer::Builds(image))];
-        let plan = planned(&yaml, plan_options(), &answer).unwrap();
+    let class = |versions: &[&str]| {
+        let plan = planned(&yaml, plan_options(), &[(own, image(versions))]).unwrap();
         let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
         (own.class, own.statements[0].message.clone())
     };
-    let image = |build: u32, revision: Option<u32>| {
-        let mut image = ImageVersions::default();
-        image.add(Some(OsVersion {
-            build: Build::new(build),
-            revision,
-        }));
-        image
-    };
-    let (found, message) = class(image(26100, Some(3194)));
+    let (found, message) = class(&["10.0.26100.3194"]);
     assert_eq!(found, UpgradeClass::Blocked, "{message}");
     assert!(
         message.contains("need nodes of 10.0.26100.3194, and c-1 is 10.0.26100.2894"),
         "{message}"
     );
-    assert_eq!(class(image(26100, Some(2894))).0, UpgradeClass::Unchanged);
-    assert_eq!(class(image(26100, None)).0, UpgradeClass::Unchanged);
-    assert_eq!(class(image(20348, Some(9999))).0, UpgradeClass::Unchanged);
-    let mut unversioned = image(17763, Some(1));
-    unversioned.add(None);
-    let (found, message) = class(unversioned);
+    assert_eq!(class(&["10.0.26100.2894"]).0, UpgradeClass::Unchanged);
+    assert_eq!(class(&["10.0.26100"]).0, UpgradeClass::Unchanged);
+    assert_eq!(class(&["10.0.20348.9999"]).0, UpgradeClass::Unchanged);
+    let (found, message) = class(&["10.0.17763.1", ""]);
     assert_eq!(found, UpgradeClass::Unknown, "{message}");
     assert!(message.contains("without os.version"), "{message}");
-    let answer = [(own, RegistryAnswer::Missing)];
-    let plan = planned(&yaml, plan_options(), &answer).unwrap();
+    let plan = planned(&yaml, plan_options(), &[(own, no_image())]).unwrap();
     let missing = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
     assert!(
         missing.statements[0]
             .message
             .contains("the registry has no corp.example/shop/web:1.4")
     );
-    let mut runs = image(26100, None);
-    runs.add(None);
-    assert_eq!(class(runs).0, UpgradeClass::Unchanged);
+    assert_eq!(class(&["10.0.26100", ""]).0, UpgradeClass::Unchanged);
 }
 
 #[test]

@@ -1,140 +1,318 @@
-//! Looks up many images for a command: a bounded number of images, concurrently, within one deadline, and each error of
-//! a registry once.
+//! Looks up the images of a command: from the disk cache, then from their registries, in parallel, and bounded in number
+//! and time.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt as _};
+use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::RegistryClient;
+use super::disk_cache::{CacheScope, CachedAnswer, DiskCache};
+use super::endpoint::RegistryEndpoint;
 use super::keychain::Keychain;
-use super::{Detail, LookupScope, NoClient, RegistryConfig};
+use super::{Detail, LookupError, LookupScope, NoClient, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
 
-/// The number of images that are queried concurrently, each with one request at a time.
-const AT_ONCE: usize = 4;
-/// The maximum number of images in total.
-const IMAGES: usize = 200;
+/// The number of images that are looked up at the same time, each with one request at a time.
+const CONCURRENCY: usize = 8;
+/// The maximum number of images that registries are asked for; those in the cache are not counted.
+const MOST_IMAGES: usize = 500;
 /// The maximum time of all requests together.
-const WHOLE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(120);
 
-/// What a registry states about an image, or why that is not known.
-pub type Answer = Result<ImageFacts, String>;
+/// How the cache is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CacheUse {
+    /// What it has is not requested again while it is fresh.
+    #[default]
+    Normal,
+    /// Tags are requested again; what is behind a digest never changes.
+    Refresh,
+    /// Nothing is requested.
+    Only,
+}
 
-/// The registries of images, and the state of querying them.
+/// What is known of an image, or why nothing is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImageAnswer {
+    /// The facts, or the reason, for users: one line.
+    pub facts: Result<Arc<ImageFacts>, String>,
+    /// Whether it is from the cache.
+    pub is_cached: bool,
+    /// Whether its tag may have moved since: from the cache, and older than tags are believed.
+    pub is_stale: bool,
+}
+
+/// The registries of images, and what they answered.
 pub struct Registries {
-    client: RegistryClient,
+    client: Option<RegistryClient>,
+    keychain: Keychain,
+    config: RegistryConfig,
+    cache: Option<DiskCache>,
+    cache_use: CacheUse,
+    detail: Detail,
     /// The maximum time of all requests, and the resulting deadline.
     whole: Duration,
     until: Option<Instant>,
-    asked: BTreeSet<String>,
-    left_out: BTreeSet<String>,
-    /// Registries that are not queried again, with the reason.
+    /// The number of images that registries were asked for.
+    requested: usize,
+    answers: BTreeMap<String, ImageAnswer>,
+    /// Registries that are not asked again, with the reason.
     down: Mutex<BTreeMap<String, String>>,
-    /// By registry: the errors, with the number of affected images.
-    troubles: BTreeMap<String, BTreeMap<String, usize>>,
 }
 
 impl Registries {
-    /// Reads the CA certificates of this machine; sends no request.
+    /// Reads the CA certificates; sends no request. Without a cache, every image is requested.
     ///
     /// # Errors
-    /// If there are none.
-    pub fn new() -> Result<Self, NoClient> {
-        Ok(Registries::by(RegistryClient::new(RegistryConfig::default())?))
+    /// If there are no CA certificates, or a file of them cannot be read.
+    pub fn new(
+        config: RegistryConfig,
+        keychain: Keychain,
+        cache: Option<DiskCache>,
+        cache_use: CacheUse,
+        detail: Detail,
+    ) -> Result<Self, NoClient> {
+        let client = match cache_use {
+            CacheUse::Only => None,
+            CacheUse::Normal | CacheUse::Refresh => Some(RegistryClient::new(config.clone())?),
+        };
+        Ok(Registries {
+            keychain,
+            config,
+            cache,
+            cache_use,
+            detail,
+            ..Registries::by(client)
+        })
     }
 
-    fn by(client: RegistryClient) -> Self {
+    /// Anonymous requests by a client, without a cache.
+    fn by(client: Option<RegistryClient>) -> Self {
         Registries {
             client,
-            whole: WHOLE,
+            keychain: Keychain::anonymous(),
+            config: RegistryConfig::default(),
+            cache: None,
+            cache_use: CacheUse::Normal,
+            detail: Detail::Platforms,
+            whole: DEADLINE,
             until: None,
-            asked: BTreeSet::new(),
-            left_out: BTreeSet::new(),
+            requested: 0,
+            answers: BTreeMap::new(),
             down: Mutex::default(),
-            troubles: BTreeMap::new(),
         }
     }
 
-    /// Queries images that were not queried before, up to the maximum in total.
-    pub async fn ask(&mut self, images: BTreeSet<String>) -> Vec<(String, Answer)> {
-        let mut now = Vec::new();
+    /// Looks up the images that were not looked up before. `done` is called after each of them.
+    pub async fn look_up(&mut self, images: BTreeSet<String>, done: &dyn Fn()) {
+        let mut requested = Vec::new();
         for image in images {
-            if self.asked.contains(&image) {
+            if self.answers.contains_key(&image) {
                 continue;
             }
-            if self.asked.len() < IMAGES {
-                self.asked.insert(image.clone());
-                now.push(image);
-            } else {
-                self.left_out.insert(image);
+            match self.in_cache(&image).await {
+                Err(known) => {
+                    self.answers.insert(image, known);
+                    done();
+                }
+                Ok(stale) => requested.push((image, stale)),
             }
         }
+        let left = MOST_IMAGES.saturating_sub(self.requested);
+        for (image, _) in requested.drain(left.min(requested.len())..) {
+            let why = format!("not requested: {MOST_IMAGES} images were, which is the limit");
+            self.answers.insert(image, ImageAnswer::unknown(why));
+            done();
+        }
+        self.requested += requested.len();
         let until = *self.until.get_or_insert_with(|| Instant::now() + self.whole);
-        let asking = now.into_iter().map(|image| self.ask_for(image, until));
-        let answers: Vec<(String, Answer)> = stream::iter(asking).buffer_unordered(AT_ONCE).collect().await;
-        for (image, found) in &answers {
-            if let (Err(why), Ok(image)) = (found, ImageRef::parse(image)) {
-                let of_registry = self.troubles.entry(image.registry.to_owned()).or_default();
-                *of_registry.entry(why.clone()).or_default() += 1;
+        let asking = requested.into_iter().map(|(image, stale)| {
+            let this = &*self;
+            async move {
+                let answer = this.answer(&image, stale, until).await;
+                done();
+                (image, answer)
             }
+        });
+        let answers: Vec<(String, ImageAnswer)> =
+            stream::iter(asking).buffer_unordered(CONCURRENCY).collect().await;
+        if let (Some(cache), false) = (&self.cache, answers.is_empty()) {
+            cache.trim();
         }
-        answers
+        self.answers.extend(answers);
     }
 
-    /// The summary of the errors: one line for each registry with images that remain unknown.
+    /// What is known of the images that were looked up, by reference as written.
+    pub fn answers(&self) -> &BTreeMap<String, ImageAnswer> {
+        &self.answers
+    }
+
+    /// The facts of the images of which something is known, by reference as written.
+    pub fn facts(&self) -> HashMap<String, Arc<ImageFacts>> {
+        let known = self.answers.iter();
+        known
+            .filter_map(|(image, answer)| Some((image.clone(), Arc::clone(answer.facts.as_ref().ok()?))))
+            .collect()
+    }
+
+    /// One line for each registry with images that are not known.
     pub fn notes(&self) -> Vec<String> {
-        let of_registry = |(registry, whys): (&String, &BTreeMap<String, usize>)| {
+        let mut by_registry: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+        for (image, answer) in &self.answers {
+            if let (Err(why), Ok(image)) = (&answer.facts, ImageRef::parse(image)) {
+                let whys = by_registry.entry(image.registry).or_default();
+                *whys.entry(why).or_default() += 1;
+            }
+        }
+        let of_registry = |(registry, whys): (&str, BTreeMap<&str, usize>)| {
             let each: Vec<String> = whys
                 .iter()
                 .map(|(why, images)| format!("{why} ({images} {})", images_of(*images)))
                 .collect();
             format!("{registry}: {}; these are not verified", each.join(", "))
         };
-        let mut notes: Vec<String> = self.troubles.iter().map(of_registry).collect();
-        if !self.left_out.is_empty() {
-            let left = self.left_out.len();
-            notes.push(format!(
-                "Transom requested {IMAGES} images from registries, which is the limit; {left} {} not requested, and not verified",
-                if left == 1 { "image was" } else { "images were" }
-            ));
-        }
-        notes
+        by_registry.into_iter().map(of_registry).collect()
     }
 
-    async fn ask_for(&self, image: String, until: Instant) -> (String, Answer) {
+    /// The answer that the cache has; otherwise the stale facts of the image, if it has those.
+    async fn in_cache(&self, image: &str) -> Result<Option<Arc<ImageFacts>>, ImageAnswer> {
+        let Ok(reference) = ImageRef::parse(image) else {
+            return Ok(None);
+        };
+        let mut cached = None;
+        if let Some(cache) = &self.cache
+            && let Some(scope) = self.scope(cache, &reference).await
+        {
+            cached = cache.get(&scope, &reference, self.detail, Timestamp::now());
+        }
+        let is_pinned = reference.digest.is_some();
+        match (cached, self.cache_use) {
+            (Some(CachedAnswer::Fresh(facts)), CacheUse::Refresh) if !is_pinned => {
+                Ok(facts.found.is_some().then_some(facts))
+            }
+            (Some(CachedAnswer::Fresh(facts)), _) => Err(ImageAnswer::cached(Ok(facts), false)),
+            (Some(CachedAnswer::Stale(facts)), CacheUse::Only) => Err(ImageAnswer::cached(Ok(facts), true)),
+            (Some(CachedAnswer::Stale(facts)), _) => Ok(Some(facts)),
+            (Some(CachedAnswer::Failed(why)), CacheUse::Normal) => {
+                Err(ImageAnswer::cached(Err(why), false))
+            }
+            (Some(CachedAnswer::Failed(_)) | None, CacheUse::Only) => Err(ImageAnswer::unknown(
+                "it is not in the cache, and nothing is requested (--offline)".to_owned(),
+            )),
+            (Some(CachedAnswer::Failed(_)), CacheUse::Refresh) | (None, _) => Ok(None),
+        }
+    }
+
+    /// Whom the entries of an image belong to; `None` if the cache cannot be used for it.
+    async fn scope(&self, cache: &DiskCache, image: &ImageRef<'_>) -> Option<CacheScope> {
+        let own = RegistryEndpoint::of(image, &self.config);
+        let mirrors = own.mirrors(&self.config);
+        let mut identity = Vec::new();
+        for place in std::iter::once(&own).chain(&mirrors) {
+            self.keychain
+                .add_identity(&place.registry, &place.repository, &mut identity)
+                .await;
+        }
+        let named = mirrors.iter().map(|it| format!("{}/{}", it.authority, it.repository));
+        let named: Vec<String> = named.collect();
+        cache.scope(&identity, &named.join(",")).ok()
+    }
+
+    async fn answer(&self, image: &str, stale: Option<Arc<ImageFacts>>, until: Instant) -> ImageAnswer {
         let late = |_| {
-            Err(format!(
+            Err(LookupError::image(format!(
                 "not answered within the {:?} for all registries",
                 self.whole
-            ))
+            )))
         };
-        let found = match ImageRef::parse(&image) {
-            Ok(image) => timeout_at(until, self.ask_at(&image)).await.unwrap_or_else(late),
-            Err(why) => Err(why.to_string()),
+        let reference = match ImageRef::parse(image) {
+            Ok(reference) => reference,
+            Err(why) => return ImageAnswer::unknown(why.to_string()),
         };
-        (image, found)
+        let found = timeout_at(until, self.request(&reference, stale)).await;
+        let found = found.unwrap_or_else(late);
+        let facts = found.map(Arc::new).map_err(|error| error.message);
+        if let Some(cache) = &self.cache
+            && let Some(scope) = self.scope(cache, &reference).await
+        {
+            let answer = facts.as_deref().map_err(String::as_str);
+            cache.put(&scope, &reference, self.detail, answer, Timestamp::now());
+        }
+        ImageAnswer {
+            facts,
+            is_cached: false,
+            is_stale: false,
+        }
     }
 
-    async fn ask_at(&self, image: &ImageRef<'_>) -> Answer {
+    /// Requests an image, unless its registry is known not to answer.
+    async fn request(
+        &self,
+        image: &ImageRef<'_>,
+        stale: Option<Arc<ImageFacts>>,
+    ) -> Result<ImageFacts, LookupError> {
+        let Some(client) = &self.client else {
+            return Err(LookupError::image("nothing is requested (--offline)"));
+        };
         let down = || self.down.lock().unwrap_or_else(PoisonError::into_inner);
         let known = down().get(image.registry).cloned();
         if let Some(why) = known {
-            return Err(why);
+            return Err(LookupError::registry(why));
         }
-        let found = self
-            .client
-            .look_up(image, &Keychain::anonymous(), Detail::Platforms)
-            .await;
-        found.map_err(|error| {
-            if error.scope == LookupScope::Registry {
-                down().insert(image.registry.to_owned(), error.message.clone());
-            }
-            error.message
-        })
+        let found = match stale {
+            Some(known) => self.resolve_again(client, image, &known).await,
+            None => client.look_up(image, &self.keychain, self.detail).await,
+        };
+        if let Err(error) = &found
+            && error.scope == LookupScope::Registry
+        {
+            down().insert(image.registry.to_owned(), error.message.clone());
+        }
+        found
+    }
+
+    /// Requests what a tag names now. If that is what it named before, nothing else is requested.
+    async fn resolve_again(
+        &self,
+        client: &RegistryClient,
+        image: &ImageRef<'_>,
+        known: &ImageFacts,
+    ) -> Result<ImageFacts, LookupError> {
+        let now = client.look_up(image, &self.keychain, Detail::Platforms).await?;
+        let digest = |facts: &ImageFacts| facts.found.as_ref().map(|found| found.digest.clone());
+        if digest(&now) == digest(known) {
+            return Ok(ImageFacts {
+                looked_up: now.looked_up,
+                found: known.found.clone(),
+            });
+        }
+        if now.found.is_none() || self.detail == Detail::Platforms {
+            return Ok(now);
+        }
+        client.look_up(image, &self.keychain, self.detail).await
+    }
+}
+
+impl ImageAnswer {
+    fn unknown(why: String) -> Self {
+        ImageAnswer {
+            facts: Err(why),
+            is_cached: false,
+            is_stale: false,
+        }
+    }
+
+    fn cached(facts: Result<Arc<ImageFacts>, String>, is_stale: bool) -> Self {
+        ImageAnswer {
+            facts,
+            is_cached: true,
+            is_stale,
+        }
     }
 }
 

@@ -119,6 +119,27 @@ impl Keychain {
         found
     }
 
+    /// Appends who asks for a repository: equal for equal credentials, after a restart too, and nothing without any.
+    /// Contains the secrets. Starts helpers.
+    pub(super) async fn add_identity(&self, registry: &str, repository: &str, material: &mut Vec<u8>) {
+        let mut add = |text: &str| {
+            material.extend_from_slice(&text.len().to_be_bytes());
+            material.extend_from_slice(text.as_bytes());
+        };
+        for credential in self.credentials_of(registry, repository).await.list {
+            match &credential.secret {
+                Secret::Basic { user, password } => {
+                    add(user);
+                    add(password);
+                }
+                Secret::Identity(token) => {
+                    add("");
+                    add(token);
+                }
+            }
+        }
+    }
+
     /// Whether it has this secret for another host too: then whoever wrote it trusts that host with it.
     pub(super) fn has_also(&self, host: &str, secret: &Secret) -> bool {
         self.stores.iter().any(|store| store.has(host, secret))

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::plain::write_json;
 use super::{CheckSummary, NotEvaluated};
 use crate::check::{
-    CheckOutcome, Checked, FieldPositions, PolicyChoice, SourceLines, SuppressedBy, SuppressedFinding,
+    CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, SourceLines, SuppressedBy, SuppressedFinding,
     with_edit,
 };
 use crate::engine::Decision;
@@ -34,6 +34,8 @@ pub struct Json {
     fixes_left: usize,
     pub(super) summary: CheckSummary,
     pub(super) subjects: Vec<JsonObject>,
+    /// How many images were looked up, if any were.
+    pub images: Option<ImageCounts>,
 }
 
 #[derive(Serialize)]
@@ -141,6 +143,8 @@ struct JsonNote<'r> {
 struct JsonReport<'r> {
     schema: &'static str,
     summary: CheckSummary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    images: Option<ImageCounts>,
     subjects: &'r [JsonObject],
     skipped: &'r BTreeMap<String, usize>,
     passed_over: &'r [String],
@@ -271,6 +275,7 @@ impl Json {
         let report = JsonReport {
             schema: SCHEMA,
             summary: self.summary,
+            images: self.images,
             subjects: &self.subjects,
             skipped: &unjudged.skipped,
             passed_over: &unjudged.passed_over,

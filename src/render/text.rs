@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 
 use super::{CheckSummary, NotEvaluated};
-use crate::check::{CheckOutcome, Checked, NoteLevel, PolicyChoice, SourceLines};
+use crate::check::{CheckOutcome, Checked, ImageCounts, NoteLevel, PolicyChoice, SourceLines};
 use crate::engine::Decision;
 use crate::manifest::Position;
 use crate::model::os::Verdict;
@@ -52,6 +52,8 @@ pub struct TextReport<W> {
     configurations: Vec<String>,
     /// The width of the terminal, in characters; `None`: lines are not wrapped.
     width: Option<usize>,
+    /// How many images were looked up, if any were.
+    images: Option<ImageCounts>,
 }
 
 /// One finding as it is displayed.
@@ -82,7 +84,14 @@ impl<W: Write> TextReport<W> {
             suppressed_denials: Vec::new(),
             configurations: Vec::new(),
             width: None,
+            images: None,
         }
+    }
+
+    /// The same report, with the number of images that were looked up.
+    #[must_use]
+    pub fn with_images(self, images: Option<ImageCounts>) -> Self {
+        TextReport { images, ..self }
     }
 
     /// The same report with lines of at most this many characters, as far as words allow.
@@ -315,6 +324,7 @@ impl<W: Write> TextReport<W> {
         }
         self.documentation()?;
         self.totals()?;
+        self.image_totals()?;
         self.policies()?;
         let NotEvaluated { skipped, passed_over } = unjudged;
         if !skipped.is_empty() {
@@ -410,6 +420,29 @@ impl<W: Write> TextReport<W> {
         _ = write!(text, "; {denied} would be denied");
         if not_admitted > 0 {
             _ = write!(text, ", {not_admitted} not admitted here");
+        }
+        writeln!(self.out, "{}", hang(&text, self.width, 0, 2))
+    }
+
+    fn image_totals(&mut self) -> io::Result<()> {
+        let Some(ImageCounts {
+            found,
+            missing,
+            unknown,
+            cached,
+        }) = self.images
+        else {
+            return Ok(());
+        };
+        let mut text = format!("images: {found} found");
+        if missing > 0 {
+            _ = write!(text, ", {missing} missing");
+        }
+        if unknown > 0 {
+            _ = write!(text, ", {unknown} not known (see the notes)");
+        }
+        if cached > 0 {
+            _ = write!(text, "; {cached} from the cache");
         }
         writeln!(self.out, "{}", hang(&text, self.width, 0, 2))
     }

@@ -9,7 +9,7 @@ use self::source::{House, Import, Module};
 /// Every room, lowest first, with the rooms that it may use. This is where the order stands; `src/lib.rs` and
 /// `docs/explanation/architecture.md` draw it.
 #[rustfmt::skip]
-const ROOMS: [(&str, &str); 24] = [
+const ROOMS: [(&str, &str); 25] = [
     ("model",        ""),
     ("process",      ""),
     ("rules",        "model"),
@@ -23,17 +23,18 @@ const ROOMS: [(&str, &str); 24] = [
     ("fix",          "model rules engine manifest check"),
     ("audit_log",    "model process"),
     ("registry",     "model process"),
+    ("image_report", "model"),
     ("tls",          "process"),
     ("cluster",      "model engine registration api process"),
     ("scan",         "model rules engine admission registration cluster"),
-    ("render",       "model rules engine plan manifest check fix audit_log scan"),
+    ("render",       "model rules engine plan manifest check fix audit_log image_report scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
     ("certs",        "registration process tls cluster"),
     ("controller",   "model rules engine registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration api check process tls cluster certs \
                       registry controller webhook"),
-    ("cli",          "model rules engine plan registration api check fix audit_log render process registry tls cluster \
+    ("cli",          "model rules engine plan registration api check fix audit_log image_report render process registry tls cluster \
                       scan preflight controller webhook serve"),
     ("main",         "process cli"),
 ];

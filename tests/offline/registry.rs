@@ -25,10 +25,14 @@ fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
         items.push(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {"template": {"spec": pod}}}));
     }
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    // Nothing of this user's, and nothing that an earlier plan has kept.
+    let home = tempfile::tempdir().unwrap();
     let mut child = Command::new(TRANSOM)
         .args(["plan", "--to", "ltsc2025", "-o", "json"])
         .args(options)
         .arg("-")
+        .env("XDG_CACHE_HOME", home.path())
+        .env("DOCKER_CONFIG", home.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -28,9 +28,20 @@ pub fn transom(folder: &Path, arguments: &[&str]) -> CommandRun {
 
 /// The same, with this on its standard input.
 pub fn transom_with(folder: &Path, arguments: &[&str], input: impl AsRef<[u8]>) -> CommandRun {
+    transom_in(folder, &[], arguments, input)
+}
+
+/// The same, with these variables of the environment.
+pub fn transom_in(
+    folder: &Path,
+    variables: &[(&str, &Path)],
+    arguments: &[&str],
+    input: impl AsRef<[u8]>,
+) -> CommandRun {
     let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
         .args(arguments)
         .current_dir(folder)
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -7,12 +7,13 @@ use anyhow::bail;
 use super::CheckArgs;
 use crate::check::files::{Excludes, policies, read_except};
 use crate::check::{
-    Baseline, CheckConfig, ConfigFailOn, Manifests, Scope, SourceRole, UnreadableInput, find_config,
+    Baseline, CheckConfig, CheckNote, ConfigFailOn, Manifests, Scope, SourceRole, UnreadableInput,
+    find_config,
 };
 use crate::cli::options::FailOn;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
-use crate::model::policy::Policy;
+use crate::model::policy::{ImageEvidence, Policy};
 use crate::process::today;
 use crate::registration::names::non_empty_items;
 
@@ -24,6 +25,10 @@ pub(super) struct CheckGroup {
     pub facts: Facts,
     pub policies: PolicySet,
     pub fail_on: FailOn,
+    /// Whether its images are looked up.
+    pub asks_registries: bool,
+    /// Notes about images that are not known.
+    pub image_notes: Vec<CheckNote>,
 }
 
 /// The paths of a group, and their configuration.
@@ -44,6 +49,11 @@ impl CheckGroup {
             .into_iter()
             .map(|group| CheckGroup::read(args, keep_text, group))
             .collect()
+    }
+
+    /// Collects the facts of the cluster from the objects; before, the images have been looked up.
+    pub fn learn(&mut self) {
+        self.manifests.learn(&mut self.facts, &self.policies);
     }
 
     fn read(args: &CheckArgs, keep_text: bool, group: GroupPaths) -> anyhow::Result<CheckGroup> {
@@ -95,9 +105,14 @@ impl CheckGroup {
         if policy.is_none() {
             policies = PolicySet::new(among_the_inputs, Policy::standalone());
         }
-        let policies = policies.with(|policy| config.change(policy));
+        let asks_registries = args.registry || config.registry;
+        let policies = policies.with(|policy| {
+            config.change(policy);
+            if asks_registries && policy.image_evidence == ImageEvidence::Names {
+                policy.image_evidence = ImageEvidence::Registry;
+            }
+        });
         manifests.add_policies(&policies);
-        manifests.learn(&mut facts, &policies);
         let configured = config.fail_on.map(|fail_on| match fail_on {
             ConfigFailOn::Never => FailOn::Never,
             ConfigFailOn::Deny => FailOn::Deny,
@@ -111,6 +126,8 @@ impl CheckGroup {
             facts,
             policies,
             fail_on: args.fail_on.or(configured).unwrap_or(FailOn::Deny),
+            asks_registries,
+            image_notes: Vec::new(),
         })
     }
 }

@@ -5,18 +5,31 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::net::TcpListener;
 
+use hyper_util::client::proxy::matcher::Matcher;
+
 use super::*;
 use crate::model::build::Build;
 use crate::registry::test_server::{answer, server};
-use hyper_util::client::proxy::matcher::Matcher;
 
 const INDEX: &str = r#"{"mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [
     {"digest": "sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "platform": {"os": "windows", "os.version": "10.0.26100.1"}}]}"#;
 
+type Answer = Result<Arc<ImageFacts>, String>;
+
+fn anonymous() -> Registries {
+    Registries::by(Some(RegistryClient::new(RegistryConfig::default()).unwrap()))
+}
+
+async fn ask(registries: &mut Registries, images: BTreeSet<String>) -> Vec<Answer> {
+    registries.look_up(images.clone(), &|| ()).await;
+    let facts = images.iter().map(|image| registries.answers()[image].facts.clone());
+    facts.collect()
+}
+
 async fn found(image: String) -> (Answer, Vec<String>) {
-    let mut registries = Registries::new().unwrap();
-    let mut answers = registries.ask(BTreeSet::from([image])).await;
-    (answers.pop().unwrap().1, registries.notes())
+    let mut registries = anonymous();
+    let mut answers = ask(&mut registries, BTreeSet::from([image])).await;
+    (answers.pop().unwrap(), registries.notes())
 }
 
 fn is_there(answer: &Answer) -> bool {
@@ -110,7 +123,7 @@ async fn what_a_registry_does_not_say_is_not_known_and_noted() {
         assert_eq!(notes, [note]);
     }
     let (missing, notes) = found(format!("127.0.0.1:{port}/missing:1")).await;
-    assert_eq!((missing.unwrap().found, notes), (None, vec![]));
+    assert_eq!((missing.unwrap().found.clone(), notes), (None, vec![]));
     assert_eq!(
         heads
             .lock()
@@ -123,22 +136,28 @@ async fn what_a_registry_does_not_say_is_not_known_and_noted() {
 }
 
 #[tokio::test]
-async fn a_registry_that_wants_fewer_requests_is_left_alone_and_the_most_is_200_images() {
+async fn a_registry_that_wants_fewer_requests_is_left_alone_and_the_most_is_500_images() {
     let (port, heads) = server(|_, _| answer(429, "", "")).await;
-    let mut registries = Registries::new().unwrap();
-    let images: BTreeSet<String> = (0..203)
-        .map(|tag| format!("127.0.0.1:{port}/app:{tag}"))
+    let mut registries = anonymous();
+    let images: BTreeSet<String> = (0..MOST_IMAGES + 3)
+        .map(|tag| format!("127.0.0.1:{port}/app:{tag:03}"))
         .collect();
-    let answers = registries.ask(images.clone()).await;
-    assert_eq!(answers.len(), IMAGES);
-    assert!(heads.lock().unwrap().len() <= AT_ONCE);
+    let done = AtomicUsize::new(0);
+    let count = || {
+        done.fetch_add(1, Ordering::Relaxed);
+    };
+    registries.look_up(images.clone(), &count).await;
+    assert_eq!(done.load(Ordering::Relaxed), images.len());
+    assert!(heads.lock().unwrap().len() <= CONCURRENCY);
     let notes = registries.notes();
+    assert!(notes[0].contains("too many requests (429) (500 images)"), "{notes:?}");
     assert!(
-        notes[0].contains("too many requests (429) (200 images)"),
+        notes[0].contains("not requested: 500 images were, which is the limit (3 images)"),
         "{notes:?}"
     );
-    assert!(notes[1].contains("3 images were not requested"), "{notes:?}");
-    assert_eq!(registries.ask(images).await, []);
+    // Nothing is requested twice.
+    registries.look_up(images, &count).await;
+    assert_eq!(done.load(Ordering::Relaxed), MOST_IMAGES + 3);
 }
 
 #[tokio::test]
@@ -152,17 +171,17 @@ async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
             counted.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let mut registries = Registries::by(
+    let mut registries = Registries::by(Some(
         RegistryClient::with(
             RegistryConfig::default(),
             |_| Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) }),
             Matcher::builder().build(),
         )
         .unwrap(),
-    );
+    ));
     let image = format!("registry.example:{port}/app:1");
-    let answers = registries.ask(BTreeSet::from([image])).await;
-    let why = answers[0].1.as_ref().unwrap_err();
+    let answers = ask(&mut registries, BTreeSet::from([image])).await;
+    let why = answers[0].as_ref().unwrap_err();
     assert!(
         why.contains("registry.example has an address that Transom never calls"),
         "{why}"
@@ -183,10 +202,10 @@ async fn all_registries_together_have_a_time() {
         ));
         listeners.push(listener);
     }
-    let mut registries = Registries::new().unwrap();
+    let mut registries = anonymous();
     registries.whole = Duration::from_millis(500);
     let start = Instant::now();
-    let answers = registries.ask(images).await;
+    let answers = ask(&mut registries, images).await;
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(answers.len(), 12);
     let notes = registries.notes();
@@ -195,9 +214,7 @@ async fn all_registries_together_have_a_time() {
         "{notes:?}"
     );
     // The total time is not reset.
-    let again = registries
-        .ask(BTreeSet::from(["127.0.0.1:1/app:2".to_owned()]))
-        .await;
-    assert!(again[0].1.is_err());
+    let again = ask(&mut registries, BTreeSet::from(["127.0.0.1:1/app:2".to_owned()])).await;
+    assert!(again[0].is_err());
     assert!(start.elapsed() < Duration::from_secs(5));
 }

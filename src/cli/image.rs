@@ -1,0 +1,167 @@
+//! `transom image`: says what an image is, and where it runs.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+
+use super::block_on;
+use super::options::{ListLimitArgs, OutputArgs};
+use super::registry::{RegistryArgs, look_up};
+use crate::check::Manifests;
+use crate::check::files::read;
+use crate::cluster::client::KubeconfigArgs;
+use crate::cluster::list::{NODES_PATH, for_each_of};
+use crate::engine::policy_set::PolicySet;
+use crate::image_report::{ImagePlatform, ImageReport, ImageReports, ImageStatus, SCHEMA};
+use crate::model::facts::Facts;
+use crate::model::image::ImageRef;
+use crate::model::node::Host;
+use crate::model::object::{Object, ReviewStage};
+use crate::model::policy::Policy;
+use crate::model::text::one_line;
+use crate::model::workload::Kind;
+use crate::process::today;
+use crate::registry::Detail;
+use crate::render::{image_text, write_json};
+
+/// Show what an image is: its variants, and which Windows releases and nodes run it
+///
+/// Asks the registries of the images, with the credentials of docker (config.json and its helpers), else anonymously.
+/// The answers are kept in the cache folder of the user: what is behind a digest without an end, tags for ten minutes,
+/// failures for one.
+///
+/// Exit status: 0 every image exists; 1 one does not exist, or has no variant for --platform; 2 bad usage, or a
+/// registry did not answer.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  transom image mcr.microsoft.com/windows/servercore:ltsc2022
+  transom image --platform windows/amd64 -o json golang:1.24 python:3.12
+  transom image --nodes registry.example/shop/billing:1.4
+  kubectl get nodes -o yaml | transom image --facts - registry.example/shop/billing:1.4")]
+pub struct ImageArgs {
+    /// An image, as in the field image of a container
+    #[arg(value_name = "REF", required = true, value_parser = reference)]
+    images: Vec<String>,
+    #[command(flatten)]
+    output: OutputArgs<ImageFormat>,
+    /// Only variants of this platform, as in windows/amd64, windows/amd64:10.0.20348 or linux/arm64/v8
+    #[arg(long, value_name = "PLATFORM", value_parser = platform)]
+    platform: Option<ImagePlatform>,
+    /// Show which Windows nodes of the cluster run the images; implied by --kubeconfig and --context
+    #[arg(long)]
+    nodes: bool,
+    /// Show which of the Windows nodes in this file or folder run the images, such as the output of kubectl get nodes
+    /// -o yaml; - is standard input. Repeatable
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["nodes", "kubeconfig", "context"])]
+    facts: Vec<PathBuf>,
+    #[command(flatten)]
+    limit: ListLimitArgs,
+    #[command(flatten)]
+    connect: KubeconfigArgs,
+    #[command(flatten)]
+    registries: RegistryArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum ImageFormat {
+    /// For people
+    Text,
+    /// Schema transom.dev/image/v1
+    Json,
+}
+
+pub fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
+    args.output.targets()?;
+    let (hosts, errors) = hosts(args)?;
+    let mut registries = args.registries.registries(Detail::Configurations)?;
+    let images: BTreeSet<String> = args.images.iter().cloned().collect();
+    block_on(async {
+        look_up(&mut registries, images).await;
+        Ok(())
+    })?;
+    for error in &errors {
+        anstream::eprintln!("transom: {}", one_line(error));
+    }
+    let report = |image: &String| {
+        let answer = registries.answers().get(image)?;
+        let facts = answer.facts.as_deref().map_err(String::as_str);
+        let platform = args.platform.as_ref();
+        Some(ImageReport::new(image, facts, answer.is_cached, platform, hosts.as_deref()))
+    };
+    let reports = ImageReports {
+        schema: SCHEMA,
+        images: args.images.iter().filter_map(report).collect(),
+    };
+    args.output.write(|format, out| match format {
+        ImageFormat::Text => image_text(&reports, args.limit.rows(), out),
+        ImageFormat::Json => write_json(&reports, out),
+    })?;
+    let has = |status| reports.images.iter().any(|report| report.status == status);
+    Ok(if has(ImageStatus::Unknown) || !errors.is_empty() {
+        ExitCode::from(2)
+    } else if has(ImageStatus::Missing) {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The Windows nodes to compare, if any are requested, and what could not be read of them.
+fn hosts(args: &ImageArgs) -> anyhow::Result<(Option<Vec<Host>>, Vec<String>)> {
+    if !args.facts.is_empty() {
+        let (hosts, errors) = of_files(&args.facts)?;
+        return Ok((Some(hosts), errors));
+    }
+    if args.nodes || args.connect.is_named() {
+        return Ok((Some(block_on(of_cluster(&args.connect))?), Vec::new()));
+    }
+    Ok((None, Vec::new()))
+}
+
+fn of_files(paths: &[PathBuf]) -> anyhow::Result<(Vec<Host>, Vec<String>)> {
+    let mut manifests = Manifests::new(false);
+    for path in paths {
+        let before = (manifests.len(), manifests.errors().len());
+        read(path, &mut manifests);
+        if path.as_os_str() == "-" && before == (manifests.len(), manifests.errors().len()) {
+            bail!("there is nothing on standard input; did the command before this one fail?");
+        }
+    }
+    let mut facts = Facts::new(Facts::KUBERNETES, today());
+    manifests.learn(&mut facts, &PolicySet::new(Vec::new(), Policy::standalone()));
+    let errors = manifests.errors().iter().map(|error| match error.line {
+        0 => format!("{}: {}", error.source, error.message),
+        line => format!("{}:{line}: {}", error.source, error.message),
+    });
+    Ok((facts.hosts().to_vec(), errors.collect()))
+}
+
+async fn of_cluster(connect: &KubeconfigArgs) -> anyhow::Result<Vec<Host>> {
+    let connected = connect.connect().await?;
+    let mut facts = Facts::new(Facts::KUBERNETES, today());
+    let listed = for_each_of(&connected.client, &[(Kind::Node, NODES_PATH)], |kind, json| {
+        // A node that does not parse cannot be compared.
+        if let Ok(node) = Object::parse(kind, json, ReviewStage::Stored) {
+            facts.learn(&node);
+        }
+    });
+    listed
+        .await
+        .with_context(|| format!("cannot list the nodes of {}", connected.name))?;
+    Ok(facts.hosts().to_vec())
+}
+
+/// Parses an image reference.
+fn reference(text: &str) -> Result<String, String> {
+    match ImageRef::parse(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn platform(text: &str) -> Result<ImagePlatform, String> {
+    text.parse()
+}

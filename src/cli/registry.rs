@@ -1,0 +1,147 @@
+//! The arguments for looking up images in registries, which several commands share, and how a look-up shows progress.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::is_quiet;
+use crate::model::registry_patterns::RegistryPattern;
+use crate::registry::{CacheUse, Detail, DiskCache, Keychain, Registries, RegistryConfig};
+
+/// How registries are reached.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Registries")]
+pub struct RegistryArgs {
+    /// Request nothing: use what the cache has of images, however old it is
+    #[arg(long)]
+    pub offline: bool,
+    /// Request tags again that the cache has
+    #[arg(long, conflicts_with = "offline")]
+    refresh: bool,
+    /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of this machine.
+    /// Repeatable
+    #[arg(long, env = "TRANSOM_REGISTRY_CA", value_name = "FILE", value_delimiter = ',')]
+    registry_ca: Vec<PathBuf>,
+    /// A registry, with its port, that is asked by plain HTTP: others on the way can then read credentials and change
+    /// answers. Repeatable
+    #[arg(
+        long,
+        env = "TRANSOM_REGISTRY_PLAIN_HTTP",
+        value_name = "HOST",
+        value_delimiter = ',',
+        value_parser = host
+    )]
+    registry_plain_http: Vec<String>,
+    /// Ask this mirror for images of a registry, and the registry if the mirror has no answer, as in
+    /// docker.io=mirror.example/hub. Repeatable
+    #[arg(
+        long,
+        env = "TRANSOM_REGISTRY_MIRROR",
+        value_name = "REGISTRY=MIRROR",
+        value_delimiter = ',',
+        value_parser = mirror
+    )]
+    registry_mirror: Vec<(String, String)>,
+}
+
+impl RegistryArgs {
+    /// The registries of images, with the credentials and the cache of this user.
+    ///
+    /// # Errors
+    /// If credentials or certificates cannot be read, or `--offline` has no cache.
+    pub fn registries(&self, detail: Detail) -> anyhow::Result<Registries> {
+        let RegistryArgs {
+            offline,
+            refresh,
+            registry_ca,
+            registry_plain_http,
+            registry_mirror,
+        } = self;
+        let cache_use = match (offline, refresh) {
+            (true, _) => CacheUse::Only,
+            (_, true) => CacheUse::Refresh,
+            _ => CacheUse::Normal,
+        };
+        let cache = match (DiskCache::of_user(), cache_use) {
+            (Ok(cache), _) => Some(cache),
+            (Err(why), CacheUse::Only) => {
+                anyhow::bail!("there is no cache that --offline could use: {why}")
+            }
+            (Err(why), _) => {
+                if !is_quiet() {
+                    anstream::eprintln!("transom: answers of registries are not kept: {why}");
+                }
+                None
+            }
+        };
+        let config = RegistryConfig {
+            allowed: None,
+            plain_http: registry_plain_http.clone(),
+            ca_files: registry_ca.clone(),
+            mirrors: registry_mirror.clone(),
+        };
+        let keychain = Keychain::of_user().context("cannot read the credentials of registries")?;
+        Ok(Registries::new(config, keychain, cache, cache_use, detail)?)
+    }
+}
+
+/// Looks up images, with a progress bar on a terminal.
+pub async fn look_up(registries: &mut Registries, images: BTreeSet<String>) {
+    let bar = progress(images.len());
+    registries.look_up(images, &|| bar.inc(1)).await;
+    bar.finish_and_clear();
+}
+
+fn progress(images: usize) -> ProgressBar {
+    // indicatif draws on standard error, and draws nothing if that is not a terminal.
+    if is_quiet() || images == 0 {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(images as u64);
+    if let Ok(style) = ProgressStyle::with_template("looking up {bar:40} {pos}/{len} images, {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Parses a registry, `host[:port]`.
+fn host(text: &str) -> Result<String, String> {
+    let pattern: RegistryPattern = text.parse().map_err(|error| format!("{error}"))?;
+    if pattern.host().contains('*') {
+        return Err("name each registry with its port, without a *".to_owned());
+    }
+    Ok(text.trim().to_ascii_lowercase())
+}
+
+/// Parses `registry=mirror[/path]`.
+fn mirror(text: &str) -> Result<(String, String), String> {
+    const FORM: &str = "write a mirror as in docker.io=mirror.example/hub";
+    let (registry, mirror) = text.split_once('=').ok_or_else(|| FORM.to_owned())?;
+    let of_mirror = mirror.trim_end_matches('/');
+    let registry = host(registry)?;
+    host(of_mirror.split('/').next().unwrap_or_default())?;
+    Ok((registry, of_mirror.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registries_and_mirrors_are_hosts() {
+        assert_eq!(host("Registry.corp:5000").as_deref(), Ok("registry.corp:5000"));
+        assert_eq!(
+            mirror("docker.io=mirror.example/hub/"),
+            Ok(("docker.io".to_owned(), "mirror.example/hub".to_owned()))
+        );
+        for bad in ["", "*.corp", "https://registry.corp"] {
+            assert!(host(bad).is_err(), "{bad}");
+        }
+        for bad in ["docker.io", "docker.io=", "=mirror.example", "docker.io=https://mirror.example"] {
+            assert!(mirror(bad).is_err(), "{bad}");
+        }
+    }
+}

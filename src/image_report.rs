@@ -1,0 +1,403 @@
+//! What an image is: its variants, and which Windows releases and nodes run it, according to the tables that the rules
+//! use. Pure: it is shown what a registry answered.
+
+mod platform;
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use self::platform::ImagePlatform;
+use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
+use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
+use crate::model::node::{ARCH_LABEL, Host};
+use crate::model::revisions::{OsVersion, barrier};
+
+/// The schema of the reports.
+pub const SCHEMA: &str = "transom.dev/image/v1";
+
+/// The architecture of Windows nodes in Kubernetes.
+const AMD64: &str = "amd64";
+
+/// The reports on all images of a command.
+#[derive(Serialize, Debug)]
+pub struct ImageReports {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// In the order of the arguments.
+    pub images: Vec<ImageReport>,
+}
+
+/// Whether an image exists.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageStatus {
+    /// It exists.
+    Found,
+    /// The registry has no such image, or no variant for the requested platform.
+    Missing,
+    /// The registry did not answer.
+    Unknown,
+}
+
+/// What an image is.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageReport {
+    /// The reference as written.
+    pub reference: String,
+    /// Whether it exists.
+    pub status: ImageStatus,
+    /// Why it does not exist, or is not known.
+    pub message: Option<String>,
+    /// The digest of the index, or of the manifest.
+    pub digest: Option<String>,
+    /// When the registry answered.
+    pub looked_up: Option<Timestamp>,
+    /// Whether the answer is from the cache.
+    pub cached: bool,
+    /// The variants, in the order of the index.
+    pub variants: Vec<VariantReport>,
+    /// The Windows Server releases, ascending; empty if it has no variant for Windows.
+    pub releases: Vec<ReleaseReport>,
+    /// The Windows nodes, by name; `None` if none were requested.
+    pub nodes: Option<Vec<NodeReport>>,
+}
+
+/// One variant.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct VariantReport {
+    /// The operating system in Go's words.
+    pub os: String,
+    /// The architecture in Go's words; empty if it is not stated.
+    pub architecture: String,
+    /// The variant of the architecture, such as `v8`.
+    pub variant: Option<String>,
+    /// The Windows version: build, and revision if it is stated.
+    pub os_version: Option<String>,
+    /// The digest of its manifest.
+    pub digest: String,
+    /// The sum of the compressed sizes of its layers, in bytes.
+    pub size: Option<u64>,
+    /// The user; empty if it is not set. `None` if the configuration was not read.
+    pub user: Option<String>,
+    /// The paths of its volumes.
+    pub volumes: Option<Vec<String>>,
+    /// The entrypoint, followed by the arguments.
+    pub command: Option<Vec<String>>,
+}
+
+/// Whether something runs.
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Runs {
+    /// It does not.
+    No,
+    /// No table contains the builds, or the image does not state its version.
+    Unknown,
+    /// The tables of containerd and hcsshim disagree.
+    Disputed,
+    /// It does.
+    Yes,
+}
+
+/// Whether an image runs with an isolation, and which of its variants.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct IsolationReport {
+    /// Whether it runs.
+    pub runs: Runs,
+    /// The Windows version of the best variant; `None` if no variant can run, or that variant does not state one.
+    pub os_version: Option<String>,
+}
+
+/// What a Windows Server release runs.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct ReleaseReport {
+    /// Its short name, such as `ltsc2022`.
+    pub release: &'static str,
+    /// Its build.
+    pub build: String,
+    /// Whether it belongs to the long-term servicing channel.
+    #[serde(skip)]
+    pub is_long_term: bool,
+    /// With process isolation.
+    pub process: IsolationReport,
+    /// With Hyper-V isolation.
+    pub hyper_v: IsolationReport,
+}
+
+/// What a node runs.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeReport {
+    /// Its name, or that of a pool that may be at zero nodes.
+    pub name: String,
+    /// Whether it is such a pool.
+    pub is_pool: bool,
+    /// Its build, and its revision if it is known; `None` if its build is not known.
+    pub build: Option<String>,
+    /// With process isolation.
+    pub process: IsolationReport,
+    /// With Hyper-V isolation.
+    pub hyper_v: IsolationReport,
+    /// Why it does not run with process isolation, or may not.
+    pub reason: Option<String>,
+}
+
+impl ImageReport {
+    /// What a registry answered about an image, of one platform or of all. `hosts`: the Windows nodes to compare.
+    pub fn new(
+        reference: &str,
+        answer: Result<&ImageFacts, &str>,
+        cached: bool,
+        platform: Option<&ImagePlatform>,
+        hosts: Option<&[Host]>,
+    ) -> Self {
+        let mut report = ImageReport {
+            reference: reference.to_owned(),
+            status: ImageStatus::Unknown,
+            message: None,
+            digest: None,
+            looked_up: None,
+            cached,
+            variants: Vec::new(),
+            releases: Vec::new(),
+            nodes: None,
+        };
+        match answer {
+            Err(why) => report.message = Some(why.to_owned()),
+            Ok(facts) => {
+                report.looked_up = Some(facts.looked_up);
+                match &facts.found {
+                    None => {
+                        report.status = ImageStatus::Missing;
+                        report.message = Some("the registry has no such image, or the credentials may not read it".to_owned());
+                    }
+                    Some(contents) => report.describe(contents, platform, hosts),
+                }
+            }
+        }
+        report
+    }
+
+    fn describe(
+        &mut self,
+        contents: &ImageContents,
+        platform: Option<&ImagePlatform>,
+        hosts: Option<&[Host]>,
+    ) {
+        let is_shown = |variant: &&ImageVariant| platform.is_none_or(|platform| platform.matches(variant));
+        let shown: Vec<&ImageVariant> = contents.variants.iter().filter(is_shown).collect();
+        self.digest = Some(contents.digest.clone());
+        self.status = ImageStatus::Found;
+        if let (Some(platform), true) = (platform, shown.is_empty()) {
+            self.status = ImageStatus::Missing;
+            let others: Vec<String> = contents.variants.iter().map(platform_of).collect();
+            let others = crate::model::text::list(others, 12);
+            self.message = Some(format!("it has no variant for {platform}; it has {others}"));
+            return;
+        }
+        self.variants = shown.iter().map(|variant| VariantReport::of(variant)).collect();
+        let windows: Vec<&ImageVariant> = shown.into_iter().filter(|it| it.is_windows()).collect();
+        if !windows.is_empty() {
+            self.releases = releases(&windows);
+        }
+        self.nodes = hosts.map(|hosts| {
+            let mut nodes: Vec<NodeReport> =
+                hosts.iter().map(|host| NodeReport::of(host, &windows)).collect();
+            nodes.sort_by(|a, b| a.name.cmp(&b.name));
+            nodes
+        });
+    }
+}
+
+impl VariantReport {
+    fn of(variant: &ImageVariant) -> Self {
+        let config = variant.config.as_ref();
+        VariantReport {
+            os: variant.os.clone(),
+            architecture: variant.architecture.clone(),
+            variant: variant.variant.clone(),
+            os_version: variant.os_version.map(version_text),
+            digest: variant.digest.clone(),
+            size: variant.size,
+            user: config.map(|config| config.user.clone()),
+            volumes: config.map(|config| config.volumes.clone()),
+            command: config.map(|config| config.command.clone()),
+        }
+    }
+
+    /// Its platform as containerd prints it: `windows(10.0.20348.2700)/amd64`, `linux/arm64/v8`.
+    pub fn platform(&self) -> String {
+        platform_text(
+            &self.os,
+            self.os_version.as_deref(),
+            &self.architecture,
+            self.variant.as_deref(),
+        )
+    }
+}
+
+fn platform_of(variant: &ImageVariant) -> String {
+    let version = variant.os_version.map(version_text);
+    platform_text(
+        &variant.os,
+        version.as_deref(),
+        &variant.architecture,
+        variant.variant.as_deref(),
+    )
+}
+
+fn platform_text(os: &str, version: Option<&str>, architecture: &str, variant: Option<&str>) -> String {
+    let mut text = os.to_owned();
+    if let Some(version) = version {
+        text = format!("{text}({version})");
+    }
+    for part in [Some(architecture), variant].into_iter().flatten() {
+        if !part.is_empty() {
+            text = format!("{text}/{part}");
+        }
+    }
+    text
+}
+
+fn version_text(version: OsVersion) -> String {
+    build_text(version.build, version.revision)
+}
+
+fn build_text(build: Build, revision: Option<u32>) -> String {
+    match revision {
+        Some(revision) => format!("{build}.{revision}"),
+        None => build.to_string(),
+    }
+}
+
+fn releases(windows: &[&ImageVariant]) -> Vec<ReleaseReport> {
+    let report = |release: &crate::model::build::Release| ReleaseReport {
+        release: release.name,
+        build: release.build.to_string(),
+        is_long_term: release.ltsc,
+        process: best(windows, Some(release.build), AMD64, ContainerIsolation::Process).report(),
+        hyper_v: best(windows, Some(release.build), AMD64, ContainerIsolation::HyperV).report(),
+    };
+    RELEASES.iter().map(report).collect()
+}
+
+/// The variant of an image that is most likely to run on a host.
+#[derive(Clone, Copy)]
+struct BestVariant {
+    runs: Runs,
+    version: Option<OsVersion>,
+}
+
+impl BestVariant {
+    fn report(self) -> IsolationReport {
+        IsolationReport {
+            runs: self.runs,
+            os_version: self.version.filter(|_| self.runs != Runs::No).map(version_text),
+        }
+    }
+}
+
+/// The best variant for a host. A node pulls only variants of its architecture; a variant without one matches every
+/// architecture.
+fn best(
+    windows: &[&ImageVariant],
+    host: Option<Build>,
+    architecture: &str,
+    isolation: ContainerIsolation,
+) -> BestVariant {
+    let of_architecture = |variant: &&&ImageVariant| {
+        variant.architecture.is_empty() || variant.architecture == architecture
+    };
+    let each = windows.iter().filter(of_architecture).map(|variant| BestVariant {
+        runs: match (variant.os_version, host) {
+            (Some(version), Some(host)) => match compatibility(version.build, host, isolation) {
+                Compatibility::Runs => Runs::Yes,
+                Compatibility::Disputed => Runs::Disputed,
+                Compatibility::Unknown => Runs::Unknown,
+                Compatibility::Fails => Runs::No,
+            },
+            // containerd pulls a variant without a version on every node.
+            _ => Runs::Unknown,
+        },
+        version: variant.os_version,
+    });
+    let order = |best: &BestVariant| {
+        let build = best.version.map(|version| version.build);
+        let revision = best.version.and_then(|version| version.revision);
+        // containerd prefers the build of the host, then the newest.
+        (best.runs, build.is_some() && build == host, build, revision)
+    };
+    let best = each.min_by_key(|best| Reverse(order(best)));
+    best.unwrap_or(BestVariant {
+        runs: Runs::No,
+        version: None,
+    })
+}
+
+impl NodeReport {
+    fn of(host: &Host, windows: &[&ImageVariant]) -> Self {
+        let architecture = host.labels.get(ARCH_LABEL).map_or(AMD64, String::as_str);
+        let best = |isolation| best(windows, host.build, architecture, isolation);
+        let mut process = best(ContainerIsolation::Process);
+        let mut reason = reason(&process, host, architecture, windows);
+        if let (Runs::Yes, Some(version)) = (process.runs, process.version)
+            && let (Some(image), Some(node)) = (version.revision, host.revision)
+            && Some(version.build) == host.build
+            && let Some(barrier) = barrier(version.build, image, node)
+        {
+            process.runs = if barrier.is_certain { Runs::No } else { Runs::Unknown };
+            reason = Some(format!(
+                "an image of revision {image} needs nodes of {}.{} or later",
+                barrier.build, barrier.revision
+            ));
+        }
+        NodeReport {
+            name: host.name.clone(),
+            is_pool: host.may_be_at_zero,
+            build: host.build.map(|build| build_text(build, host.revision)),
+            process: process.report(),
+            hyper_v: best(ContainerIsolation::HyperV).report(),
+            reason,
+        }
+    }
+}
+
+/// Why an image does not run on a host with process isolation, or may not.
+fn reason(best: &BestVariant, host: &Host, architecture: &str, windows: &[&ImageVariant]) -> Option<String> {
+    if best.runs == Runs::Yes {
+        return None;
+    }
+    if windows.is_empty() {
+        return Some("the image has no variant for Windows".to_owned());
+    }
+    let is_own = |variant: &&ImageVariant| {
+        variant.architecture.is_empty() || variant.architecture == architecture
+    };
+    if !windows.iter().copied().any(|variant| is_own(&variant)) {
+        return Some(format!("the image has no Windows variant for {architecture}"));
+    }
+    let Some(build) = host.build else {
+        return Some("the build of the node is not known".to_owned());
+    };
+    Some(match (best.runs, best.version) {
+        (Runs::No, _) => format!("no variant of the image runs on {build} with process isolation"),
+        (Runs::Disputed, Some(version)) => format!(
+            "containerd runs {} on {build}, and hcsshim may not",
+            version_text(version)
+        ),
+        (_, Some(version)) => format!(
+            "no table documents whether {} runs on {build}",
+            version_text(version)
+        ),
+        (_, None) => "containerd pulls a variant without os.version, whose build is not known".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

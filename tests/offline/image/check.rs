@@ -1,0 +1,161 @@
+//! `check --registry`: the same files without and with what the registry reports.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::*;
+
+/// A pod that selects nothing, with this image.
+fn pod(name: &str, image: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec:\n  containers:\n  - name: app\n    image: {image}\n---\n"
+    )
+}
+
+fn ids(report: &Value, name: &str) -> Vec<String> {
+    let subjects = report["subjects"].as_array().unwrap();
+    let subject = subjects.iter().find(|it| it["name"] == name).unwrap();
+    let findings = subject["findings"].as_array().unwrap().iter();
+    findings.map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect()
+}
+
+fn verdict(report: &Value, name: &str) -> String {
+    let subjects = report["subjects"].as_array().unwrap();
+    let subject = subjects.iter().find(|it| it["name"] == name).unwrap();
+    subject["verdict"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_names_do_not_say_is_looked_up_and_what_is_not_known_is_a_note() {
+    let Some(mut registry) = Registry::start_or_skip() else {
+        return;
+    };
+    registry.push_index("shop/billing:1.4", &[windows(LTSC2019), windows(LTSC2022)]);
+    registry.push_index("shop/both:1", &[linux(), windows(LTSC2022)]);
+    let silent = format!("localhost:{}/app:1", free_port());
+    let text = [
+        pod("billing", &registry.reference("shop/billing:1.4")),
+        pod("both", &registry.reference("shop/both:1")),
+        pod("gone", &registry.reference("shop/billing:1.5")).replace("spec:\n", "spec:\n  os: {name: windows}\n"),
+        pod("silent", &silent),
+        // Certainly for Linux: nothing is requested.
+        pod("linux", &registry.reference("shop/linux:1")).replace("spec:\n", "spec:\n  os: {name: linux}\n"),
+    ]
+    .concat();
+    let home = Home::new();
+    fs::write(home.path("work/pods.yaml"), &text).unwrap();
+    let check = |options: &[&str]| home.run(&[&["check", "pods.yaml"], options].concat());
+    let names = check(&["-o", "json"]).json();
+    assert_eq!(verdict(&names, "billing"), "Unknown");
+    assert!(names.get("images").is_none() && registry.requests().is_empty());
+    let run = check(&["--registry", "-o", "json"]);
+    let report = run.json();
+    assert_eq!(verdict(&report, "billing"), "Windows", "{report:#}");
+    assert_eq!(verdict(&report, "both"), "Unknown");
+    assert!(ids(&report, "gone").contains(&"image-not-found".to_owned()), "{report:#}");
+    assert_eq!(ids(&report, "silent"), Vec::<String>::new());
+    assert_eq!(report["images"], json!({"found": 2, "missing": 1, "unknown": 1, "cached": 0}));
+    let requests = registry.requests();
+    assert!(!requests.iter().any(|request| request.contains("shop/linux")), "{requests:#?}");
+    let notes = report["notes"].as_array().unwrap();
+    let [note] = &notes[..] else { panic!("{notes:#?}") };
+    assert_eq!((note["source"].as_str(), note["line"].as_u64()), (Some("pods.yaml"), Some(32)), "{note}");
+    let message = note["message"].as_str().unwrap();
+    let expected = format!("the image {silent} is not known: ");
+    assert!(message.starts_with(&expected) && message.contains("refused"), "{message}");
+    // As text, by standard input, and from the cache when the registry is down.
+    registry.stop();
+    let run = home.run_with(&["check", "--registry", "-"], &text);
+    assert!(run.out.contains("\nimages: 2 found, 1 missing, 1 not known (see the notes); 3 from the cache\n"), "{}", run.out);
+    let offline = check(&["--registry", "--offline", "-o", "json"]).json();
+    assert_eq!(offline["subjects"], report["subjects"]);
+}
+
+#[test]
+fn an_image_that_does_not_exist_is_a_note_if_no_rule_reports_it() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let home = Home::new();
+    let text = pod("web", &registry.reference("shop/web:1"));
+    let notes = |text: &str| {
+        let run = home.run_with(&["check", "--registry", "-o", "json", "-"], text);
+        run.json()["notes"].as_array().unwrap().len()
+    };
+    assert_eq!(notes(&text), 1);
+    assert_eq!(notes(&text.replace("spec:\n", "spec:\n  os: {name: windows}\n")), 0);
+}
+
+#[test]
+fn the_plan_uses_the_cache_too() {
+    let Some(mut registry) = Registry::start_or_skip() else {
+        return;
+    };
+    registry.push_image(Media::Docker, "shop/api:1-ltsc2025", &windows(LTSC2025));
+    let spec = json!({"os": {"name": "windows"}, "containers": [{"name": "a", "image": registry.reference("shop/api:1-ltsc2019")}]});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "api"}, "spec": {"template": {"spec": spec}}});
+    let items = [node("old-1", "10.0.17763.6293"), deployment];
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let home = Home::new();
+    let plan = |options: &[&str]| {
+        let arguments = [&["plan", "--to", "ltsc2025", "--registry", "-o", "json", "-"], options].concat();
+        let plan = home.run_with(&arguments, &list).json();
+        (plan["workloads"][0]["statements"][0]["proposed"]["verified"].clone(), plan["notes"].clone())
+    };
+    let first = plan(&[]);
+    assert_eq!(first.0, "exists");
+    registry.stop();
+    assert_eq!(plan(&[]), first);
+    assert_eq!(plan(&["--offline"]), first);
+    assert_eq!(plan(&["--refresh"]).0, "notVerified");
+}
+
+#[test]
+fn the_configuration_file_enables_it_and_offline_needs_it() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    registry.push_image(Media::Oci, "app:1", &windows(LTSC2022));
+    let home = Home::new();
+    for folder in ["a", "b"] {
+        fs::create_dir(home.path("work").join(folder)).unwrap();
+        let text = pod(folder, &registry.reference("app:1"));
+        fs::write(home.path("work").join(folder).join("pod.yaml"), text).unwrap();
+    }
+    fs::write(home.path("work/a/.transom.yaml"), "registry: true\n").unwrap();
+    let run = home.run(&["check", "-o", "json", "a", "b"]);
+    let report = run.json();
+    assert_eq!((verdict(&report, "a"), verdict(&report, "b")), ("Windows".to_owned(), "Unknown".to_owned()));
+    assert_eq!(report["images"]["found"], 1);
+    assert_eq!(home.run(&["check", "--offline", "a"]).status, 0);
+    for command in [&["check", "--offline", "b"][..], &["plan", "--to", "ltsc2025", "--offline", "b"]] {
+        let run = home.run(command);
+        assert_eq!(run.status, 2, "{command:?}");
+        assert!(run.err.contains("--offline has no effect without --registry"), "{}", run.err);
+    }
+}
+
+#[test]
+fn only_images_of_selected_objects_are_requested() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    for name in ["a", "b", "c"] {
+        registry.push_image(Media::Oci, &format!("{name}:1"), &windows(LTSC2022));
+    }
+    let object = |name: &str| {
+        let metadata = format!("{{name: {name}, namespace: {name}, labels: {{team: {name}}}}}");
+        pod(name, &registry.reference(&format!("{name}:1"))).replace(&format!("{{name: {name}}}"), &metadata)
+    };
+    let text = [object("a"), object("b"), object("c")].concat();
+    let home = Home::new();
+    for (options, requested) in [(["-n", "a"], "a"), (["-l", "team=b"], "b")] {
+        let before = registry.requests().len();
+        home.run_with(&[&["check", "--registry"], &options[..], &["-"]].concat(), &text);
+        let requests = registry.requests().split_off(before);
+        let of_it = format!("/v2/{requested}/");
+        assert!(!requests.is_empty(), "{requested}");
+        assert!(requests.iter().all(|request| request.contains(&of_it)), "{requests:#?}");
+    }
+}
