@@ -29,6 +29,7 @@ use super::bundles::Bundles;
 use super::ca_bundle_conflict::CaBundleConflict;
 use super::ca_injector::{ConfigurationStore, PublishedConfiguration};
 use super::rotation::{RotationState, takes_over};
+use super::served::ServedIdentities;
 use super::store::{SecretStore, StoredSecret};
 use super::{CertificateConfig, CertificateMode, CertsError};
 use crate::cluster::lease::Leadership;
@@ -38,7 +39,6 @@ use crate::process::metrics::{Metrics, Reconcile};
 use crate::process::readiness::Readiness;
 use crate::registration::configurations::Configurations;
 use crate::tls::cert_resolver::ServingCert;
-use crate::tls::identity::Identity;
 
 /// The longest time between two checks of what depends on the clock: clocks jump.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -146,7 +146,7 @@ struct TaskState {
     published: [Option<PublishedConfiguration>; 2],
     presence: ConfigurationPresence,
     bundles: Observed<Bundles>,
-    served: Option<Identity>,
+    served: ServedIdentities,
     writes: TokenBucket,
     contest: CaBundleConflict,
     retry: Duration,
@@ -168,7 +168,10 @@ impl TaskState {
             published: [None, None],
             presence: ConfigurationPresence::new(&task.metrics, task.registered.clone()),
             bundles: Observed::new(Bundles::default()),
-            served: (!is_placeholder).then_some(served),
+            served: ServedIdentities {
+                current: (!is_placeholder).then_some(served),
+                former: Vec::new(),
+            },
             writes: TokenBucket::new(WRITES.0, WRITES.1),
             contest: CaBundleConflict::default(),
             retry: RETRY.0,
@@ -309,7 +312,8 @@ impl TaskState {
             secret_for: (self.secret.as_ref()).map_or(Duration::ZERO, |seen| seen.since.elapsed()),
             bundles: &self.bundles.value,
             bundles_for: self.bundles.since.elapsed(),
-            served: self.served.as_ref(),
+            served: self.served.current.as_ref(),
+            served_before: &self.served.former,
             names: &self.task.config.names,
             lifetimes: &self.task.config.lifetimes,
         }
@@ -317,8 +321,10 @@ impl TaskState {
 
     /// Switches to the certificate in the Secret if it is time; returns how long to wait if it is not.
     fn serve(&mut self) -> Option<Duration> {
+        self.served
+            .forget(self.task.config.lifetimes.grace, Instant::now());
         if self.task.mode.files().is_some() {
-            self.served = Some(self.task.serving.identity().as_ref().clone());
+            self.served.current = Some(self.task.serving.identity().as_ref().clone());
             return None;
         }
         let situation = self.situation();
@@ -336,7 +342,7 @@ impl TaskState {
             secret = self.secrets.title(),
             "serves the certificate of the Secret"
         );
-        self.served = Some(offered);
+        self.served.replace(offered, Instant::now());
         None
     }
 
