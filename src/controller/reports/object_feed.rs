@@ -20,7 +20,7 @@ use super::events::event_on;
 use super::health::Health;
 use super::invalidation::Invalidation;
 use super::owner_index::{ObjectSource, SharedIndex};
-use super::pending_pods::PendingPods;
+use super::stuck_pods::StuckPods;
 use super::report;
 use super::report_api::DiscoveredApi;
 use super::report_watch::Adoption;
@@ -61,7 +61,7 @@ pub struct ObjectFeed<'c> {
     /// Where each owner is recorded.
     pub index: &'c SharedIndex,
     /// Where pods that wait for a node are recorded.
-    pub pending: &'c PendingPods,
+    pub stuck: &'c StuckPods,
     /// Takes the reports to write.
     pub queue: &'c WriteQueue,
     /// What to list again.
@@ -198,7 +198,7 @@ impl ObjectFeed<'_> {
 
     fn gone(&self, kind: Kind, json: &str) {
         let object = ObjectHeadMeta::of(json);
-        self.pending.record(&object.uid, None);
+        self.stuck.record(&object.uid, None);
         if self.index.lock().gone(kind, &object.uid) {
             self.rereads
                 .add(kind, Invalidation::None.with(object.namespace.to_string()));
@@ -219,9 +219,9 @@ impl ObjectFeed<'_> {
         if source == ObjectSource::List && self.index.lock().is_touched(kind, &object.uid) {
             return None;
         }
-        let (evaluation, pending) = self.evaluator.evaluate(context, kind, json);
+        let (evaluation, stuck) = self.evaluator.evaluate(context, kind, json);
         if kind == Kind::Pod {
-            self.pending.record(&object.uid, pending);
+            self.stuck.record(&object.uid, stuck);
         }
         let recorded = self.index.lock().record(kind, &object, &evaluation, pass, source);
         if recorded.has_freed {
