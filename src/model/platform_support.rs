@@ -101,7 +101,8 @@ const fn supported(platform: NodePlatform, build: u32, source: &'static str) -> 
 const EKS_AMIS: &str = "https://docs.aws.amazon.com/eks/latest/userguide/eks-optimized-windows-ami.html";
 const GKE_VERSIONS: &str = "https://cloud.google.com/dotnet/docs/reference/Google.Cloud.Container.V1/latest/Google.Cloud.Container.V1.WindowsNodeConfig.Types.OSVersion";
 
-const RKE2_REQUIREMENTS: &str = "https://documentation.suse.com/cloudnative/rke2/latest/en/install/requirements.html";
+const RKE2_REQUIREMENTS: &str =
+    "https://documentation.suse.com/cloudnative/rke2/latest/en/install/requirements.html";
 
 /// What the sources state. EKS publishes no end for 2019, 2022 and 2025, GKE and Rancher none for 2019 and 2022. Rancher
 /// did not support 2025 in July 2026 (rancher/rancher#50915).

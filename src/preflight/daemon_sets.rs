@@ -30,7 +30,9 @@ fn is_azure_npm(pod: &PodSpec<'_>) -> bool {
     let mut images = pod
         .visit_containers()
         .filter_map(|(_, _, container)| container.image.as_deref());
-    images.any(|image| ImageRef::parse(image).is_ok_and(|image| image.repository.rsplit('/').next() == Some("azure-npm")))
+    images.any(|image| {
+        ImageRef::parse(image).is_ok_and(|image| image.repository.rsplit('/').next() == Some("azure-npm"))
+    })
 }
 
 fn azure_npm(today: Date) -> PreflightFinding {

@@ -746,5 +746,5 @@ fn what_is_still_open_is_looked_up_in_its_cluster() {
         b"",
     );
     assert_eq!(two.status, 2, "a kubeconfig is of one cluster");
-    assert!(two.out.contains("the logs are of a, b"), "{}", two.out);
+    assert!(two.err.contains("the logs are of a, b"), "{}", two.err);
 }

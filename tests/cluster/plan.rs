@@ -5,6 +5,7 @@
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,10 +63,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
     let old = list("mcr.microsoft.com/windows/servercore:ltsc2019").replace("10.0.20348.1", "10.0.17763.1");
     let (status, text, _) = transom(&["plan", "--to", "26100", "-o", "json", "-"], &old);
     let plan: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (status, &plan["schema"]),
-        (1, &json!("transom.dev/plan/v1"))
-    );
+    assert_eq!((status, &plan["schema"]), (1, &json!("transom.dev/plan/v1")));
     assert_eq!(
         plan["to"],
         json!({"build": "10.0.26100", "release": "ltsc2025", "product": "Windows Server 2025"})
@@ -112,10 +110,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         &["plan", "--to", "ltsc2025", "-"],
         &format!("{old}---\nno object\n"),
     );
-    assert!(
-        status == 2 && text.contains("default/web"),
-        "{text}{errors}"
-    );
+    assert!(status == 2 && text.contains("default/web"), "{text}{errors}");
     assert_eq!(errors.matches("not a Kubernetes object").count(), 1, "{errors}");
 }
 

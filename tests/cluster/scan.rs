@@ -199,11 +199,8 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     assert_eq!(scan(cluster, "admin", &["--fail-on", "would-deny"]).status, 1);
     let later = scan(cluster, "admin", &["-o", "json", "--today", "3000-01-01"]).json();
     assert_eq!(later["today"], "3000-01-01");
-    assert_eq!(
-        fates(owner(&later, "exempt", "web")).last().unwrap(),
-        "host-pid noted",
-        "the exemption has expired"
-    );
+    let expired = fates(owner(&later, "exempt", "web"));
+    assert!(expired.contains(&"host-pid noted".to_owned()), "{expired:?}");
 
     let denying = ["-o", "json", "--assume", "mode=Enforce"];
     let denied = scan(cluster, "admin", &denying);

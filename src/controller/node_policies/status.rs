@@ -271,7 +271,10 @@ fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
     let possible = if nodes.possible_faults.is_empty() {
         String::new()
     } else {
-        format!("possible faults: {}", fault_parts(&nodes.possible_faults).join("; "))
+        format!(
+            "possible faults: {}",
+            fault_parts(&nodes.possible_faults).join("; ")
+        )
     };
     let certain = fault_parts(&nodes.known_faults);
     let no = if possible.is_empty() {

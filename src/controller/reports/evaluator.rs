@@ -175,7 +175,10 @@ mod tests {
         assert!(!is_stuck(&pod("linux", &[])));
         let deleted = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
         assert!(!is_stuck(&pod("windows", std::slice::from_ref(&deleted))));
-        assert!(!is_stuck(&pod("windows", &[("/status/phase", json!("Succeeded"))])));
+        assert!(!is_stuck(&pod(
+            "windows",
+            &[("/status/phase", json!("Succeeded"))]
+        )));
 
         let on = |node: &str| ("/spec/nodeName", json!(node));
         assert!(!is_stuck(&pod("windows", &[on("other")])));
@@ -183,7 +186,10 @@ mod tests {
         assert!(is_stuck(&pod("linux", &[on("w1")])));
         assert!(is_stuck(&pod("windows", &[on("w1"), deleted])));
         let ready = json!([{"type": "Ready", "status": "True"}]);
-        assert!(!is_stuck(&pod("windows", &[on("w1"), ("/status/conditions", ready)])));
+        assert!(!is_stuck(&pod(
+            "windows",
+            &[on("w1"), ("/status/conditions", ready)]
+        )));
     }
 
     #[test]

@@ -21,9 +21,11 @@ use tokio::time::Instant;
 use super::{ReportContext, ReportSettings, ReportingState, StoredFindingMetrics, run};
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::lease::Leadership;
+use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::node::Host;
 use crate::model::policy::Policy;
 use crate::process::metrics::{Metrics, Reconciles};
 
