@@ -71,6 +71,8 @@ pub struct CertificateTask {
     pub reconcile: Reconcile,
     /// Publishes the content of the configurations, once both were read.
     pub registered: watch::Sender<Option<Arc<Configurations>>>,
+    /// Publishes the message about another writer that repeatedly overwrites the `caBundle`.
+    pub contested: watch::Sender<Option<String>>,
 }
 
 impl CertificateTask {
@@ -275,7 +277,12 @@ impl TaskState {
             // Readiness has been held since the start.
             return Ok(LOOK_AGAIN);
         }
-        self.presence.contested(self.contest.message(Instant::now()));
+        let contested = self.contest.message(Instant::now());
+        self.task.contested.send_if_modified(|published| {
+            let differs = *published != contested;
+            *published = contested;
+            differs
+        });
         loop {
             let pending = self.serve();
             self.log_state();

@@ -205,7 +205,6 @@ mod tests {
         Configurations {
             mutating: configuration.clone(),
             validating: configuration,
-            contested: None,
         }
     }
 

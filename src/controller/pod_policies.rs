@@ -47,6 +47,8 @@ pub struct StatusSources {
     pub reporting: watch::Receiver<ReportingState>,
     /// The result of the last probe of the webhooks.
     pub probe: watch::Receiver<Option<Arc<ProbeResult>>>,
+    /// The message if another writer repeatedly overwrites the `caBundle` of the webhooks.
+    pub contested: watch::Receiver<Option<String>>,
 }
 
 impl StatusSources {
@@ -55,6 +57,7 @@ impl StatusSources {
         StatusSources {
             reporting: watch::channel(ReportingState::Off).1,
             probe: watch::channel(None).1,
+            contested: watch::channel(None).1,
         }
     }
 
@@ -63,6 +66,7 @@ impl StatusSources {
         tokio::select! {
             Ok(()) = self.reporting.changed() => (),
             Ok(()) = self.probe.changed() => (),
+            Ok(()) = self.contested.changed() => (),
             else => std::future::pending().await,
         }
     }
@@ -86,9 +90,11 @@ pub async fn run(
         let (began, led) = (Instant::now(), leadership.holds());
         let reporting = sources.reporting.borrow_and_update().clone();
         let unreached = (sources.probe.borrow_and_update().as_deref()).and_then(ProbeResult::trouble);
+        let contested = sources.contested.borrow_and_update().clone();
         let states = ControllerStates {
             reporting: &reporting,
             unreached: unreached.as_deref(),
+            contested: contested.as_deref(),
         };
         for report in reports(&snapshot, states, Timestamp::now()) {
             if !leadership.holds() {

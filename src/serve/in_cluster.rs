@@ -103,6 +103,7 @@ pub async fn run(
     let excluded = registration::names::named_namespaces(args.exclude_namespace).chain([namespace.clone()]);
     let snapshots = SnapshotBuilder::new(base, excluded);
     let (tell_registered, registered) = watch::channel(None);
+    let (tell_contested, contested) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
     let gauges = ClusterMetrics::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
@@ -128,6 +129,7 @@ pub async fn run(
         StatusSources {
             reporting,
             probe: arrival,
+            contested,
         },
         &reconciles,
     );
@@ -172,6 +174,7 @@ pub async fn run(
         freshness,
         reconcile: reconciles.of("certificates"),
         registered: tell_registered,
+        contested: tell_contested,
     };
     tasks.spawn_reporting("certificates", certificates.run());
 

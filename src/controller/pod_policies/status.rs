@@ -87,6 +87,8 @@ pub struct ControllerStates<'s> {
     pub reporting: &'s ReportingState,
     /// The message if calls of the API server do not arrive.
     pub unreached: Option<&'s str>,
+    /// The message if another writer repeatedly overwrites the `caBundle` of the webhooks.
+    pub contested: Option<&'s str>,
 }
 
 /// The status updates to write, computed lazily: each may hold a version of its policy.
@@ -111,7 +113,7 @@ pub fn reports<'s>(
         // While the registration is unknown, the previous condition stays.
         let programmed = snapshot.registered.as_ref().map(|known| {
             let (facts, set) = (&snapshot.facts, &snapshot.policies);
-            programmed(outcome.in_force(), known, states.unreached, set, view, facts)
+            programmed(outcome.in_force(), known, states, set, view, facts)
         });
         let ready = ready(&statements[0], programmed.as_ref());
         statements.splice(1..1, programmed.into_iter().chain([ready]));

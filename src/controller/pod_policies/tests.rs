@@ -55,6 +55,7 @@ impl PolicyHistory {
         let states = ControllerStates {
             reporting: &ReportingState::Off,
             unreached: None,
+            contested: None,
         };
         reports(&self.seen(view), states, now).collect()
     }
