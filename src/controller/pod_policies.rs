@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::namespace_events::{EventDeduper, NamespaceEvent};
-pub use self::status::{ControllerStates, StatusUpdate, reports};
+pub use self::status::{StatusUpdate, reports};
 
 use crate::api::WindowsPodPolicy;
 use crate::cluster::lease::Leadership;
@@ -40,7 +40,18 @@ const MOST_NAMES: usize = 10;
 /// The field manager of these writes in managedFields.
 const FIELD_MANAGER: &str = "transom-policies";
 
-/// What other controllers find out, for the conditions that show it.
+/// What other controllers of the leader have found out, for the conditions that show it.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerStates<'s> {
+    /// The state of the reports on stored objects.
+    pub reporting: &'s ReportingState,
+    /// The message if calls of the API server do not arrive.
+    pub unreached: Option<&'s str>,
+    /// The message if another writer repeatedly overwrites the `caBundle` of the webhooks.
+    pub contested: Option<&'s str>,
+}
+
+/// Where the states of other controllers come from.
 #[derive(Clone, Debug)]
 pub struct StatusSources {
     /// The state of the reports on stored objects.

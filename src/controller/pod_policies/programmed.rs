@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::status::ControllerStates;
+use super::ControllerStates;
 use crate::api::DecodedPolicy;
 use crate::cluster::cache::ClusterCache;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy};

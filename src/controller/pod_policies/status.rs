@@ -9,9 +9,9 @@ use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
-use super::MOST_NAMES;
 use super::build_labels::build_labels;
 use super::programmed::programmed;
+use super::{ControllerStates, MOST_NAMES};
 use crate::api::{
     API_VERSION, DecodedPolicy, EffectiveSettings, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus,
     in_one_line,
@@ -78,17 +78,6 @@ struct PolicyReach<'v> {
     ties: BTreeMap<&'v str, (bool, Vec<&'v str>)>,
     /// The namespaces where it applies and labels have no effect, with those labels.
     ignored: Vec<String>,
-}
-
-/// What other controllers of the leader have found out, for the conditions that show it.
-#[derive(Clone, Copy, Debug)]
-pub struct ControllerStates<'s> {
-    /// The state of the reports on stored objects.
-    pub reporting: &'s ReportingState,
-    /// The message if calls of the API server do not arrive.
-    pub unreached: Option<&'s str>,
-    /// The message if another writer repeatedly overwrites the `caBundle` of the webhooks.
-    pub contested: Option<&'s str>,
 }
 
 /// The status updates to write, computed lazily: each may hold a version of its policy.
