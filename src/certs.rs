@@ -23,6 +23,7 @@ mod ca_injector;
 mod issue;
 mod rotation;
 mod secret;
+mod served;
 mod store;
 mod task;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::Lifetimes;
 use super::bundles::Bundles;
 use super::ca::CaCertificate;
 use super::secret::SecretState;
+use super::served::FormerIdentity;
 use crate::tls::identity::{Identity, Validity};
 
 /// How many CAs are kept when none of them works: after a clock was set back they may be valid again.
@@ -27,6 +28,8 @@ pub(super) struct RotationState<'a> {
     pub(super) bundles_for: Duration,
     /// What this replica serves, unless it is a placeholder.
     pub(super) served: Option<&'a Identity>,
+    /// What this replica served until less than [`Lifetimes::grace`] ago: other replicas may still serve it.
+    pub(super) served_before: &'a [FormerIdentity],
     /// The names that the serving certificate must have.
     pub(super) names: &'a [String],
     /// Lifetimes and delays.
@@ -120,7 +123,9 @@ pub(super) fn decide(situation: &RotationState<'_>) -> Action {
     }
     let is_settled = situation.is_settled();
     // By every replica, after the grace period.
-    let is_served = situation.secret_for >= situation.lifetimes.grace && situation.serves(leaf);
+    let is_served = situation.secret_for >= situation.lifetimes.grace
+        && situation.served_before.is_empty()
+        && situation.serves(leaf);
     match (signer, next) {
         (_, Some(_)) if is_settled => Action::PromoteNextCa,
         (_, Some(_)) => situation.wait(None),
@@ -178,7 +183,7 @@ impl RotationState<'_> {
     }
 
     /// The CAs that are published but missing from the Secret, and on which something depends: the certificate in the
-    /// Secret, the served one, or the signing key.
+    /// Secret, one that a replica serves, or the signing key.
     fn lost(&self, secret: Option<&SecretState>) -> Vec<CaCertificate> {
         let trusted = secret.map_or(&[][..], |secret| &secret.trusted);
         let leaf = secret.and_then(|secret| secret.leaf.as_ref());
@@ -190,6 +195,7 @@ impl RotationState<'_> {
             !trusted.contains(ca)
                 && (leaf.is_some_and(vouches)
                     || self.served.is_some_and(vouches)
+                    || self.served_before.iter().any(|former| vouches(&former.identity))
                     || signs.is_some_and(|key| ca.is_of(key) && ca.validity().holds(self.now)))
         });
         lost

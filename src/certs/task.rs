@@ -29,6 +29,7 @@ use super::bundles::Bundles;
 use super::ca_bundle_conflict::CaBundleConflict;
 use super::ca_injector::{ConfigurationStore, PublishedConfiguration};
 use super::rotation::{RotationState, takes_over};
+use super::served::ServedIdentities;
 use super::store::{SecretStore, StoredSecret};
 use super::{CertificateConfig, CertificateMode, CertsError};
 use crate::cluster::lease::Leadership;
@@ -39,7 +40,6 @@ use crate::process::readiness::Readiness;
 use crate::process::token_bucket::TokenBucket;
 use crate::registration::configurations::Configurations;
 use crate::tls::cert_resolver::ServingCert;
-use crate::tls::identity::Identity;
 
 /// The longest time between two checks of what depends on the clock: clocks jump.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -72,6 +72,8 @@ pub struct CertificateTask {
     pub reconcile: Reconcile,
     /// Publishes the content of the configurations, once both were read.
     pub registered: watch::Sender<Option<Arc<Configurations>>>,
+    /// Publishes the message about another writer that repeatedly overwrites the `caBundle`.
+    pub contested: watch::Sender<Option<String>>,
 }
 
 impl CertificateTask {
@@ -147,7 +149,7 @@ struct TaskState {
     published: [Option<PublishedConfiguration>; 2],
     presence: ConfigurationPresence,
     bundles: Observed<Bundles>,
-    served: Option<Identity>,
+    served: ServedIdentities,
     writes: TokenBucket,
     contest: CaBundleConflict,
     retry: Duration,
@@ -169,7 +171,10 @@ impl TaskState {
             published: [None, None],
             presence: ConfigurationPresence::new(&task.metrics, task.registered.clone()),
             bundles: Observed::new(Bundles::default()),
-            served: (!is_placeholder).then_some(served),
+            served: ServedIdentities {
+                current: (!is_placeholder).then_some(served),
+                former: Vec::new(),
+            },
             writes: TokenBucket::new(WRITES.0, WRITES.1),
             contest: CaBundleConflict::default(),
             retry: RETRY.0,
@@ -273,7 +278,12 @@ impl TaskState {
             // Readiness has been held since the start.
             return Ok(LOOK_AGAIN);
         }
-        self.presence.contested(self.contest.message(Instant::now()));
+        let contested = self.contest.message(Instant::now());
+        self.task.contested.send_if_modified(|published| {
+            let differs = *published != contested;
+            *published = contested;
+            differs
+        });
         loop {
             let pending = self.serve();
             self.log_state();
@@ -310,7 +320,8 @@ impl TaskState {
             secret_for: (self.secret.as_ref()).map_or(Duration::ZERO, |seen| seen.since.elapsed()),
             bundles: &self.bundles.value,
             bundles_for: self.bundles.since.elapsed(),
-            served: self.served.as_ref(),
+            served: self.served.current.as_ref(),
+            served_before: &self.served.former,
             names: &self.task.config.names,
             lifetimes: &self.task.config.lifetimes,
         }
@@ -318,8 +329,10 @@ impl TaskState {
 
     /// Switches to the certificate in the Secret if it is time; returns how long to wait if it is not.
     fn serve(&mut self) -> Option<Duration> {
+        self.served
+            .forget(self.task.config.lifetimes.grace, Instant::now());
         if self.task.mode.files().is_some() {
-            self.served = Some(self.task.serving.identity().as_ref().clone());
+            self.served.current = Some(self.task.serving.identity().as_ref().clone());
             return None;
         }
         let situation = self.situation();
@@ -337,7 +350,7 @@ impl TaskState {
             secret = self.secrets.title(),
             "serves the certificate of the Secret"
         );
-        self.served = Some(offered);
+        self.served.replace(offered, Instant::now());
         None
     }
 

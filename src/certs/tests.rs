@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use k8s_openapi::ByteString;
 use proptest::prelude::*;
+use tokio::time::Instant;
 
 use super::Lifetimes;
 use super::bundles::{Bundles, WebhookBundle};
@@ -13,6 +14,7 @@ use super::ca::CaCertificate;
 use super::issue::IssueContext;
 use super::rotation::{Action, RotationState, decide, takes_over};
 use super::secret::{CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState};
+use super::served::ServedIdentities;
 use crate::tls::identity::Identity;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -57,7 +59,7 @@ impl<T: PartialEq> SimulatedObservation<T> {
 struct SimulatedReplica {
     secret: SimulatedObservation<Option<Data>>,
     bundles: SimulatedObservation<Bundles>,
-    served: Option<Identity>,
+    served: ServedIdentities,
 }
 
 /// A fault.
@@ -86,6 +88,8 @@ enum Damage {
 
 struct SimulatedCluster {
     now: SystemTime,
+    start: Instant,
+    /// The monotonic time since `start`.
     clock: Duration,
     secret: Option<Data>,
     bundles: [Option<Vec<WebhookBundle>>; 2],
@@ -116,9 +120,10 @@ impl SimulatedCluster {
                 value: Bundles::default(),
                 since: Duration::ZERO,
             },
-            served: None,
+            served: ServedIdentities::default(),
         };
         SimulatedCluster {
+            start: Instant::now(),
             now: SystemTime::UNIX_EPOCH + HOUR * 24 * 365 * 56,
             clock: Duration::ZERO,
             secret: None,
@@ -159,31 +164,36 @@ impl SimulatedCluster {
         let replica = &mut self.replicas[number];
         replica.secret.see(secret, self.clock);
         replica.bundles.see(bundles, self.clock);
-        let replica = &self.replicas[number];
+        let monotonic = self.start + self.clock;
+        replica.served.forget(LIFETIMES.grace, monotonic);
         let state = replica.secret.value.as_ref().map(SecretState::read);
-        let situation = RotationState {
-            now: self.now,
-            secret: state.as_ref(),
-            secret_for: self.clock.saturating_sub(replica.secret.since),
-            bundles: &replica.bundles.value,
-            bundles_for: self.clock.saturating_sub(replica.bundles.since),
-            served: replica.served.as_ref(),
-            names: &self.names,
-            lifetimes: &LIFETIMES,
-        };
+        let situation = self.situation(number, state.as_ref());
         let offered = state.as_ref().and_then(|state| state.leaf.as_ref());
-        let serve = offered.filter(|offered| takes_over(&situation, offered)).cloned();
-        let served = serve.or_else(|| replica.served.clone());
-        let action = decide(&RotationState {
-            served: served.as_ref(),
-            ..situation
-        });
-        self.replicas[number].served = served;
+        let switches = |offered: &&Identity| !situation.serves(offered) && takes_over(&situation, offered);
+        if let Some(offered) = offered.filter(switches).cloned() {
+            self.replicas[number].served.replace(offered, monotonic);
+        }
+        let action = decide(&self.situation(number, state.as_ref()));
         if number == self.leader {
             self.carry_out(&action, &state.unwrap_or_default());
             return !matches!(action, Action::Nothing { .. });
         }
         false
+    }
+
+    fn situation<'s>(&'s self, number: usize, secret: Option<&'s SecretState>) -> RotationState<'s> {
+        let replica = &self.replicas[number];
+        RotationState {
+            now: self.now,
+            secret,
+            secret_for: self.clock.saturating_sub(replica.secret.since),
+            bundles: &replica.bundles.value,
+            bundles_for: self.clock.saturating_sub(replica.bundles.since),
+            served: replica.served.current.as_ref(),
+            served_before: &replica.served.former,
+            names: &self.names,
+            lifetimes: &LIFETIMES,
+        }
     }
 
     fn carry_out(&mut self, action: &Action, state: &SecretState) {
@@ -267,7 +277,7 @@ impl SimulatedCluster {
             }
             Damage::Restart(number) => {
                 let replica = &mut self.replicas[*number];
-                replica.served = None;
+                replica.served = ServedIdentities::default();
                 (replica.secret.since, replica.bundles.since) = (self.clock, self.clock);
             }
         }
@@ -293,7 +303,7 @@ impl SimulatedCluster {
     /// A replica that is not trusted by the published bundles, current or one step ago.
     fn distrust(&self) -> Option<String> {
         for (number, replica) in self.replicas.iter().enumerate() {
-            let Some(served) = &replica.served else {
+            let Some(served) = &replica.served.current else {
                 return Some(format!("replica {number} serves nothing"));
             };
             for (when, bundles) in [("now", &self.published()), ("before", &self.before.1)] {
@@ -355,6 +365,24 @@ fn a_year_without_trouble_rotates_every_certificate_and_no_client_notices() {
     assert_eq!((count("promote"), count("drop")), (count("add"), count("add")));
     assert!((10..=16).contains(&count("renew")), "{:?}", world.actions);
     assert!(count("nothing") > 1_300, "{:?}", world.actions);
+}
+
+#[test]
+fn a_secret_that_is_replaced_when_only_the_leader_serves_the_new_ca_leaves_the_other_replicas_trusted() {
+    for other in [Damage::SecretReplaced, Damage::SecretDeleted] {
+        let mut world = SimulatedCluster::new();
+        heals(&mut world, 6).unwrap();
+        while !world.actions.contains_key("promote") {
+            world.step();
+        }
+        let chain = |number: usize| world.replicas[number].served.current.as_ref().unwrap().chain();
+        assert_ne!(chain(0), chain(1), "the other replicas are one step behind");
+        world.suffer(&other);
+        for step in 0..30 {
+            world.step();
+            assert_eq!(world.distrust(), None, "{step} steps after {other:?}");
+        }
+    }
 }
 
 fn of_the_secret() -> impl Strategy<Value = Damage> {

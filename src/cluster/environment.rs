@@ -212,6 +212,7 @@ pub async fn read(client: &Client, nodes: Vec<AnyNode>) -> Result<ClusterEnviron
             reading.environment.scaled.extend(found);
         }
     }
+    reading.node_classes().await;
     reading.autoscaler().await;
     Ok(reading.environment)
 }
@@ -325,6 +326,22 @@ impl EnvironmentReader<'_> {
     async fn names(&mut self, path: &str) -> Vec<String> {
         let named = self.all::<NamedObject>(path).await;
         named.into_iter().map(|object| object.metadata.name).collect()
+    }
+
+    /// The builds of Karpenter's pools on AWS. Their nodes get the label of the build only from the kubelet.
+    async fn node_classes(&mut self) {
+        let uses_one = |pool: &NodeGroupResource| pool.node_class.is_some();
+        if !self.environment.scaled.iter().any(uses_one) {
+            return;
+        }
+        let Some(path) = self.path("karpenter.k8s.aws", "ec2nodeclasses") else {
+            return;
+        };
+        let classes = self.all::<Value>(&path).await;
+        let builds: BTreeMap<_, _> = classes.iter().filter_map(scaled::ec2_node_class).collect();
+        for pool in &mut self.environment.scaled {
+            pool.add_node_class(&builds);
+        }
     }
 
     async fn autoscaler(&mut self) {

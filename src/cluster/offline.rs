@@ -272,11 +272,7 @@ impl ClusterReader<'_> {
         let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
         let mutating = self.configuration(&mutating, installation).await?;
         let validating = self.configuration(&validating, installation).await?;
-        Some(Configurations {
-            mutating,
-            validating,
-            contested: None,
-        })
+        Some(Configurations { mutating, validating })
     }
 
     async fn configuration<K>(&mut self, api: &Api<K>, installation: &str) -> Option<Configuration>

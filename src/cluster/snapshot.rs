@@ -222,7 +222,6 @@ mod tests {
         Configurations {
             mutating: configuration.clone(),
             validating: configuration,
-            contested: None,
         }
     }
 

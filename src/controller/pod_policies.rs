@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 pub use self::namespace_events::{EventDeduper, NamespaceEvent};
-pub use self::status::{ControllerStates, StatusUpdate, reports};
+pub use self::status::{StatusUpdate, reports};
 
 use crate::api::WindowsPodPolicy;
 use crate::cluster::lease::Leadership;
@@ -42,7 +42,20 @@ const MOST_NAMES: usize = 10;
 /// The field manager of these writes in managedFields.
 const FIELD_MANAGER: &str = "transom-policies";
 
-/// What other controllers find out, for the conditions that show it.
+/// What other controllers of the leader have found out, for the conditions that show it.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerStates<'s> {
+    /// The state of the reports on stored objects.
+    pub reporting: &'s ReportingState,
+    /// The message if calls of the API server do not arrive.
+    pub unreached: Option<&'s str>,
+    /// The message if another writer repeatedly overwrites the `caBundle` of the webhooks.
+    pub contested: Option<&'s str>,
+    /// The listed registries that cannot be reached; `None` if none is listed.
+    pub registries: Option<&'s [UnreachableRegistry]>,
+}
+
+/// Where the states of other controllers come from.
 #[derive(Clone, Debug)]
 pub struct StatusSources {
     /// The state of the reports on stored objects.
@@ -51,6 +64,8 @@ pub struct StatusSources {
     pub probe: watch::Receiver<Option<Arc<ProbeResult>>>,
     /// The listed registries that cannot be reached; `None` if none is listed.
     pub registries: Option<watch::Receiver<Vec<UnreachableRegistry>>>,
+    /// The message if another writer repeatedly overwrites the `caBundle` of the webhooks.
+    pub contested: watch::Receiver<Option<String>>,
 }
 
 impl StatusSources {
@@ -60,6 +75,7 @@ impl StatusSources {
             reporting: watch::channel(ReportingState::Off).1,
             probe: watch::channel(None).1,
             registries: None,
+            contested: watch::channel(None).1,
         }
     }
 
@@ -75,6 +91,7 @@ impl StatusSources {
             Ok(()) = registries => (),
             Ok(()) = self.reporting.changed() => (),
             Ok(()) = self.probe.changed() => (),
+            Ok(()) = self.contested.changed() => (),
             else => std::future::pending().await,
         }
     }
@@ -100,9 +117,11 @@ pub async fn run(
         let unreached = (sources.probe.borrow_and_update().as_deref()).and_then(ProbeResult::trouble);
         let registries =
             (sources.registries.as_mut()).map(|registries| registries.borrow_and_update().clone());
+        let contested = sources.contested.borrow_and_update().clone();
         let states = ControllerStates {
             reporting: &reporting,
             unreached: unreached.as_deref(),
+            contested: contested.as_deref(),
             registries: registries.as_deref(),
         };
         for report in reports(&snapshot, states, Timestamp::now()) {

@@ -10,7 +10,6 @@ mod invalidation;
 mod metrics;
 mod object_feed;
 mod owner_index;
-mod pending_pods;
 mod report;
 mod report_api;
 mod report_watch;
@@ -18,6 +17,7 @@ mod report_writer;
 mod reread_queue;
 #[cfg(test)]
 mod stream_tests;
+mod stuck_pods;
 #[cfg(test)]
 mod tests;
 mod write_queue;

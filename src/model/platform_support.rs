@@ -101,8 +101,11 @@ const fn supported(platform: NodePlatform, build: u32, source: &'static str) -> 
 const EKS_AMIS: &str = "https://docs.aws.amazon.com/eks/latest/userguide/eks-optimized-windows-ami.html";
 const GKE_VERSIONS: &str = "https://cloud.google.com/dotnet/docs/reference/Google.Cloud.Container.V1/latest/Google.Cloud.Container.V1.WindowsNodeConfig.Types.OSVersion";
 
-/// What the sources state. EKS publishes no end for 2019, 2022 and 2025, and GKE no dates at all. No source was found for
-/// Rancher with 2019 and 2022; 2025 was not supported there in July 2026 (rancher/rancher#50915).
+const RKE2_REQUIREMENTS: &str =
+    "https://documentation.suse.com/cloudnative/rke2/latest/en/install/requirements.html";
+
+/// What the sources state. EKS publishes no end for 2019, 2022 and 2025, GKE and Rancher none for 2019 and 2022. Rancher
+/// did not support 2025 in July 2026 (rancher/rancher#50915).
 static SUPPORT: &[PlatformSupport] = &[
     PlatformSupport {
         last_minor: Some(32),
@@ -165,6 +168,16 @@ static SUPPORT: &[PlatformSupport] = &[
     },
     supported(NodePlatform::Gke, 17763, GKE_VERSIONS),
     supported(NodePlatform::Gke, 20348, GKE_VERSIONS),
+    PlatformSupport {
+        ends: Some(date(2022, 8, 9)),
+        ..supported(
+            NodePlatform::Gke,
+            19042,
+            "https://cloud.google.com/kubernetes-engine/docs/deprecations/windows-server-sac",
+        )
+    },
+    supported(NodePlatform::Rancher, 17763, RKE2_REQUIREMENTS),
+    supported(NodePlatform::Rancher, 20348, RKE2_REQUIREMENTS),
     // The Windows Machine Config Operator 10.21 (Kubernetes 1.34) is the last with 2019; 10.22 adds 2025.
     PlatformSupport {
         last_minor: Some(34),
@@ -380,7 +393,11 @@ mod tests {
         assert_eq!(said(Some(NodePlatform::Aks), 29500), Vec::<String>::new());
         let of_aks = support_of(NodePlatform::Aks, Build::new(20348)).unwrap();
         assert_eq!((of_aks.first_minor, of_aks.last_minor), (None, Some(36)));
-        assert_eq!(support_of(NodePlatform::Rancher, Build::new(20348)), None);
+        let of_rancher = support_of(NodePlatform::Rancher, Build::new(20348)).unwrap();
+        assert_eq!((of_rancher.last_minor, of_rancher.ends), (None, None));
+        assert_eq!(support_of(NodePlatform::Rancher, Build::new(26100)), None);
+        let of_gke = support_of(NodePlatform::Gke, Build::new(19042)).unwrap();
+        assert_eq!(of_gke.ends, Some(date(2022, 8, 9)));
     }
 
     #[test]

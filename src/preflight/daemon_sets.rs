@@ -3,10 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use jiff::civil::{Date, date};
+
 use super::{ClusterInput, MOST, PreflightFinding};
 use crate::cluster::environment::AnyNode;
 use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
 use crate::model::facts::Facts;
+use crate::model::image::ImageRef;
 use crate::model::node::Taint;
 use crate::model::node_affinity::Match;
 use crate::model::object::Object;
@@ -18,6 +21,30 @@ use crate::scan::pods::image_for_windows;
 
 /// How many DaemonSets are listed individually.
 const MOST_TOLD: usize = 30;
+
+/// The last day on which AKS supports Azure Network Policy Manager on Windows nodes.
+const AZURE_NPM_ENDS: Date = date(2026, 9, 30);
+
+/// Whether a pod is Azure Network Policy Manager: `containernetworking/azure-npm`.
+fn is_azure_npm(pod: &PodSpec<'_>) -> bool {
+    let mut images = pod
+        .visit_containers()
+        .filter_map(|(_, _, container)| container.image.as_deref());
+    images.any(|image| {
+        ImageRef::parse(image).is_ok_and(|image| image.repository.rsplit('/').next() == Some("azure-npm"))
+    })
+}
+
+fn azure_npm(today: Date) -> PreflightFinding {
+    let tense = if today > AZURE_NPM_ENDS { "ended" } else { "ends" };
+    PreflightFinding::act(
+        format!(
+            "Azure Network Policy Manager enforces the NetworkPolicies of Windows pods; its support on Windows nodes {tense} on \
+             {AZURE_NPM_ENDS} (https://learn.microsoft.com/azure/aks/use-network-policies)"
+        ),
+        "use Calico, or network security groups of the nodes",
+    )
+}
 
 /// The findings about DaemonSets, collected one object at a time.
 #[derive(Debug)]
@@ -49,6 +76,9 @@ impl<'w> DaemonSets<'w> {
     pub fn visit(&mut self, judged: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
         let name = format!("{}/{}", judged.namespace, judged.name);
         let title = format!("DaemonSet {name}");
+        if judged.verdict == Verdict::Windows && is_azure_npm(pod) {
+            self.push(azure_npm(self.facts.today).by([&title]));
+        }
         let evidence = [&title];
         // The controller reads the template: without the RuntimeClass and without placement.
         let Some(constraints) = constraints(subject, self.facts, AdmissionStage::AsWritten) else {

@@ -507,6 +507,19 @@ fn daemon_sets_are_judged_as_they_are_written() {
 }
 
 #[test]
+fn azure_npm_on_windows_nodes_has_an_end_of_support() {
+    let nodes = [("w1", "windows", "10.0.20348.1", &[mark()][..])];
+    let npm = |os: &str| {
+        let spec = json!({"nodeSelector": {"kubernetes.io/os": os}, "tolerations": [{"operator": "Exists"}],
+            "containers": [{"name": "npm", "image": "mcr.microsoft.com/containernetworking/azure-npm:v1.5.45"}]});
+        PreflightCluster::of(&nodes).report(&[(Kind::DaemonSet, workload(&spec))])
+    };
+    let text = "Azure Network Policy Manager enforces the NetworkPolicies of Windows pods";
+    assert_eq!(finding(&npm("windows"), text).evidence, ["DaemonSet shop/web"]);
+    assert!(!has_finding(&npm("linux"), text));
+}
+
+#[test]
 fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
     let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
     let hooks = |name: &str, namespace: &str| WebhookPresence {

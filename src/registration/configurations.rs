@@ -33,8 +33,6 @@ pub struct Configurations {
     pub mutating: Configuration,
     /// The configuration of `/validate`.
     pub validating: Configuration,
-    /// A message if another writer repeatedly overwrites the `caBundle`.
-    pub contested: Option<String>,
 }
 
 /// One configuration.
@@ -187,10 +185,6 @@ impl Configurations {
 
     /// The problems of the registration that do not depend on a policy.
     pub fn problems(&self) -> Vec<CoverageGap> {
-        let contested = self.contested.iter().map(|said| CoverageGap {
-            reason: "CaBundleOverwritten",
-            message: said.clone(),
-        });
         let drift = self.drift();
         let differs = (!drift.is_empty()).then(|| CoverageGap {
             reason: "Differs",
@@ -200,7 +194,7 @@ impl Configurations {
                 drift.join("; ")
             ),
         });
-        contested.chain(differs).collect()
+        differs.into_iter().collect()
     }
 
     /// Both configurations, each with the name of its entry for any evidence of Windows.

@@ -14,7 +14,6 @@ use std::io::{self, Write};
 
 use askama::Template;
 use jiff::civil::Date;
-use jiff::tz::TimeZone;
 
 use self::findings::Crosstab;
 use self::matrix::Matrix;
@@ -59,8 +58,7 @@ struct HtmlPage<'r> {
 /// # Errors
 /// The errors of the writer.
 pub fn page(report: &ScanReport, plan: Option<&PlanSection>, out: &mut dyn Write) -> io::Result<()> {
-    let today = report.at.to_zoned(TimeZone::UTC).date();
-    let timeline = Timeline::of(report, today);
+    let timeline = Timeline::of(report, report.today);
     let style = [CHARTS, STYLE, &timeline.style(), &plan::style(plan)]
         .map(plain)
         .join("\n");
@@ -74,7 +72,7 @@ pub fn page(report: &ScanReport, plan: Option<&PlanSection>, out: &mut dyn Write
         version: env!("CARGO_PKG_VERSION"),
         report,
         made: report.at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
-        today,
+        today: report.today,
         timeline,
         matrix: Matrix::of(report),
         crosstab: Crosstab::of(report),

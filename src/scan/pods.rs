@@ -37,6 +37,15 @@ pub struct PodContext<'g> {
     pub knows_classes: bool,
 }
 
+/// Whether [`trouble`] may report a pod: it terminates, or it is neither ready nor ended.
+pub fn may_have_trouble(subject: &Object<'_>, json: &str) -> bool {
+    if subject.meta.deletion_timestamp.0 {
+        return true;
+    }
+    let record: PodRecord = serde_json::from_str(json).unwrap_or_default();
+    !record.is_ready() && !record.has_ended()
+}
+
 /// What is wrong with the placement of a pod, or why it is pending; `None` if nothing is, or if Transom does
 /// not check the reason.
 ///

@@ -22,6 +22,8 @@ pub struct ScanReport {
     pub schema: &'static str,
     /// When the report was created.
     pub at: Timestamp,
+    /// The day that exemptions and dates of support were evaluated for.
+    pub today: Date,
     /// Which cluster, and how much of it could be read.
     pub cluster: ScannedCluster,
     /// The policy settings that replaced the stored ones, as in `validation=Deny`; empty if none were

@@ -228,6 +228,7 @@ impl<'s> Scan<'s> {
         ScanReport {
             schema: SCHEMA,
             at: self.now,
+            today: self.pod_context.eval_context.facts.today,
             cluster: frame.cluster,
             judged_as: frame.judged_as,
             summary: self.summary,

@@ -110,6 +110,7 @@ pub async fn run(
         .unwrap_or_default();
     let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(image_registries);
     let (tell_registered, registered) = watch::channel(None);
+    let (tell_contested, contested) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
     let gauges = ClusterMetrics::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
@@ -147,6 +148,7 @@ pub async fn run(
             reporting,
             probe: arrival,
             registries: images.as_ref().map(ImageLookups::unreachable),
+            contested,
         },
         &reconciles,
     );
@@ -191,6 +193,7 @@ pub async fn run(
         freshness,
         reconcile: reconciles.of("certificates"),
         registered: tell_registered,
+        contested: tell_contested,
     };
     tasks.spawn_reporting("certificates", certificates.run());
 

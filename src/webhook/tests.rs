@@ -143,6 +143,14 @@ struct Running {
     ended: JoinHandle<Result<(), ServerError>>,
 }
 
+impl Running {
+    /// Asks the server to stop, and returns immediately.
+    fn begin_stop(&mut self) {
+        let (unused, _) = oneshot::channel();
+        std::mem::replace(&mut self.stop, unused).send(()).unwrap();
+    }
+}
+
 fn self_signed() -> CertificateSource {
     CertificateSource::SelfSigned {
         names: Vec::new(),

@@ -1,5 +1,6 @@
 //! `transom audit-log` on a real log of kube-apiserver, and on what becomes of logs: rotated, compressed, broken, wrapped.
 
+use crate::support::command::{CommandRun, transom_with};
 use crate::support::control_plane;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -13,37 +14,9 @@ use serde_json::{Value, json};
 /// Written by kube-apiserver 1.36 at the level Metadata while Transom looked, then denied, then was away.
 const REAL: &str = include_str!("../audit_log/real.log");
 
-/// What one run said.
-struct Run {
-    status: i32,
-    out: String,
-}
-
-impl Run {
-    #[track_caller]
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
-    }
-}
-
 /// Runs `transom audit-log` in a folder, with this on its standard input.
-fn audit_log(folder: &Path, arguments: &[&str], input: &[u8]) -> Run {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .arg("audit-log")
-        .args(arguments)
-        .current_dir(folder)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A run that reads nothing closes it.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    let output = child.wait_with_output().unwrap();
-    Run {
-        status: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap(),
-    }
+fn audit_log(folder: &Path, arguments: &[&str], input: &[u8]) -> CommandRun {
+    transom_with(folder, &[&["audit-log"], arguments].concat(), input)
 }
 
 /// The report of a log on standard input.
@@ -773,5 +746,5 @@ fn what_is_still_open_is_looked_up_in_its_cluster() {
         b"",
     );
     assert_eq!(two.status, 2, "a kubeconfig is of one cluster");
-    assert!(two.out.contains("the logs are of a, b"), "{}", two.out);
+    assert!(two.err.contains("the logs are of a, b"), "{}", two.err);
 }

@@ -876,7 +876,6 @@ fn registered(options: &RegistrationOptions) -> Arc<Configurations> {
     Arc::new(Configurations {
         mutating: read(serde_json::to_value(mutating(options)).unwrap()),
         validating: read(serde_json::to_value(validating(options)).unwrap()),
-        contested: None,
     })
 }
 

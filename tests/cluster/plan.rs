@@ -6,9 +6,10 @@ mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::time::Duration;
 
+use crate::support::command::transom_with;
 use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::join_with;
@@ -16,7 +17,6 @@ use serde_json::{Value, json};
 use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use workloads::{Workload, workloads};
 
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 const CONTROLLERS: &str = "deployment-controller,replicaset-controller,replicationcontroller-controller,\
                            statefulset-controller,daemonset-controller,job-controller,cronjob-controller";
 const TARGET: Build = Build::new(26100);
@@ -30,19 +30,10 @@ const OLD: [(&str, &str); 5] = [
     ("win-23h2", "10.0.25398"),
 ];
 
-fn transom(args: &[&str], input: &str) -> (Option<i32>, String, String) {
-    let mut child = Command::new(TRANSOM)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A command that ends before it reads closes the pipe.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+/// The exit status, the output and the errors of a run.
+fn transom(args: &[&str], input: &str) -> (i32, String, String) {
+    let run = transom_with(Path::new("."), args, input);
+    (run.status, run.out, run.err)
 }
 
 #[test]
@@ -58,7 +49,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         &["plan", "--to", "ltsc2025", "-"],
         &list("mcr.microsoft.com/windows/servercore:ltsc2022"),
     );
-    assert_eq!(status, Some(0), "{text}{errors}");
+    assert_eq!(status, 0, "{text}{errors}");
     for line in [
         "runs unchanged (1)",
         "default/web Deployment",
@@ -72,10 +63,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
     let old = list("mcr.microsoft.com/windows/servercore:ltsc2019").replace("10.0.20348.1", "10.0.17763.1");
     let (status, text, _) = transom(&["plan", "--to", "26100", "-o", "json", "-"], &old);
     let plan: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(
-        (status, &plan["schema"]),
-        (Some(1), &json!("transom.dev/plan/v1"))
-    );
+    assert_eq!((status, &plan["schema"]), (1, &json!("transom.dev/plan/v1")));
     assert_eq!(
         plan["to"],
         json!({"build": "10.0.26100", "release": "ltsc2025", "product": "Windows Server 2025"})
@@ -94,7 +82,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
     assert_eq!(
         (status, text.as_str()),
         (
-            Some(2),
+            2,
             "nothing to plan: no Windows node and no Windows workload in the input\n"
         )
     );
@@ -104,7 +92,7 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         &old.replace("cpu: 4, ", "").replace("pods: 30", ""),
     );
     assert!(
-        status == Some(1)
+        status == 1
             && text.contains(
                 "what b-1 offers (status.allocatable) is not in the input: free capacity is unknown"
             ),
@@ -113,19 +101,16 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
 
     let (status, _, errors) = transom(&["plan", "--to", "2025", "-"], &old);
     assert!(
-        status == Some(2) && errors.contains("ltsc2016") && errors.contains("ltsc2025"),
+        status == 2 && errors.contains("ltsc2016") && errors.contains("ltsc2025"),
         "{errors}"
     );
     let (status, _, errors) = transom(&["plan", "--to", "ltsc2025", "--from", "win21", "-"], &old);
-    assert!(status == Some(2) && errors.contains("win22"), "{errors}");
+    assert!(status == 2 && errors.contains("win22"), "{errors}");
     let (status, text, errors) = transom(
         &["plan", "--to", "ltsc2025", "-"],
         &format!("{old}---\nno object\n"),
     );
-    assert!(
-        status == Some(2) && text.contains("default/web"),
-        "{text}{errors}"
-    );
+    assert!(status == 2 && text.contains("default/web"), "{text}{errors}");
     assert_eq!(errors.matches("not a Kubernetes object").count(), 1, "{errors}");
 }
 
@@ -248,7 +233,7 @@ fn plan_of(cluster: &ControlPlane) -> Value {
         &kubeconfig,
     ];
     let (status, out, errors) = transom(&args, "");
-    assert_eq!(status, Some(1), "{errors}");
+    assert_eq!(status, 1, "{errors}");
     serde_json::from_str(&out).unwrap()
 }
 

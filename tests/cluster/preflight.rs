@@ -1,13 +1,12 @@
 //! `transom preflight` on a real API server without Transom. Without a control plane this says so and proves nothing.
 #![cfg(unix)]
 
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
+use crate::support::command::transom;
 use crate::support::control_plane::{ControlPlane, wait};
 use serde_json::{Value, json};
-
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 
 /// What the autoscaler writes since 1.30.
 const STATUS: &str = "time: 2026-11-20 04:28:19.546750398 +0000 UTC
@@ -124,18 +123,10 @@ fn preflight(cluster: &ControlPlane, user: &str, more: &[&str]) -> (String, i32)
     }
     let file = cluster.path(&format!("as-{user}.kubeconfig"));
     std::fs::write(&file, config.to_string()).unwrap();
-    let output = Command::new(TRANSOM)
-        .args(["preflight", "--kubeconfig"])
-        .arg(file)
-        .args(more)
-        .output()
-        .unwrap();
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert!(err.is_empty(), "{err}");
-    (
-        String::from_utf8(output.stdout).unwrap(),
-        output.status.code().unwrap(),
-    )
+    let connection = ["preflight", "--kubeconfig", file.to_str().unwrap()];
+    let run = transom(Path::new("."), &[&connection, more].concat());
+    assert!(run.err.is_empty(), "{}", run.err);
+    (run.out, run.status)
 }
 
 /// The statement of a section whose text has this in it.
@@ -246,13 +237,9 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
         "{hint}"
     );
     let run = |args: &[&str]| {
-        let output = Command::new(TRANSOM)
-            .args(args)
-            .arg("--kubeconfig")
-            .arg(cluster.path("as-.kubeconfig"))
-            .output()
-            .unwrap();
-        String::from_utf8(output.stdout).unwrap()
+        let kubeconfig = cluster.path("as-.kubeconfig");
+        let connection = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+        transom(Path::new("."), &[args, &connection].concat()).out
     };
     let plan = run(&["plan", "--to", "ltsc2025"]);
     assert!(
@@ -434,16 +421,14 @@ fn rights(cluster: &ControlPlane) {
     assert_eq!(status, 2);
     assert_eq!(report["summary"]["denied"], 2);
     // The plan goes past lists that are refused too.
-    let plan = Command::new(TRANSOM)
-        .args(["plan", "--to", "ltsc2025", "--kubeconfig"])
-        .arg(cluster.path("as-few.kubeconfig"))
-        .output()
-        .unwrap();
-    let (text, errors) = (
-        String::from_utf8_lossy(&plan.stdout),
-        String::from_utf8_lossy(&plan.stderr),
+    let kubeconfig = cluster.path("as-few.kubeconfig");
+    let connection = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+    let plan = transom(
+        Path::new("."),
+        &[&["plan", "--to", "ltsc2025"], &connection[..]].concat(),
     );
-    assert_eq!(plan.status.code(), Some(2), "{errors}");
+    let (text, errors) = (plan.out, plan.err);
+    assert_eq!(plan.status, 2, "{errors}");
     assert!(text.contains("shop/good Deployment"), "{text}");
     for refused in ["podtemplates", "daemonsets", "pods"] {
         let start = format!("transom: cannot list {refused}: ");

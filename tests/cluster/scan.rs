@@ -2,9 +2,10 @@
 //! envtest, and these two beside them, this says so and proves nothing.
 #![cfg(unix)]
 
+use crate::support::command::{CommandRun, transom};
 use crate::support::install;
 use crate::support::kubelet;
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
@@ -20,33 +21,10 @@ spec:
   - {name: agent, rules: [host-pid], namespaces: [exempt], expires: 2999-12-31, owner: platform, reason: until the agent is rebuilt}
 ";
 
-/// What a run printed, and its exit status.
-#[derive(Debug)]
-struct Run {
-    status: i32,
-    out: String,
-    err: String,
-}
-
-impl Run {
-    fn report(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
-    }
-}
-
-fn scan(cluster: &ControlPlane, user: &str, args: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .args(["scan", "--kubeconfig"])
-        .arg(cluster.path(&format!("{user}.kubeconfig")))
-        .args(args)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Run {
-        status: output.status.code().unwrap(),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    }
+fn scan(cluster: &ControlPlane, user: &str, args: &[&str]) -> CommandRun {
+    let kubeconfig = cluster.path(&format!("{user}.kubeconfig"));
+    let connection = ["scan", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    transom(Path::new("."), &[&connection, args].concat())
 }
 
 #[allow(clippy::needless_pass_by_value)] // made for it where it is called
@@ -174,8 +152,8 @@ fn a_scan_tells_what_would_become_of_what_is_stored() {
 
     the_scheduler_s_refusals_are_explained(&cluster);
     let before = scan(&cluster, "admin", &["-o", "json"]);
-    assert_eq!(before.report()["cluster"]["hasWebhooks"], false);
-    assert!(fates(owner(&before.report(), "shop", "web")).contains(&"host-pid noted".to_owned()));
+    assert_eq!(before.json()["cluster"]["hasWebhooks"], false);
+    assert!(fates(owner(&before.json(), "shop", "web")).contains(&"host-pid noted".to_owned()));
 
     install::register(&cluster, 1, &[]);
     the_stored_policy_counts_until_another_is_named(&cluster);
@@ -195,7 +173,7 @@ fn the_scheduler_s_refusals_are_explained(cluster: &ControlPlane) {
     ];
     let mut last = Vec::new();
     let all = wait(Duration::from_secs(20), || {
-        last = troubles(&scan(cluster, "admin", &["-o", "json"]).report());
+        last = troubles(&scan(cluster, "admin", &["-o", "json"]).json());
         last == expected
     });
     assert!(all, "{last:#?}");
@@ -204,7 +182,7 @@ fn the_scheduler_s_refusals_are_explained(cluster: &ControlPlane) {
 fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let stored = scan(cluster, "admin", &["-o", "json"]);
     assert_eq!(stored.status, 0, "{}", stored.err);
-    let report = stored.report();
+    let report = stored.json();
     assert_eq!(report["cluster"]["policies"], json!(["default"]));
     assert_eq!(
         (&report["summary"]["denied"], &report["summary"]["unreadable"]),
@@ -219,11 +197,15 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     );
     assert_eq!(owner(&report, "shop", "canary-1")["owner"]["kind"], "Rollout");
     assert_eq!(scan(cluster, "admin", &["--fail-on", "would-deny"]).status, 1);
+    let later = scan(cluster, "admin", &["-o", "json", "--today", "3000-01-01"]).json();
+    assert_eq!(later["today"], "3000-01-01");
+    let expired = fates(owner(&later, "exempt", "web"));
+    assert!(expired.contains(&"host-pid noted".to_owned()), "{expired:?}");
 
     let denying = ["-o", "json", "--assume", "mode=Enforce"];
     let denied = scan(cluster, "admin", &denying);
     assert_eq!(denied.status, 1);
-    let report = denied.report();
+    let report = denied.json();
     assert_eq!(report["judgedAs"], json!(["mode=Enforce"]));
     // web, web-too and old of shop; what its Rollout made.
     assert_eq!(report["summary"]["denied"], 4);
@@ -311,7 +293,7 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     become_user(cluster, "reader");
     let run = scan(cluster, "reader", &["--namespace", "shop", "-o", "json"]);
     assert_eq!(run.status, 2, "{}", run.err);
-    let report = run.report();
+    let report = run.json();
     let gaps_of = gaps(&report);
     for gap in [
         "nodes",
@@ -323,13 +305,13 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     }
     assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid noted".to_owned()));
     assert_eq!(report["pods"], json!([]), "nodes are not known");
-    let everywhere = scan(cluster, "reader", &["-o", "json"]).report();
+    let everywhere = scan(cluster, "reader", &["-o", "json"]).json();
     assert!(gaps(&everywhere).contains(&"every object that carries a pod".to_owned()));
     let said = scan(cluster, "reader", &[]).out;
     assert!(said.contains("no object could be read, see below"), "{said}");
     let by_file = cluster.path("policy.yaml");
     let of_file = ["--policy", by_file.to_str().unwrap(), "-n", "shop", "-o", "json"];
-    let of_file = gaps(&scan(cluster, "reader", &of_file).report());
+    let of_file = gaps(&scan(cluster, "reader", &of_file).json());
     assert!(!of_file.contains(&"windowspodpolicies".to_owned()), "{of_file:?}");
 
     // The rights that the page names are all that it takes.
@@ -350,5 +332,5 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     cluster.kubectl(&bind).succeeded();
     become_user(cluster, "auditor");
     let run = scan(cluster, "auditor", &["-o", "json"]);
-    assert_eq!((run.status, gaps(&run.report())), (0, Vec::new()), "{}", run.err);
+    assert_eq!((run.status, gaps(&run.json())), (0, Vec::new()), "{}", run.err);
 }

@@ -74,6 +74,7 @@ struct Replica {
     leads: watch::Sender<Option<Instant>>,
     metrics: Metrics,
     registered: watch::Receiver<Option<Arc<Configurations>>>,
+    contested: watch::Receiver<Option<String>>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -92,6 +93,7 @@ impl Replica {
         let (sender, receiver) = watch::channel(until(leads));
         let (readiness, metrics) = (Readiness::default(), Metrics::new("0", None));
         let (tell, registered) = watch::channel(None);
+        let (tell_contested, contested) = watch::channel(None);
         let serving = certs::first(client, &mode, &config, &readiness).await.unwrap();
         assert!(
             !readiness.is_ready(),
@@ -125,6 +127,7 @@ impl Replica {
             metrics: metrics.clone(),
             reconcile: Reconciles::new(&metrics).of("certificates"),
             registered: tell,
+            contested: tell_contested,
         };
         let tasks = vec![
             tokio::spawn(async { drop(server.serve(reviews, std::future::pending()).await) }),
@@ -140,6 +143,7 @@ impl Replica {
             leads: sender,
             metrics,
             registered,
+            contested,
             tasks,
         }
     }
@@ -154,7 +158,7 @@ impl Replica {
 
     /// What is said of another writer of the `caBundle`.
     fn contested(&self) -> Option<String> {
-        self.registered.borrow().as_ref()?.contested.clone()
+        self.contested.borrow().clone()
     }
 
     fn lead(&self, leads: bool) {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 /// What one run said.
+#[derive(Debug)]
 pub struct CommandRun {
     pub status: i32,
     pub out: String,

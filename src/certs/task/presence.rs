@@ -25,13 +25,12 @@ pub(super) struct ConfigurationPresence {
     present: Family<PresenceLabels, Gauge>,
     drift: Family<PresenceLabels, Gauge>,
     seen: [Option<Configuration>; 2],
-    contested: Option<String>,
-    log_state: watch::Sender<Option<Arc<Configurations>>>,
+    registered: watch::Sender<Option<Arc<Configurations>>>,
 }
 
 impl ConfigurationPresence {
     /// Nothing was observed yet.
-    pub fn new(metrics: &Metrics, log_state: watch::Sender<Option<Arc<Configurations>>>) -> Self {
+    pub fn new(metrics: &Metrics, registered: watch::Sender<Option<Arc<Configurations>>>) -> Self {
         let [present, drift] = [(); 2].map(|()| Family::<PresenceLabels, Gauge>::default());
         metrics.register(|registry| {
             registry.register(
@@ -49,8 +48,7 @@ impl ConfigurationPresence {
             present,
             drift,
             seen: [None, None],
-            contested: None,
-            log_state,
+            registered,
         }
     }
 
@@ -76,10 +74,10 @@ impl ConfigurationPresence {
         self.drift
             .get_or_create(&PresenceLabels { r#type })
             .set(i64::try_from(drift.len()).unwrap_or(i64::MAX));
-        let told = seen
+        let is_known = seen
             .as_ref()
             .is_some_and(|before| before.drift(which == 0) == drift);
-        if !drift.is_empty() && !told {
+        if !drift.is_empty() && !is_known {
             tracing::warn!(
                 configuration = title,
                 "the webhook configuration is not as Transom registers it: {}; restore it with helm upgrade, or with transom \
@@ -106,28 +104,20 @@ impl ConfigurationPresence {
             (Some(true) | None, true) | (Some(false), false) => {}
         }
         *seen = Some(now);
-        self.log_state();
+        self.publish();
     }
 
-    /// Records the message about another writer that repeatedly overwrites the `caBundle`.
-    pub fn contested(&mut self, said: Option<String>) {
-        if self.contested != said {
-            self.contested = said;
-            self.log_state();
-        }
-    }
-
-    fn log_state(&self) {
+    /// Publishes both configurations once both are known.
+    fn publish(&self) {
         if let [Some(mutating), Some(validating)] = &self.seen {
             let registered = Configurations {
                 mutating: mutating.clone(),
                 validating: validating.clone(),
-                contested: self.contested.clone(),
             };
-            self.log_state.send_if_modified(|told| {
-                let differs = told.as_deref() != Some(&registered);
+            self.registered.send_if_modified(|published| {
+                let differs = published.as_deref() != Some(&registered);
                 if differs {
-                    *told = Some(Arc::new(registered));
+                    *published = Some(Arc::new(registered));
                 }
                 differs
             });
@@ -150,11 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_goes_and_comes_back_is_told_once_each_time_and_shown_as_a_gauge() {
+    fn a_configuration_that_goes_and_comes_back_is_reported_once_each_time_and_shown_as_a_gauge() {
         let log = Log::default();
         let _listening = log.listen();
-        let (metrics, (log_state, told)) = (Metrics::new("0", None), watch::channel(None));
-        let mut presence = ConfigurationPresence::new(&metrics, log_state);
+        let (metrics, (sender, latest)) = (Metrics::new("0", None), watch::channel(None));
+        let mut presence = ConfigurationPresence::new(&metrics, sender);
         let shown = |name: &str, r#type: &str| {
             let text = metrics.expose();
             let start = format!("transom_{name}{{type=\"{type}\"}} ");
@@ -172,14 +162,14 @@ mod tests {
 
         assert_eq!(gauge("mutating"), None);
         presence.see(0, "m", Some(&there));
-        assert!(told.borrow().is_none(), "the other one is not known yet");
+        assert!(latest.borrow().is_none(), "the other one is not known yet");
         presence.see(1, "v", None);
         assert_eq!(
             (gauge("mutating").as_deref(), gauge("validating").as_deref()),
             (Some("1"), Some("0"))
         );
         assert_eq!(levels(&log), ["INFO"], "it is not there yet");
-        assert_eq!(told.borrow().as_ref().unwrap().mutating.entries.len(), 1);
+        assert_eq!(latest.borrow().as_ref().unwrap().mutating.entries.len(), 1);
 
         presence.see(0, "m", None);
         presence.see(0, "m", None);
@@ -191,7 +181,7 @@ mod tests {
         assert_eq!(levels(&log), ["INFO"]);
         presence.see(0, "m", Some(&empty));
         assert_eq!(levels(&log), ["WARN"]);
-        assert!(told.borrow().as_ref().unwrap().mutating.entries.is_empty());
+        assert!(latest.borrow().as_ref().unwrap().mutating.entries.is_empty());
 
         // Someone widened the rules manually.
         let drift = || shown("webhook_configuration_drift", "mutating");
@@ -207,14 +197,5 @@ mod tests {
         );
         presence.see(0, "m", Some(&there));
         assert_eq!(drift().as_deref(), Some("0"));
-
-        // Another writer overwrites the `caBundle`.
-        presence.contested(Some("a writer".to_owned()));
-        assert_eq!(
-            told.borrow().as_ref().unwrap().contested.as_deref(),
-            Some("a writer")
-        );
-        presence.contested(None);
-        assert_eq!(told.borrow().as_ref().unwrap().contested, None);
     }
 }

@@ -55,6 +55,7 @@ pub(super) async fn scan(
         }
     });
     let mut cluster = opened.await.map_err(anyhow::Error::msg)?;
+    cluster.snapshot.facts.today = args.today.unwrap_or(cluster.snapshot.facts.today);
     let is_by_file = of_file.is_some();
     if let Some(of_file) = &of_file {
         of_file.declare(&mut cluster.snapshot.facts);

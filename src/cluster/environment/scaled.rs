@@ -26,6 +26,31 @@ pub struct NodeGroupResource {
     pub is_windows: bool,
     /// The build of its nodes, if specified.
     pub build: Option<Build>,
+    /// The name of the EC2NodeClass that a `NodePool` of Karpenter uses on AWS.
+    pub node_class: Option<String>,
+}
+
+/// The Windows images of an EC2NodeClass, by the value of `amiFamily` in lower case, which is also the beginning of the
+/// alias of an AMI selector, as in `windows2022@latest`.
+///
+/// Source: <https://karpenter.sh/docs/concepts/nodeclasses/>; 2025: aws/karpenter-provider-aws#8842.
+const AMI_FAMILIES: [(&str, Build); 3] = [
+    ("windows2019", Build::new(17763)),
+    ("windows2022", Build::new(20348)),
+    ("windows2025", Build::new(26100)),
+];
+
+/// The name of an EC2NodeClass, and the Windows build of its images; `None` if they are for Linux or not known.
+pub(super) fn ec2_node_class(object: &Value) -> Option<(String, Build)> {
+    let aliases = items(object, "/spec/amiSelectorTerms").map(|term| text(term, "/alias"));
+    let build = aliases
+        .chain([text(object, "/spec/amiFamily")])
+        .find_map(|image| {
+            let family = image.split('@').next()?.to_ascii_lowercase();
+            let (_, build) = AMI_FAMILIES.into_iter().find(|(name, _)| *name == family)?;
+            Some(build)
+        })?;
+    Some((text(object, "/metadata/name"), build))
 }
 
 impl NodeGroupResource {
@@ -83,6 +108,16 @@ impl NodeGroupResource {
             replicas: object.pointer("/spec/replicas").and_then(Value::as_u64),
             is_windows,
             build,
+            node_class: (text(object, "/spec/template/spec/nodeClassRef/kind") == "EC2NodeClass")
+                .then(|| text(object, "/spec/template/spec/nodeClassRef/name")),
+        }
+    }
+
+    /// Adds what its EC2NodeClass states about its nodes.
+    pub(super) fn add_node_class(&mut self, builds: &BTreeMap<String, Build>) {
+        if let Some(build) = self.node_class.as_ref().and_then(|name| builds.get(name)) {
+            self.is_windows = true;
+            self.build.get_or_insert(*build);
         }
     }
 }
@@ -112,6 +147,26 @@ mod tests {
         let set = NodeGroupResource::read("MachineSet", &set);
         assert_eq!((set.is_windows, set.replicas), (true, Some(0)));
         assert!(set.labels.is_empty(), "{set:?}");
+
+        let by_class = |spec: Value| {
+            let class = json!({"metadata": {"name": "win"}, "spec": spec});
+            let pool = json!({"metadata": {"name": "p"}, "spec": {"template": {"spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "win"}}}}});
+            let mut pool = NodeGroupResource::read("NodePool", &pool);
+            pool.add_node_class(&ec2_node_class(&class).into_iter().collect());
+            (pool.is_windows, pool.build)
+        };
+        for (spec, build) in [
+            (json!({"amiFamily": "Windows2022"}), Some(Build::new(20348))),
+            (
+                json!({"amiSelectorTerms": [{"alias": "windows2025@latest"}]}),
+                Some(Build::new(26100)),
+            ),
+            (json!({"amiFamily": "AL2023"}), None),
+            (json!({"amiSelectorTerms": [{"id": "ami-1"}]}), None),
+        ] {
+            assert_eq!(by_class(spec.clone()), (build.is_some(), build), "{spec}");
+        }
 
         let linux = json!({"metadata": {"name": "l"}, "spec": {"replicas": 0, "template": {"spec": {}}}});
         assert!(!NodeGroupResource::read("MachineSet", &linux).is_windows);

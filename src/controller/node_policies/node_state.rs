@@ -109,6 +109,9 @@ enum OwnerState {
     Unknown,
 }
 
+/// Nodes by the message and the cure of their fault.
+pub type FaultyNodes = BTreeMap<(String, &'static str), BTreeSet<String>>;
+
 /// The nodes of one policy.
 #[derive(Clone, Debug, Default)]
 pub struct NodesOfPolicy {
@@ -128,8 +131,11 @@ pub struct NodesOfPolicy {
     pub overlapping: BTreeMap<String, String>,
     /// Nodes with builds that the cluster's Kubernetes version does not support.
     pub unsupported: BTreeMap<Build, usize>,
-    /// The certain known faults of its nodes, by message and cure, with the nodes.
-    pub known_faults: BTreeMap<(String, &'static str), BTreeSet<String>>,
+    /// The certain known faults of its nodes.
+    pub known_faults: FaultyNodes,
+    /// The possible known faults of its nodes: whether they have them depends on their workloads, or only users
+    /// reported them.
+    pub possible_faults: FaultyNodes,
 }
 
 /// The nodes of every policy, by policy name, and the nodes to write.
@@ -171,12 +177,13 @@ pub fn assess(
 
 fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {
     state.nodes += 1;
-    // What depends on the workloads is for `scan` and `check`: a condition must not be permanently true because of it.
-    for fault in known_faults::of_node(node)
-        .into_iter()
-        .filter(|fault| fault.is_certain)
-    {
-        let nodes = state.known_faults.entry((fault.message, fault.cure)).or_default();
+    for fault in known_faults::of_node(node) {
+        let faults = if fault.is_certain {
+            &mut state.known_faults
+        } else {
+            &mut state.possible_faults
+        };
+        let nodes = faults.entry((fault.message, fault.cure)).or_default();
         nodes.insert(node.name.clone());
     }
     let Some(build) = node.kernel_build() else { return };

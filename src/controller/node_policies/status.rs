@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Event;
 
 use super::guard::GuardResult;
-use super::node_state::NodesOfPolicy;
+use super::node_state::{FaultyNodes, NodesOfPolicy};
 use super::policies::NodePolicy;
 use super::runtime_classes::ClassesOfPolicy;
 use crate::api::{BuildCount, DriftedNode, TaintMode, WindowsNodePolicyStatus};
@@ -265,20 +265,38 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
     }
 }
 
-/// The condition for nodes whose versions have a known fault. Its Event is reported when it turns.
+/// The condition for nodes whose versions have a known fault. Its Event is reported when it turns. Possible faults are
+/// only in its message: a condition must not be permanently true because of them.
 fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
-    let parts = nodes.known_faults.iter().map(|((message, cure), nodes)| {
+    let possible = if nodes.possible_faults.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "possible faults: {}",
+            fault_parts(&nodes.possible_faults).join("; ")
+        )
+    };
+    let certain = fault_parts(&nodes.known_faults);
+    let no = if possible.is_empty() {
+        "NoKnownFault"
+    } else {
+        "PossibleFaults"
+    };
+    let quiet = "no node runs a version with a known fault";
+    let mut statement = where_any(KNOWN_FAULTS, &certain, "FaultyVersions", no, quiet);
+    if !possible.is_empty() {
+        statement.message.push_str("; ");
+        statement.message.push_str(&possible);
+    }
+    statement.with_events(EventPolicy::Turns)
+}
+
+fn fault_parts(faults: &FaultyNodes) -> Vec<String> {
+    let parts = faults.iter().map(|((message, cure), nodes)| {
         let names = list(nodes, NAMED);
         format!("{} nodes ({names}): {message}; {cure}", nodes.len())
     });
-    where_any(
-        KNOWN_FAULTS,
-        &parts.collect::<Vec<_>>(),
-        "FaultyVersions",
-        "NoKnownFault",
-        "no node runs a version with a known fault",
-    )
-    .with_events(EventPolicy::Turns)
+    parts.collect()
 }
 
 fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {

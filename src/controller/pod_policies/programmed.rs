@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 
+use super::ControllerStates;
 use crate::api::DecodedPolicy;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::conditions::{ConditionUpdate, EventPolicy};
 use crate::registration::configurations::{Configurations, CoverageGap};
 
-/// The condition. `decoded`: the version of the policy that applies, if any; `unreached`: the message if calls of the
-/// API server do not arrive.
+/// The condition. `decoded`: the version of the policy that applies, if any.
 pub(super) fn programmed(
     decoded: Option<&DecodedPolicy>,
     registered: &Configurations,
-    unreached: Option<&str>,
+    states: ControllerStates<'_>,
     snapshot: &Snapshot,
 ) -> ConditionUpdate {
     let gaps = decoded.map_or_else(Vec::new, |decoded| {
@@ -33,12 +33,16 @@ pub(super) fn programmed(
             &namespaces,
         )
     });
-    let unreached = unreached.map(|said| CoverageGap {
-        reason: "CallsDoNotArrive",
-        message: said.to_owned(),
-    });
-    let unmet = unreached.into_iter().chain(registered.problems());
-    let gaps: Vec<CoverageGap> = unmet.chain(gaps).collect();
+    let gap = |reason, message: &str| CoverageGap {
+        reason,
+        message: message.to_owned(),
+    };
+    let unreached = states.unreached.map(|message| gap("CallsDoNotArrive", message));
+    let contested = states
+        .contested
+        .map(|message| gap("CaBundleOverwritten", message));
+    let of_controllers = unreached.into_iter().chain(contested);
+    let gaps: Vec<CoverageGap> = of_controllers.chain(registered.problems()).chain(gaps).collect();
     let message = || {
         gaps.iter()
             .map(|gap| gap.message.as_str())
@@ -51,4 +55,50 @@ pub(super) fn programmed(
         "the webhook configurations have everything that the policy needs",
     );
     ConditionUpdate::expect_true("Programmed", unmet, met).with_events(EventPolicy::Reasons)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+
+    use super::*;
+    use crate::controller::reports::ReportingState;
+    use crate::model::policy::Policy;
+    use crate::registration::configurations::{Configuration, RegisteredEntry};
+    use crate::registration::{RegistrationOptions, mutating, validating};
+
+    #[test]
+    fn what_other_controllers_find_out_makes_the_condition_false() {
+        let options = RegistrationOptions::default();
+        let configuration = |title: &str, json: serde_json::Value| Configuration {
+            title: title.to_owned(),
+            entries: (json["webhooks"].as_array().unwrap().iter())
+                .map(|webhook| RegisteredEntry::read(webhook).unwrap())
+                .collect(),
+        };
+        let registered = Configurations {
+            mutating: configuration("m", serde_json::to_value(mutating(&options)).unwrap()),
+            validating: configuration("v", serde_json::to_value(validating(&options)).unwrap()),
+        };
+        let set = PolicySet::new(Vec::new(), Policy::cluster_default());
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
+        let reason = |unreached: Option<&str>, contested: Option<&str>| {
+            let states = ControllerStates {
+                reporting: &ReportingState::Off,
+                unreached,
+                contested,
+            };
+            let view = ClusterCache::default();
+            let update = programmed(None, &registered, states, &set, &view, &facts);
+            (update.holds, update.reason, update.message)
+        };
+        assert_eq!(reason(None, None).1, "Programmed");
+        let (holds, name, message) = reason(None, Some("a writer"));
+        assert_eq!(
+            (holds, name, &*message),
+            (false, "CaBundleOverwritten", "a writer")
+        );
+        let (_, name, message) = reason(Some("no call"), Some("a writer"));
+        assert_eq!((name, &*message), ("CallsDoNotArrive", "no call; a writer"));
+    }
 }

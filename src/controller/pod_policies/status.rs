@@ -9,10 +9,10 @@ use jiff::tz::TimeZone;
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
-use super::MOST_NAMES;
 use super::build_labels::build_labels;
 use super::image_registries::{IMAGE_REGISTRIES_REACHABLE, image_registries};
 use super::programmed::programmed;
+use super::{ControllerStates, MOST_NAMES};
 use crate::api::{
     API_VERSION, DecodedPolicy, EffectiveSettings, MatchedNamespaces, POD_POLICY, WindowsPodPolicyStatus,
     in_one_line,
@@ -24,7 +24,6 @@ use crate::controller::reports::ReportingState;
 use crate::engine::policy_set::{ExemptionState, SOON};
 use crate::model::build::RELEASES;
 use crate::model::text::{cut, list};
-use crate::registry::service::UnreachableRegistry;
 use crate::rules;
 
 /// The version of this program.
@@ -82,17 +81,6 @@ struct PolicyReach<'v> {
     ignored: Vec<String>,
 }
 
-/// What other controllers of the leader have found out, for the conditions that show it.
-#[derive(Clone, Copy, Debug)]
-pub struct ControllerStates<'s> {
-    /// The state of the reports on stored objects.
-    pub reporting: &'s ReportingState,
-    /// The message if calls of the API server do not arrive.
-    pub unreached: Option<&'s str>,
-    /// The listed registries that cannot be reached; `None` if none is listed.
-    pub registries: Option<&'s [UnreachableRegistry]>,
-}
-
 /// The status updates to write, computed lazily: each may hold a version of its policy.
 pub fn reports<'s>(
     snapshot: &'s Snapshot,
@@ -116,7 +104,7 @@ pub fn reports<'s>(
         let programmed = snapshot
             .registered
             .as_ref()
-            .map(|known| programmed(outcome.in_force(), known, states.unreached, snapshot));
+            .map(|known| programmed(outcome.in_force(), known, states, snapshot));
         let ready = ready(&statements[0], programmed.as_ref());
         statements.splice(1..1, programmed.into_iter().chain([ready]));
         statements.extend(written(states.reporting));

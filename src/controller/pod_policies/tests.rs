@@ -56,6 +56,7 @@ impl PolicyHistory {
             reporting: &ReportingState::Off,
             unreached: None,
             registries: None,
+            contested: None,
         };
         reports(&self.seen(view), states, now).collect()
     }

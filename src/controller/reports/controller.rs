@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`OwnerIndex`]: what reports should contain | [`ObjectFeed`] | metrics, [`Health`] |
 //! | [`OwnerIndex`]: what is stored | [`ReportWriter`], [`ReportWatch`] | the same |
-//! | [`PendingPods`] | [`ObjectFeed`] | [`PendingPodsTask`] |
+//! | [`StuckPods`] | [`ObjectFeed`] | [`StuckPodsTask`] |
 //! | [`RereadQueue`] | every task that finds something to list again | [`ObjectFeed`] |
 //! | [`WriteQueue`](super::write_queue::WriteQueue) | [`ObjectFeed`] | [`ReportWriter`] |
 //! | [`Health`] | every task | [`ReportsController`] |
@@ -24,11 +24,11 @@ use super::health::Health;
 use super::invalidation::{EvalInputs, Invalidation, changed};
 use super::object_feed::ObjectFeed;
 use super::owner_index::SharedIndex;
-use super::pending_pods::{PendingPods, PendingPodsTask};
 use super::report_api::{DiscoveredApi, ReportApi};
 use super::report_watch::{Adoption, ReportWatch};
 use super::report_writer::ReportWriter;
 use super::reread_queue::RereadQueue;
+use super::stuck_pods::{StuckPods, StuckPodsTask};
 use super::write_queue::write_queue;
 use super::{ReportContext, lost};
 use crate::cluster::custom_lists::CustomLists;
@@ -41,8 +41,8 @@ use crate::model::workload::Kind;
 const LOOK: Duration = Duration::from_millis(500);
 /// Rate limit of Events on owners with findings: per second, and burst.
 const FINDING_EVENTS: (u32, u32) = (2, 50);
-/// Rate limit of Events on owners of pending pods: per second, and burst.
-const PENDING_EVENTS: (u32, u32) = (1, 20);
+/// Rate limit of Events on owners of stuck pods: per second, and burst.
+const STUCK_EVENTS: (u32, u32) = (1, 20);
 
 /// Composes the tasks of a leader.
 pub struct ReportsController<'c> {
@@ -51,7 +51,7 @@ pub struct ReportsController<'c> {
     custom: Vec<(Kind, String)>,
     lists: Vec<ObjectList>,
     index: Arc<SharedIndex>,
-    pending: PendingPods,
+    stuck: StuckPods,
     rereads: RereadQueue,
     health: Health,
     api: DiscoveredApi,
@@ -67,7 +67,7 @@ impl ReportsController<'_> {
         let controller = ReportsController {
             context,
             index: Arc::default(),
-            pending: PendingPods::default(),
+            stuck: StuckPods::default(),
             rereads: RereadQueue::new(&lists, Instant::now()),
             custom,
             lists,
@@ -106,7 +106,7 @@ impl ReportsController<'_> {
             settings: *settings,
             evaluator: Evaluator::default(),
             index: &self.index,
-            pending: &self.pending,
+            stuck: &self.stuck,
             queue: &queue,
             rereads: &self.rereads,
             health: &self.health,
@@ -141,18 +141,18 @@ impl ReportsController<'_> {
             api: &self.api,
             retry: settings.retry,
         };
-        let pending_pods = PendingPodsTask {
+        let stuck_pods = StuckPodsTask {
             client,
             latest,
-            pending: &self.pending,
-            events: EventPublisher::new(client, leadership, PENDING_EVENTS.0, PENDING_EVENTS.1),
+            stuck: &self.stuck,
+            events: EventPublisher::new(client, leadership, STUCK_EVENTS.0, STUCK_EVENTS.1),
         };
         tokio::select! {
             () = feed.run() => (),
             () = writer.run() => (),
             () = watch.run() => (),
             () = garbage_collector.run() => (),
-            () = pending_pods.run() => (),
+            () = stuck_pods.run() => (),
             () = self.supervise(before, || queue.is_empty()) => (),
         }
     }

@@ -8,16 +8,17 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::engine::infer_os;
-use crate::model::json_types::{IsPresent, Str};
+use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::text::cut;
 use crate::model::workload::Kind;
+use crate::scan::pods::may_have_trouble;
 use crate::scan::{DedupKey, EvalContext, Evaluated, OwnerResult, dedup_key, evaluate_object};
 
 /// The longest reason why an object cannot be read, in bytes.
 const LONGEST_WHY: usize = 200;
-/// How long a pod waits for a node before it is checked.
+/// How long a pod waits for a node, terminates or is not ready before it is checked.
 const WAITS_LONG: Duration = Duration::from_secs(120);
 
 /// The metadata by which a stored object is known, read without its spec.
@@ -52,9 +53,9 @@ impl<'h> ObjectHeadMeta<'h> {
     }
 }
 
-/// A pod that waits for a node.
+/// A pod that waits for a node, terminates, or is not ready on a Windows node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PendingPod {
+pub struct StuckPod {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -83,13 +84,13 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Evaluates an object. The second value is for a pod that waits for a node.
+    /// Evaluates an object. The second value is for a pod that may be stuck.
     pub fn evaluate(
         &self,
         context: &EvalContext<'_>,
         kind: Kind,
         json: &str,
-    ) -> (Evaluation, Option<PendingPod>) {
+    ) -> (Evaluation, Option<StuckPod>) {
         let unreadable = |why: String| match cut(&why, LONGEST_WHY) {
             Cow::Borrowed(_) => Evaluation::Unreadable(why),
             Cow::Owned(cut) => Evaluation::Unreadable(cut),
@@ -98,70 +99,36 @@ impl Evaluator {
             Ok(object) => object,
             Err(error) => return (unreadable(error.to_string()), None),
         };
-        let pending = pending(context, &object, json);
+        let stuck = stuck(context, &object, json);
         let evaluation = match evaluate_object(context, &object, json) {
             Ok(Evaluated::Judged(owner)) => Evaluation::Owner(owner, dedup_key(&object, json, &self.hashes)),
             Ok(Evaluated::Owned(..)) => Evaluation::Owned,
             Ok(Evaluated::Passed(_)) => Evaluation::Skipped,
             Err(error) => unreadable(error.to_string()),
         };
-        (evaluation, pending)
+        (evaluation, stuck)
     }
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct PodSummary<'b> {
-    #[serde(borrow)]
-    metadata: PodSummaryMeta<'b>,
-    #[serde(borrow)]
-    spec: PodSummarySpec<'b>,
-    #[serde(borrow)]
-    status: PodSummaryStatus<'b>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct PodSummaryMeta<'b> {
-    #[serde(borrow)]
-    namespace: Str<'b>,
-    #[serde(borrow)]
-    name: Str<'b>,
-    deletion_timestamp: IsPresent,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct PodSummarySpec<'b> {
-    #[serde(borrow)]
-    node_name: Str<'b>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct PodSummaryStatus<'b> {
-    #[serde(borrow)]
-    phase: Str<'b>,
-}
-
-/// A pod that waits for a node, if it is for Windows or its evidence conflicts.
-fn pending(context: &EvalContext<'_>, object: &Object<'_>, json: &str) -> Option<PendingPod> {
-    if object.kind != Kind::Pod {
+/// A pod that may be stuck: one without a node if it is for Windows or its evidence conflicts, and any on a Windows
+/// node that terminates or is not ready.
+fn stuck(context: &EvalContext<'_>, object: &Object<'_>, json: &str) -> Option<StuckPod> {
+    let spec = object.pod().filter(|_| object.kind == Kind::Pod)?;
+    if !may_have_trouble(object, json) {
         return None;
     }
-    let PodSummary {
-        metadata,
-        spec,
-        status,
-    } = serde_json::from_str(json).unwrap_or_default();
-    if status.phase.as_str() != "Pending" || !spec.node_name.is_empty() || metadata.deletion_timestamp.0 {
-        return None;
-    }
-    let policy = context.policy_in(&object.namespace);
-    let verdict = infer_os(object, context.facts, &policy).verdict;
-    matches!(verdict, Verdict::Windows | Verdict::Conflicting).then(|| PendingPod {
-        namespace: metadata.namespace.to_string(),
-        name: metadata.name.to_string(),
+    let is_candidate = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
+        Some(node) => context.facts.hosts().iter().any(|host| host.name == node),
+        None if object.meta.deletion_timestamp.0 => false,
+        None => {
+            let policy = context.policy_in(&object.namespace);
+            let verdict = infer_os(object, context.facts, &policy).verdict;
+            matches!(verdict, Verdict::Windows | Verdict::Conflicting)
+        }
+    };
+    is_candidate.then(|| StuckPod {
+        namespace: object.namespace.to_string(),
+        name: object.meta.name.to_string(),
         due: Instant::now() + WAITS_LONG,
     })
 }
@@ -175,11 +142,17 @@ mod tests {
     use crate::cluster::snapshot::Snapshot;
     use crate::engine::policy_set::PolicySet;
     use crate::model::facts::Facts;
+    use crate::model::node::Host;
     use crate::model::policy::Policy;
 
-    fn evaluate(kind: Kind, object: &Value) -> (Evaluation, Option<PendingPod>) {
+    fn evaluate(kind: Kind, object: &Value) -> (Evaluation, Option<StuckPod>) {
         let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
-        let snapshot = Snapshot::of_files(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), policies);
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
+        facts.add_host(Host {
+            name: "w1".into(),
+            ..Host::default()
+        });
+        let snapshot = Snapshot::of_files(facts, policies);
         Evaluator::default().evaluate(&EvalContext::of(&snapshot), kind, &object.to_string())
     }
 
@@ -196,17 +169,27 @@ mod tests {
     }
 
     #[test]
-    fn only_windows_pods_without_a_node_are_pending() {
-        let is_pending = |pod: &Value| evaluate(Kind::Pod, pod).1.is_some();
-        assert!(is_pending(&pod("windows", &[])));
-        assert!(!is_pending(&pod("linux", &[])));
-        for (field, value) in [
-            ("/status/phase", json!("Running")),
-            ("/spec/nodeName", json!("w1")),
-            ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
-        ] {
-            assert!(!is_pending(&pod("windows", &[(field, value)])), "{field}");
-        }
+    fn windows_pods_without_a_node_and_pods_that_are_not_ready_on_a_windows_node_may_be_stuck() {
+        let is_stuck = |pod: &Value| evaluate(Kind::Pod, pod).1.is_some();
+        assert!(is_stuck(&pod("windows", &[])));
+        assert!(!is_stuck(&pod("linux", &[])));
+        let deleted = ("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        assert!(!is_stuck(&pod("windows", std::slice::from_ref(&deleted))));
+        assert!(!is_stuck(&pod(
+            "windows",
+            &[("/status/phase", json!("Succeeded"))]
+        )));
+
+        let on = |node: &str| ("/spec/nodeName", json!(node));
+        assert!(!is_stuck(&pod("windows", &[on("other")])));
+        assert!(is_stuck(&pod("windows", &[on("w1")])));
+        assert!(is_stuck(&pod("linux", &[on("w1")])));
+        assert!(is_stuck(&pod("windows", &[on("w1"), deleted])));
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        assert!(!is_stuck(&pod(
+            "windows",
+            &[on("w1"), ("/status/conditions", ready)]
+        )));
     }
 
     #[test]

@@ -19,11 +19,11 @@ use super::events::event_on;
 use super::health::Health;
 use super::invalidation::Invalidation;
 use super::owner_index::{ObjectSource, SharedIndex};
-use super::pending_pods::PendingPods;
 use super::report;
 use super::report_api::DiscoveredApi;
 use super::report_watch::Adoption;
 use super::reread_queue::RereadQueue;
+use super::stuck_pods::StuckPods;
 use super::write_queue::{ReportWrite, WriteQueue};
 use crate::cluster::follow::{ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
@@ -51,7 +51,7 @@ pub struct ObjectFeed<'c> {
     /// Where each owner is recorded.
     pub index: &'c SharedIndex,
     /// Where pods that wait for a node are recorded.
-    pub pending: &'c PendingPods,
+    pub stuck: &'c StuckPods,
     /// Takes the reports to write.
     pub queue: &'c WriteQueue,
     /// What to list again.
@@ -97,9 +97,9 @@ impl ObjectFeed<'_> {
         if source == ObjectSource::List && self.index.lock().is_touched(kind, &object.uid) {
             return None;
         }
-        let (evaluation, pending) = self.evaluator.evaluate(context, kind, json);
+        let (evaluation, stuck) = self.evaluator.evaluate(context, kind, json);
         if kind == Kind::Pod {
-            self.pending.record(&object.uid, pending);
+            self.stuck.record(&object.uid, stuck);
         }
         let recorded = self.index.lock().record(kind, &object, &evaluation, pass, source);
         if recorded.has_freed {
@@ -222,7 +222,7 @@ impl ObjectFollower for ObjectFeed<'_> {
 
     fn gone(&self, stored: &ObjectList, json: &str) {
         let object = ObjectHeadMeta::of(json);
-        self.pending.record(&object.uid, None);
+        self.stuck.record(&object.uid, None);
         if self.index.lock().gone(stored.kind, &object.uid) {
             self.rereads
                 .add(stored.kind, Invalidation::None.with(object.namespace.to_string()));

@@ -21,9 +21,11 @@ use tokio::time::Instant;
 use super::{ReportContext, ReportSettings, ReportingState, StoredFindingMetrics, run};
 use crate::cluster::cache::ClusterCache;
 use crate::cluster::lease::Leadership;
+use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::node::Host;
 use crate::model::policy::Policy;
 use crate::process::metrics::{Metrics, Reconciles};
 
@@ -306,7 +308,7 @@ async fn another_policy_is_another_judgement_of_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its_top_owner() {
+async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_reported_once_on_its_top_owner() {
     let long_ago = "2026-01-01T00:00:00Z";
     let controller = |kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": name, "controller": true}]);
     let pod = |name: &str| {
@@ -351,6 +353,56 @@ async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_told_once_on_its
     let note = one["note"].as_str().unwrap();
     assert!(note.starts_with("a pod of this waits for a node: "), "{note}");
     assert!(!server.asked.iter().any(|it| it.ends_with("/pods/c")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_on_a_windows_node_that_terminates_past_its_grace_period_is_reported_on_its_owner() {
+    let long_ago = "2026-01-01T00:00:00Z";
+    let owner = json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web", "uid": "web", "controller": true}]);
+    let pod = |name: &str, node: &str| {
+        json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": name, "ownerReferences": owner,
+                         "deletionTimestamp": long_ago},
+            "spec": {"nodeName": node, "containers": [{"name": "web", "image": "web"}]},
+            "status": {"phase": "Running"},
+        })
+    };
+    let leader = TestLeader::start(&[
+        ("/api/v1/pods", &[list("9", &[pod("a", "w1"), pod("b", "lin")])]),
+        ("/api/v1/namespaces/shop/pods/a", &[pod("a", "w1").to_string()]),
+        (
+            "/apis/apps/v1/namespaces/shop/statefulsets/web",
+            &[json!({"metadata": {"name": "web"}}).to_string()],
+        ),
+    ]);
+    let node = NodeView {
+        name: "w1".into(),
+        operating_system: "windows".into(),
+        ..NodeView::default()
+    };
+    let mut snapshot = snapshot(Policy::cluster_default());
+    snapshot.facts.add_host(Host {
+        name: "w1".into(),
+        ..Host::default()
+    });
+    snapshot.view = Arc::new(ClusterCache {
+        nodes: [("w1".to_owned(), Arc::new(node))].into(),
+        ..(*snapshot.view).clone()
+    });
+    leader.latest.send_replace(Arc::new(snapshot));
+    leader.until("it is reported", |it| !it.events.is_empty()).await;
+    let server = leader.server.lock().unwrap();
+    let event = &server.events[0];
+    assert_eq!(
+        (&event["reason"], &event["regarding"]["kind"]),
+        (&json!("WindowsPodProblem"), &json!("StatefulSet"))
+    );
+    let note = event["note"].as_str().unwrap();
+    assert!(
+        note.starts_with("a pod of this: terminating past its grace period") && note.contains("w1"),
+        "{note}"
+    );
+    assert!(!server.asked.iter().any(|it| it.ends_with("/pods/b")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,7 +24,6 @@ fn registered(options: &RegistrationOptions) -> Configurations {
             "ValidatingWebhookConfiguration",
             serde_json::to_value(validating(options)).unwrap(),
         ),
-        contested: None,
     }
 }
 

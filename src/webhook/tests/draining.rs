@@ -20,7 +20,7 @@ async fn until_open(server: &Running, requests: usize) {
 
 #[tokio::test]
 async fn draining_under_load_finishes_what_is_in_flight_and_takes_nothing_new() {
-    let server = start(Limits::default(), self_signed()).await;
+    let mut server = start(Limits::default(), self_signed()).await;
     let mut bodies = Vec::new();
     let mut answers = Vec::new();
     for _ in 0..4 {
@@ -41,24 +41,7 @@ async fn draining_under_load_finishes_what_is_in_flight_and_takes_nothing_new() 
     }
     until_open(&server, 8).await;
 
-    let Running {
-        address,
-        health,
-        ca,
-        metrics,
-        stop,
-        ended,
-    } = server;
-    stop.send(()).unwrap();
-    let (unused, _) = oneshot::channel();
-    let server = Running {
-        address,
-        health,
-        ca,
-        metrics,
-        stop: unused,
-        ended,
-    };
+    server.begin_stop();
     until_unready(&server).await;
     assert_eq!(server.health("/readyz").await.1, "draining: shutting down\n");
     assert_eq!(server.health("/livez").await.0, 200);
@@ -85,7 +68,7 @@ async fn draining_under_load_finishes_what_is_in_flight_and_takes_nothing_new() 
 
 #[tokio::test]
 async fn during_the_drain_delay_all_is_served_but_http_1_clients_are_asked_to_go_elsewhere() {
-    let server = start(
+    let mut server = start(
         Limits {
             drain_delay: Duration::from_secs(1),
             ..Limits::default()
@@ -97,24 +80,7 @@ async fn during_the_drain_delay_all_is_served_but_http_1_clients_are_asked_to_go
     let before = known.send_request(post("/mutate", full("{}"))).await.unwrap();
     assert_eq!(before.headers().get("connection"), None);
     text(before).await;
-    let Running {
-        address,
-        health,
-        ca,
-        metrics,
-        stop,
-        ended,
-    } = server;
-    stop.send(()).unwrap();
-    let (unused, _) = oneshot::channel();
-    let server = Running {
-        address,
-        health,
-        ca,
-        metrics,
-        stop: unused,
-        ended,
-    };
+    server.begin_stop();
     until_unready(&server).await;
     let new = server.http1().await;
     let closes = async |mut client: http1::SendRequest<Full<Bytes>>| {

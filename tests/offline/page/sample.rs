@@ -83,6 +83,7 @@ pub fn report(owners: usize) -> ScanReport {
     ScanReport {
         schema: SCHEMA,
         at: "2026-11-22T09:30:00Z".parse().unwrap(),
+        today: "2026-11-22".parse().unwrap(),
         cluster: ScannedCluster {
             name: "prod-westeurope".to_owned(),
             kubernetes: "1.36".to_owned(),

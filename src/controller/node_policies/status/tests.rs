@@ -168,6 +168,45 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
     );
 }
 
+#[test]
+fn a_possible_fault_is_in_the_message_and_neither_a_condition_that_holds_nor_an_event() {
+    let fault = |message: &str| {
+        (
+            (message.to_owned(), "update it"),
+            BTreeSet::from(["w1".to_owned()]),
+        )
+    };
+    let mut standing = NodesOfPolicy {
+        possible_faults: [fault("kubelet v1.34.3+rke2r1: may not start")].into(),
+        ..NodesOfPolicy::default()
+    };
+    let faults = |standing: &NodesOfPolicy| {
+        let (policy, known) = (policy(&json!({})), PolicyFacts::default());
+        assert!(
+            news_of(&policy, standing, &known, None).len() == usize::from(!standing.known_faults.is_empty())
+        );
+        let status = status_of(&policy, standing, &known, None, Timestamp::UNIX_EPOCH);
+        let condition = condition(&status, "KnownFaults");
+        (
+            condition.status.clone(),
+            condition.reason.clone(),
+            condition.message.clone(),
+        )
+    };
+    let possible = "possible faults: 1 nodes (w1): kubelet v1.34.3+rke2r1: may not start; update it";
+    let quiet = format!("no node runs a version with a known fault; {possible}");
+    assert_eq!(
+        faults(&standing),
+        ("False".to_owned(), "PossibleFaults".to_owned(), quiet)
+    );
+    standing.known_faults = [fault("10.0.20348.2582: no network")].into();
+    let both = format!("1 nodes (w1): 10.0.20348.2582: no network; update it; {possible}");
+    assert_eq!(
+        faults(&standing),
+        ("True".to_owned(), "FaultyVersions".to_owned(), both)
+    );
+}
+
 /// Nodes that wait for a taint, and the guard's result.
 fn held_back(guarded: GuardResult) -> (NodePolicy, NodesOfPolicy, PolicyFacts) {
     let mut standing = NodesOfPolicy::default();

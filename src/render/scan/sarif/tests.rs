@@ -50,6 +50,7 @@ fn report() -> ScanReport {
     ScanReport {
         schema: crate::scan::report::SCHEMA,
         at: "2026-06-01T12:00:00Z".parse().unwrap(),
+        today: "2026-06-01".parse().unwrap(),
         cluster: ScannedCluster::default(),
         judged_as: Vec::new(),
         summary: ScanSummary::default(),

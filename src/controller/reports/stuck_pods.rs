@@ -1,5 +1,5 @@
-//! Pending pods: if a pod has waited long for a reason that Transom can explain, an Event reports it on its top-level
-//! owner.
+//! Stuck pods: if a pod waits long for a node, terminates past its grace period, or fails on a Windows node, and Transom
+//! can explain why, an Event reports it on its top-level owner.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use kube::api::{Api, DynamicObject, GetParams, PartialObjectMeta};
 use kube::core::{ApiResource, GroupVersionKind, Request};
 use tokio::time::{Instant, sleep};
 
-use super::evaluator::{ObjectHeadMeta, PendingPod};
+use super::evaluator::{ObjectHeadMeta, StuckPod};
 use super::events::{EventOwner, EventPublisher, OwnerEvent};
 use crate::cluster::errors::answered;
 use crate::cluster::snapshot::SnapshotReceiver;
@@ -20,7 +20,7 @@ use crate::model::workload::Kind;
 use crate::scan::EvalContext;
 use crate::scan::pods::{PodContext, trouble};
 
-/// The maximum number of pending pods.
+/// The maximum number of pods that are followed.
 const MOST: usize = 1_000;
 /// The delay until a pod is checked again.
 const AGAIN: Duration = Duration::from_secs(600);
@@ -31,25 +31,25 @@ const AT_ONCE: usize = 10;
 /// The longest owner chain above a pod: a ReplicaSet's Deployment, a Job's CronJob.
 const STEPS: usize = 3;
 
-/// The pods that wait for a node, by uid.
+/// The pods that may be stuck, by uid.
 #[derive(Debug, Default)]
-pub struct PendingPods(Mutex<HashMap<Box<str>, PendingPod>>);
+pub struct StuckPods(Mutex<HashMap<Box<str>, StuckPod>>);
 
-impl PendingPods {
-    /// Records whether a pod waits. A pod that is known to wait keeps its time.
-    pub fn record(&self, uid: &str, pending: Option<PendingPod>) {
+impl StuckPods {
+    /// Records whether a pod may be stuck. A pod that is known to be keeps its time.
+    pub fn record(&self, uid: &str, stuck: Option<StuckPod>) {
         let mut pods = self.pods();
-        match pending {
+        match stuck {
             None => drop(pods.remove(uid)),
-            Some(pending) if pods.len() < MOST => {
-                pods.entry(uid.into()).or_insert(pending);
+            Some(stuck) if pods.len() < MOST => {
+                pods.entry(uid.into()).or_insert(stuck);
             }
             Some(_) => {}
         }
     }
 
     /// Some of the pods that are due for a check; their next one is scheduled.
-    fn due(&self, now: Instant) -> Vec<PendingPod> {
+    fn due(&self, now: Instant) -> Vec<StuckPod> {
         let mut pods = self.pods();
         let due = pods.values_mut().filter(|pod| pod.due <= now);
         let due = due.take(AT_ONCE).map(|pod| {
@@ -59,29 +59,29 @@ impl PendingPods {
         due.collect()
     }
 
-    fn pods(&self) -> MutexGuard<'_, HashMap<Box<str>, PendingPod>> {
+    fn pods(&self) -> MutexGuard<'_, HashMap<Box<str>, StuckPod>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Explains pods that have waited long, by Events on their owners.
-pub struct PendingPodsTask<'c> {
+/// Explains stuck pods, by Events on their owners.
+pub struct StuckPodsTask<'c> {
     /// The API client.
     pub client: &'c Client,
     /// The nodes, facts and policies.
     pub latest: &'c SnapshotReceiver,
-    /// The pods that wait.
-    pub pending: &'c PendingPods,
+    /// The pods that may be stuck.
+    pub stuck: &'c StuckPods,
     /// Publishes the Events.
     pub events: EventPublisher<'c>,
 }
 
-impl PendingPodsTask<'_> {
+impl StuckPodsTask<'_> {
     /// Runs forever.
     pub async fn run(mut self) {
         loop {
             sleep(LOOK).await;
-            for pod in self.pending.due(Instant::now()) {
+            for pod in self.stuck.due(Instant::now()) {
                 if let Some(event) = self.explain(&pod).await {
                     self.events.publish(&event).await;
                 }
@@ -89,13 +89,13 @@ impl PendingPodsTask<'_> {
         }
     }
 
-    /// The Event for a pending pod; `None` if Transom cannot explain why it is pending.
-    async fn explain(&self, pod: &PendingPod) -> Option<OwnerEvent> {
+    /// The Event for a pod; `None` if it is not stuck, or Transom cannot explain why.
+    async fn explain(&self, pod: &StuckPod) -> Option<OwnerEvent> {
         let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
         let request = Request::new(path).get(&pod.name, &GetParams::default()).ok()?;
         let json = answered(self.client.request_text(request)).await.ok()?;
         let snapshot = self.latest.borrow().clone();
-        let message = {
+        let (reason, message) = {
             let object = Object::parse(Kind::Pod, &json, ReviewStage::Stored).ok()?;
             let eval_context = EvalContext::of(&snapshot);
             let context = PodContext {
@@ -105,13 +105,14 @@ impl PendingPodsTask<'_> {
                 knows_classes: true,
             };
             let trouble = trouble(&object, &json, None, &context, Timestamp::now())?;
-            if trouble.wrong.is_misplaced() {
-                return None;
+            let (message, remedy) = (trouble.message, trouble.remedy);
+            match trouble.node {
+                None => (
+                    "WindowsPodPending",
+                    format!("a pod of this waits for a node: {message}; {remedy}"),
+                ),
+                Some(_) => ("WindowsPodProblem", format!("a pod of this: {message}; {remedy}")),
             }
-            format!(
-                "a pod of this waits for a node: {}; {}",
-                trouble.message, trouble.remedy
-            )
         };
         let mut owner = EventOwner {
             api_version: "v1".to_owned(),
@@ -127,7 +128,7 @@ impl PendingPodsTask<'_> {
             }
         }
         Some(OwnerEvent {
-            reason: "WindowsPodPending",
+            reason,
             message,
             owner,
         })
@@ -161,8 +162,8 @@ impl PendingPodsTask<'_> {
 mod tests {
     use super::*;
 
-    fn pod(name: &str, due: Instant) -> PendingPod {
-        PendingPod {
+    fn pod(name: &str, due: Instant) -> StuckPod {
+        StuckPod {
             namespace: "shop".to_owned(),
             name: name.to_owned(),
             due,
@@ -171,7 +172,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pod_is_due_once_and_again_after_a_while_until_it_has_a_node() {
-        let (pods, start) = (PendingPods::default(), Instant::now());
+        let (pods, start) = (StuckPods::default(), Instant::now());
         pods.record("a", Some(pod("a", start + Duration::from_secs(120))));
         assert_eq!(pods.due(start), []);
         let later = start + Duration::from_secs(60);
@@ -188,7 +189,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn few_are_checked_at_a_time_and_the_number_is_bounded() {
-        let (pods, now) = (PendingPods::default(), Instant::now());
+        let (pods, now) = (StuckPods::default(), Instant::now());
         for number in 0..=MOST {
             pods.record(&number.to_string(), Some(pod("web", now)));
         }
