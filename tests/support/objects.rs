@@ -97,7 +97,9 @@ fn image_facts(listed: &str) -> ImageFacts {
         for word in words {
             match word.split_once('=') {
                 None => variant.os_version = ImageVariant::new(os, architecture, word).os_version,
-                Some(("user", user)) => variant.config.get_or_insert_default().user = user.to_owned(),
+                Some(("user", user)) => {
+                    user.clone_into(&mut variant.config.get_or_insert_default().user);
+                }
                 Some(("volume", path)) => {
                     variant
                         .config

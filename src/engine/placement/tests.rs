@@ -620,9 +620,10 @@ fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
 /// The edits of a pod with this image, of which a registry reports these Windows versions, in a cluster of three builds.
 fn edits_by_registry(policy: &Policy, class: Option<RuntimeClassFacts>, versions: &[&str]) -> String {
     let image = "corp.example/app:1.0-ltsc2019";
-    let hosts = [17763, 20348, 26100].map(|build| windows(&format!("w{build}"), build, &[], &[]));
     let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
-    hosts.into_iter().for_each(|host| facts.add_host(host));
+    for build in [17763, 20348, 26100] {
+        facts.add_host(windows(&format!("w{build}"), build, &[], &[]));
+    }
     facts
         .runtime_classes
         .extend(class.map(|class| ("windows-2022".to_owned(), class)));
