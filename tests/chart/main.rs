@@ -97,6 +97,7 @@ fn generated_webhooks(arguments: &[&str]) -> Vec<Value> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one table")]
 fn the_webhook_configurations_are_those_of_the_program() {
     let Some(engine) = engine() else { return };
     let service = ["--service", "transom.transom-system"];
