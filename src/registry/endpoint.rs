@@ -85,14 +85,13 @@ impl RegistryEndpoint {
     pub fn uri(&self, kind: &str, reference: &str) -> Result<Uri, String> {
         let is_plain = self.is_plain(&self.authority) && !self.is_secure;
         let scheme = if is_plain { "http" } else { "https" };
-        let mut text = format!(
-            "{scheme}://{}/v2/{}/{kind}/{reference}",
+        // As containerd does it, for mirrors of several registries.
+        let query = self.mirror_of.as_ref();
+        let query = query.map_or_else(String::new, |registry| format!("?ns={registry}"));
+        let text = format!(
+            "{scheme}://{}/v2/{}/{kind}/{reference}{query}",
             self.authority, self.repository
         );
-        if let Some(registry) = &self.mirror_of {
-            // As containerd does it, for mirrors of several registries.
-            text += &format!("?ns={registry}");
-        }
         let uri: Uri = text
             .parse()
             .map_err(|_| "its name is not a host and port".to_owned())?;

@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::LookupError;
 use super::digest::Digest;
@@ -108,7 +109,7 @@ struct Settings {
 #[serde(rename_all = "PascalCase")]
 struct ContainerConfig {
     user: Option<String>,
-    volumes: Option<BTreeMap<String, IgnoredAny>>,
+    volumes: Option<BTreeMap<String, Value>>,
     entrypoint: Option<Vec<String>>,
     cmd: Option<Vec<String>>,
 }

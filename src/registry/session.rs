@@ -27,7 +27,7 @@ const TOKEN: usize = 32 << 10;
 /// How long a token is valid whose service does not state it, by the specification.
 const TOKEN_LIFE: Duration = Duration::from_secs(60);
 /// The longest time for which a token is kept.
-const LONGEST_TOKEN_LIFE: Duration = Duration::from_hours(1);
+const LONGEST_TOKEN_LIFE: Duration = Duration::from_secs(3600);
 /// How long before its end a token is replaced.
 const TOKEN_MARGIN: Duration = Duration::from_secs(10);
 /// The maximum number of tokens that are kept.
@@ -38,6 +38,15 @@ const TOKENS: usize = 1_000;
 pub(super) struct Failure {
     pub error: LookupError,
     pub is_refused: bool,
+}
+
+impl Failure {
+    fn refused(message: &str) -> Self {
+        Failure {
+            error: LookupError::image(message),
+            is_refused: true,
+        }
+    }
 }
 
 impl From<LookupError> for Failure {
@@ -163,7 +172,7 @@ impl<'c> Session<'c> {
     pub fn content(&self, answer: Received) -> Result<Bytes, Failure> {
         match answer.status {
             StatusCode::OK => Ok(answer.body),
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(self.refused(&format!(
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(Failure::refused(&format!(
                 "the registry refused {} ({})",
                 self.used(),
                 status.as_u16()
@@ -179,25 +188,20 @@ impl<'c> Session<'c> {
         )
     }
 
-    fn refused(&self, message: &str) -> Failure {
-        Failure {
-            error: LookupError::image(message),
-            is_refused: true,
-        }
-    }
-
     /// What authorizes the next requests.
     async fn authorize(&self, challenge: &Challenge) -> Result<Token, Failure> {
         match challenge {
             Challenge::Bearer(service) => self.token(service).await,
             Challenge::Basic => {
                 let Some(credential) = self.credential else {
-                    return Err(self.refused("the registry refused a request without credentials (401)"));
+                    return Err(Failure::refused(
+                        "the registry refused a request without credentials (401)",
+                    ));
                 };
                 let header = credential.basic().and_then(|header| secret_header(&header));
                 let used = self.used();
                 let header = header.ok_or_else(|| {
-                    self.refused(&format!(
+                    Failure::refused(&format!(
                         "the registry requires user and password, and {used} is not such a one"
                     ))
                 })?;
@@ -233,7 +237,9 @@ impl<'c> Session<'c> {
             } else {
                 format!("{} ({status})", self.used())
             };
-            return Err(self.refused(&format!("the registry's token service refused {used}")));
+            return Err(Failure::refused(&format!(
+                "the registry's token service refused {used}"
+            )));
         }
         if answer.status != StatusCode::OK {
             return Err(unsuccessful(&answer).into());

@@ -38,7 +38,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The maximum number of idle connections for each host.
 const IDLE: usize = 4;
 /// The longest time for which a registry may ask not to be asked.
-const RETRY: Duration = Duration::from_hours(1);
+const RETRY: Duration = Duration::from_secs(3600);
 
 /// Why no registry can be queried.
 #[derive(thiserror::Error, Debug)]

@@ -197,7 +197,10 @@ async fn a_variant_without_a_valid_configuration_remains_without_one() {
         let found = all
             .iter()
             .find(|body| Digest::of(body.as_bytes()).to_string() == asked);
-        content(found.map_or_else(|| if asked == "1" { all.last().unwrap() } else { "{}" }, |it| it))
+        content(found.map_or(
+            if asked == "1" { all.last().unwrap() } else { "{}" },
+            String::as_str,
+        ))
     })
     .await;
     let facts = ask_anonymously(&format!("127.0.0.1:{port}/app:1")).await.unwrap();
@@ -290,7 +293,7 @@ async fn the_time_that_a_registry_asks_for_is_bounded() {
         answer(status, &header, "")
     })
     .await;
-    let hour = Duration::from_hours(1);
+    let hour = Duration::from_secs(3600);
     for (name, expected) in [
         ("seconds", Some(30..=30)),
         ("down", Some(30..=30)),

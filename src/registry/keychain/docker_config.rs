@@ -12,6 +12,9 @@ use serde::Deserialize;
 use super::helper::{self, Helped};
 use super::{Credential, Credentials, KeychainError, Secret};
 
+/// Base64 with padding or without, as people write it.
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 /// The maximum size of a file, in bytes: that of a Secret.
 const FILE: u64 = 1 << 20;
 
@@ -207,8 +210,6 @@ impl AuthEntry {
             let (user, password) = (self.username, self.password);
             return Ok((!user.is_empty()).then_some(Secret::Basic { user, password }));
         }
-        const LENIENT: GeneralPurposeConfig =
-            GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
         let decoded = GeneralPurpose::new(&STANDARD, LENIENT).decode(self.auth.trim());
         let text = decoded.ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let (user, password) = text
