@@ -63,6 +63,6 @@ pub fn images_of(
 }
 
 fn references(object: &Object<'_>) -> Vec<String> {
-    let images = object.pod().into_iter().flat_map(|pod| pod.images());
-    images.map(str::to_owned).collect()
+    let pod = object.pod();
+    pod.map_or_else(Vec::new, |pod| pod.images().map(str::to_owned).collect())
 }

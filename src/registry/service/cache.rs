@@ -218,7 +218,7 @@ impl ImageCache {
         let looked_up = facts.looked_up;
         let content = facts.found.as_ref().map(|found| key.content(&found.digest));
         if let Some(content) = &content {
-            let bytes = size_of(&facts) + content.len() + OVERHEAD;
+            let bytes = estimated_bytes(&facts) + content.len() + OVERHEAD;
             let users = self.contents.get(content).map_or(0, |known| known.users);
             self.bytes -= self.contents.get(content).map_or(0, |known| known.bytes);
             self.bytes += bytes;
@@ -368,7 +368,7 @@ impl Content {
 }
 
 /// An estimate of the memory of facts, in bytes.
-fn size_of(facts: &ImageFacts) -> usize {
+fn estimated_bytes(facts: &ImageFacts) -> usize {
     let variant = |variant: &ImageVariant| {
         let config = variant.config.as_ref().map_or(0, |config| {
             let texts = config.volumes.iter().chain(&config.command);
@@ -380,7 +380,6 @@ fn size_of(facts: &ImageFacts) -> usize {
             + variant.digest.len()
             + config
     };
-    use std::mem::size_of;
     let found = facts.found.as_ref();
     size_of::<ImageFacts>()
         + found.map_or(0, |found| {
