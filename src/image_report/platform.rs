@@ -79,13 +79,9 @@ impl fmt::Display for ImagePlatform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.version {
             Some((build, revision)) => {
-                let rest = [self.architecture.as_deref(), self.variant.as_deref()];
-                let rest: String = rest
-                    .into_iter()
-                    .flatten()
-                    .map(|part| format!("/{part}"))
-                    .collect();
-                write!(f, "{}({}){rest}", self.os, build_text(build, revision))
+                write!(f, "{}({})", self.os, build_text(build, revision))?;
+                let rest = [&self.architecture, &self.variant];
+                rest.into_iter().flatten().try_for_each(|part| write!(f, "/{part}"))
             }
             None => f.write_str(&self.text),
         }
