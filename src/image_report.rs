@@ -175,7 +175,9 @@ impl ImageReport {
                 match &facts.found {
                     None => {
                         report.status = ImageStatus::Missing;
-                        report.message = Some("the registry has no such image, or the credentials may not read it".to_owned());
+                        report.message = Some(
+                            "the registry has no such image, or the credentials may not read it".to_owned(),
+                        );
                     }
                     Some(contents) => report.describe(contents, platform, hosts),
                 }
@@ -311,9 +313,8 @@ fn best(
     architecture: &str,
     isolation: ContainerIsolation,
 ) -> BestVariant {
-    let of_architecture = |variant: &&&ImageVariant| {
-        variant.architecture.is_empty() || variant.architecture == architecture
-    };
+    let of_architecture =
+        |variant: &&&ImageVariant| variant.architecture.is_empty() || variant.architecture == architecture;
     let each = windows.iter().filter(of_architecture).map(|variant| BestVariant {
         runs: match (variant.os_version, host) {
             (Some(version), Some(host)) => match compatibility(version.build, host, isolation) {
@@ -351,7 +352,11 @@ impl NodeReport {
             && Some(version.build) == host.build
             && let Some(barrier) = barrier(version.build, image, node)
         {
-            process.runs = if barrier.is_certain { Runs::No } else { Runs::Unknown };
+            process.runs = if barrier.is_certain {
+                Runs::No
+            } else {
+                Runs::Unknown
+            };
             reason = Some(format!(
                 "an image of revision {image} needs nodes of {}.{} or later",
                 barrier.build, barrier.revision
@@ -376,9 +381,8 @@ fn reason(best: &BestVariant, host: &Host, architecture: &str, windows: &[&Image
     if windows.is_empty() {
         return Some("the image has no variant for Windows".to_owned());
     }
-    let is_own = |variant: &&ImageVariant| {
-        variant.architecture.is_empty() || variant.architecture == architecture
-    };
+    let is_own =
+        |variant: &&ImageVariant| variant.architecture.is_empty() || variant.architecture == architecture;
     if !windows.iter().copied().any(|variant| is_own(&variant)) {
         return Some(format!("the image has no Windows variant for {architecture}"));
     }

@@ -89,7 +89,13 @@ pub fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
         let answer = registries.answers().get(image)?;
         let facts = answer.facts.as_deref().map_err(String::as_str);
         let platform = args.platform.as_ref();
-        Some(ImageReport::new(image, facts, answer.is_cached, platform, hosts.as_deref()))
+        Some(ImageReport::new(
+            image,
+            facts,
+            answer.is_cached,
+            platform,
+            hosts.as_deref(),
+        ))
     };
     let reports = ImageReports {
         schema: SCHEMA,

@@ -140,7 +140,12 @@ mod tests {
         for bad in ["", "*.corp", "https://registry.corp"] {
             assert!(host(bad).is_err(), "{bad}");
         }
-        for bad in ["docker.io", "docker.io=", "=mirror.example", "docker.io=https://mirror.example"] {
+        for bad in [
+            "docker.io",
+            "docker.io=",
+            "=mirror.example",
+            "docker.io=https://mirror.example",
+        ] {
             assert!(mirror(bad).is_err(), "{bad}");
         }
     }

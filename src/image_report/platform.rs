@@ -38,7 +38,10 @@ impl FromStr for ImagePlatform {
         let mut part = || parts.next().map(str::to_ascii_lowercase);
         let (os, architecture, variant) = (part().unwrap_or_default(), part(), part());
         let is_word = |word: &str| {
-            !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+            !word.is_empty()
+                && word
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         };
         let words = [Some(&os), architecture.as_ref(), variant.as_ref()];
         if part().is_some() || !words.into_iter().flatten().all(|word| is_word(word)) {
@@ -76,9 +79,9 @@ impl fmt::Display for ImagePlatform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.version {
             Some((build, revision)) => {
-                let rest = [self.architecture.as_deref(), self.variant.as_deref()];
-                let rest: String = rest.into_iter().flatten().map(|part| format!("/{part}")).collect();
-                write!(f, "{}({}){rest}", self.os, build_text(build, revision))
+                write!(f, "{}({})", self.os, build_text(build, revision))?;
+                let rest = [&self.architecture, &self.variant];
+                rest.into_iter().flatten().try_for_each(|part| write!(f, "/{part}"))
             }
             None => f.write_str(&self.text),
         }
@@ -113,10 +116,22 @@ mod tests {
             assert_eq!(platform.matches(&variant), windows, "{text}");
             assert_eq!(platform.matches(&linux), other, "{text}");
         }
-        for bad in ["", "/amd64", "windows/", "a/b/c/d", "windows/amd64:", "windows/amd64:ltsc2022", "windows(10.0", "win dows"] {
+        for bad in [
+            "",
+            "/amd64",
+            "windows/",
+            "a/b/c/d",
+            "windows/amd64:",
+            "windows/amd64:ltsc2022",
+            "windows(10.0",
+            "win dows",
+        ] {
             assert!(bad.parse::<ImagePlatform>().is_err(), "{bad}");
         }
-        let shown = "windows/amd64:10.0.20348".parse::<ImagePlatform>().unwrap().to_string();
+        let shown = "windows/amd64:10.0.20348"
+            .parse::<ImagePlatform>()
+            .unwrap()
+            .to_string();
         assert_eq!(shown, "windows(10.0.20348)/amd64");
     }
 }

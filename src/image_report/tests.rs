@@ -18,7 +18,10 @@ fn report(variants: Vec<ImageVariant>) -> ImageReport {
 /// The releases that run an image, with process isolation and with Hyper-V isolation.
 fn runs(report: &ImageReport) -> (Vec<&'static str>, Vec<&'static str>) {
     let of = |isolation: fn(&ReleaseReport) -> &IsolationReport| {
-        let runs = report.releases.iter().filter(|it| isolation(it).runs == Runs::Yes);
+        let runs = report
+            .releases
+            .iter()
+            .filter(|it| isolation(it).runs == Runs::Yes);
         runs.map(|it| it.release).collect()
     };
     (of(|it| &it.process), of(|it| &it.hyper_v))
@@ -50,7 +53,9 @@ fn the_releases_are_those_of_the_tables() {
     assert_eq!(process, ["ltsc2019"]);
     assert_eq!(
         hyper_v,
-        ["ltsc2019", "1903", "1909", "2004", "20H2", "ltsc2022", "23H2", "ltsc2025"]
+        [
+            "ltsc2019", "1903", "1909", "2004", "20H2", "ltsc2022", "23H2", "ltsc2025"
+        ]
     );
     let (process, hyper_v) = runs(&report(vec![windows("10.0.20348.2700")]).clone());
     assert_eq!(process, ["ltsc2022", "23H2", "ltsc2025"]);
@@ -75,10 +80,19 @@ fn of_several_variants_the_best_one_is_named() {
         (found.process.os_version.clone(), found.hyper_v.os_version.clone())
     };
     let some = |text: &str| Some(text.to_owned());
-    assert_eq!(version("ltsc2019"), (some("10.0.17763.6293"), some("10.0.17763.6293")));
+    assert_eq!(
+        version("ltsc2019"),
+        (some("10.0.17763.6293"), some("10.0.17763.6293"))
+    );
     assert_eq!(version("1909"), (None, some("10.0.17763.6293")));
-    assert_eq!(version("ltsc2022"), (some("10.0.20348.2700"), some("10.0.20348.2700")));
-    assert_eq!(version("ltsc2025"), (some("10.0.26100.1742"), some("10.0.26100.1742")));
+    assert_eq!(
+        version("ltsc2022"),
+        (some("10.0.20348.2700"), some("10.0.20348.2700"))
+    );
+    assert_eq!(
+        version("ltsc2025"),
+        (some("10.0.26100.1742"), some("10.0.26100.1742"))
+    );
     assert_eq!(version("ltsc2016"), (None, None));
 }
 
@@ -98,7 +112,10 @@ fn a_node_runs_what_its_build_its_revision_and_its_architecture_allow() {
         (node.process.runs, node.hyper_v.runs, node.reason)
     };
     let reason = |text: &str| Some(text.to_owned());
-    assert_eq!(runs("10.0.20348.2700", &host("a", 20348, 1)), (Runs::Yes, Runs::Yes, None));
+    assert_eq!(
+        runs("10.0.20348.2700", &host("a", 20348, 1)),
+        (Runs::Yes, Runs::Yes, None)
+    );
     assert_eq!(
         runs("10.0.17763.1", &host("a", 20348, 1)),
         (
@@ -161,15 +178,19 @@ fn what_is_missing_or_not_known_says_why() {
     };
     let missing = ImageReport::new("app:1", Ok(&missing), true, None, None);
     assert_eq!((missing.status, missing.cached), (ImageStatus::Missing, true));
-    let facts = facts(vec![windows("10.0.20348.1"), ImageVariant::new("linux", "arm64", "")]);
-    let of = |platform: &str| {
-        ImageReport::new("app:1", Ok(&facts), false, Some(&platform.parse().unwrap()), None)
-    };
+    let facts = facts(vec![
+        windows("10.0.20348.1"),
+        ImageVariant::new("linux", "arm64", ""),
+    ]);
+    let of =
+        |platform: &str| ImageReport::new("app:1", Ok(&facts), false, Some(&platform.parse().unwrap()), None);
     let other = of("windows/amd64:10.0.17763");
     assert_eq!(other.status, ImageStatus::Missing);
     assert_eq!(
         other.message.as_deref(),
-        Some("it has no variant for windows(10.0.17763)/amd64; it has windows(10.0.20348.1)/amd64, linux/arm64")
+        Some(
+            "it has no variant for windows(10.0.17763)/amd64; it has windows(10.0.20348.1)/amd64, linux/arm64"
+        )
     );
     let linux = of("linux");
     assert_eq!((linux.variants.len(), linux.releases.len()), (1, 0));

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
 use super::target::named;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
-use crate::model::image_facts::{ImageContents, ImageFacts};
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
+use crate::model::image_facts::{ImageContents, ImageFacts};
 use crate::model::revisions::{ImageVersions, OsVersion, barrier};
 use crate::model::text::{cut_middle, one_line, shown};
 

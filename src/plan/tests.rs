@@ -74,7 +74,9 @@ fn planned(
 
 /// An image with variants for Windows of these versions.
 fn image(versions: &[&str]) -> ImageFacts {
-    let variants = versions.iter().map(|version| ImageVariant::new("windows", "amd64", version));
+    let variants = versions
+        .iter()
+        .map(|version| ImageVariant::new("windows", "amd64", version));
     ImageFacts::of(variants.collect(), jiff::Timestamp::UNIX_EPOCH)
 }
 

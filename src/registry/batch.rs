@@ -198,9 +198,7 @@ impl Registries {
             (Some(CachedAnswer::Fresh(facts)), _) => Err(ImageAnswer::cached(Ok(facts), false)),
             (Some(CachedAnswer::Stale(facts)), CacheUse::Only) => Err(ImageAnswer::cached(Ok(facts), true)),
             (Some(CachedAnswer::Stale(facts)), _) => Ok(Some(facts)),
-            (Some(CachedAnswer::Failed(why)), CacheUse::Normal) => {
-                Err(ImageAnswer::cached(Err(why), false))
-            }
+            (Some(CachedAnswer::Failed(why)), CacheUse::Normal) => Err(ImageAnswer::cached(Err(why), false)),
             (Some(CachedAnswer::Failed(_)) | None, CacheUse::Only) => Err(ImageAnswer::unknown(
                 "it is not in the cache, and nothing is requested (--offline)".to_owned(),
             )),
@@ -218,7 +216,9 @@ impl Registries {
                 .add_identity(&place.registry, &place.repository, &mut identity)
                 .await;
         }
-        let named = mirrors.iter().map(|it| format!("{}/{}", it.authority, it.repository));
+        let named = mirrors
+            .iter()
+            .map(|it| format!("{}/{}", it.authority, it.repository));
         let named: Vec<String> = named.collect();
         cache.scope(&identity, &named.join(",")).ok()
     }

@@ -111,7 +111,13 @@ impl DiskCache {
         }
         let salt = self.root.salt()?;
         let mut derived = [0; 32];
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ITERATIONS, &salt, secret, &mut derived);
+        pbkdf2::derive(
+            pbkdf2::PBKDF2_HMAC_SHA256,
+            ITERATIONS,
+            &salt,
+            secret,
+            &mut derived,
+        );
         let id = digest_hex(&derived, 32);
         known().insert(secret.to_owned(), id.clone());
         Ok(id)

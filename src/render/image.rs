@@ -41,7 +41,11 @@ fn write_image(report: &ImageReport, nodes: usize, out: &mut dyn Write) -> io::R
         writeln!(out, "  {what}{}", one_line(message))?;
     }
     if let (Some(digest), Some(looked_up)) = (&report.digest, report.looked_up) {
-        let source = if report.cached { "from the cache, looked up" } else { "looked up" };
+        let source = if report.cached {
+            "from the cache, looked up"
+        } else {
+            "looked up"
+        };
         writeln!(out, "  {}", one_line(digest))?;
         writeln!(out, "  {source} {looked_up:.0}")?;
     }
@@ -101,11 +105,19 @@ fn write_configurations(variants: &[VariantReport], out: &mut dyn Write) -> io::
         if written.contains(&found) {
             continue;
         }
-        let same = variants.iter().filter(|other| configuration(other).as_ref() == Some(&found));
+        let same = variants
+            .iter()
+            .filter(|other| configuration(other).as_ref() == Some(&found));
         let platforms = list(same.map(VariantReport::platform), PLATFORMS);
         let (user, volumes, command) = &found;
         let shown = |text: &str| one_line(&cut_middle(text, LONGEST, LONGEST / 4)).into_owned();
-        let or_none = |text: String| if text.is_empty() { "not set".to_owned() } else { text };
+        let or_none = |text: String| {
+            if text.is_empty() {
+                "not set".to_owned()
+            } else {
+                text
+            }
+        };
         let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
         writeln!(out, "\n  {}", one_line(&platforms))?;
         writeln!(out, "    user     {}", or_none(shown(user)))?;
@@ -129,10 +141,22 @@ fn quoted(word: &str) -> String {
 
 fn write_releases(report: &ImageReport, out: &mut dyn Write) -> io::Result<()> {
     if report.releases.is_empty() {
-        return writeln!(out, "\n  no Windows release runs it: it has no variant for Windows");
+        return writeln!(
+            out,
+            "\n  no Windows release runs it: it has no variant for Windows"
+        );
     }
-    let versions = report.variants.iter().filter(|variant| variant.os == "windows").count();
-    let headings = ["WINDOWS RELEASE", "BUILD", "PROCESS ISOLATION", "HYPER-V ISOLATION"];
+    let versions = report
+        .variants
+        .iter()
+        .filter(|variant| variant.os == "windows")
+        .count();
+    let headings = [
+        "WINDOWS RELEASE",
+        "BUILD",
+        "PROCESS ISOLATION",
+        "HYPER-V ISOLATION",
+    ];
     let mut table = TextTable::new(headings.map(str::to_owned).to_vec());
     let may_run = |isolation: &IsolationReport| matches!(isolation.runs, Runs::Yes | Runs::Disputed);
     let is_shown = |release: &&ReleaseReport| {

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::plain::write_json;
 use super::{CheckSummary, NotEvaluated};
 use crate::check::{
-    CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, SourceLines, SuppressedBy, SuppressedFinding,
-    with_edit,
+    CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, SourceLines, SuppressedBy,
+    SuppressedFinding, with_edit,
 };
 use crate::engine::Decision;
 use crate::engine::manifest_edits::safe_edit;

@@ -38,10 +38,9 @@ impl Home {
 
     fn run_with(&self, arguments: &[&str], input: &str) -> CommandRun {
         let (cache, docker, work) = (self.path("cache"), self.path("docker"), self.path("work"));
-        let bin = std::env::join_paths(
-            std::iter::once(self.path("bin"))
-                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
-        );
+        let bin = std::env::join_paths(std::iter::once(self.path("bin")).chain(std::env::split_paths(
+            &std::env::var_os("PATH").unwrap_or_default(),
+        )));
         let bin = bin.unwrap();
         let variables: [(&str, &Path); 6] = [
             ("HOME", self.folder.path()),
@@ -114,9 +113,15 @@ fn an_image_is_shown_with_its_variants_where_it_runs_and_on_which_nodes() {
     };
     let app = |version: &str| {
         let app = windows(version).user("ContainerUser").volume("c:\\data");
-        app.command(&["app.exe", "/name", "Contoso Ltd"], &[]).layer(3 << 20)
+        app.command(&["app.exe", "/name", "Contoso Ltd"], &[])
+            .layer(3 << 20)
     };
-    let variants = [linux(), variant("linux", "arm64", ""), app(LTSC2019), app(LTSC2022)];
+    let variants = [
+        linux(),
+        variant("linux", "arm64", ""),
+        app(LTSC2019),
+        app(LTSC2022),
+    ];
     registry.push_index("shop/billing:1.4", &variants);
     registry.push_image(Media::Docker, "shop/linux:1", &linux().command(&["/app"], &[]));
     registry.push_buildx_index("shop/buildx:1", &[windows(LTSC2022).without_version_in_index()]);
@@ -125,7 +130,14 @@ fn an_image_is_shown_with_its_variants_where_it_runs_and_on_which_nodes() {
     let run = home.run_with(&["image", "--facts", "-", &image], &nodes());
     assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
     insta::assert_snapshot!("image_text", stable(&run.out, &registry));
-    let run = home.run(&["image", "-o", "json", "--platform", "windows(10.0.20348)/amd64", &image]);
+    let run = home.run(&[
+        "image",
+        "-o",
+        "json",
+        "--platform",
+        "windows(10.0.20348)/amd64",
+        &image,
+    ]);
     assert_eq!(run.status, 0, "{}", run.err);
     insta::assert_snapshot!("image_json", stable(&run.out, &registry));
     let others = ["shop/linux:1", "shop/buildx:1", "shop/none:1"].map(|image| registry.reference(image));
@@ -142,7 +154,10 @@ fn the_page_about_images_shows_what_is_printed() {
         return;
     };
     let app = |version: &str| {
-        let app = windows(version).user("ContainerUser").volume("c:\\data").layer(30 << 20);
+        let app = windows(version)
+            .user("ContainerUser")
+            .volume("c:\\data")
+            .layer(30 << 20);
         app.command(&["dotnet", "billing.dll"], &[])
     };
     registry.push_index("shop/billing:1.4", &[linux(), app(LTSC2019), app(LTSC2022)]);
@@ -189,7 +204,10 @@ fn what_is_known_is_not_requested_again() {
     let Some(mut registry) = Registry::start_or_skip() else {
         return;
     };
-    let digest = registry.push_index("shop/billing:1.4", &[linux(), windows(LTSC2019), windows(LTSC2022)]);
+    let digest = registry.push_index(
+        "shop/billing:1.4",
+        &[linux(), windows(LTSC2019), windows(LTSC2022)],
+    );
     let tagged = registry.reference("shop/billing:1.4");
     let pinned = registry.reference(&format!("shop/billing@{digest}"));
     let missing = registry.reference("shop/billing:1.5");
@@ -214,7 +232,10 @@ fn what_is_known_is_not_requested_again() {
     assert_eq!(json(&["--refresh"]), first);
     let again: Vec<String> = registry.requests().split_off(requests);
     assert_eq!(again.len(), 2, "{again:#?}");
-    assert!(again.iter().all(|request| request.contains("/manifests/1.")), "{again:#?}");
+    assert!(
+        again.iter().all(|request| request.contains("/manifests/1.")),
+        "{again:#?}"
+    );
     // A tag that moved.
     registry.push_index("shop/billing:1.4", &[windows(LTSC2025)]);
     assert_eq!(json(&[]), first);
@@ -238,7 +259,11 @@ fn offline_nothing_is_requested() {
     let home = Home::new();
     let run = home.run(&["image", "--offline", &app]);
     assert_eq!(run.status, 2);
-    assert!(run.out.contains("not known: it is not in the cache"), "{}", run.out);
+    assert!(
+        run.out.contains("not known: it is not in the cache"),
+        "{}",
+        run.out
+    );
     assert_eq!(registry.requests(), Vec::<String>::new());
     assert!(home.cached().is_empty());
     let run = home.run(&["image", "--offline", "--refresh", &app]);
@@ -260,11 +285,19 @@ fn a_damaged_or_foreign_cache_is_not_believed() {
         run.json()["images"][0]["variants"][0]["osVersion"].clone()
     };
     assert_eq!(version(&home), LTSC2022);
-    let good: Vec<_> = home.cached().into_iter().map(|file| (fs::read(&file).unwrap(), file)).collect();
+    let good: Vec<_> = home
+        .cached()
+        .into_iter()
+        .map(|file| (fs::read(&file).unwrap(), file))
+        .collect();
     assert_eq!(good.len(), 2);
     assert_eq!(home.run(&["image", &other]).status, 0);
     // The entries of the other image in these places: an attacker who may write files still cannot swap images.
-    let others: Vec<_> = home.cached().into_iter().filter(|file| good.iter().all(|(_, known)| known != file)).collect();
+    let others: Vec<_> = home
+        .cached()
+        .into_iter()
+        .filter(|file| good.iter().all(|(_, known)| known != file))
+        .collect();
     for (_, file) in &good {
         let kind = file.parent().unwrap();
         let of_other = others.iter().find(|other| other.parent() == Some(kind)).unwrap();
@@ -286,5 +319,9 @@ fn a_damaged_or_foreign_cache_is_not_believed() {
     assert!(run.err.contains("others may write to it"), "{}", run.err);
     let run = home.run(&["image", "--offline", &app]);
     assert_eq!(run.status, 2);
-    assert!(run.err.contains("there is no cache that --offline could use"), "{}", run.err);
+    assert!(
+        run.err.contains("there is no cache that --offline could use"),
+        "{}",
+        run.err
+    );
 }

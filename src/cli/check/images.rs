@@ -40,7 +40,9 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
         for (image, used) in uses {
             let message = (registries.answers().get(image)).and_then(|answer| message_of(answer, used, now));
             if let Some(message) = message {
-                group.image_notes.push(group.manifests.image_note(image, used, &message));
+                group
+                    .image_notes
+                    .push(group.manifests.image_note(image, used, &message));
             }
         }
         group.image_notes.sort();
@@ -59,7 +61,9 @@ fn images_of(args: &CheckArgs, group: &CheckGroup) -> BTreeMap<String, ImageUse>
     let is_meant = |object: &Object<'_>| {
         let labels = || {
             let labels = object.meta.labels.iter();
-            labels.map(|(key, value)| (key.to_string(), value.to_string())).collect()
+            labels
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect()
         };
         namespaces.selects(&object.namespace) && (selector.is_everything() || selector.selects(&labels()))
     };
@@ -78,7 +82,9 @@ fn message_of(answer: &ImageAnswer, used: &ImageUse, now: Timestamp) -> Option<S
         }
         Ok(facts) if answer.is_stale => {
             let age = age_text(now.duration_since(facts.looked_up));
-            Some(format!("is from the cache, looked up {age} ago: its tag may have moved"))
+            Some(format!(
+                "is from the cache, looked up {age} ago: its tag may have moved"
+            ))
         }
         Ok(_) => None,
     }

@@ -22,7 +22,9 @@ fn anonymous() -> Registries {
 
 async fn ask(registries: &mut Registries, images: BTreeSet<String>) -> Vec<Answer> {
     registries.look_up(images.clone(), &|| ()).await;
-    let facts = images.iter().map(|image| registries.answers()[image].facts.clone());
+    let facts = images
+        .iter()
+        .map(|image| registries.answers()[image].facts.clone());
     facts.collect()
 }
 
@@ -150,7 +152,10 @@ async fn a_registry_that_wants_fewer_requests_is_left_alone_and_the_most_is_500_
     assert_eq!(done.load(Ordering::Relaxed), images.len());
     assert!(heads.lock().unwrap().len() <= CONCURRENCY);
     let notes = registries.notes();
-    assert!(notes[0].contains("too many requests (429) (500 images)"), "{notes:?}");
+    assert!(
+        notes[0].contains("too many requests (429) (500 images)"),
+        "{notes:?}"
+    );
     assert!(
         notes[0].contains("not requested: 500 images were, which is the limit (3 images)"),
         "{notes:?}"

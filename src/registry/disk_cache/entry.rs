@@ -180,7 +180,9 @@ impl StoredVariant {
     fn variant(self) -> Option<ImageVariant> {
         let words = [&self.os, &self.architecture];
         let words = words.into_iter().chain(&self.variant);
-        let are_words = words.into_iter().all(|word| word.len() <= 128 && is_one_line(word));
+        let are_words = words
+            .into_iter()
+            .all(|word| word.len() <= 128 && is_one_line(word));
         let has_texts = self.config.as_ref().is_none_or(StoredConfig::is_plausible);
         if !are_words || !has_texts || !is_digest(&self.digest) {
             return None;
@@ -227,6 +229,8 @@ fn is_digest(text: &str) -> bool {
     let Some((algorithm, hex)) = text.split_once(':') else {
         return false;
     };
-    matches!((algorithm, hex.len()), ("sha256", 64) | ("sha384", 96) | ("sha512", 128))
-        && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    matches!(
+        (algorithm, hex.len()),
+        ("sha256", 64) | ("sha384", 96) | ("sha512", 128)
+    ) && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

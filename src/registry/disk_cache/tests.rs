@@ -104,19 +104,32 @@ impl Cache {
 fn contents_are_kept_and_a_tag_only_for_minutes() {
     let cache = Cache::new();
     assert_eq!(cache.get(TAG, now()), None);
-    assert!(cache.files().is_empty(), "nothing is created before something is stored");
+    assert!(
+        cache.files().is_empty(),
+        "nothing is created before something is stored"
+    );
     let facts = found();
     cache.put(Ok(&facts));
     let known = Arc::new(facts);
-    assert_eq!(cache.get(TAG, later(9)), Some(CachedAnswer::Fresh(Arc::clone(&known))));
-    assert_eq!(cache.get(TAG, later(11)), Some(CachedAnswer::Stale(Arc::clone(&known))));
+    assert_eq!(
+        cache.get(TAG, later(9)),
+        Some(CachedAnswer::Fresh(Arc::clone(&known)))
+    );
+    assert_eq!(
+        cache.get(TAG, later(11)),
+        Some(CachedAnswer::Stale(Arc::clone(&known)))
+    );
     // By its digest for ever, with or without a tag.
     for text in [
         format!("registry.example/shop/web@{}", digest('a')),
         format!("{TAG}@{}", digest('a')),
     ] {
         let years = later(3 * 365 * 24 * 60);
-        assert_eq!(cache.get(&text, years), Some(CachedAnswer::Fresh(Arc::clone(&known))), "{text}");
+        assert_eq!(
+            cache.get(&text, years),
+            Some(CachedAnswer::Fresh(Arc::clone(&known))),
+            "{text}"
+        );
     }
     for other in [
         "registry.example/shop/web:2",
@@ -138,7 +151,10 @@ fn failures_and_missing_images_are_believed_for_one_minute() {
     };
     let cache = Cache::new();
     cache.put(Ok(&missing));
-    assert_eq!(cache.get(TAG, later(1)), Some(CachedAnswer::Fresh(Arc::new(missing))));
+    assert_eq!(
+        cache.get(TAG, later(1)),
+        Some(CachedAnswer::Fresh(Arc::new(missing)))
+    );
     assert_eq!(cache.get(TAG, later(2)), None);
     cache.put(Err("connection refused"));
     let failed = CachedAnswer::Failed("connection refused".to_owned());
@@ -149,14 +165,25 @@ fn failures_and_missing_images_are_believed_for_one_minute() {
 #[test]
 fn less_detail_is_not_enough_for_more() {
     let cache = Cache::new();
-    let get = |detail| cache.cache.get(&cache.anonymous, &image(TAG), detail, now()).is_some();
+    let get = |detail| {
+        cache
+            .cache
+            .get(&cache.anonymous, &image(TAG), detail, now())
+            .is_some()
+    };
     let put = |detail| {
         (cache.cache).put(&cache.anonymous, &image(TAG), detail, Ok(&found()), now());
     };
     put(Detail::Platforms);
-    assert_eq!((get(Detail::Platforms), get(Detail::Configurations)), (true, false));
+    assert_eq!(
+        (get(Detail::Platforms), get(Detail::Configurations)),
+        (true, false)
+    );
     put(Detail::Configurations);
-    assert_eq!((get(Detail::Platforms), get(Detail::Configurations)), (true, true));
+    assert_eq!(
+        (get(Detail::Platforms), get(Detail::Configurations)),
+        (true, true)
+    );
 }
 
 #[test]
@@ -209,8 +236,13 @@ fn what_this_program_did_not_write_is_ignored() {
         &|text| replace(text, "anonymous", "somebody"),
         &|text| replace(text, "shop/web", "shop/api"),
         &|text| replace(text, &digest('a'), "sha256:../../x"),
-        &|text| text.replace("10.0.20348.2700", "10.0.20348.2700.1.1") + if text.contains("20348") { "" } else { " x" },
-        &|text| text.replace("\"linux\"", "\"li\\u001b[31mnux\"") + if text.contains("linux") { "" } else { "x" },
+        &|text| {
+            text.replace("10.0.20348.2700", "10.0.20348.2700.1.1")
+                + if text.contains("20348") { "" } else { " x" }
+        },
+        &|text| {
+            text.replace("\"linux\"", "\"li\\u001b[31mnux\"") + if text.contains("linux") { "" } else { "x" }
+        },
         &|text| text.replace(&digest('b'), "none") + if text.contains("10.0") { "" } else { "x" },
         &|text| text.replace("123456789", "-1") + if text.contains("10.0") { "" } else { "x" },
         &|text| format!("{text}{}", " ".repeat(5 << 20)),
@@ -266,7 +298,10 @@ fn only_this_user_reads_and_writes_the_cache() {
         assert_eq!(mode(file.parent().unwrap()), 0o700);
     }
     // What others could have written.
-    let entry = files.iter().find(|file| file.to_string_lossy().contains("answers")).unwrap();
+    let entry = files
+        .iter()
+        .find(|file| file.to_string_lossy().contains("answers"))
+        .unwrap();
     fs::set_permissions(entry, fs::Permissions::from_mode(0o666)).unwrap();
     assert_eq!(cache.get(TAG, now()), None);
     fs::set_permissions(entry, fs::Permissions::from_mode(0o600)).unwrap();
@@ -278,15 +313,26 @@ fn only_this_user_reads_and_writes_the_cache() {
     let root = cache.folder.path().join("images-v1");
     fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
     let why = DiskCache::at(cache.folder.path()).err().unwrap();
-    assert!(why.ends_with("belongs to another user, or others may write to it"), "{why}");
+    assert!(
+        why.ends_with("belongs to another user, or others may write to it"),
+        "{why}"
+    );
 }
 
 #[test]
 fn the_oldest_entries_go() {
     let cache = Cache::new();
-    let tags: Vec<String> = (0..6).map(|tag| format!("registry.example/shop/web:{tag}")).collect();
+    let tags: Vec<String> = (0..6)
+        .map(|tag| format!("registry.example/shop/web:{tag}"))
+        .collect();
     for (age, tag) in tags.iter().rev().enumerate() {
-        (cache.cache).put(&cache.anonymous, &image(tag), Detail::Configurations, Err("down"), now());
+        (cache.cache).put(
+            &cache.anonymous,
+            &image(tag),
+            Detail::Configurations,
+            Err("down"),
+            now(),
+        );
         for file in cache.files() {
             // The files of earlier rounds become older.
             let written = SystemTime::now() - Duration::from_secs(7200 - 600 * age as u64);
@@ -301,13 +347,20 @@ fn the_oldest_entries_go() {
     for path in [&unfinished, &foreign] {
         fs::write(path, "x").unwrap();
         let old = SystemTime::now() - Duration::from_secs(86_400);
-        fs::File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+        fs::File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_modified(old)
+            .unwrap();
     }
     cache.cache.trim_to(1 << 20, 4);
     let left: Vec<bool> = tags.iter().map(|tag| cache.get(tag, now()).is_some()).collect();
     assert_eq!(left, [true, true, true, true, false, false]);
     assert!(!unfinished.exists() && foreign.exists());
-    let bytes = fs::metadata(cache.files().iter().find(|file| **file != foreign).unwrap()).unwrap().len();
+    let bytes = fs::metadata(cache.files().iter().find(|file| **file != foreign).unwrap())
+        .unwrap()
+        .len();
     cache.cache.trim_to(bytes * 2, 4);
     let left: Vec<bool> = tags.iter().map(|tag| cache.get(tag, now()).is_some()).collect();
     assert_eq!(left, [true, true, false, false, false, false]);
@@ -326,7 +379,10 @@ fn the_folder_is_that_of_the_platform() {
         let home = ("HOME", "/home/a");
         assert_eq!(from(&[home]), Some("/home/a/.cache".into()));
         assert_eq!(from(&[home, ("XDG_CACHE_HOME", "/tmp/c")]), Some("/tmp/c".into()));
-        assert_eq!(from(&[home, ("XDG_CACHE_HOME", "relative")]), Some("/home/a/.cache".into()));
+        assert_eq!(
+            from(&[home, ("XDG_CACHE_HOME", "relative")]),
+            Some("/home/a/.cache".into())
+        );
         assert_eq!(from(&[("HOME", "")]), None);
     }
 }
@@ -335,9 +391,17 @@ fn the_folder_is_that_of_the_platform() {
 fn a_version_keeps_its_revision_or_has_none() {
     let cache = Cache::new();
     cache.put(Ok(&found()));
-    let Some(CachedAnswer::Fresh(facts)) = cache.get(TAG, now()) else { panic!() };
-    let versions: Vec<Option<OsVersion>> =
-        facts.found.as_ref().unwrap().variants.iter().map(|it| it.os_version).collect();
+    let Some(CachedAnswer::Fresh(facts)) = cache.get(TAG, now()) else {
+        panic!()
+    };
+    let versions: Vec<Option<OsVersion>> = facts
+        .found
+        .as_ref()
+        .unwrap()
+        .variants
+        .iter()
+        .map(|it| it.os_version)
+        .collect();
     assert_eq!(versions[0].unwrap().revision, Some(2700));
     assert_eq!(versions[1], None);
     assert_eq!(versions[2].unwrap().revision, None);

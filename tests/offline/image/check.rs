@@ -17,7 +17,9 @@ fn ids(report: &Value, name: &str) -> Vec<String> {
     let subjects = report["subjects"].as_array().unwrap();
     let subject = subjects.iter().find(|it| it["name"] == name).unwrap();
     let findings = subject["findings"].as_array().unwrap().iter();
-    findings.map(|finding| finding["rule"].as_str().unwrap().to_owned()).collect()
+    findings
+        .map(|finding| finding["rule"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn verdict(report: &Value, name: &str) -> String {
@@ -37,7 +39,8 @@ fn what_names_do_not_say_is_looked_up_and_what_is_not_known_is_a_note() {
     let text = [
         pod("billing", &registry.reference("shop/billing:1.4")),
         pod("both", &registry.reference("shop/both:1")),
-        pod("gone", &registry.reference("shop/billing:1.5")).replace("spec:\n", "spec:\n  os: {name: windows}\n"),
+        pod("gone", &registry.reference("shop/billing:1.5"))
+            .replace("spec:\n", "spec:\n  os: {name: windows}\n"),
         pod("silent", &silent),
         // Certainly for Linux: nothing is requested.
         pod("linux", &registry.reference("shop/linux:1")).replace("spec:\n", "spec:\n  os: {name: linux}\n"),
@@ -53,21 +56,42 @@ fn what_names_do_not_say_is_looked_up_and_what_is_not_known_is_a_note() {
     let report = run.json();
     assert_eq!(verdict(&report, "billing"), "Windows", "{report:#}");
     assert_eq!(verdict(&report, "both"), "Unknown");
-    assert!(ids(&report, "gone").contains(&"image-not-found".to_owned()), "{report:#}");
+    assert!(
+        ids(&report, "gone").contains(&"image-not-found".to_owned()),
+        "{report:#}"
+    );
     assert_eq!(ids(&report, "silent"), Vec::<String>::new());
-    assert_eq!(report["images"], json!({"found": 2, "missing": 1, "unknown": 1, "cached": 0}));
+    assert_eq!(
+        report["images"],
+        json!({"found": 2, "missing": 1, "unknown": 1, "cached": 0})
+    );
     let requests = registry.requests();
-    assert!(!requests.iter().any(|request| request.contains("shop/linux")), "{requests:#?}");
+    assert!(
+        !requests.iter().any(|request| request.contains("shop/linux")),
+        "{requests:#?}"
+    );
     let notes = report["notes"].as_array().unwrap();
     let [note] = &notes[..] else { panic!("{notes:#?}") };
-    assert_eq!((note["source"].as_str(), note["line"].as_u64()), (Some("pods.yaml"), Some(32)), "{note}");
+    assert_eq!(
+        (note["source"].as_str(), note["line"].as_u64()),
+        (Some("pods.yaml"), Some(32)),
+        "{note}"
+    );
     let message = note["message"].as_str().unwrap();
     let expected = format!("the image {silent} is not known: ");
-    assert!(message.starts_with(&expected) && message.contains("refused"), "{message}");
+    assert!(
+        message.starts_with(&expected) && message.contains("refused"),
+        "{message}"
+    );
     // As text, by standard input, and from the cache when the registry is down.
     registry.stop();
     let run = home.run_with(&["check", "--registry", "-"], &text);
-    assert!(run.out.contains("\nimages: 2 found, 1 missing, 1 not known (see the notes); 3 from the cache\n"), "{}", run.out);
+    assert!(
+        run.out
+            .contains("\nimages: 2 found, 1 missing, 1 not known (see the notes); 3 from the cache\n"),
+        "{}",
+        run.out
+    );
     let offline = check(&["--registry", "--offline", "-o", "json"]).json();
     assert_eq!(offline["subjects"], report["subjects"]);
 }
@@ -84,7 +108,10 @@ fn an_image_that_does_not_exist_is_a_note_if_no_rule_reports_it() {
         run.json()["notes"].as_array().unwrap().len()
     };
     assert_eq!(notes(&text), 1);
-    assert_eq!(notes(&text.replace("spec:\n", "spec:\n  os: {name: windows}\n")), 0);
+    assert_eq!(
+        notes(&text.replace("spec:\n", "spec:\n  os: {name: windows}\n")),
+        0
+    );
 }
 
 #[test]
@@ -99,9 +126,16 @@ fn the_plan_uses_the_cache_too() {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
     let home = Home::new();
     let plan = |options: &[&str]| {
-        let arguments = [&["plan", "--to", "ltsc2025", "--registry", "-o", "json", "-"], options].concat();
+        let arguments = [
+            &["plan", "--to", "ltsc2025", "--registry", "-o", "json", "-"],
+            options,
+        ]
+        .concat();
         let plan = home.run_with(&arguments, &list).json();
-        (plan["workloads"][0]["statements"][0]["proposed"]["verified"].clone(), plan["notes"].clone())
+        (
+            plan["workloads"][0]["statements"][0]["proposed"]["verified"].clone(),
+            plan["notes"].clone(),
+        )
     };
     let first = plan(&[]);
     assert_eq!(first.0, "exists");
@@ -126,13 +160,23 @@ fn the_configuration_file_enables_it_and_offline_needs_it() {
     fs::write(home.path("work/a/.transom.yaml"), "registry: true\n").unwrap();
     let run = home.run(&["check", "-o", "json", "a", "b"]);
     let report = run.json();
-    assert_eq!((verdict(&report, "a"), verdict(&report, "b")), ("Windows".to_owned(), "Unknown".to_owned()));
+    assert_eq!(
+        (verdict(&report, "a"), verdict(&report, "b")),
+        ("Windows".to_owned(), "Unknown".to_owned())
+    );
     assert_eq!(report["images"]["found"], 1);
     assert_eq!(home.run(&["check", "--offline", "a"]).status, 0);
-    for command in [&["check", "--offline", "b"][..], &["plan", "--to", "ltsc2025", "--offline", "b"]] {
+    for command in [
+        &["check", "--offline", "b"][..],
+        &["plan", "--to", "ltsc2025", "--offline", "b"],
+    ] {
         let run = home.run(command);
         assert_eq!(run.status, 2, "{command:?}");
-        assert!(run.err.contains("--offline has no effect without --registry"), "{}", run.err);
+        assert!(
+            run.err.contains("--offline has no effect without --registry"),
+            "{}",
+            run.err
+        );
     }
 }
 
@@ -156,6 +200,9 @@ fn only_images_of_selected_objects_are_requested() {
         let requests = registry.requests().split_off(before);
         let of_it = format!("/v2/{requested}/");
         assert!(!requests.is_empty(), "{requested}");
-        assert!(requests.iter().all(|request| request.contains(&of_it)), "{requests:#?}");
+        assert!(
+            requests.iter().all(|request| request.contains(&of_it)),
+            "{requests:#?}"
+        );
     }
 }

@@ -33,7 +33,11 @@ fn a_private_image_is_found_with_the_credentials_of_docker() {
     let home = Home::new();
     let run = image(&home, &registry, &[], &billing);
     assert_eq!(run.status, 2, "{}", run.out);
-    assert!(run.out.contains("refused a request without credentials"), "{}", run.out);
+    assert!(
+        run.out.contains("refused a request without credentials"),
+        "{}",
+        run.out
+    );
     // Now with credentials: the failure without them is not repeated.
     fs::write(home.path("docker/config.json"), registry.docker_config()).unwrap();
     let run = image(&home, &registry, &[], &billing);
@@ -46,8 +50,16 @@ fn a_private_image_is_found_with_the_credentials_of_docker() {
     fs::write(home.path("docker/config.json"), config.to_string()).unwrap();
     let run = image(&home, &registry, &[], &billing);
     assert_eq!(run.status, 2, "{}", run.out);
-    assert!(run.out.contains("refused") && run.out.contains("config.json"), "{}", run.out);
-    assert!(!run.out.contains(wrong) && !run.out.contains(&auth), "{}", run.out);
+    assert!(
+        run.out.contains("refused") && run.out.contains("config.json"),
+        "{}",
+        run.out
+    );
+    assert!(
+        !run.out.contains(wrong) && !run.out.contains(&auth),
+        "{}",
+        run.out
+    );
 }
 
 #[test]
