@@ -7,6 +7,7 @@ mod completion;
 mod crds;
 mod fix;
 mod generate;
+mod manifest_inputs;
 pub mod options;
 mod plan;
 mod preflight;

@@ -1,28 +1,26 @@
 //! `transom check`: reads files, folders and standard input, and reports what admission would do.
 
-mod inputs;
-
 use std::fs;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use jiff::civil::Date;
 
-use self::inputs::CheckGroup;
-use super::cluster::ClusterArgs;
 use super::is_quiet;
-use super::options::{
-    ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, OutputTarget, PathArgs, PolicyArgs,
-    SelectorArgs, date, pod_template,
+use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
+use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget};
+use crate::check::{
+    Baseline, BaselineWriter, CheckOutcome, Checked, ConfigFailOn, Manifests, SourceRole, SuppressedBy,
 };
-use crate::check::{BaselineWriter, CheckOutcome, Checked, SuppressedBy};
+use crate::engine::policy_set::PolicySet;
+use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
 use crate::model::severity::Severity;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::registration::names::named_namespaces;
 use crate::render::{
     CheckSummary, Json, NotEvaluated, TextReport, check_github, check_gitlab, check_junit, check_sarif,
 };
@@ -48,13 +46,7 @@ use crate::render::{
 #[allow(clippy::struct_excessive_bools)] // independent flags
 pub struct CheckArgs {
     #[command(flatten)]
-    paths: PathArgs,
-    #[command(flatten)]
     output: OutputArgs<CheckFormat>,
-    /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
-    /// Repeatable
-    #[arg(long, value_name = "GLOB")]
-    exclude: Vec<String>,
     /// Skip documents that are not Kubernetes objects in files that are named, as in folders
     #[arg(long)]
     skip_non_kubernetes: bool,
@@ -63,12 +55,6 @@ pub struct CheckArgs {
     #[arg(long, value_name = "WHAT",
           value_parser = FailOn::among(["never", "deny", "error", "warning", "advice"]))]
     fail_on: Option<FailOn>,
-    /// Use this configuration file for all paths
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Use no configuration file
-    #[arg(long, conflicts_with = "config")]
-    no_config: bool,
     /// Suppress the findings of this file, which --write-baseline wrote
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
@@ -79,25 +65,12 @@ pub struct CheckArgs {
     #[arg(long)]
     show_suppressed: bool,
     #[command(flatten)]
-    policy: PolicyArgs,
-    #[command(flatten)]
-    namespaces: NamespaceArgs,
-    #[command(flatten)]
-    selector: SelectorArgs,
-    #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
-    /// A custom resource that holds a pod template or a pod spec at PATH, as in example.com/GameServerSet=spec.template; in
-    /// addition to the built-in ones. Repeatable
-    #[arg(long, value_name = "GROUP/KIND=PATH", value_parser = pod_template)]
-    pod_template: Vec<ConfiguredKind>,
-    /// The day to check for, as in 2026-12-31; unset: today in UTC
-    #[arg(long, value_name = "DATE", value_parser = date)]
-    today: Option<Date>,
     /// Hide advice that neither denies nor warns from the text output
     #[arg(long)]
     no_advice: bool,
     #[command(flatten)]
-    cluster: ClusterArgs,
+    inputs: ManifestArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -127,6 +100,64 @@ fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
         FailOn::Advice => by_severity(Severity::Advice),
         FailOn::Deny | FailOn::WouldDeny => summary.denied > 0,
         FailOn::Never | FailOn::Patch | FailOn::Unanswered | FailOn::Blocked => false,
+    }
+}
+
+/// The inputs with the same configuration, and what they are checked with.
+struct CheckGroup {
+    /// The configuration file.
+    config: Option<PathBuf>,
+    manifests: Manifests,
+    facts: Facts,
+    policies: PolicySet,
+    fail_on: FailOn,
+}
+
+impl CheckGroup {
+    fn load(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<CheckGroup>> {
+        let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
+        let groups = args.inputs.read(ReadOptions {
+            keep_text,
+            role: if args.skip_non_kubernetes {
+                SourceRole::Found
+            } else {
+                SourceRole::Named
+            },
+            once: false,
+            excluded: named_namespaces(args.excluded.exclude_namespace.clone()).collect(),
+            baseline: baseline.map(Arc::new),
+            stdin: None,
+            config: None,
+        })?;
+        Ok(groups
+            .into_iter()
+            .map(|group| CheckGroup::of(args, group))
+            .collect())
+    }
+
+    fn of(args: &CheckArgs, group: ManifestGroup) -> CheckGroup {
+        let ManifestGroup {
+            file,
+            config,
+            manifests,
+            mut facts,
+            policies,
+        } = group;
+        manifests.learn(&mut facts, &policies);
+        let configured = config.fail_on.map(|fail_on| match fail_on {
+            ConfigFailOn::Never => FailOn::Never,
+            ConfigFailOn::Deny => FailOn::Deny,
+            ConfigFailOn::Error => FailOn::Error,
+            ConfigFailOn::Warning => FailOn::Warning,
+            ConfigFailOn::Advice => FailOn::Advice,
+        });
+        CheckGroup {
+            config: file,
+            manifests,
+            facts,
+            policies,
+            fail_on: args.fail_on.or(configured).unwrap_or(FailOn::Deny),
+        }
     }
 }
 
@@ -192,14 +223,9 @@ fn write_baseline(args: &CheckArgs, groups: &[CheckGroup], file: &PathBuf) -> an
 
 /// Checks the objects of a group that the arguments select.
 fn check_group(args: &CheckArgs, group: &CheckGroup, mut each: impl FnMut(Checked<'_>)) -> CheckOutcome {
-    let CheckArgs {
-        namespaces, selector, ..
-    } = args;
     let (facts, policies) = (&group.facts, &group.policies);
     (group.manifests).run(facts, policies, ReviewStage::Written, |checked| {
-        let is_meant = namespaces.selects(&checked.namespace)
-            && (selector.is_everything() || selector.selects(&checked.labels()));
-        if is_meant {
+        if args.inputs.selects(&checked) {
             each(checked);
         }
     })
