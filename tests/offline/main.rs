@@ -15,6 +15,7 @@ mod config;
 mod corpus;
 mod docs;
 mod fix;
+mod fix_settings;
 mod logs;
 mod page;
 mod policy_tests;
