@@ -140,7 +140,9 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
         );
     }
     if args.write && targets.iter().any(|target| target.format == FixFormat::Kustomize) {
-        bail!("--write changes the files, and -o kustomize writes patches for the unchanged files: use one of them");
+        bail!(
+            "--write changes the files, and -o kustomize writes patches for the unchanged files: use one of them"
+        );
     }
     let groups = fix_groups(args, has_stdin)?;
     let errors: Vec<&UnreadableInput> = groups.iter().flat_map(|group| &group.fixed.errors).collect();
@@ -193,7 +195,9 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
         excluded: Vec::new(),
         baseline: None,
         stdin,
-        config: function.config.map(|config| ("functionConfig".to_owned(), config)),
+        config: function
+            .config
+            .map(|config| ("functionConfig".to_owned(), config)),
     })?;
     let fix_group = |inputs: ManifestGroup| {
         let ManifestGroup {
@@ -339,7 +343,9 @@ fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bo
         if let Some(reason) = &object.refused {
             writeln!(out, "  not changed: {reason}")?;
         }
-        let no_patch = object.unpatchable.filter(|_| has_patches && !object.patch.is_empty());
+        let no_patch = object
+            .unpatchable
+            .filter(|_| has_patches && !object.patch.is_empty());
         if let Some(reason) = no_patch {
             writeln!(out, "  no patch: {reason}")?;
         }

@@ -146,7 +146,13 @@ impl ManifestArgs {
             manifests = manifests.configured_by(name, &config);
         }
         for path in &config.facts {
-            read_path(path, &Excludes::default(), SourceRole::Facts, None, &mut manifests);
+            read_path(
+                path,
+                &Excludes::default(),
+                SourceRole::Facts,
+                None,
+                &mut manifests,
+            );
         }
         let excludes = if self.exclude.is_empty() {
             Excludes {

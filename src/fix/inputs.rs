@@ -144,7 +144,12 @@ fn find_unpatchable(objects: &mut [Before]) {
     }
     let unnamed = objects.iter().enumerate().filter(|(_, before)| !before.is_named);
     let mut reasons: Vec<(usize, &'static str)> = unnamed
-        .map(|(index, _)| (index, "it has no name (generateName), and Kustomize selects objects by name"))
+        .map(|(index, _)| {
+            (
+                index,
+                "it has no name (generateName), and Kustomize selects objects by name",
+            )
+        })
         .collect();
     for indexes in same.values().filter(|indexes| indexes.len() > 1) {
         for index in indexes {
@@ -154,7 +159,10 @@ fn find_unpatchable(objects: &mut [Before]) {
                 _ => false,
             });
             if is_ambiguous {
-                reasons.push((*index, "another object has the same kind and name, and the patch would select both"));
+                reasons.push((
+                    *index,
+                    "another object has the same kind and name, and the patch would select both",
+                ));
             }
         }
     }

@@ -53,7 +53,11 @@ fn the_configuration_file_of_check_applies_to_fix_too() {
     ]);
     let run = transom(folder.path(), &["fix", "--for", "windows"]);
     assert!(!run.out.contains("-    runAsUser"), "{}", run.out);
-    assert!(run.err.contains("GameServer game (app/game.yaml:1)"), "{}", run.err);
+    assert!(
+        run.err.contains("GameServer game (app/game.yaml:1)"),
+        "{}",
+        run.err
+    );
     let run = transom(folder.path(), &["fix", "vendor/web.yaml"]);
     assert_eq!((run.status, &*run.out), (0, ""), "{}", run.err);
     let run = transom(
@@ -67,7 +71,11 @@ fn the_configuration_file_of_check_applies_to_fix_too() {
         folder.path(),
         &["fix", "--no-config", "--pod-template", kind, "app/game.yaml"],
     );
-    assert!(run.out.contains("-      securityContext: {runAsUser: 1}\n"), "{}", run.out);
+    assert!(
+        run.out.contains("-      securityContext: {runAsUser: 1}\n"),
+        "{}",
+        run.out
+    );
     // Other paths next to standard input describe the cluster for it, with its configuration.
     let run = transom_with(folder.path(), &["fix", "-", "app"], pod("name: web"));
     assert_eq!((run.status, &*run.out), (0, &*pod("name: web")), "{}", run.err);
@@ -77,13 +85,21 @@ fn the_configuration_file_of_check_applies_to_fix_too() {
 fn a_function_config_has_the_settings_of_fix() {
     let head = "apiVersion: transom.dev/v1alpha1\nkind: Fix\nmetadata: {name: fix}\n";
     let placed = function(&format!("{head}spec: {{placement: true}}\n"));
-    assert!(placed.out.ends_with("    os:\n      name: windows\n"), "{}", placed.out);
+    assert!(
+        placed.out.ends_with("    os:\n      name: windows\n"),
+        "{}",
+        placed.out
+    );
     assert!(!placed.out.contains("runAsUser:"), "{}", placed.out);
-    let only = function(&format!("{head}spec: {{placement: true, rules: [os-name-missing]}}\n"));
+    let only = function(&format!(
+        "{head}spec: {{placement: true, rules: [os-name-missing]}}\n"
+    ));
     assert!(only.out.contains("runAsUser:"), "{}", only.out);
     let linux = function(&format!("{head}spec: {{for: [linux]}}\n"));
     assert!(linux.out.contains("runAsUser:"), "{}", linux.out);
-    let disabled = function(&format!("{head}spec: {{config: {{rules: {{run-as-user: Disabled}}}}}}\n"));
+    let disabled = function(&format!(
+        "{head}spec: {{config: {{rules: {{run-as-user: Disabled}}}}}}\n"
+    ));
     assert!(disabled.out.contains("runAsUser:"), "{}", disabled.out);
     // Kustomize needs an object of some kind, and it may have no settings.
     let plain = function("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: fix}\n");
@@ -142,7 +158,10 @@ fn objects_that_kustomize_cannot_select_get_a_reason_instead_of_a_patch() {
     assert_eq!(run.status, 1);
     let diff = transom(folder.path(), &["fix", "pods.yaml"]);
     assert!(!diff.err.contains("no patch"), "{}", diff.err);
-    let both = transom(folder.path(), &["fix", "--write", "-o", "kustomize=k.yaml", "pods.yaml"]);
+    let both = transom(
+        folder.path(),
+        &["fix", "--write", "-o", "kustomize=k.yaml", "pods.yaml"],
+    );
     assert_eq!(both.status, 2);
     assert!(both.err.contains("use one of them"), "{}", both.err);
     assert!(!folder.path().join("k.yaml").exists());
@@ -154,7 +173,12 @@ fn a_file_is_fixed_once_under_all_of_its_names() {
     let folder = files(&[("app/web.yaml", &pod("name: web"))]);
     std::os::unix::fs::symlink("web.yaml", folder.path().join("app/link.yaml")).unwrap();
     let run = transom(folder.path(), &["fix", "--write", "app", "./app/web.yaml"]);
-    assert_eq!((run.status, &*run.out), (0, "fixed app/link.yaml\n"), "{}", run.err);
+    assert_eq!(
+        (run.status, &*run.out),
+        (0, "fixed app/link.yaml\n"),
+        "{}",
+        run.err
+    );
     assert!(
         run.err.ends_with("1 object changed; 1 finding fixed, 3 left\n"),
         "{}",
@@ -181,26 +205,31 @@ fn what_cannot_be_written_is_not_called_fixed() {
         run.err
     );
     assert!(
-        run.err.contains("1 object changed, 1 not changed; 1 finding fixed,"),
+        run.err
+            .contains("1 object changed, 1 not changed; 1 finding fixed,"),
         "{}",
         run.err
     );
     let json = transom(folder.path(), &["fix", "--write", "-o", "json", "b.yaml"]).json();
     assert_eq!(json["summary"]["changed"], 0, "{json}");
     assert_eq!(json["objects"][0]["left"][0]["rule"], "run-as-user", "{json}");
-    assert_eq!(fs::read_to_string(folder.path().join("b.yaml")).unwrap(), pod("name: b"));
+    assert_eq!(
+        fs::read_to_string(folder.path().join("b.yaml")).unwrap(),
+        pod("name: b")
+    );
 }
 
 #[test]
 fn a_text_without_a_final_line_break_gets_no_blank_line() {
     let head = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: a\n    image: \
-                mcr.microsoft.com/windows/nanoserver:ltsc2022\n  os: {name: windows}\n";
+                mcr.microsoft.com/windows/nanoserver:ltsc2022\n";
     for line_break in ["\n", "\r\n"] {
-        let text = format!("{head}  hostPID: true\n  shareProcessNamespace: true").replace('\n', line_break);
+        // The last lines are removed, and others are added after them.
+        let text = format!("{head}  securityContext:\n    runAsUser: 1000").replace('\n', line_break);
         let run = transom_with(Path::new("."), &["fix", "--placement", "-"], &text);
-        let removed = format!("{head}  nodeSelector:\n    kubernetes.io/os: windows\n").replace('\n', line_break);
-        assert!(run.out.starts_with(removed.trim_end()), "{:?}", run.out);
-        assert!(!run.out.contains(&line_break.repeat(2)), "{:?}", run.out);
-        assert!(!run.out.ends_with('\n'), "{:?}", run.out);
+        let expected =
+            format!("{head}  nodeSelector:\n    kubernetes.io/os: windows\n").replace('\n', line_break);
+        assert!(run.out.starts_with(&expected), "{:?}", run.out);
+        assert!(run.out.ends_with("    name: windows"), "{:?}", run.out);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::command::{bad_pod, files, page_blocks, transom};
+use crate::support::command::{bad_pod, files, junit_cases, page_blocks, transom};
 
 const POLICY: &str = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: ours}\n\
                       spec:\n  mode: Enforce\n  validation: {rules: {run-as-user: Warn}}\n";
@@ -83,6 +83,9 @@ fn a_failure_shows_what_differs() {
     insta::assert_snapshot!(run.out);
     let junit = std::fs::read_to_string(folder.path().join("tests.xml")).unwrap();
     insta::assert_snapshot!(junit);
+    if let Some(seen) = junit_cases(folder.path(), "tests.xml") {
+        assert!(seen.contains("[('failure', "), "{seen}");
+    }
 }
 
 #[test]

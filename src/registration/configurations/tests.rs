@@ -239,7 +239,9 @@ fn pod_templates_that_no_rule_matches_are_named_with_what_to_add() {
     );
     assert_eq!(known.drift(), [""; 0], "a configured kind is no drift");
     let mut elsewhere = options.clone();
-    elsewhere.pod_templates.push(kind("example.com/Proxy=spec.template"));
+    elsewhere
+        .pod_templates
+        .push(kind("example.com/Proxy=spec.template"));
     let found = gaps(&registered(&elsewhere), &wanted);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].1.contains("\"path\":\"spec.pod\""), "{found:?}");
@@ -255,8 +257,9 @@ fn a_missing_entry_for_custom_resources_is_named_where_a_policy_acts_on_them() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].0, "EntryMissing");
     assert!(
-        (found[0].1)
-            .contains("zz-transom lacks the entry custom-resources.validate.transom.dev, so that custom resources"),
+        (found[0].1).contains(
+            "zz-transom lacks the entry custom-resources.validate.transom.dev, so that custom resources"
+        ),
         "{found:?}"
     );
     let only_places = policy(|policy| policy.validation = Action::Disabled);
