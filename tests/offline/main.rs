@@ -16,6 +16,7 @@ mod corpus;
 mod docs;
 mod fix;
 mod fix_settings;
+mod kustomize;
 mod logs;
 mod page;
 mod policy_tests;
