@@ -20,12 +20,12 @@ use crate::rules;
 /// The name of the configuration file.
 pub const CONFIG_FILE: &str = ".transom.yaml";
 
-/// Settings of `transom check` for a folder and everything below it. Paths are relative to the folder of the file.
+/// Settings of `transom check` and `transom fix` for a folder and everything below it. Paths are relative to the folder of the file.
 /// Arguments of the command line replace fields.
 // The comments of the fields are the descriptions that editors show.
 #[derive(Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[schemars(title = "Configuration of transom check (.transom.yaml)")]
+#[schemars(title = "Configuration of transom check and transom fix (.transom.yaml)")]
 pub struct CheckConfig {
     /// A file of WindowsPodPolicy objects, as with --policy.
     pub policy: Option<PathBuf>,
