@@ -1,5 +1,6 @@
 //! The settings of `transom fix` as a KRM function: the `functionConfig` of a ResourceList.
 
+use memchr::memmem;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -7,7 +8,7 @@ use serde_json::Value;
 use super::baseline::unknown_rule;
 use super::config::CheckConfig;
 use crate::api::{API_VERSION, FieldStep, read_document};
-use crate::manifest::{Document, NodeStep};
+use crate::manifest::{self, Document, NodeStep};
 use crate::rules;
 
 /// The kind of the settings.
@@ -60,11 +61,24 @@ struct FunctionSpec {
 }
 
 impl FixFunction {
+    /// The settings in a text; none if it is no ResourceList with a `functionConfig`.
+    ///
+    /// # Errors
+    /// Every problem, each with its line.
+    pub fn of_text(text: &[u8]) -> Result<Self, Vec<String>> {
+        const FIELD: &[u8] = b"functionConfig";
+        if memmem::find(text, FIELD).is_none() {
+            return Ok(FixFunction::default());
+        }
+        let config = manifest::parse(text.to_vec()).function_config;
+        config.map_or_else(|| Ok(FixFunction::default()), |config| FixFunction::read(&config))
+    }
+
     /// Reads the settings. An object of another kind without settings, as Kustomize requires one, has none.
     ///
     /// # Errors
     /// Every problem, each with its line.
-    pub fn read(document: &Document) -> Result<Self, Vec<String>> {
+    fn read(document: &Document) -> Result<Self, Vec<String>> {
         let value: Value = serde_json::from_str(document.json()).unwrap_or_default();
         let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
         let group = |version: &str| version.split('/').next().map(str::to_owned);

@@ -14,7 +14,6 @@ use super::options::OutputArgs;
 use crate::check::{FixFunction, FixScope, FixSystem, SourceRole, UnreadableInput};
 use crate::fix::kustomize::{ObjectPatch, component};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
-use crate::manifest;
 use crate::process::files::{MANIFEST_BYTES, read_all};
 use crate::render::write_json;
 use crate::rules::{find, nearest};
@@ -219,18 +218,15 @@ fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> 
 
 /// The settings in the `functionConfig` of standard input.
 fn function(stdin: Option<&[u8]>) -> anyhow::Result<FixFunction> {
-    const FIELD: &[u8] = b"functionConfig";
-    let stdin = stdin.filter(|bytes| memchr::memmem::find(bytes, FIELD).is_some());
-    let Some(config) = stdin.and_then(|bytes| manifest::parse(bytes.to_vec()).function_config) else {
-        return Ok(FixFunction::default());
-    };
-    FixFunction::read(&config).map_err(|problems| {
+    let read = stdin.map(FixFunction::of_text).transpose();
+    let read = read.map_err(|problems| {
         let problems: Vec<String> = problems.iter().map(|problem| format!("-:{problem}")).collect();
         anyhow::anyhow!(
             "the settings in the ResourceList cannot be used:\n{}",
             problems.join("\n")
         )
-    })
+    })?;
+    Ok(read.unwrap_or_default())
 }
 
 /// What may be fixed: the arguments, else the settings of the function.

@@ -95,7 +95,7 @@ impl RegisteredEntry {
     }
 
     /// Whether its conditions read the path of a kind; an entry without conditions matches everything.
-    fn reads_pod_template(&self, kind: &ConfiguredKind) -> bool {
+    fn reads_pod_template(&self, kind: ConfiguredKind) -> bool {
         let mut conditions = self.conditions.iter();
         self.conditions.is_empty()
             || conditions.any(|condition| reads_pod_template(&condition.expression, kind))
@@ -291,7 +291,7 @@ impl Configurations {
         let entry = self.validating.entry(names::CUSTOM_RESOURCES_VALIDATE);
         let is_matched = |kind: &ConfiguredKind| {
             entry.is_some_and(|entry| {
-                entry.matches_resource(kind.group(), kind.resource()) && entry.reads_pod_template(kind)
+                entry.matches_resource(kind.group(), kind.resource()) && entry.reads_pod_template(*kind)
             })
         };
         let unmatched: Vec<ConfiguredKind> = (policy.pod_templates.iter().copied())
