@@ -16,7 +16,7 @@ mod schema;
 mod selector;
 
 pub use crd::{definitions, node_policy_definition, pod_policy_definition};
-pub use field_error::in_one_line;
+pub use field_error::{FieldStep, in_one_line};
 pub use node_policy::{
     BuildCount, DriftedNode, Isolation, KubeletLabel, Management, NoExecute, NodeLabels, NodeRuntimeClasses,
     NodeTaintSpec, NodeTaints, Pool, PoolLabelSpec, RuntimeHandlers, TaintEffect, TaintMode,

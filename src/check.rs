@@ -5,6 +5,7 @@ mod config;
 mod document_file;
 mod effective_policy;
 pub mod files;
+mod fix_function;
 mod images;
 mod manifest_fix;
 mod objects;
@@ -15,7 +16,8 @@ mod scope;
 mod suppression;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parallel::in_order;
@@ -27,13 +29,14 @@ pub use self::baseline::{BASELINE_SCHEMA, Baseline, BaselineEntry, BaselineWrite
 pub use self::config::{CONFIG_FILE, CheckConfig, ConfigFailOn, KubernetesVersion, find_config};
 pub use self::document_file::DocumentFileError;
 pub use self::effective_policy::PolicyChoice;
+pub use self::fix_function::{FixFunction, FixSystem};
 pub use self::images::{ImageCounts, ImageUse};
 pub use self::manifest_fix::{FixScope, PlannedFix, with_edit};
 pub use self::scope::Scope;
 pub use self::suppression::{
     CheckNote, NoteLevel, SUPPRESS_ANNOTATION, SuppressedBy, SuppressedFinding, Suppression,
 };
-use self::suppression::{SuppressionUse, Suppressions};
+use self::suppression::{CommentSuppressions, SuppressionUse, Suppressions};
 use crate::api::{API_VERSION, NODE_POLICY, POD_POLICY, read_node_policy};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::engine::{Decision, Evaluation, action_reason, evaluate, infer_os};
@@ -49,6 +52,7 @@ use crate::model::resources::MetaOnly;
 use crate::model::workload::Kind;
 use crate::model::workload::configured::ConfiguredKind;
 use crate::model::workload::custom::exclusion;
+use crate::rules::Finding;
 
 /// One text to check, and its name.
 #[derive(Clone, Debug)]
@@ -154,9 +158,13 @@ pub struct Manifests {
     configured: Vec<ConfiguredKind>,
     /// Custom resources that a policy adds where it applies.
     of_policies: Vec<ConfiguredKind>,
-    baseline: Option<Baseline>,
+    baseline: Option<Arc<Baseline>>,
     /// Whether suppressions apply.
     suppresses: bool,
+    /// The file that sets actions of rules in place of the policies, and the IDs of these rules.
+    rule_actions: Option<(String, Vec<&'static str>)>,
+    /// The files that were read, by their real paths, if each is to be read once.
+    read_once: Option<HashSet<PathBuf>>,
 }
 
 /// The source of documents.
@@ -164,7 +172,7 @@ struct DocumentSource {
     name: String,
     text: Option<SourceLines>,
     role: SourceRole,
-    suppressions: Vec<Suppression>,
+    suppressions: CommentSuppressions,
 }
 
 /// Why a source is read.
@@ -304,12 +312,40 @@ impl Manifests {
             of_policies: Vec::new(),
             baseline: None,
             suppresses: true,
+            rule_actions: None,
+            read_once: None,
+        }
+    }
+
+    /// Reads each file once, whatever names and symbolic links lead to it.
+    #[must_use]
+    pub fn reading_once(self) -> Self {
+        Manifests {
+            read_once: Some(HashSet::new()),
+            ..self
+        }
+    }
+
+    /// With the configuration that sets actions of rules, for the reasons of actions.
+    #[must_use]
+    pub fn configured_by(self, file: String, config: &CheckConfig) -> Self {
+        Manifests {
+            rule_actions: Some((file, config.rule_ids())),
+            ..self
+        }
+    }
+
+    /// Whether a file has to be read: not if it was read under another name, and each is to be read once.
+    fn takes(&mut self, path: &std::path::Path) -> bool {
+        match (&mut self.read_once, path.canonicalize()) {
+            (Some(read), Ok(real)) => read.insert(real),
+            _ => true,
         }
     }
 
     /// With the findings of a baseline suppressed.
     #[must_use]
-    pub fn with_baseline(self, baseline: Option<Baseline>) -> Self {
+    pub fn with_baseline(self, baseline: Option<Arc<Baseline>>) -> Self {
         Manifests { baseline, ..self }
     }
 
@@ -383,9 +419,9 @@ impl Manifests {
                 message: error.message,
             }));
         let suppressions = if self.suppresses && role != SourceRole::Facts {
-            Suppression::of_comments(&input.source, parsed.directives, &mut self.errors)
+            CommentSuppressions::read(&input.source, parsed.directives, &mut self.errors)
         } else {
-            Vec::new()
+            CommentSuppressions::default()
         };
         self.sources.push(DocumentSource {
             name: input.source,
@@ -578,7 +614,7 @@ impl Manifests {
     fn suppressions<'s>(&'s self, source: &'s DocumentSource, facts: &Facts) -> Suppressions<'s> {
         Suppressions {
             comments: &source.suppressions,
-            baseline: self.baseline.as_ref(),
+            baseline: self.baseline.as_deref(),
             today: facts.today,
         }
     }
@@ -636,7 +672,12 @@ impl Manifests {
                 (Action::Disabled, PlacementMode::Disabled, IgnoredFields::Deny);
         }
         let evaluation = evaluate(&subject, facts, &policy);
-        let why = |finding| action_reason(finding, &subject, &policy).filter(|_| not_admitted.is_none());
+        let why = |finding: &Finding| {
+            let rules = self.rule_actions.as_ref();
+            let rules = rules.filter(|(_, ids)| ids.contains(&finding.rule.id));
+            let file = rules.map(|(file, _)| file.as_str());
+            action_reason(finding, &subject, &policy, file).filter(|_| not_admitted.is_none())
+        };
         let written = subject.meta.namespace.to_string();
         let assumed = || self.scope.namespace.clone().unwrap_or_default();
         let mut checked = Checked {

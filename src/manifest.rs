@@ -76,6 +76,8 @@ pub struct Parsed {
     pub errors: Vec<ParseError>,
     /// The comments that are addressed to Transom (`# transom:…`).
     pub directives: Vec<Directive>,
+    /// The `functionConfig` of the last `ResourceList` that has one: the settings of a KRM function.
+    pub function_config: Option<Document>,
 }
 
 /// One Kubernetes object (or any other document) with its positions in the input.
@@ -323,21 +325,31 @@ impl DocumentReader {
         });
         let directives = directives::find(&self.input.text);
         let input = Arc::new(self.input);
-        let mut documents = Vec::with_capacity(self.found.len());
+        let mut unfolded = Unfolded {
+            documents: Vec::with_capacity(self.found.len()),
+            function_config: None,
+        };
         for (origin, range) in self.found {
             let source = if origin == TextOrigin::Input {
                 &input
             } else {
                 &transcribed
             };
-            unfold(source, range, None, &mut documents);
+            unfold(source, range, None, &mut unfolded);
         }
         Parsed {
-            documents,
+            documents: unfolded.documents,
             errors: self.errors,
             directives,
+            function_config: unfolded.function_config,
         }
     }
+}
+
+/// What the objects and lists of an input contain.
+struct Unfolded {
+    documents: Vec<Document>,
+    function_config: Option<Document>,
 }
 
 /// Adds the object at `range`, or its items if it is a list. The parser bounds the depth of the text, and
@@ -346,13 +358,13 @@ fn unfold(
     source: &Arc<SourceText>,
     range: Range<usize>,
     list: Option<&Arc<ListOrigin>>,
-    documents: &mut Vec<Document>,
+    unfolded: &mut Unfolded,
 ) {
     let text = &source.text;
     if text.get(range.clone()) == Some("null") {
         return;
     }
-    let (mut kind, mut api_version, mut items) = (None, None, None);
+    let (mut kind, mut api_version, mut items, mut settings) = (None, None, None, None);
     for (key, value) in Members::of_object(text, range.start) {
         match text.get(key) {
             Some("\"kind\"") => {
@@ -363,24 +375,32 @@ fn unfold(
             }
             Some("\"apiVersion\"") => api_version = string_at(text, value),
             Some("\"items\"") => items = Some(value),
+            Some("\"functionConfig\"") => settings = Some(value),
             _ => {}
         }
     }
     let items = items.filter(|items| matches!(text.as_bytes().get(items.start), Some(b'[' | b'n')));
     let (Some(kind), Some(items)) = (kind, items) else {
-        documents.push(Document {
+        unfolded.documents.push(Document {
             source: Arc::clone(source),
             range,
             list: list.map(Arc::clone),
         });
         return;
     };
+    if let Some(range) = settings.filter(|_| kind == "ResourceList") {
+        unfolded.function_config = Some(Document {
+            source: Arc::clone(source),
+            range,
+            list: None,
+        });
+    }
     let list = Arc::new(ListOrigin {
         kind: kind.into_owned(),
         api_version: api_version.map(std::borrow::Cow::into_owned),
     });
     for item in Members::of_array(text, items.start) {
-        unfold(source, item.1, Some(&list), documents);
+        unfold(source, item.1, Some(&list), unfolded);
     }
 }
 

@@ -123,7 +123,7 @@ impl SimulatedPhase {
         )
         .decide();
         let denied = decide.denial.is_some();
-        let why = |finding| action_reason(finding, &subject, policy);
+        let why = |finding| action_reason(finding, &subject, policy, None);
         Ok(SimulatedPhase {
             because: evaluation.findings.iter().map(why).collect(),
             denied,

@@ -37,7 +37,7 @@ struct WrittenForNodes {
     #[serde(rename = "kind")]
     _kind: String,
     #[serde(rename = "metadata")]
-    _metadata: Metadata,
+    _metadata: NamedMetadata,
     #[serde(default)]
     spec: WindowsNodePolicySpec,
     #[serde(rename = "status", default)]
@@ -46,8 +46,14 @@ struct WrittenForNodes {
 
 #[derive(Deserialize, Debug)]
 struct Metadata {
-    #[allow(dead_code)] // read for both kinds, used of one
     name: String,
+}
+
+/// The name is required, and not used.
+#[derive(Deserialize, Debug)]
+struct NamedMetadata {
+    #[serde(rename = "name")]
+    _name: String,
 }
 
 /// What the policies of a file say.

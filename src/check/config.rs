@@ -1,4 +1,4 @@
-//! The configuration file of `check`, `.transom.yaml`: its fields, where it is found, and how it is read.
+//! The configuration file of `check` and `fix`, `.transom.yaml`: its fields, where it is found, and how it is read.
 
 use std::collections::BTreeMap;
 use std::path::{self, Path, PathBuf};
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::baseline::unknown_rule;
 use super::document_file::{self, DocumentFileError};
+use crate::api::FieldStep;
 use crate::manifest::NodeStep;
 use crate::model::node::major_minor;
 use crate::model::policy::{Action, Policy};
@@ -19,12 +20,12 @@ use crate::rules;
 /// The name of the configuration file.
 pub const CONFIG_FILE: &str = ".transom.yaml";
 
-/// Settings of `transom check` for a folder and everything below it. Paths are relative to the folder of the file.
+/// Settings of `transom check` and `transom fix` for a folder and everything below it. Paths are relative to the folder of the file.
 /// Arguments of the command line replace fields.
 // The comments of the fields are the descriptions that editors show.
 #[derive(Deserialize, JsonSchema, Clone, PartialEq, Eq, Debug, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[schemars(title = "Configuration of transom check (.transom.yaml)")]
+#[schemars(title = "Configuration of transom check and transom fix (.transom.yaml)")]
 pub struct CheckConfig {
     /// A file of WindowsPodPolicy objects, as with --policy.
     pub policy: Option<PathBuf>,
@@ -140,26 +141,10 @@ impl CheckConfig {
     /// Every problem of the file, one line each.
     pub fn read(file: &Path) -> Result<Self, DocumentFileError> {
         let mut read = document_file::read::<CheckConfig>(file, "configuration file")?;
-        let unknown: Vec<String> = read
-            .content
-            .rules
-            .keys()
-            .filter(|name| rule_id(name).is_none())
-            .cloned()
-            .collect();
-        for name in unknown {
-            let path = [NodeStep::Key("rules"), NodeStep::Key(&name)];
-            read.problem(&path, &format!("rules: {}", unknown_rule(&name)));
-        }
-        let mut invalid = Vec::new();
-        for (index, entry) in read.content.pod_templates.iter().enumerate() {
-            if let Err(error) = entry.configured() {
-                invalid.push((index, error.to_string()));
-            }
-        }
-        for (index, error) in invalid {
-            let path = [NodeStep::Key("podTemplates"), NodeStep::Index(index)];
-            read.problem(&path, &format!("podTemplates[{index}]: {error}"));
+        let problems = read.content.problems();
+        for (path, message) in problems {
+            let path: Vec<NodeStep<'_>> = path.iter().map(FieldStep::step).collect();
+            read.problem(&path, &message);
         }
         let mut config = read.finish()?;
         let folder = file.parent().unwrap_or(Path::new(""));
@@ -174,11 +159,32 @@ impl CheckConfig {
         Ok(config)
     }
 
+    /// The entries that cannot be used, with their paths.
+    pub(super) fn problems(&self) -> Vec<(Vec<FieldStep>, String)> {
+        let mut problems = Vec::new();
+        for name in self.rules.keys().filter(|name| rule_id(name).is_none()) {
+            let path = vec![FieldStep::Key("rules".to_owned()), FieldStep::Key(name.clone())];
+            problems.push((path, format!("rules: {}", unknown_rule(name))));
+        }
+        for (index, entry) in self.pod_templates.iter().enumerate() {
+            if let Err(error) = entry.configured() {
+                let path = vec![FieldStep::Key("podTemplates".to_owned()), FieldStep::Index(index)];
+                problems.push((path, format!("podTemplates[{index}]: {error}")));
+            }
+        }
+        problems
+    }
+
     /// Its custom resources.
     pub fn configured_kinds(&self) -> Vec<ConfiguredKind> {
         (self.pod_templates.iter())
             .filter_map(|entry| entry.configured().ok())
             .collect()
+    }
+
+    /// The IDs of the rules whose actions it sets.
+    pub fn rule_ids(&self) -> Vec<&'static str> {
+        self.rules.keys().filter_map(|name| rule_id(name)).collect()
     }
 
     /// Sets the actions of its rules in a policy.

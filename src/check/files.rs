@@ -135,6 +135,9 @@ pub fn read_except(path: &Path, except: &Excludes<'_>, role: SourceRole, manifes
 }
 
 fn read_file(path: &Path, role: SourceRole, manifests: &mut Manifests) {
+    if !manifests.takes(path) {
+        return;
+    }
     match files::read(path, Accept::RegularOrPipe, files::MANIFEST_BYTES) {
         Ok(bytes) => manifests.add_as(
             role,

@@ -7,6 +7,12 @@ use crate::api::{read_node_policy, read_policy};
 use crate::engine::policy_set::StoredPolicy;
 
 impl Manifests {
+    /// Whether there is a WindowsNodePolicy among the inputs.
+    pub fn has_node_policy(&self) -> bool {
+        let mut documents = self.documents.iter();
+        documents.any(|(_, document)| matches!(role(document), Ok(DocumentRole::NodePolicy)))
+    }
+
     /// Reads every policy among the inputs; an invalid one is an error of the input. With `count`, two
     /// policies with the same name are also an error, because a cluster cannot have both.
     pub fn policies(&mut self, count: bool) -> Vec<StoredPolicy> {

@@ -14,7 +14,7 @@ use super::config::KubernetesVersion;
 use super::document_file::{self, DocumentFileError};
 use super::files::{Excludes, read_except};
 use super::{Checked, Manifests, Scope, SourceRole, UnreadableInput};
-use crate::api::POD_POLICY;
+use crate::api::{NODE_POLICY, POD_POLICY};
 use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
 use crate::manifest::NodeStep;
@@ -307,11 +307,12 @@ fn evaluate(
     read(&test.facts, SourceRole::Facts);
     read(&test.resources, SourceRole::Named);
     let policies = manifests.policies(true);
-    if policies.is_empty() && !test.policies.is_empty() && manifests.errors().is_empty() {
+    let has_policies = !policies.is_empty() || manifests.has_node_policy();
+    if !has_policies && !test.policies.is_empty() && manifests.errors().is_empty() {
         manifests.add_error(UnreadableInput {
             source: file.display().to_string(),
             line: 0,
-            message: format!("there is no {POD_POLICY} in the files of policies"),
+            message: format!("there is no {POD_POLICY} and no {NODE_POLICY} in the files of policies"),
         });
     }
     let policies = PolicySet::new(policies, Policy::standalone());

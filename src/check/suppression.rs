@@ -1,6 +1,7 @@
 //! Suppressions: findings that the author of a file accepts, by a comment, an annotation of the object, or a baseline.
 //! They apply to `check` only: admission knows nothing but the exemptions of policies.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use jiff::civil::Date;
@@ -100,9 +101,53 @@ pub struct CheckNote {
     pub message: String,
 }
 
+/// The suppressions of the comments of one input. A file may have as many comments as findings, so that they are found
+/// by line.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CommentSuppressions {
+    /// In the order of the text.
+    all: Vec<Suppression>,
+    /// The indexes of those about one line, by that line.
+    by_line: HashMap<usize, Vec<usize>>,
+    /// The indexes of those about a YAML document, by the line after its last one.
+    by_document_end: BTreeMap<usize, Vec<usize>>,
+}
+
+impl CommentSuppressions {
+    /// Reads the comments to Transom; those that are not suppressions are errors.
+    pub fn read(source: &str, directives: Vec<Directive>, errors: &mut Vec<UnreadableInput>) -> Self {
+        let mut read = CommentSuppressions::default();
+        for suppression in Suppression::of_comments(source, directives, errors) {
+            let index = read.all.len();
+            match &suppression.scope {
+                Some(DirectiveScope::Line(line) | DirectiveScope::Above(line)) => {
+                    read.by_line.entry(*line).or_default().push(index);
+                }
+                Some(DirectiveScope::Document(lines)) => {
+                    read.by_document_end.entry(lines.end).or_default().push(index);
+                }
+                None => {}
+            }
+            read.all.push(suppression);
+        }
+        read
+    }
+
+    /// Those that can apply to a field, in the order of the text. For `lines` see [`Suppression::covers`].
+    fn candidates(&self, start: usize, lines: &[usize]) -> impl Iterator<Item = (usize, &Suppression)> {
+        // Documents do not overlap.
+        let of_document = self.by_document_end.range(start + 1..).next();
+        let of_document = of_document.into_iter().flat_map(|(_, indexes)| indexes);
+        let of_lines = lines.iter().chain([&start]);
+        let of_lines = of_lines.flat_map(|line| self.by_line.get(line).into_iter().flatten());
+        let indexes: BTreeSet<usize> = of_document.chain(of_lines).copied().collect();
+        (indexes.into_iter()).filter_map(|index| Some((index, self.all.get(index)?)))
+    }
+}
+
 impl Suppression {
     /// The suppressions of the comments of one input; every other comment to Transom is an error.
-    pub(super) fn of_comments(
+    fn of_comments(
         source: &str,
         directives: Vec<Directive>,
         errors: &mut Vec<UnreadableInput>,
@@ -288,7 +333,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
 /// The suppressions of one run.
 pub(super) struct Suppressions<'s> {
     /// Of the comments of the input.
-    pub comments: &'s [Suppression],
+    pub comments: &'s CommentSuppressions,
     /// The baseline, if there is one.
     pub baseline: Option<&'s Baseline>,
     /// Today, in UTC.
@@ -312,7 +357,7 @@ impl Suppressions<'_> {
     /// Moves the suppressed findings of an object out of its evaluation.
     pub fn apply(&self, checked: &mut Checked<'_>, annotation: Option<&str>) -> SuppressionUse {
         let mut used = SuppressionUse::default();
-        if self.comments.is_empty() && self.baseline.is_none() && annotation.is_none() {
+        if self.comments.all.is_empty() && self.baseline.is_none() && annotation.is_none() {
             return used;
         }
         let mut positions = checked.places();
@@ -353,7 +398,7 @@ impl Suppressions<'_> {
                 (!suppression.is_expired(self.today) && suppression.covers(start, &lines)).then_some(rule)
             };
             let mut by = None;
-            for (index, suppression) in self.comments.iter().enumerate() {
+            for (index, suppression) in self.comments.candidates(start, &lines) {
                 if let Some(rule) = matching(suppression) {
                     used.comments.push((index, rule));
                     by.get_or_insert((suppression, suppression.line));
@@ -399,7 +444,8 @@ impl Suppressions<'_> {
 
     /// Notes about the comments of one input, from what matched in all of its objects.
     pub fn notes(&self, source: &str, used: &[(usize, usize)]) -> Vec<CheckNote> {
-        let comments = self.comments.iter().enumerate();
+        let used: HashSet<&(usize, usize)> = used.iter().collect();
+        let comments = self.comments.all.iter().enumerate();
         comments
             .flat_map(|(index, suppression)| {
                 let is_used = |rule| used.contains(&(index, rule));

@@ -1,30 +1,31 @@
 //! `transom check`: reads files, folders and standard input, and reports what admission would do.
 
 mod images;
-mod inputs;
 
 use std::fs;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
-use jiff::civil::Date;
 
-use self::inputs::CheckGroup;
-use super::cluster::ClusterArgs;
 use super::is_quiet;
-use super::options::{
-    ExcludedNamespacesArgs, FailOn, NamespaceArgs, OutputArgs, OutputTarget, PathArgs, PolicyArgs,
-    SelectorArgs, date, pod_template,
-};
+use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
+use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget};
 use super::registry::RegistryArgs;
-use crate::check::{BaselineWriter, CheckOutcome, Checked, ImageCounts, SuppressedBy};
+use crate::check::{
+    Baseline, BaselineWriter, CheckNote, CheckOutcome, Checked, ConfigFailOn, ImageCounts, Manifests,
+    SourceRole, SuppressedBy,
+};
+use crate::engine::policy_set::PolicySet;
+use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
+use crate::model::policy::ImageEvidence;
 use crate::model::severity::Severity;
-use crate::model::workload::configured::ConfiguredKind;
+use crate::registration::names::non_empty_items;
 use crate::render::{
     CheckSummary, Json, NotEvaluated, TextReport, check_github, check_gitlab, check_junit, check_sarif,
 };
@@ -50,13 +51,7 @@ use crate::render::{
 #[allow(clippy::struct_excessive_bools)] // independent flags
 pub struct CheckArgs {
     #[command(flatten)]
-    paths: PathArgs,
-    #[command(flatten)]
     output: OutputArgs<CheckFormat>,
-    /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
-    /// Repeatable
-    #[arg(long, value_name = "GLOB")]
-    exclude: Vec<String>,
     /// Skip documents that are not Kubernetes objects in files that are named, as in folders
     #[arg(long)]
     skip_non_kubernetes: bool,
@@ -65,12 +60,6 @@ pub struct CheckArgs {
     #[arg(long, value_name = "WHAT",
           value_parser = FailOn::among(["never", "deny", "error", "warning", "advice"]))]
     fail_on: Option<FailOn>,
-    /// Use this configuration file for all paths
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Use no configuration file
-    #[arg(long, conflicts_with = "config")]
-    no_config: bool,
     /// Suppress the findings of this file, which --write-baseline wrote
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
@@ -81,25 +70,12 @@ pub struct CheckArgs {
     #[arg(long)]
     show_suppressed: bool,
     #[command(flatten)]
-    policy: PolicyArgs,
-    #[command(flatten)]
-    namespaces: NamespaceArgs,
-    #[command(flatten)]
-    selector: SelectorArgs,
-    #[command(flatten)]
     excluded: ExcludedNamespacesArgs,
-    /// A custom resource that holds a pod template or a pod spec at PATH, as in example.com/GameServerSet=spec.template; in
-    /// addition to the built-in ones. Repeatable
-    #[arg(long, value_name = "GROUP/KIND=PATH", value_parser = pod_template)]
-    pod_template: Vec<ConfiguredKind>,
-    /// The day to check for, as in 2026-12-31; unset: today in UTC
-    #[arg(long, value_name = "DATE", value_parser = date)]
-    today: Option<Date>,
     /// Hide advice that neither denies nor warns from the text output
     #[arg(long)]
     no_advice: bool,
     #[command(flatten)]
-    cluster: ClusterArgs,
+    inputs: ManifestArgs,
     /// Look up the images of Windows pods, and of pods whose operating system is not known, in their registries, with
     /// the credentials of docker; the registries see which images the manifests name
     #[arg(long)]
@@ -135,6 +111,80 @@ fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
         FailOn::Advice => by_severity(Severity::Advice),
         FailOn::Deny | FailOn::WouldDeny => summary.denied > 0,
         FailOn::Never | FailOn::Patch | FailOn::Unanswered | FailOn::Blocked => false,
+    }
+}
+
+/// The inputs with the same configuration, and what they are checked with.
+struct CheckGroup {
+    /// The configuration file.
+    config: Option<PathBuf>,
+    manifests: Manifests,
+    facts: Facts,
+    policies: PolicySet,
+    fail_on: FailOn,
+    /// Whether its images are looked up.
+    asks_registries: bool,
+    /// Notes about images that are not known.
+    image_notes: Vec<CheckNote>,
+}
+
+impl CheckGroup {
+    fn load(args: &CheckArgs, keep_text: bool) -> anyhow::Result<Vec<CheckGroup>> {
+        let baseline = args.baseline.as_deref().map(Baseline::read).transpose()?;
+        let groups = args.inputs.read(ReadOptions {
+            keep_text,
+            role: if args.skip_non_kubernetes {
+                SourceRole::Found
+            } else {
+                SourceRole::Named
+            },
+            once: false,
+            excluded: non_empty_items(args.excluded.exclude_namespace.clone()).collect(),
+            baseline: baseline.map(Arc::new),
+            stdin: None,
+            config: None,
+        })?;
+        Ok(groups
+            .into_iter()
+            .map(|group| CheckGroup::of(args, group))
+            .collect())
+    }
+
+    fn of(args: &CheckArgs, group: ManifestGroup) -> CheckGroup {
+        let ManifestGroup {
+            file,
+            config,
+            manifests,
+            facts,
+            policies,
+        } = group;
+        let asks_registries = args.registry || config.registry;
+        let policies = policies.with(|policy| {
+            if asks_registries && policy.image_evidence == ImageEvidence::Names {
+                policy.image_evidence = ImageEvidence::Registry;
+            }
+        });
+        let configured = config.fail_on.map(|fail_on| match fail_on {
+            ConfigFailOn::Never => FailOn::Never,
+            ConfigFailOn::Deny => FailOn::Deny,
+            ConfigFailOn::Error => FailOn::Error,
+            ConfigFailOn::Warning => FailOn::Warning,
+            ConfigFailOn::Advice => FailOn::Advice,
+        });
+        CheckGroup {
+            config: file,
+            manifests,
+            facts,
+            policies,
+            fail_on: args.fail_on.or(configured).unwrap_or(FailOn::Deny),
+            asks_registries,
+            image_notes: Vec::new(),
+        }
+    }
+
+    /// Collects the facts of the cluster from the objects; before, the images have been looked up.
+    fn learn(&mut self) {
+        self.manifests.learn(&mut self.facts, &self.policies);
     }
 }
 
@@ -203,14 +253,9 @@ fn write_baseline(args: &CheckArgs, groups: &[CheckGroup], file: &PathBuf) -> an
 
 /// Checks the objects of a group that the arguments select.
 fn check_group(args: &CheckArgs, group: &CheckGroup, mut each: impl FnMut(Checked<'_>)) -> CheckOutcome {
-    let CheckArgs {
-        namespaces, selector, ..
-    } = args;
     let (facts, policies) = (&group.facts, &group.policies);
     let mut outcome = (group.manifests).run(facts, policies, ReviewStage::Written, |checked| {
-        let is_meant = namespaces.selects(&checked.namespace)
-            && (selector.is_everything() || selector.selects(&checked.labels()));
-        if is_meant {
+        if args.inputs.selects(&checked) {
             each(checked);
         }
     });

@@ -1,25 +1,20 @@
 //! `transom fix`: changes manifests so that Windows runs them, as a diff, in place, or as a filter.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use jiff::civil::Date;
 use serde::Serialize;
 
-use super::cluster::ClusterArgs;
 use super::is_quiet;
-use super::options::{NamespaceArgs, OutputArgs, PathArgs, PolicyArgs, SelectorArgs, date};
-use crate::check::files::{Excludes, policies, read_except};
-use crate::check::{FixScope, Manifests, Scope, SourceRole, UnreadableInput};
-use crate::engine::policy_set::PolicySet;
+use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
+use super::options::OutputArgs;
+use crate::check::{FixFunction, FixScope, FixSystem, SourceRole, UnreadableInput};
 use crate::fix::kustomize::{ObjectPatch, component};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
-use crate::model::policy::Policy;
-use crate::process::today;
+use crate::process::files::{MANIFEST_BYTES, read_all};
 use crate::render::write_json;
 use crate::rules::{find, nearest};
 
@@ -31,7 +26,10 @@ use crate::rules::{find, nearest};
 /// standard error with the reason.
 ///
 /// With -, the fixed text of standard input goes to standard output, and other paths only describe the cluster and the
-/// policies. So it works as Helm's post-renderer and as a KRM function of Kustomize (a ResourceList in and out).
+/// policies. So it works as Helm's post-renderer and as a KRM function of Kustomize (a ResourceList in and out, with
+/// settings in its functionConfig).
+///
+/// Settings come from the nearest file .transom.yaml in the folder of each path or above it; arguments replace them.
 ///
 /// Exit status: 0 nothing to change, or everything was written; 1 the diff is not empty, or an object could not be
 /// edited; 2 bad usage, or input that cannot be read or written. With - and without --diff: 0 or 2.
@@ -42,8 +40,6 @@ use crate::rules::{find, nearest};
   helm template web ./chart | transom fix - | kubectl apply -f -
   transom fix -o kustomize=windows/kustomization.yaml manifests/")]
 pub struct FixArgs {
-    #[command(flatten)]
-    paths: PathArgs,
     #[command(flatten)]
     output: OutputArgs<FixFormat>,
     /// Print what would change as a unified diff (the default for files)
@@ -58,30 +54,11 @@ pub struct FixArgs {
     /// Fix only findings of these rules, by id or name
     #[arg(long, value_name = "RULE", value_delimiter = ',', value_parser = rule)]
     rules: Vec<&'static str>,
-    /// The pods to fix, by operating system; pods of unknown operating system are treated as Linux pods
-    #[arg(
-        long = "for",
-        value_name = "OS",
-        value_enum,
-        value_delimiter = ',',
-        default_value = "windows"
-    )]
+    /// The pods to fix, by operating system; pods of unknown operating system are treated as Linux pods; unset: windows
+    #[arg(long = "for", value_name = "OS", value_enum, value_delimiter = ',')]
     of: Vec<FixOs>,
-    /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
-    /// Repeatable
-    #[arg(long, value_name = "GLOB")]
-    exclude: Vec<String>,
     #[command(flatten)]
-    policy: PolicyArgs,
-    #[command(flatten)]
-    namespaces: NamespaceArgs,
-    #[command(flatten)]
-    selector: SelectorArgs,
-    /// The day to check for, as in 2026-12-31; unset: today in UTC
-    #[arg(long, value_name = "DATE", value_parser = date)]
-    today: Option<Date>,
-    #[command(flatten)]
-    cluster: ClusterArgs,
+    inputs: ManifestArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -113,7 +90,7 @@ fn rule(text: &str) -> Result<&'static str, String> {
 struct FixReport<'r> {
     schema: &'static str,
     summary: FixSummary,
-    objects: &'r [FixedObject],
+    objects: &'r [&'r FixedObject],
     errors: Vec<FixReportError<'r>>,
 }
 
@@ -135,7 +112,7 @@ struct FixReportError<'r> {
 }
 
 impl FixSummary {
-    fn of(objects: &[FixedObject]) -> Self {
+    fn of(objects: &[&FixedObject]) -> Self {
         let mut summary = FixSummary::default();
         for object in objects {
             summary.changed += usize::from(!object.patch.is_empty());
@@ -147,78 +124,51 @@ impl FixSummary {
     }
 }
 
+/// The inputs with the same configuration, and their fix.
+struct FixGroup {
+    inputs: ManifestGroup,
+    fixed: FixedInputs,
+}
+
 pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
-    let FixArgs {
-        paths,
-        output,
-        diff: shows_diff,
-        write,
-        placement,
-        rules,
-        of,
-        exclude,
-        policy,
-        namespaces,
-        selector,
-        today: day,
-        cluster,
-    } = args;
-    let targets = output.targets()?;
-    let paths = paths.required()?;
-    let has_stdin = paths.iter().any(|path| path.as_os_str() == "-");
-    if has_stdin && *write {
+    let targets = args.output.targets()?;
+    let has_stdin = args.inputs.has_stdin();
+    if has_stdin && args.write {
         bail!(
             "--write cannot change standard input (-): leave it out to print the fixed text, or name the file"
         );
     }
-    let of_file = policies(policy.policy.as_deref(), Policy::standalone())?;
-    let mut facts = cluster.facts(day.unwrap_or_else(today));
-    of_file.declare(&mut facts);
-    let mut policies = of_file.set;
-    let mut manifests = Manifests::new(true).within(Scope {
-        namespace: namespaces.namespace.first().cloned(),
-        excluded: Vec::new(),
-    });
-    read(&paths, exclude, &mut manifests);
-    let among_the_inputs = manifests.policies(policy.policy.is_none());
-    if policy.policy.is_none() {
-        policies = PolicySet::new(among_the_inputs, Policy::standalone());
+    if args.write && targets.iter().any(|target| target.format == FixFormat::Kustomize) {
+        bail!(
+            "--write changes the files, and -o kustomize writes patches for the unchanged files: use one of them"
+        );
     }
-    manifests.add_policies(&policies);
-    let scope = FixScope {
-        placement: *placement,
-        windows: of.contains(&FixOs::Windows),
-        linux: of.contains(&FixOs::Linux),
-        rules: (!rules.is_empty()).then(|| rules.clone()),
-    };
-    let fixed = fix(&manifests, &facts, &policies, &scope, |checked| {
-        (!has_stdin || checked.source == "-")
-            && namespaces.selects(&checked.namespace)
-            && (selector.is_everything() || selector.selects(&checked.labels()))
-    });
-    let mut errors = fixed.errors.clone();
-    if *write {
-        errors.extend(write_files(&manifests, &fixed.texts));
-    }
-    let is_stream = has_stdin && !*shows_diff;
+    let groups = fix_groups(args, has_stdin)?;
+    let errors: Vec<&UnreadableInput> = groups.iter().flat_map(|group| &group.fixed.errors).collect();
+    let objects: Vec<&FixedObject> = groups.iter().flat_map(|group| &group.fixed.objects).collect();
+    let is_stream = has_stdin && !args.diff;
     // An object that cannot be evaluated stays as it is; a text that cannot be parsed is not printed.
-    let is_broken = is_stream && !manifests.errors().is_empty();
+    let cannot_be_read = |group: &FixGroup| !group.inputs.manifests.errors().is_empty();
+    let is_broken = is_stream && groups.iter().any(cannot_be_read);
     for target in &targets {
         target.write(|out| match target.format {
             FixFormat::Text if is_broken => Ok(()),
-            FixFormat::Text if is_stream => out.write_all(stdin_text(&manifests, &fixed)),
-            FixFormat::Text if *write => {
-                let mut written = fixed.texts.keys();
+            FixFormat::Text if is_stream => {
+                (groups.iter()).try_for_each(|group| out.write_all(stdin_text(group)))
+            }
+            FixFormat::Text if args.write => {
+                let mut written = groups.iter().flat_map(|group| group.fixed.texts.keys());
                 written.try_for_each(|name| writeln!(out, "fixed {name}"))
             }
-            FixFormat::Text => print_diffs(&manifests, &fixed, out),
-            FixFormat::Json => print_json(&fixed, &errors, out),
-            FixFormat::Kustomize => write!(out, "{}", component(&patches(&fixed.objects))),
+            FixFormat::Text => groups.iter().try_for_each(|group| print_diffs(group, out)),
+            FixFormat::Json => print_json(&objects, &errors, out),
+            FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
         })?;
     }
-    report(&fixed.objects, &errors)?;
-    let is_refused = fixed.objects.iter().any(|object| object.refused.is_some());
-    let has_diff = !*write && !fixed.texts.is_empty();
+    let has_patches = targets.iter().any(|target| target.format == FixFormat::Kustomize);
+    report(&objects, &errors, has_patches)?;
+    let is_refused = objects.iter().any(|object| object.refused.is_some());
+    let has_diff = !args.write && groups.iter().any(|group| !group.fixed.texts.is_empty());
     let fails = if is_stream { is_broken } else { !errors.is_empty() };
     Ok(if fails {
         ExitCode::from(2)
@@ -229,53 +179,106 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn read(paths: &[&PathBuf], exclude: &[String], manifests: &mut Manifests) {
-    let excludes = Excludes {
-        patterns: exclude,
-        base: None,
-    };
-    for path in paths {
-        if read_except(path, &excludes, SourceRole::Named, manifests) == 0 && path.is_dir() {
-            manifests.add_error(UnreadableInput {
-                source: path.display().to_string(),
-                line: 0,
-                message: "there is no .yaml, .yml or .json file in this folder".to_owned(),
-            });
+/// Reads the inputs, fixes them, and with `--write` writes them.
+fn fix_groups(args: &FixArgs, has_stdin: bool) -> anyhow::Result<Vec<FixGroup>> {
+    let stdin = has_stdin
+        .then(|| read_all(io::stdin().lock(), MANIFEST_BYTES))
+        .transpose()
+        .context("cannot read standard input")?;
+    let function = function(stdin.as_deref())?;
+    let scope = scope(args, &function);
+    let groups = args.inputs.read(ReadOptions {
+        keep_text: true,
+        role: SourceRole::Named,
+        once: true,
+        excluded: Vec::new(),
+        baseline: None,
+        stdin,
+        config: function
+            .config
+            .map(|config| ("functionConfig".to_owned(), config)),
+    })?;
+    let fix_group = |inputs: ManifestGroup| {
+        let ManifestGroup {
+            manifests,
+            facts,
+            policies,
+            ..
+        } = &inputs;
+        let mut fixed = fix(manifests, facts, policies, &scope, |checked| {
+            (!has_stdin || checked.source == "-") && args.inputs.selects(checked)
+        });
+        if args.write {
+            write_files(&inputs, &mut fixed);
         }
+        FixGroup { inputs, fixed }
+    };
+    Ok(groups.into_iter().map(fix_group).collect())
+}
+
+/// The settings in the `functionConfig` of standard input.
+fn function(stdin: Option<&[u8]>) -> anyhow::Result<FixFunction> {
+    let read = stdin.map(FixFunction::of_text).transpose();
+    let read = read.map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(|problem| format!("-:{problem}")).collect();
+        anyhow::anyhow!(
+            "the settings in the ResourceList cannot be used:\n{}",
+            problems.join("\n")
+        )
+    })?;
+    Ok(read.unwrap_or_default())
+}
+
+/// What may be fixed: the arguments, else the settings of the function.
+fn scope(args: &FixArgs, function: &FixFunction) -> FixScope {
+    let has = |os: FixOs, system: FixSystem, by_default: bool| match (&args.of[..], &function.systems[..]) {
+        ([], []) => by_default,
+        ([], systems) => systems.contains(&system),
+        (of, _) => of.contains(&os),
+    };
+    let rules = if args.rules.is_empty() {
+        &function.rules
+    } else {
+        &args.rules
+    };
+    FixScope {
+        placement: args.placement || function.placement,
+        windows: has(FixOs::Windows, FixSystem::Windows, true),
+        linux: has(FixOs::Linux, FixSystem::Linux, false),
+        rules: (!rules.is_empty()).then(|| rules.clone()),
     }
 }
 
-/// Writes the changed files; returns those that could not be written.
-fn write_files(manifests: &Manifests, texts: &BTreeMap<String, Vec<u8>>) -> Vec<UnreadableInput> {
-    let read = manifests.texts();
-    let mut errors = Vec::new();
-    for (name, new) in texts {
+/// Writes the changed files; what could not be written is an error, and is not fixed.
+fn write_files(inputs: &ManifestGroup, fixed: &mut FixedInputs) {
+    let read = inputs.manifests.texts();
+    let mut failed = Vec::new();
+    for (name, new) in &fixed.texts {
         let old = read.get(name.as_str()).copied().unwrap_or_default();
         if let Err(error) = write::replace(Path::new(name), old, new) {
-            errors.push(UnreadableInput {
-                source: name.clone(),
-                line: 0,
-                message: error.to_string(),
-            });
+            failed.push((name.clone(), error.to_string()));
         }
     }
-    errors
+    for (source, message) in failed {
+        fixed.not_written(&source, &message);
+        fixed.errors.push(UnreadableInput {
+            source,
+            line: 0,
+            message,
+        });
+    }
 }
 
 /// The fixed text of standard input.
-fn stdin_text<'f>(manifests: &'f Manifests, fixed: &'f FixedInputs) -> &'f [u8] {
-    let read = || manifests.texts().get("-").copied();
-    fixed
-        .texts
-        .get("-")
-        .map(Vec::as_slice)
-        .or_else(read)
-        .unwrap_or_default()
+fn stdin_text(group: &FixGroup) -> &[u8] {
+    let fixed = group.fixed.texts.get("-").map(Vec::as_slice);
+    let read = || group.inputs.manifests.texts().get("-").copied();
+    fixed.or_else(read).unwrap_or_default()
 }
 
-fn print_diffs(manifests: &Manifests, fixed: &FixedInputs, out: &mut dyn Write) -> io::Result<()> {
-    let read = manifests.texts();
-    for (name, new) in &fixed.texts {
+fn print_diffs(group: &FixGroup, out: &mut dyn Write) -> io::Result<()> {
+    let read = group.inputs.manifests.texts();
+    for (name, new) in &group.fixed.texts {
         let old = read.get(name.as_str()).copied().unwrap_or_default();
         let name = if name == "-" { "stdin" } else { name };
         out.write_all(&diff::unified(name, old, new))?;
@@ -283,11 +286,11 @@ fn print_diffs(manifests: &Manifests, fixed: &FixedInputs, out: &mut dyn Write) 
     Ok(())
 }
 
-fn print_json(fixed: &FixedInputs, errors: &[UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
+fn print_json(objects: &[&FixedObject], errors: &[&UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     let report = FixReport {
         schema: "transom.dev/fix/v1",
-        summary: FixSummary::of(&fixed.objects),
-        objects: &fixed.objects,
+        summary: FixSummary::of(objects),
+        objects,
         errors: (errors.iter())
             .map(|error| FixReportError {
                 source: &error.source,
@@ -299,9 +302,10 @@ fn print_json(fixed: &FixedInputs, errors: &[UnreadableInput], out: &mut dyn Wri
     write_json(&report, out)
 }
 
-fn patches(objects: &[FixedObject]) -> Vec<ObjectPatch> {
+fn patches(objects: &[&FixedObject]) -> Vec<ObjectPatch> {
     let changed = objects.iter().filter(|object| !object.patch.is_empty());
     changed
+        .filter(|object| object.unpatchable.is_none())
         .map(|object| ObjectPatch {
             api_version: object.api_version.clone(),
             kind: object.kind.clone(),
@@ -316,8 +320,9 @@ fn patches(objects: &[FixedObject]) -> Vec<ObjectPatch> {
         .collect()
 }
 
-/// Writes the errors, what was fixed, and what was not, to standard error.
-fn report(objects: &[FixedObject], errors: &[UnreadableInput]) -> io::Result<()> {
+/// Writes the errors, what was fixed, and what was not, to standard error. `has_patches`: whether patches for Kustomize were
+/// written.
+fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bool) -> io::Result<()> {
     let mut out = io::BufWriter::new(anstream::stderr().lock());
     for error in errors {
         match error.line {
@@ -333,6 +338,12 @@ fn report(objects: &[FixedObject], errors: &[UnreadableInput]) -> io::Result<()>
         writeln!(out, "{} ({source}:{line})", object.title())?;
         if let Some(reason) = &object.refused {
             writeln!(out, "  not changed: {reason}")?;
+        }
+        let no_patch = object
+            .unpatchable
+            .filter(|_| has_patches && !object.patch.is_empty());
+        if let Some(reason) = no_patch {
+            writeln!(out, "  no patch: {reason}")?;
         }
         for fixed in &object.fixed {
             writeln!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;

@@ -6,8 +6,13 @@ use crate::model::requester::Origin;
 use crate::rules::Finding;
 
 /// Why a finding's action differs from that of its severity; `None` if it does not, and for objects that admission does
-/// not act on.
-pub fn action_reason(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> Option<String> {
+/// not act on. `file`: the file that sets the action of the rule in place of the policy.
+pub fn action_reason(
+    finding: &Finding,
+    subject: &Object<'_>,
+    policy: &Policy,
+    file: Option<&str>,
+) -> Option<String> {
     let usual = Action::of_severity(finding.severity);
     if finding.action == usual || !subject.kind.has_pod() {
         return None;
@@ -18,7 +23,8 @@ pub fn action_reason(finding: &Finding, subject: &Object<'_>, policy: &Policy) -
     let why = if finding.enforced_action > finding.action {
         format!("the policy {name} limits actions to {}", validation.as_str())
     } else if said == finding.enforced_action {
-        format!("the policy {name} sets {rule} to {}", said.as_str())
+        let by = file.map_or_else(|| format!("the policy {name}"), str::to_owned);
+        format!("{by} sets {rule} to {}", said.as_str())
     } else if subject.is_mirror {
         "a mirror pod runs regardless of admission".to_owned()
     } else if subject.origin == Origin::Controller && !finding.class.cannot_run() {
@@ -82,7 +88,7 @@ mod tests {
                 .findings
                 .iter()
                 .find(|found| found.rule.name == "seccomp-profile");
-            let why = action_reason(found.unwrap(), &subject, &policy);
+            let why = action_reason(found.unwrap(), &subject, &policy, None);
             assert_eq!(why, Some(format!("Warn instead of Deny: {expected}")), "{kind}");
         }
     }

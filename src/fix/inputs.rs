@@ -1,7 +1,7 @@
 //! Fixes the objects of inputs: plans, rewrites the texts, and checks the result, so that a finding is called fixed only
 //! if it is gone.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use json_patch::Patch;
 use serde::Serialize;
@@ -15,6 +15,7 @@ use crate::manifest::Position;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
 use crate::model::path::Path;
+use crate::model::resources::MetaOnly;
 use crate::model::severity::Severity;
 use crate::rules::Finding;
 
@@ -52,6 +53,9 @@ pub struct FixedObject {
     pub patch: Patch,
     /// Why the changes could not be made.
     pub refused: Option<String>,
+    /// Why Kustomize cannot apply the patch to this object, and to no other one.
+    #[serde(skip)]
+    pub unpatchable: Option<&'static str>,
     /// The findings that the changes resolve.
     pub fixed: Vec<FixedFinding>,
     /// The findings that are left.
@@ -65,6 +69,9 @@ pub struct FixedFinding {
     pub id: &'static str,
     /// The name of the rule.
     pub rule: &'static str,
+    /// Its severity.
+    #[serde(skip)]
+    pub severity: Severity,
     /// The field, with names of items.
     pub path: String,
     /// The line of the field as read.
@@ -99,6 +106,73 @@ impl FixedObject {
     }
 }
 
+impl FixedInputs {
+    /// Records that a text was not written: its objects are as they were.
+    pub fn not_written(&mut self, source: &str, error: &str) {
+        for object in self.objects.iter_mut().filter(|object| object.source == source) {
+            if object.patch.is_empty() {
+                continue;
+            }
+            object.patch = Patch::default();
+            object.refused = Some(error.to_owned());
+            let left = object.fixed.drain(..).map(|fixed| LeftFinding {
+                id: fixed.id,
+                rule: fixed.rule,
+                severity: fixed.severity,
+                path: fixed.path,
+                line: fixed.line,
+                reason: error.to_owned(),
+            });
+            object.left.splice(0..0, left);
+        }
+        self.texts.remove(source);
+    }
+}
+
+/// Whether the target of a Kustomize patch for `object` also selects `other`: a target without a namespace selects all.
+fn selects(object: &FixedObject, other: &FixedObject) -> bool {
+    let namespace = |object: &FixedObject| object.names_namespace.then(|| object.namespace.clone());
+    namespace(object).is_none_or(|of| namespace(other) == Some(of))
+}
+
+/// Records the objects that a Kustomize patch cannot select.
+fn find_unpatchable(objects: &mut [Before]) {
+    let mut same: HashMap<[String; 3], Vec<usize>> = HashMap::new();
+    for (index, Before { object, .. }) in objects.iter().enumerate() {
+        let key = [&object.api_version, &object.kind, &object.name].map(String::clone);
+        same.entry(key).or_default().push(index);
+    }
+    let unnamed = objects.iter().enumerate().filter(|(_, before)| !before.is_named);
+    let mut reasons: Vec<(usize, &'static str)> = unnamed
+        .map(|(index, _)| {
+            (
+                index,
+                "it has no name (generateName), and Kustomize selects objects by name",
+            )
+        })
+        .collect();
+    for indexes in same.values().filter(|indexes| indexes.len() > 1) {
+        for index in indexes {
+            let mut others = indexes.iter().filter(|other| *other != index);
+            let is_ambiguous = others.any(|other| match (objects.get(*index), objects.get(*other)) {
+                (Some(one), Some(other)) => selects(&one.object, &other.object),
+                _ => false,
+            });
+            if is_ambiguous {
+                reasons.push((
+                    *index,
+                    "another object has the same kind and name, and the patch would select both",
+                ));
+            }
+        }
+    }
+    for (index, reason) in reasons {
+        if let Some(before) = objects.get_mut(index) {
+            before.object.unpatchable.get_or_insert(reason);
+        }
+    }
+}
+
 /// An object before its fix.
 struct Before {
     object: FixedObject,
@@ -108,6 +182,7 @@ struct Before {
     suppressed: Vec<(Finding, usize, String)>,
     plan: Option<PlannedFix>,
     is_meant: bool,
+    is_named: bool,
 }
 
 /// Fixes the objects that `selects` accepts. `facts` are those of the arguments: the inputs add theirs.
@@ -126,6 +201,7 @@ pub fn fix(
         objects.push(plan(manifests, &checked, &known, policies, scope, is_meant));
     };
     let errors = manifests.check(&known, policies, ReviewStage::Written, check);
+    find_unpatchable(&mut objects);
 
     let mut changes: BTreeMap<&str, BTreeMap<Position, Value>> = BTreeMap::new();
     for before in &objects {
@@ -201,9 +277,8 @@ fn plan(
     };
     let mut places = checked.places();
     let findings = evaluation.findings.iter();
-    let names_namespace = plan
-        .as_ref()
-        .is_some_and(|plan| plan.before.pointer("/metadata/namespace").is_some());
+    let metadata = serde_json::from_str::<MetaOnly<'_>>(checked.document.json()).unwrap_or_default();
+    let metadata = metadata.metadata;
     Before {
         object: FixedObject {
             source: checked.source.to_owned(),
@@ -212,7 +287,8 @@ fn plan(
             kind: checked.kind.to_string(),
             namespace: checked.namespace.clone(),
             name: checked.name.clone(),
-            names_namespace,
+            names_namespace: !metadata.namespace.is_empty(),
+            unpatchable: None,
             patch: Patch::default(),
             refused,
             fixed: Vec::new(),
@@ -234,6 +310,7 @@ fn plan(
         },
         plan,
         is_meant,
+        is_named: !metadata.name.is_empty(),
     }
 }
 
@@ -271,7 +348,14 @@ fn compare(
             .as_ref()
             .is_some_and(|left| !left.contains(&finding.identity()));
         if is_fixed {
-            object.fixed.push(FixedFinding { id, rule, path, line });
+            let severity = finding.severity;
+            object.fixed.push(FixedFinding {
+                id,
+                rule,
+                severity,
+                path,
+                line,
+            });
         } else if scope.selects(finding.rule) {
             let reason = reason(&finding, object.refused.as_deref(), &withheld, scope);
             let severity = finding.severity;

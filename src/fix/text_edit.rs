@@ -45,7 +45,26 @@ pub fn replacements(
     editor.change(root, before, after, Style::default())?;
     let mut replaced = editor.replaced;
     replaced.sort_by_key(|replacement| (replacement.range.start, replacement.range.end));
+    join_at_the_end(text, &mut replaced);
     Ok(replaced)
+}
+
+/// Removing the last line of a text without a final line break leaves that of the line before. Lines that are then added
+/// at the end must not begin with another one.
+fn join_at_the_end(text: &str, replaced: &mut [Replacement]) {
+    let end = text.len();
+    let is_last_line = |it: &Replacement| {
+        it.range.end == end
+            && it.range.start < end
+            && it.text.is_empty()
+            && line_start(text, it.range.start) == it.range.start
+    };
+    if !text.ends_with('\n') && replaced.iter().any(is_last_line) {
+        let added = replaced.iter_mut().find(|it| it.range == (end..end));
+        if let Some(Replacement { text: lines, .. }) = added {
+            *lines = lines.trim_start_matches(['\r', '\n']).to_owned();
+        }
+    }
 }
 
 /// The text with the replacements, which are sorted; `None` if they overlap.

@@ -81,7 +81,9 @@ impl fmt::Display for ImagePlatform {
             Some((build, revision)) => {
                 write!(f, "{}({})", self.os, build_text(build, revision))?;
                 let rest = [&self.architecture, &self.variant];
-                rest.into_iter().flatten().try_for_each(|part| write!(f, "/{part}"))
+                rest.into_iter()
+                    .flatten()
+                    .try_for_each(|part| write!(f, "/{part}"))
             }
             None => f.write_str(&self.text),
         }

@@ -8,7 +8,7 @@ use super::network_plugin::NetworkPlugin;
 use super::node::{INSTANCE_TYPE_LABEL, NodeSigns};
 
 /// A version of the kubelet or of containerd: major, minor, patch.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Version(pub u32, pub u32, pub u32);
 
 impl Version {
@@ -38,7 +38,7 @@ pub struct Affected<V> {
     pub is_end_known: bool,
 }
 
-impl<V: Copy + PartialOrd + fmt::Display> Affected<V> {
+impl<V: Copy + PartialOrd + Default + fmt::Display> Affected<V> {
     /// Affected from the first one until a fix.
     pub const fn fixed_in(first: V, fixed: V) -> Self {
         Affected {
@@ -63,6 +63,13 @@ impl<V: Copy + PartialOrd + fmt::Display> Affected<V> {
 
     fn shown(&self, prefix: &str) -> String {
         let Affected { first, below, .. } = self;
+        if *first == V::default() {
+            return if self.is_end_known {
+                format!("every version before {prefix}{below} is affected")
+            } else {
+                "no version with the fix is known".to_owned()
+            };
+        }
         if self.is_end_known {
             format!("affected from {prefix}{first}, fixed in {prefix}{below}")
         } else {
@@ -406,6 +413,28 @@ mod tests {
         let node: Node<'_> = serde_json::from_str(&json).unwrap();
         let mark = |fault: NodeFault| format!("{}{}", fault.name, if fault.is_certain { "" } else { "?" });
         of_node(&node).into_iter().map(mark).collect()
+    }
+
+    #[test]
+    fn a_range_without_a_first_version_names_none() {
+        let from_the_beginning = Version::default();
+        let fixed = Version(1, 6, 18);
+        for (range, text) in [
+            (
+                Affected::fixed_in(from_the_beginning, fixed),
+                "every version before 1.6.18 is affected",
+            ),
+            (
+                Affected::end_not_known(from_the_beginning, fixed),
+                "no version with the fix is known",
+            ),
+            (
+                Affected::fixed_in(Version(1, 6, 0), fixed),
+                "affected from 1.6.0, fixed in 1.6.18",
+            ),
+        ] {
+            assert_eq!(range.shown(""), text);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::drift::WebhookCall;
-use super::match_conditions::{REST, matches_pool_label};
+use super::match_conditions::{REST, matches_pool_label, reads_pod_template};
 use super::names;
 use crate::engine::policy_set::StoredPolicy;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
@@ -92,6 +92,13 @@ impl RegisteredEntry {
     /// Whether a rule matches a resource.
     fn matches_resource(&self, group: &str, resource: &str) -> bool {
         self.call.matches_resource(group, resource)
+    }
+
+    /// Whether its conditions read the path of a kind; an entry without conditions matches everything.
+    fn reads_pod_template(&self, kind: ConfiguredKind) -> bool {
+        let mut conditions = self.conditions.iter();
+        self.conditions.is_empty()
+            || conditions.any(|condition| reads_pod_template(&condition.expression, kind))
     }
 
     /// Whether it leaves some of the Windows pods to `certain`.
@@ -178,6 +185,7 @@ impl Configurations {
         if policy.image_evidence == ImageEvidence::Registry {
             gaps.extend(self.image_gap(image_registries));
         }
+        gaps.extend(self.missing_custom_resources(policy));
         gaps.extend(self.unmatched_pool_labels(pool_labels));
         gaps.extend(self.unmatched_pod_templates(policy));
         gaps
@@ -263,11 +271,28 @@ impl Configurations {
         })
     }
 
-    /// The `podTemplates` of a policy that no rule matches.
+    /// The entry for custom resources, if it is missing and the policy has an action for them. Entries of
+    /// `podTemplates` are reported with their own cure.
+    fn missing_custom_resources(&self, policy: &Policy) -> Option<CoverageGap> {
+        const NAME: &str = names::CUSTOM_RESOURCES_VALIDATE;
+        let is_needed = policy.validation != Action::Disabled && policy.pod_templates.is_empty();
+        (is_needed && self.validating.entry(NAME).is_none()).then(|| CoverageGap {
+            reason: "EntryMissing",
+            message: format!(
+                "{} lacks the entry {NAME}, so that custom resources such as Rollouts are not evaluated, only what their \
+                 controllers create; run helm upgrade again, or transom generate webhooks | kubectl apply --server-side -f -",
+                self.validating.title
+            ),
+        })
+    }
+
+    /// The `podTemplates` of a policy that no rule matches, or whose path the condition does not read.
     fn unmatched_pod_templates(&self, policy: &Policy) -> Option<CoverageGap> {
         let entry = self.validating.entry(names::CUSTOM_RESOURCES_VALIDATE);
         let is_matched = |kind: &ConfiguredKind| {
-            entry.is_some_and(|entry| entry.matches_resource(kind.group(), kind.resource()))
+            entry.is_some_and(|entry| {
+                entry.matches_resource(kind.group(), kind.resource()) && entry.reads_pod_template(*kind)
+            })
         };
         let unmatched: Vec<ConfiguredKind> = (policy.pod_templates.iter().copied())
             .filter(|kind| !is_matched(kind))
@@ -290,8 +315,8 @@ impl Configurations {
         Some(CoverageGap {
             reason: "PodTemplatesUnknown",
             message: format!(
-                "the webhook configurations do not know all podTemplates of the policy, so that Transom is not called for \
-                 these kinds; add to the chart's webhooks.podTemplates: {}, or to transom generate webhooks: {}",
+                "the webhook configurations do not know all podTemplates of the policy with their paths, so that Transom is \
+                 not called for these kinds; add to the chart's webhooks.podTemplates: {}, or to transom generate webhooks: {}",
                 Value::from(values),
                 flags.join(" ")
             ),

@@ -261,15 +261,7 @@ fn custom_containers() -> String {
 
 /// The parts of a custom resource that are a pod spec, or a part of one: the places of `model::object::custom_pods`.
 fn custom_pods(configured: &[ConfiguredKind]) -> String {
-    let configured = configured.iter().map(|kind| {
-        let path = optional_fields(kind.path());
-        format!(
-            "request.resource.group == {} && request.resource.resource == {}\n    \
-             ? [object{path}.orValue({{}}), object{path}.?spec.orValue({{}})]\n    : ",
-            quoted(kind.group()),
-            quoted(kind.resource())
-        )
-    });
+    let configured = configured.iter().copied().map(configured_pods);
     let custom = CUSTOM_WORKLOADS.iter().filter_map(|custom| {
         let pods = match custom.layout {
             PodLayout::Template(["spec", "template"]) | PodLayout::Configured(_) => return None,
@@ -301,6 +293,22 @@ fn custom_pods(configured: &[ConfiguredKind]) -> String {
     let template = optional(&["spec", "template"], ".?spec", "{}");
     let [custom, configured]: [String; 2] = [custom.collect(), configured.collect()];
     format!("{custom}{configured}[{template}]")
+}
+
+/// The pods of a configured kind, as one branch of the condition.
+fn configured_pods(kind: ConfiguredKind) -> String {
+    let path = optional_fields(kind.path());
+    format!(
+        "request.resource.group == {} && request.resource.resource == {}\n    \
+         ? [object{path}.orValue({{}}), object{path}.?spec.orValue({{}})]\n    : ",
+        quoted(kind.group()),
+        quoted(kind.resource())
+    )
+}
+
+/// Whether a condition written by [`conditions`] reads the pods of a configured kind at its path.
+pub fn reads_pod_template(expression: &str, kind: ConfiguredKind) -> bool {
+    expression.contains(&configured_pods(kind))
 }
 
 /// A field of the object, or what stands for it if it is absent.

@@ -306,7 +306,7 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "    before: {}", room_of(&room.before))?;
         let is_open = plan.needed.nodes.is_none() && room.build == Some(plan.to);
         let after = if is_open {
-            "not known".to_owned()
+            "unknown, because no node has enough room".to_owned()
         } else {
             room_of(&room.after)
         };
@@ -347,8 +347,16 @@ fn nodes_of(count: u64) -> String {
 
 fn room_of(room: &NodeCapacity) -> String {
     let (asked, offered) = (room.requested, room.allocatable);
+    let reports_nothing = offered.cpu_millis == 0 && offered.memory_bytes == 0 && offered.pods == 0;
+    if room.nodes > 0 && reports_nothing {
+        return format!(
+            "{}: requested {}; the nodes do not report what is allocatable",
+            nodes_of(room.nodes),
+            shown(asked)
+        );
+    }
     let offers = |of: u64, shown: fn(u64) -> String| match (of, room.nodes) {
-        (0, 1..) => "not known".to_owned(),
+        (0, 1..) => "unknown".to_owned(),
         (of, _) => shown(of),
     };
     format!(
@@ -403,5 +411,26 @@ mod tests {
     fn memory_has_one_unit() {
         let shown = [0, 64 << 20, 4096 << 20, 13 << 30, (4 << 30) + (512 << 20)].map(memory);
         assert_eq!(shown, ["0", "0.07Gi", "4Gi", "13Gi", "4.50Gi"]);
+    }
+
+    #[test]
+    fn nodes_that_report_no_capacity_have_no_zeros_in_its_place() {
+        let mut room = NodeCapacity {
+            nodes: 2,
+            ..NodeCapacity::default()
+        };
+        room.requested.pods = 3;
+        let text = room_of(&room);
+        assert!(text.starts_with("2 nodes: requested 3 pods, cpu "), "{text}");
+        assert!(
+            text.ends_with("; the nodes do not report what is allocatable"),
+            "{text}"
+        );
+        room.allocatable.pods = 110;
+        let text = room_of(&room);
+        assert!(
+            text.ends_with("pods 3 / 110") && text.contains(" / unknown, "),
+            "{text}"
+        );
     }
 }

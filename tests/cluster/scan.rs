@@ -2,7 +2,7 @@
 //! envtest, and these two beside them, this says so and proves nothing.
 #![cfg(unix)]
 
-use crate::support::command::{CommandRun, transom};
+use crate::support::command::{CommandRun, assert_valid_sarif, transom};
 use crate::support::install;
 use crate::support::kubelet;
 use std::path::Path;
@@ -247,6 +247,7 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
     let output = format!("sarif={}", file.display());
     assert_eq!(scan(cluster, "admin", &["-o", &output]).out, "");
     let log: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    assert_valid_sarif(&log);
     let results = log["runs"][0]["results"].as_array().unwrap();
     assert!(
         results

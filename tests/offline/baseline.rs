@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::command::{bad_pod, files, transom};
+use crate::support::command::{assert_valid_sarif, bad_pod, files, transom};
 
 #[test]
 fn a_baseline_suppresses_what_is_known_and_nothing_else() {
@@ -43,6 +43,7 @@ fn a_baseline_suppresses_what_is_known_and_nothing_else() {
     // Objects that are not checked are no reason for a note.
     assert_eq!(report["notes"], json!([]));
     let sarif = check(&["--baseline", "known.json", "-o", "sarif", "a.yaml"]).json();
+    assert_valid_sarif(&sarif);
     assert_eq!(
         sarif["runs"][0]["results"][0]["suppressions"][0]["kind"],
         "external"

@@ -93,6 +93,21 @@ fn the_nearest_file_applies_and_arguments_replace_its_fields() {
 }
 
 #[test]
+fn an_action_of_the_file_is_not_attributed_to_the_policy() {
+    let folder = files(&[
+        (".transom.yaml", "rules: {run-as-user: Warn}\n"),
+        ("web.yaml", &bad_pod("name: web")),
+    ]);
+    let run = transom(folder.path(), &["check", "web.yaml"]);
+    assert!(
+        run.out
+            .contains("Warn instead of Deny: .transom.yaml sets run-as-user to Warn"),
+        "{}",
+        run.out
+    );
+}
+
+#[test]
 fn a_file_can_name_what_is_checked_and_facts_that_are_not() {
     let node = "apiVersion: v1\nkind: RuntimeClass\nmetadata: {name: broken}\n";
     let class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: win}\nhandler: runhcs-wcow-process\n\

@@ -19,7 +19,7 @@ use transom::model::object::ReviewStage;
 
 use super::corpus::{World, world};
 use super::properties::{any_cluster, any_policy, cases, pods};
-use super::support::command::{CommandRun, transom_with};
+use super::support::command::{CommandRun, assert_valid_sarif, transom_with};
 
 // ---- Properties.
 
@@ -679,6 +679,7 @@ fn the_fixes_of_sarif_are_the_edits_of_fix() {
             .output()
             .unwrap();
         let log: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_valid_sarif(&log);
         let results = log["runs"][0]["results"].as_array().unwrap();
         let mut edits = Vec::new();
         for result in results.iter().filter(|result| !result["fixes"].is_null()) {

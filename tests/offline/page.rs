@@ -11,8 +11,10 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
-use transom::render::page;
+use transom::render::{page, scan_sarif};
 use transom::scan::report::ScanReport;
+
+use crate::support::command::assert_valid_sarif;
 
 use self::browser::{Browser, chromium};
 
@@ -510,4 +512,13 @@ fn pictures(browser: &mut Browser, file: &std::path::Path) {
         let spent = browser.eval(&timed(what));
         eprintln!("{name}: [script and layout, painted] = {spent} ms");
     }
+}
+
+#[test]
+fn the_sarif_of_a_scan_is_valid() {
+    let mut log = Vec::new();
+    scan_sarif(&sample::report(40), &mut log).unwrap();
+    let log: Value = serde_json::from_slice(&log).unwrap();
+    assert!(!log["runs"][0]["results"].as_array().unwrap().is_empty());
+    assert_valid_sarif(&log);
 }

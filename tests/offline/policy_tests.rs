@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::support::command::{bad_pod, files, page_blocks, transom};
+use crate::support::command::{bad_pod, files, junit_cases, page_blocks, transom};
 
 const POLICY: &str = "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {name: ours}\n\
                       spec:\n  mode: Enforce\n  validation: {rules: {run-as-user: Warn}}\n";
@@ -57,6 +57,18 @@ fn expectations_that_are_met_pass() {
 }
 
 #[test]
+fn a_node_policy_alone_is_tested_with_the_built_in_policy() {
+    let test = "policies: [nodes.yaml]\nresources: [pods.yaml]\nexpectations:\n- object: Pod shop/plain\n  outcome: \
+                admitted\n  patched: [spec.tolerations, spec.os]\n";
+    let folder = with_test(test);
+    let policy = "apiVersion: transom.dev/v1alpha1\nkind: WindowsNodePolicy\nmetadata: {name: pools}\nspec:\n  pools:\n  \
+                  - {name: win, build: 10.0.20348, taints: [{key: os, value: windows, effect: NoSchedule}]}\n";
+    std::fs::write(folder.path().join("tests/shop/nodes.yaml"), policy).unwrap();
+    let run = transom(folder.path(), &["test", "tests"]);
+    assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+}
+
+#[test]
 fn a_failure_shows_what_differs() {
     let test = format!(
         "{HEAD}expectations:\n- object: Pod shop/web\n  outcome: denied\n  rules: [host-pid]\n\
@@ -71,6 +83,9 @@ fn a_failure_shows_what_differs() {
     insta::assert_snapshot!(run.out);
     let junit = std::fs::read_to_string(folder.path().join("tests.xml")).unwrap();
     insta::assert_snapshot!(junit);
+    if let Some(seen) = junit_cases(folder.path(), "tests.xml") {
+        assert!(seen.contains("[('failure', "), "{seen}");
+    }
 }
 
 #[test]
@@ -106,7 +121,7 @@ fn a_test_that_cannot_be_run_ends_with_status_2() {
         ),
         (
             "resources: [pods.yaml]\npolicies: [node.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: denied}\n",
-            "there is no WindowsPodPolicy in the files of policies",
+            "there is no WindowsPodPolicy and no WindowsNodePolicy in the files of policies",
         ),
     ] {
         let folder = with_test(test);

@@ -10,7 +10,7 @@ use transom::engine::policy_set::PolicySet;
 use transom::model::facts::Facts;
 use transom::model::policy::Policy;
 
-use crate::support::command::{CommandRun, bad_pod, files, transom, transom_with};
+use crate::support::command::{CommandRun, assert_valid_sarif, bad_pod, files, transom, transom_with};
 
 /// `transom check` of one text, on a fixed day.
 fn check(arguments: &[&str], text: &str) -> CommandRun {
@@ -138,7 +138,9 @@ fn what_is_suppressed_is_shown_on_request_and_in_every_format() {
             &json!("the old chart")
         )
     );
-    let results = check(&["-o", "sarif"], &text).json()["runs"][0]["results"].clone();
+    let log = check(&["-o", "sarif"], &text).json();
+    assert_valid_sarif(&log);
+    let results = log["runs"][0]["results"].clone();
     let result = results
         .as_array()
         .unwrap()
@@ -199,6 +201,7 @@ fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
     let note = json!([{"level": "note", "source": "-", "line": 11, "message": unused}]);
     assert_eq!(report["notes"], note);
     let sarif = check(&["-o", "sarif"], &text).json();
+    assert_valid_sarif(&sarif);
     let notifications = &sarif["runs"][0]["invocations"][0]["toolExecutionNotifications"];
     assert_eq!(notifications[0]["level"], "note", "{notifications}");
     // Objects that the arguments do not select use their suppressions too.

@@ -118,3 +118,51 @@ pub fn page_blocks(page: &str) -> Vec<PageBlock> {
     }
     blocks
 }
+
+/// Holds a SARIF log against the schema of OASIS, whose text is not part of the repository: `TRANSOM_SARIF_SCHEMA` names
+/// the file, and `.ci/run` sets it. Needs Python with jsonschema (`TRANSOM_SARIF_PYTHON`, else `python3`).
+pub fn assert_valid_sarif(log: &Value) {
+    const SCRIPT: &str = "import json, sys\ntry:\n  from jsonschema import Draft7Validator\nexcept ImportError:\n  \
+                          sys.exit(3)\nschema = json.load(open(sys.argv[1]))\nassert '2.1.0' in schema['title'], \
+                          schema['title']\nfor error in Draft7Validator(schema).iter_errors(json.load(sys.stdin)):\n  \
+                          print(error.json_path, error.message[:300])\n";
+    let Some(schema) = std::env::var_os("TRANSOM_SARIF_SCHEMA") else {
+        eprintln!("SKIPPED: SARIF is not validated: TRANSOM_SARIF_SCHEMA names no schema");
+        return;
+    };
+    let python = std::env::var_os("TRANSOM_SARIF_PYTHON").unwrap_or_else(|| "python3".into());
+    let mut child = Command::new(python)
+        .args(["-c", SCRIPT])
+        .arg(schema)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _ = child.stdin.take().unwrap().write_all(log.to_string().as_bytes());
+    let output = child.wait_with_output().unwrap();
+    if output.status.code() == Some(3) {
+        eprintln!("SKIPPED: SARIF is not validated: Python has no jsonschema");
+        return;
+    }
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", said(&output.stderr));
+    assert_eq!(said(&output.stdout), "", "{log:#}");
+}
+
+/// The test cases of a JUnit file as another program reads them: suite, case, and the results with their messages. `None`
+/// without Python.
+pub fn junit_cases(folder: &Path, file: &str) -> Option<String> {
+    const SCRIPT: &str = "import sys, xml.etree.ElementTree as e\nfor s in e.parse(sys.argv[1]).getroot():\n  for c in \
+                          s:\n    print(s.get('name'), c.get('name'), [(f.tag, f.get('message')) for f in c])";
+    let reader = Command::new("python3")
+        .args(["-c", SCRIPT, file])
+        .current_dir(folder)
+        .output();
+    let Ok(read) = reader else {
+        eprintln!("SKIPPED: JUnit's XML is not read by another program: there is no python3");
+        return None;
+    };
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    Some(String::from_utf8(read.stdout).unwrap())
+}

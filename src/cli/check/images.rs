@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::bail;
 use jiff::{SignedDuration, Timestamp};
 
-use super::CheckArgs;
-use super::inputs::CheckGroup;
+use super::{CheckArgs, CheckGroup};
 use crate::check::{ImageCounts, ImageUse};
 use crate::cli::block_on;
 use crate::cli::registry::look_up as look_up_images;
@@ -55,18 +54,7 @@ fn images_of(args: &CheckArgs, group: &CheckGroup) -> BTreeMap<String, ImageUse>
     if !group.asks_registries {
         return BTreeMap::new();
     }
-    let CheckArgs {
-        namespaces, selector, ..
-    } = args;
-    let is_meant = |object: &Object<'_>| {
-        let labels = || {
-            let labels = object.meta.labels.iter();
-            labels
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect()
-        };
-        namespaces.selects(&object.namespace) && (selector.is_everything() || selector.selects(&labels()))
-    };
+    let is_meant = |object: &Object<'_>| args.inputs.selects_object(object);
     let mut facts = group.facts.clone();
     group.manifests.learn(&mut facts, &group.policies);
     group.manifests.images(&facts, &group.policies, is_meant)

@@ -240,14 +240,21 @@ fn pod_templates_that_no_rule_matches_are_named_with_what_to_add() {
         gaps(&known, &wanted),
         [(
             "PodTemplatesUnknown",
-            "the webhook configurations do not know all podTemplates of the policy, so that Transom is not called for these \
-             kinds; add to the chart's webhooks.podTemplates: \
+            "the webhook configurations do not know all podTemplates of the policy with their paths, so that Transom is not \
+             called for these kinds; add to the chart's webhooks.podTemplates: \
              [{\"group\":\"example.com\",\"kind\":\"Proxy\",\"path\":\"spec.pod\",\"resource\":\"proxies\"}], or to transom \
              generate webhooks: --pod-template 'example.com/Proxy=spec.pod'"
                 .to_owned()
         )]
     );
     assert_eq!(known.drift(), [""; 0], "a configured kind is no drift");
+    let mut elsewhere = options.clone();
+    elsewhere
+        .pod_templates
+        .push(kind("example.com/Proxy=spec.template"));
+    let found = gaps(&registered(&elsewhere), &wanted);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].1.contains("\"path\":\"spec.pod\""), "{found:?}");
     options.pod_templates.push(kind("example.com/Proxy=spec.pod"));
     assert_eq!(gaps(&registered(&options), &wanted), []);
 }
@@ -302,6 +309,23 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
     );
     assert_eq!(gaps(&asked, &asked), []);
     assert_eq!(gaps(&asked, &asked[..1]), [], "one more costs a call only");
+}
+
+#[test]
+fn a_missing_entry_for_custom_resources_is_named_where_a_policy_acts_on_them() {
+    let mut known = registered(&RegistrationOptions::default());
+    (known.validating.entries).retain(|entry| entry.name != names::CUSTOM_RESOURCES_VALIDATE);
+    let found = gaps(&known, &policy(|_| {}));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].0, "EntryMissing");
+    assert!(
+        (found[0].1).contains(
+            "zz-transom lacks the entry custom-resources.validate.transom.dev, so that custom resources"
+        ),
+        "{found:?}"
+    );
+    let only_places = policy(|policy| policy.validation = Action::Disabled);
+    assert_eq!(gaps(&known, &only_places), []);
 }
 
 #[test]

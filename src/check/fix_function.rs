@@ -1,0 +1,143 @@
+//! The settings of `transom fix` as a KRM function: the `functionConfig` of a ResourceList.
+
+use memchr::memmem;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::baseline::unknown_rule;
+use super::config::CheckConfig;
+use crate::api::{API_VERSION, FieldStep, read_document};
+use crate::manifest::{self, Document, NodeStep};
+use crate::rules;
+
+/// The kind of the settings.
+const KIND: &str = "Fix";
+
+/// The settings. Arguments of the command line replace them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FixFunction {
+    /// Whether to place the pods, as with `--placement`.
+    pub placement: bool,
+    /// The IDs of the only rules to fix, as with `--rules`; empty: all.
+    pub rules: Vec<&'static str>,
+    /// The pods to fix, as with `--for`; empty: those for Windows.
+    pub systems: Vec<FixSystem>,
+    /// The fields of `.transom.yaml`, instead of the file. Its paths lead from the current folder.
+    pub config: Option<CheckConfig>,
+}
+
+/// An operating system whose pods are fixed.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum FixSystem {
+    /// Windows.
+    Windows,
+    /// Linux, and pods of unknown operating system.
+    Linux,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenFunction {
+    #[serde(rename = "apiVersion")]
+    _api_version: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    #[serde(rename = "metadata", default)]
+    _metadata: Option<IgnoredAny>,
+    #[serde(default)]
+    spec: FunctionSpec,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct FunctionSpec {
+    placement: bool,
+    rules: Vec<String>,
+    #[serde(rename = "for")]
+    systems: Vec<FixSystem>,
+    config: Option<CheckConfig>,
+}
+
+impl FixFunction {
+    /// The settings in a text; none if it is no ResourceList with a `functionConfig`.
+    ///
+    /// # Errors
+    /// Every problem, each with its line.
+    pub fn of_text(text: &[u8]) -> Result<Self, Vec<String>> {
+        const FIELD: &[u8] = b"functionConfig";
+        if memmem::find(text, FIELD).is_none() {
+            return Ok(FixFunction::default());
+        }
+        let config = manifest::parse(text.to_vec()).function_config;
+        config.map_or_else(|| Ok(FixFunction::default()), |config| FixFunction::read(&config))
+    }
+
+    /// Reads the settings. An object of another kind without settings, as Kustomize requires one, has none.
+    ///
+    /// # Errors
+    /// Every problem, each with its line.
+    fn read(document: &Document) -> Result<Self, Vec<String>> {
+        let value: Value = serde_json::from_str(document.json()).unwrap_or_default();
+        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+        let group = |version: &str| version.split('/').next().map(str::to_owned);
+        let is_ours = text("kind") == KIND && group(text("apiVersion")) == group(API_VERSION);
+        let problem = |path: &[FieldStep], message: &str| {
+            let steps: Vec<NodeStep<'_>> = path.iter().map(FieldStep::step).collect();
+            format!("{}: {message}", document.locate(&steps).line)
+        };
+        if !is_ours {
+            let is_set = |field: &str| value.get(field).is_some_and(|value| !value.is_null());
+            return match ["spec", "data"].into_iter().find(|field| is_set(field)) {
+                None => Ok(FixFunction::default()),
+                Some(field) => Err(vec![problem(
+                    &[FieldStep::Key(field.to_owned())],
+                    &format!(
+                        "functionConfig: the settings of transom fix have the kind {KIND} and the apiVersion {API_VERSION}, \
+                         not {} and {}",
+                        text("kind"),
+                        text("apiVersion")
+                    ),
+                )]),
+            };
+        }
+        let written = read_document::<WrittenFunction>(document).map_err(|errors| {
+            let errors = errors.into_iter();
+            errors
+                .map(|error| format!("{}: functionConfig: {}", error.line, error.message))
+                .collect::<Vec<_>>()
+        })?;
+        let FunctionSpec {
+            placement,
+            rules: names,
+            systems,
+            config,
+        } = written.spec;
+        let spec = |rest: Vec<FieldStep>| [vec![FieldStep::Key("spec".to_owned())], rest].concat();
+        let (mut rules, mut problems) = (Vec::new(), Vec::new());
+        for (index, name) in names.iter().enumerate() {
+            if let Some(rule) = rules::find(name) {
+                rules.push(rule.id);
+                continue;
+            }
+            let path = spec(vec![FieldStep::Key("rules".to_owned()), FieldStep::Index(index)]);
+            let message = format!("functionConfig: spec.rules[{index}]: {}", unknown_rule(name));
+            problems.push(problem(&path, &message));
+        }
+        for (path, message) in config.iter().flat_map(CheckConfig::problems) {
+            let path = spec([vec![FieldStep::Key("config".to_owned())], path].concat());
+            problems.push(problem(&path, &format!("functionConfig: spec.config.{message}")));
+        }
+        if problems.is_empty() {
+            Ok(FixFunction {
+                placement,
+                rules,
+                systems,
+                config,
+            })
+        } else {
+            Err(problems)
+        }
+    }
+}

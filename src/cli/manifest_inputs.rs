@@ -1,0 +1,293 @@
+//! The inputs of the commands for authors (`check`, `fix`): the arguments, which configuration applies to which paths, and
+//! the manifests that they name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::Args;
+use jiff::civil::Date;
+
+use super::cluster::ClusterArgs;
+use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, pod_template};
+use crate::check::files::{Excludes, policies, read_except};
+use crate::check::{
+    Baseline, CheckConfig, CheckInput, Checked, Manifests, Scope, SourceRole, UnreadableInput, find_config,
+};
+use crate::engine::policy_set::PolicySet;
+use crate::model::facts::Facts;
+use crate::model::object::Object;
+use crate::model::policy::Policy;
+use crate::model::workload::configured::ConfiguredKind;
+use crate::process::today;
+
+/// Which manifests, and how they are evaluated.
+#[derive(Args, Debug)]
+pub(super) struct ManifestArgs {
+    #[command(flatten)]
+    pub paths: PathArgs,
+    /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
+    /// Repeatable
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+    /// Use this configuration file for all paths
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Use no configuration file
+    #[arg(long, conflicts_with = "config")]
+    no_config: bool,
+    #[command(flatten)]
+    policy: PolicyArgs,
+    #[command(flatten)]
+    namespaces: NamespaceArgs,
+    #[command(flatten)]
+    selector: SelectorArgs,
+    /// A custom resource that holds a pod template or a pod spec at PATH, as in example.com/GameServerSet=spec.template; in
+    /// addition to the built-in ones. Repeatable
+    #[arg(long, value_name = "GROUP/KIND=PATH", value_parser = pod_template)]
+    pod_template: Vec<ConfiguredKind>,
+    /// The day to check for, as in 2026-12-31; unset: today in UTC
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    today: Option<Date>,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// How a command reads manifests.
+pub(super) struct ReadOptions {
+    /// Whether the texts are kept.
+    pub keep_text: bool,
+    /// The role of what the user named.
+    pub role: SourceRole,
+    /// Whether a file is read once, whatever names lead to it.
+    pub once: bool,
+    /// Namespaces that the webhooks exclude.
+    pub excluded: Vec<String>,
+    /// Known findings.
+    pub baseline: Option<Arc<Baseline>>,
+    /// Standard input, if it was read already.
+    pub stdin: Option<Vec<u8>>,
+    /// A configuration that replaces the files, and its name.
+    pub config: Option<(String, CheckConfig)>,
+}
+
+/// The inputs with the same configuration: they are evaluated together, and apart from the others.
+pub(super) struct ManifestGroup {
+    /// The configuration file.
+    pub file: Option<PathBuf>,
+    /// The configuration.
+    pub config: CheckConfig,
+    pub manifests: Manifests,
+    /// The facts of the arguments, the configuration and the policy file; the manifests add theirs.
+    pub facts: Facts,
+    pub policies: PolicySet,
+}
+
+/// The paths of a group, and their configuration.
+#[derive(Default)]
+struct GroupPaths {
+    file: Option<PathBuf>,
+    config: CheckConfig,
+    paths: Vec<PathBuf>,
+}
+
+impl ManifestArgs {
+    /// Reads all inputs, in the order of the arguments.
+    ///
+    /// # Errors
+    /// If a configuration or a policy cannot be used, or no path is named.
+    pub fn read(&self, mut options: ReadOptions) -> anyhow::Result<Vec<ManifestGroup>> {
+        let groups = self.group_paths(&options)?;
+        (groups.into_iter())
+            .map(|group| self.read_group(&mut options, group))
+            .collect()
+    }
+
+    /// Whether standard input is named.
+    pub fn has_stdin(&self) -> bool {
+        self.paths.all().any(|path| is_stdin(path))
+    }
+
+    /// Whether the arguments select an object.
+    pub fn selects(&self, checked: &Checked<'_>) -> bool {
+        self.namespaces.selects(&checked.namespace)
+            && (self.selector.is_everything() || self.selector.selects(&checked.labels()))
+    }
+
+    /// Whether the arguments select an object that is not evaluated yet.
+    pub fn selects_object(&self, object: &Object<'_>) -> bool {
+        let labels = || {
+            let labels = object.meta.labels.iter();
+            labels
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect()
+        };
+        self.namespaces.selects(&object.namespace)
+            && (self.selector.is_everything() || self.selector.selects(&labels()))
+    }
+
+    fn read_group(&self, options: &mut ReadOptions, group: GroupPaths) -> anyhow::Result<ManifestGroup> {
+        let GroupPaths { file, config, paths } = group;
+        let policy = self.policy.policy.as_ref().or(config.policy.as_ref());
+        let of_file = policies(policy.map(PathBuf::as_path), Policy::standalone())?;
+        let kubernetes = config
+            .kubernetes_version
+            .map_or(Facts::KUBERNETES, |version| version.0);
+        let mut facts = self
+            .cluster
+            .facts_or(kubernetes, self.today.unwrap_or_else(today));
+        of_file.declare(&mut facts);
+        let scope = Scope {
+            // As in kubectl apply -n: the namespace of objects that name none.
+            namespace: self.namespaces.namespace.first().cloned(),
+            excluded: options.excluded.clone(),
+        };
+        let added = if self.pod_template.is_empty() {
+            config.configured_kinds()
+        } else {
+            self.pod_template.clone()
+        };
+        let mut manifests = Manifests::new(options.keep_text)
+            .with_baseline(options.baseline.clone())
+            .within(scope)
+            .with_pod_templates(added);
+        if options.once {
+            manifests = manifests.reading_once();
+        }
+        let named = options.config.as_ref().map(|(name, _)| name.clone());
+        if let Some(name) = named.or_else(|| file.as_ref().map(|file| file.display().to_string())) {
+            manifests = manifests.configured_by(name, &config);
+        }
+        for path in &config.facts {
+            read_path(
+                path,
+                &Excludes::default(),
+                SourceRole::Facts,
+                None,
+                &mut manifests,
+            );
+        }
+        let excludes = if self.exclude.is_empty() {
+            Excludes {
+                patterns: &config.exclude,
+                base: file.as_deref().map(folder_of),
+            }
+        } else {
+            Excludes {
+                patterns: &self.exclude,
+                base: None,
+            }
+        };
+        for path in &paths {
+            let stdin = is_stdin(path).then(|| options.stdin.take()).flatten();
+            read_path(path, &excludes, options.role, stdin, &mut manifests);
+        }
+        let among_the_inputs = manifests.policies(policy.is_none());
+        let mut policies = of_file.set;
+        if policy.is_none() {
+            policies = PolicySet::new(among_the_inputs, Policy::standalone());
+        }
+        let policies = policies.with(|policy| config.change(policy));
+        manifests.add_policies(&policies);
+        Ok(ManifestGroup {
+            file,
+            config,
+            manifests,
+            facts,
+            policies,
+        })
+    }
+
+    /// The paths of the arguments by their configuration file; without such paths, those of the configuration.
+    fn group_paths(&self, options: &ReadOptions) -> anyhow::Result<Vec<GroupPaths>> {
+        if let Some((_, config)) = &options.config {
+            let paths = self.paths.required()?.into_iter().cloned().collect();
+            return Ok(vec![GroupPaths {
+                file: None,
+                config: config.clone(),
+                paths,
+            }]);
+        }
+        // Other paths next to a standard input that was read already only describe the cluster for it.
+        let is_about_stdin = options.stdin.is_some();
+        let file_of = |path: &Path| match &self.config {
+            Some(file) => Some(file.clone()),
+            None if self.no_config => None,
+            None if is_about_stdin => find_config(Path::new("-")),
+            None => find_config(path),
+        };
+        let read = |file: Option<&PathBuf>| file.map(|file| CheckConfig::read(file)).transpose();
+        if self.paths.is_empty() {
+            let file = file_of(Path::new("."));
+            let config = read(file.as_ref())?.unwrap_or_default();
+            if let (Some(file), true) = (&file, config.paths.is_empty()) {
+                bail!(
+                    "nothing to read: name files or folders, or - for standard input, or list paths in {}",
+                    file.display()
+                );
+            }
+            if file.is_none() {
+                self.paths.required()?;
+            }
+            let paths = config.paths.clone();
+            return Ok(vec![GroupPaths { file, config, paths }]);
+        }
+        let mut groups: Vec<GroupPaths> = Vec::new();
+        for path in self.paths.all() {
+            let file = file_of(path);
+            if let Some(group) = groups.iter_mut().find(|group| group.file == file) {
+                group.paths.push(path.clone());
+                continue;
+            }
+            let config = read(file.as_ref())?.unwrap_or_default();
+            groups.push(GroupPaths {
+                file,
+                config,
+                paths: vec![path.clone()],
+            });
+        }
+        Ok(groups)
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// The folder of a file; the current folder is `.`.
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Reads a path; an empty folder and empty standard input are errors. `stdin`: standard input, if it was read already; it
+/// may be empty.
+fn read_path(
+    path: &Path,
+    excludes: &Excludes<'_>,
+    role: SourceRole,
+    stdin: Option<Vec<u8>>,
+    manifests: &mut Manifests,
+) {
+    if let Some(bytes) = stdin {
+        let source = path.display().to_string();
+        manifests.add_as(role, CheckInput { source, bytes });
+        return;
+    }
+    let (objects, errors) = (manifests.len(), manifests.errors().len());
+    let texts = read_except(path, excludes, role, manifests);
+    let empty = if texts == 0 && path.is_dir() {
+        "there is no .yaml, .yml or .json file in this folder"
+    } else if is_stdin(path) && (objects, errors) == (manifests.len(), manifests.errors().len()) {
+        "there is nothing in it; did the command before it fail?"
+    } else {
+        return;
+    };
+    manifests.add_error(UnreadableInput {
+        source: path.display().to_string(),
+        line: 0,
+        message: empty.to_owned(),
+    });
+}
