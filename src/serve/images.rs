@@ -7,9 +7,7 @@ use tokio::sync::watch;
 
 use super::image_args::ImageSettings;
 use super::image_credentials::{ClusterCredentials, PullSecret};
-use super::image_feed::ImageFeed;
 use crate::admission::ReviewImages;
-use crate::cluster::snapshot::SnapshotReceiver;
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::registry::service::{
@@ -42,7 +40,7 @@ impl ImageLookups {
         ImageLookups::with(settings, NoCredentials, metrics, tasks)
     }
 
-    /// Starts the look-ups of a server in a cluster: with its Secrets, and also for stored workloads.
+    /// Starts the look-ups of a server in a cluster: with its Secrets.
     ///
     /// # Errors
     /// The settings of TLS are not usable.
@@ -50,7 +48,6 @@ impl ImageLookups {
         client: &Client,
         namespace: &str,
         settings: &ImageSettings,
-        latest: &SnapshotReceiver,
         metrics: &Metrics,
         tasks: &mut Tasks,
     ) -> anyhow::Result<Self> {
@@ -64,8 +61,6 @@ impl ImageLookups {
         tasks.spawn("image pull secret", async move {
             credentials.follow(|| service.credentials_changed()).await;
         });
-        let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.clone());
-        tasks.spawn("images of stored workloads", feed.run());
         Ok(lookups)
     }
 

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use super::certificates::CertificateArgs;
 use super::cluster_metrics::ClusterMetrics;
 use super::image_args::ImageSettings;
+use super::image_feed::ImageFeed;
 use super::images::ImageLookups;
 use super::review_handler::Reviewer;
 use crate::certs;
@@ -137,6 +138,10 @@ pub async fn run(
         )
     });
     let images = images.transpose()?;
+    if let Some(lookups) = &images {
+        let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.clone());
+        tasks.spawn("images of stored workloads", feed.run());
+    }
     let reconciles = Reconciles::new(&config.metrics);
     start_controllers(
         &mut tasks,
