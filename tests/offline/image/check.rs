@@ -115,6 +115,34 @@ fn an_image_that_does_not_exist_is_a_note_if_no_rule_reports_it() {
 }
 
 #[test]
+fn offline_an_old_tag_is_used_and_its_age_is_noted() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    registry.push_image(Media::Oci, "app:1", &windows(LTSC2022));
+    let image = registry.reference("app:1");
+    let home = Home::new();
+    assert_eq!(home.run(&["image", &image]).status, 0);
+    let now = jiff::Timestamp::now();
+    let old = (now - jiff::SignedDuration::from_hours(74)).to_string();
+    for file in home.cached() {
+        let mut entry: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        entry["entry"]["lookedUp"] = json!(old);
+        fs::write(&file, entry.to_string()).unwrap();
+    }
+    let run = home.run_with(
+        &["check", "--registry", "--offline", "-o", "json", "-"],
+        &pod("a", &image),
+    );
+    let report = run.json();
+    assert_eq!(verdict(&report, "a"), "Windows");
+    let message = report["notes"][0]["message"].as_str().unwrap();
+    let expected =
+        format!("the image {image} is from the cache, looked up 3 days ago: its tag may have moved");
+    assert_eq!(message, expected);
+}
+
+#[test]
 fn the_plan_uses_the_cache_too() {
     let Some(mut registry) = Registry::start_or_skip() else {
         return;
