@@ -127,16 +127,8 @@ pub async fn run(
     };
     let latest = snapshot_task.start(&mut tasks, &client, &namespace);
     tasks.spawn("gauges", gauges.follow_snapshots(latest.clone(), arrival.clone()));
-    let images = images.map(|settings| {
-        ImageLookups::start_in(
-            &client,
-            &namespace,
-            &settings,
-            &latest,
-            &config.metrics,
-            &mut tasks,
-        )
-    });
+    let images = images
+        .map(|settings| ImageLookups::start_in(&client, &namespace, &settings, &config.metrics, &mut tasks));
     let images = images.transpose()?;
     if let Some(lookups) = &images {
         let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.clone());
