@@ -217,6 +217,9 @@ impl ImageService {
     }
 
     /// Records facts as if they had been looked up now.
+    ///
+    /// # Panics
+    /// If the text is not an image reference.
     #[cfg(test)]
     pub fn learn(&self, reference: &str, facts: ImageFacts) {
         let image = ImageRef::parse(reference).expect("a reference");

@@ -18,7 +18,7 @@ use super::image_feed::ImageFeed;
 use super::images::ImageLookups;
 use super::review_handler::Reviewer;
 use crate::certs;
-use crate::cluster::client::{ConnectArgs, NamesArgs, NoCluster};
+use crate::cluster::client::{ConnectArgs, Connected, NamesArgs, NoCluster};
 use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{SnapshotBuilder, SnapshotReceiver};
 use crate::cluster::snapshot_task::SnapshotTask;
@@ -29,7 +29,7 @@ use crate::controller::reports::ReportingState;
 use crate::controller::webhook_probe;
 use crate::controller::{keep_revisions, node_policies, pod_policies, pool_history, reports};
 use crate::model::facts::Facts;
-use crate::process::metrics::Reconciles;
+use crate::process::metrics::{Metrics, Reconciles};
 use crate::process::tasks::Tasks;
 use crate::registration;
 use crate::tls::source::CertificateSource;
@@ -91,25 +91,16 @@ pub async fn run(
     let mode = args.certificates.mode(&config.certificate)?;
     mode.check_files().await?;
     let listening = Listening::bind(&config.listen)?;
-    let (connected, namespace) =
-        args.connect
-            .connect()
-            .await
-            .map_err(|error| match error.downcast_ref::<NoCluster>() {
-                Some(none) => anyhow::anyhow!("{none} (and to serve without a cluster, use --standalone)"),
-                None => error,
-            })?;
+    let (connected, namespace) = connect(&args.connect).await?;
     let client = connected.client;
 
     let (end, ended) = watch::channel(false);
     let mut election = Tasks::default();
     let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
-    let image_registries = images
-        .as_ref()
-        .map(|images| images.registries.clone())
-        .unwrap_or_default();
-    let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(image_registries);
+    let image_registries = images.as_ref().map(|images| images.registries.clone());
+    let snapshots =
+        SnapshotBuilder::new(base, excluded).with_image_registries(image_registries.unwrap_or_default());
     let (tell_registered, registered) = watch::channel(None);
     let (tell_contested, contested) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
@@ -127,13 +118,17 @@ pub async fn run(
     };
     let latest = snapshot_task.start(&mut tasks, &client, &namespace);
     tasks.spawn("gauges", gauges.follow_snapshots(latest.clone(), arrival.clone()));
-    let images = images
-        .map(|settings| ImageLookups::start_in(&client, &namespace, &settings, &config.metrics, &mut tasks));
-    let images = images.transpose()?;
-    if let Some(lookups) = &images {
-        let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.clone());
-        tasks.spawn("images of stored workloads", feed.run());
-    }
+    let start = |settings| {
+        start_image_lookups(
+            &mut tasks,
+            &client,
+            &namespace,
+            &latest,
+            &settings,
+            &config.metrics,
+        )
+    };
+    let images = images.map(start).transpose()?;
     let reconciles = Reconciles::new(&config.metrics);
     start_controllers(
         &mut tasks,
@@ -150,16 +145,11 @@ pub async fn run(
         &reconciles,
     );
     if args.reports {
-        let gauges = reports::StoredFindingMetrics::default();
-        let collector = Box::new(gauges.clone());
-        config
-            .metrics
-            .register(|registry| registry.register_collector(collector));
         let context = reports::ReportContext {
             client: client.clone(),
             leadership: leadership.clone(),
             latest: latest.clone(),
-            gauges,
+            gauges: stored_finding_metrics(&config),
             reporting: tell_reporting,
             settings: reports::ReportSettings::default(),
             reconcile: reconciles.of("reports"),
@@ -197,12 +187,48 @@ pub async fn run(
     let server = Server::on(listening, config).await?;
     let reviewer = Arc::new(Reviewer::watching(latest, images));
     let outcome = outlive(server.serve(reviewer, shutdown), &mut tasks, &mut election).await;
-    // The controllers end before the lease is released; the resourceVersion protects writes that are still in
-    // flight.
+    shut_down(tasks, &mut election, &end).await;
+    outcome
+}
+
+/// Connects to the cluster.
+async fn connect(args: &ConnectArgs) -> anyhow::Result<(Connected, String)> {
+    let connected = args.connect().await;
+    connected.map_err(|error| match error.downcast_ref::<NoCluster>() {
+        Some(none) => anyhow::anyhow!("{none} (and to serve without a cluster, use --standalone)"),
+        None => error,
+    })
+}
+
+/// Ends the controllers before the lease is released; the resourceVersion protects writes that are still in flight.
+async fn shut_down(tasks: Tasks, election: &mut Tasks, end: &watch::Sender<bool>) {
     tasks.shutdown().await;
     end.send_replace(true);
     let _ = timeout(LAST_WORDS, election.ended()).await;
-    outcome
+}
+
+/// Starts the look-ups of images for reviews and for stored workloads.
+fn start_image_lookups(
+    tasks: &mut Tasks,
+    client: &Client,
+    namespace: &str,
+    latest: &SnapshotReceiver,
+    settings: &ImageSettings,
+    metrics: &Metrics,
+) -> anyhow::Result<ImageLookups> {
+    let lookups = ImageLookups::start_in(client, namespace, settings, metrics, tasks)?;
+    let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.clone());
+    tasks.spawn("images of stored workloads", feed.run());
+    Ok(lookups)
+}
+
+/// The gauges of the findings of stored objects, registered.
+fn stored_finding_metrics(config: &WebhookConfig) -> reports::StoredFindingMetrics {
+    let gauges = reports::StoredFindingMetrics::default();
+    let collector = Box::new(gauges.clone());
+    let metrics = &config.metrics;
+    metrics.register(|registry| registry.register_collector(collector));
+    gauges
 }
 
 /// Takes part in leader election until `ended` is true.

@@ -6,6 +6,7 @@ mod check;
 mod credentials;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -72,20 +73,17 @@ fn stable(text: &str, registry: &Registry) -> String {
     let mut out = String::new();
     let mut rest = text.as_str();
     // As in 2026-11-23T05:00:00Z.
-    while let Some(at) = rest.find("T") {
+    while let Some(at) = rest.find('T') {
         let (before, after) = rest.split_at(at);
         let is_time = after.get(3..4) == Some(":") && before.ends_with(|c: char| c.is_ascii_digit());
-        match (is_time, after.find('Z')) {
-            (true, Some(end)) => {
-                out.push_str(&before[..before.len() - "2026-11-23".len()]);
-                out.push_str("(time)");
-                rest = &after[end + 1..];
-            }
-            _ => {
-                out.push_str(before);
-                out.push('T');
-                rest = &after[1..];
-            }
+        if let (true, Some(end)) = (is_time, after.find('Z')) {
+            out.push_str(&before[..before.len() - "2026-11-23".len()]);
+            out.push_str("(time)");
+            rest = &after[end + 1..];
+        } else {
+            out.push_str(before);
+            out.push('T');
+            rest = &after[1..];
         }
     }
     out + rest
@@ -311,7 +309,6 @@ fn a_damaged_or_foreign_cache_is_not_believed() {
         assert_eq!(version(&home), LTSC2022);
     }
     // A cache that others may write to.
-    use std::os::unix::fs::PermissionsExt as _;
     let folder = home.path("cache/transom/images-v1");
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
     let run = home.run(&["image", &app]);

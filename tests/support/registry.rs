@@ -282,11 +282,11 @@ impl Registry {
     /// Pushes an index with these media types.
     pub fn push_index_of(&self, media: Media, image: &str, variants: &[Variant]) -> String {
         let (repository, _) = image.rsplit_once(':').unwrap();
-        let entries = variants
+        let entries: Vec<Value> = variants
             .iter()
             .map(|variant| self.push_entry(media, repository, variant))
             .collect();
-        self.push_entries(media, image, entries)
+        self.push_entries(media, image, &entries)
     }
 
     /// Pushes an index as buildx makes it: an attestation for each variant.
@@ -301,11 +301,11 @@ impl Registry {
             .map(|entry| self.push_attestation(repository, &entry["digest"]))
             .collect();
         entries.extend(attestations);
-        self.push_entries(Media::Oci, image, entries)
+        self.push_entries(Media::Oci, image, &entries)
     }
 
     /// Pushes an index of entries that are written by the test.
-    pub fn push_entries(&self, media: Media, image: &str, entries: Vec<Value>) -> String {
+    pub fn push_entries(&self, media: Media, image: &str, entries: &[Value]) -> String {
         let (repository, tag) = image.rsplit_once(':').unwrap();
         let index = json!({"schemaVersion": 2, "mediaType": media.index(), "manifests": entries});
         self.push_manifest(repository, tag, media.index(), &index)
@@ -398,7 +398,9 @@ impl Registry {
             "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n"
         );
         if self.has_password {
-            request += &format!("authorization: Basic {}\r\n", encoded(USER, PASSWORD));
+            request.push_str("authorization: Basic ");
+            request.push_str(&encoded(USER, PASSWORD));
+            request.push_str("\r\n");
         }
         let request = [request.as_bytes(), b"\r\n", body].concat();
         let connection = TcpStream::connect(("127.0.0.1", self.port)).unwrap();

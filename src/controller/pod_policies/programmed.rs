@@ -63,6 +63,8 @@ mod tests {
 
     use super::*;
     use crate::controller::reports::ReportingState;
+    use crate::engine::policy_set::PolicySet;
+    use crate::model::facts::Facts;
     use crate::model::policy::Policy;
     use crate::registration::configurations::{Configuration, RegisteredEntry};
     use crate::registration::{RegistrationOptions, mutating, validating};
@@ -80,16 +82,18 @@ mod tests {
             mutating: configuration("m", serde_json::to_value(mutating(&options)).unwrap()),
             validating: configuration("v", serde_json::to_value(validating(&options)).unwrap()),
         };
-        let set = PolicySet::new(Vec::new(), Policy::cluster_default());
-        let facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
+        let snapshot = Snapshot::of_files(
+            Facts::new(Facts::KUBERNETES, date(2026, 6, 1)),
+            PolicySet::new(Vec::new(), Policy::cluster_default()),
+        );
         let reason = |unreached: Option<&str>, contested: Option<&str>| {
             let states = ControllerStates {
                 reporting: &ReportingState::Off,
                 unreached,
                 contested,
+                registries: None,
             };
-            let view = ClusterCache::default();
-            let update = programmed(None, &registered, states, &set, &view, &facts);
+            let update = programmed(None, &registered, states, &snapshot);
             (update.holds, update.reason, update.message)
         };
         assert_eq!(reason(None, None).1, "Programmed");

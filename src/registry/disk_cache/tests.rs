@@ -56,7 +56,7 @@ fn found() -> ImageFacts {
 }
 
 struct Cache {
-    cache: DiskCache,
+    disk: DiskCache,
     folder: tempfile::TempDir,
     anonymous: CacheScope,
 }
@@ -64,22 +64,22 @@ struct Cache {
 impl Cache {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let cache = DiskCache::at(folder.path()).unwrap();
-        let anonymous = cache.scope(b"", "").unwrap();
+        let disk = DiskCache::at(folder.path()).unwrap();
+        let anonymous = disk.scope(b"", "").unwrap();
         Cache {
-            cache,
+            disk,
             folder,
             anonymous,
         }
     }
 
     fn put(&self, answer: Result<&ImageFacts, &str>) {
-        let (cache, scope) = (&self.cache, &self.anonymous);
-        cache.put(scope, &image(TAG), Detail::Configurations, answer, now());
+        let (disk, scope) = (&self.disk, &self.anonymous);
+        disk.put(scope, &image(TAG), Detail::Configurations, answer, now());
     }
 
     fn get(&self, text: &str, at: Timestamp) -> Option<CachedAnswer> {
-        (self.cache).get(&self.anonymous, &image(text), Detail::Configurations, at)
+        (self.disk).get(&self.anonymous, &image(text), Detail::Configurations, at)
     }
 
     /// All files of the cache.
@@ -167,12 +167,12 @@ fn less_detail_is_not_enough_for_more() {
     let cache = Cache::new();
     let get = |detail| {
         cache
-            .cache
+            .disk
             .get(&cache.anonymous, &image(TAG), detail, now())
             .is_some()
     };
     let put = |detail| {
-        (cache.cache).put(&cache.anonymous, &image(TAG), detail, Ok(&found()), now());
+        (cache.disk).put(&cache.anonymous, &image(TAG), detail, Ok(&found()), now());
     };
     put(Detail::Platforms);
     assert_eq!(
@@ -190,17 +190,17 @@ fn less_detail_is_not_enough_for_more() {
 fn an_entry_answers_only_for_its_credential_and_mirror() {
     let cache = Cache::new();
     let scopes = [
-        cache.cache.scope(b"", ""),
-        cache.cache.scope(b"alice", ""),
-        cache.cache.scope(b"bob", ""),
-        cache.cache.scope(b"alice", "mirror.example"),
-        cache.cache.scope(b"", "mirror.example"),
+        cache.disk.scope(b"", ""),
+        cache.disk.scope(b"alice", ""),
+        cache.disk.scope(b"bob", ""),
+        cache.disk.scope(b"alice", "mirror.example"),
+        cache.disk.scope(b"", "mirror.example"),
     ];
     let scopes = scopes.map(Result::unwrap);
     for (at, scope) in scopes.iter().enumerate() {
-        let get = |scope| cache.cache.get(scope, &image(TAG), Detail::Configurations, now());
+        let get = |scope| cache.disk.get(scope, &image(TAG), Detail::Configurations, now());
         assert_eq!(get(scope), None, "{scope:?}");
-        (cache.cache).put(scope, &image(TAG), Detail::Configurations, Ok(&found()), now());
+        (cache.disk).put(scope, &image(TAG), Detail::Configurations, Ok(&found()), now());
         for (other_at, other) in scopes.iter().enumerate() {
             assert_eq!(get(other).is_some(), other_at <= at, "{scope:?} {other:?}");
         }
@@ -208,7 +208,7 @@ fn an_entry_answers_only_for_its_credential_and_mirror() {
     // A later process finds the same id, and another machine none that is equal.
     let again = DiskCache::at(cache.folder.path()).unwrap().scope(b"alice", "");
     assert_eq!(again.as_ref(), Ok(&scopes[1]));
-    assert_ne!(Cache::new().cache.scope(b"alice", ""), again);
+    assert_ne!(Cache::new().disk.scope(b"alice", ""), again);
     // No file contains a secret.
     for file in cache.files() {
         let text = fs::read(&file).unwrap();
@@ -288,7 +288,7 @@ fn an_entry_of_the_answer_of_a_digest_is_that_of_the_digest() {
 fn only_this_user_reads_and_writes_the_cache() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let cache = Cache::new();
-    cache.cache.scope(b"alice", "").unwrap();
+    cache.disk.scope(b"alice", "").unwrap();
     cache.put(Ok(&found()));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let files = cache.files();
@@ -326,7 +326,7 @@ fn the_oldest_entries_go() {
         .map(|tag| format!("registry.example/shop/web:{tag}"))
         .collect();
     for (age, tag) in tags.iter().rev().enumerate() {
-        (cache.cache).put(
+        (cache.disk).put(
             &cache.anonymous,
             &image(tag),
             Detail::Configurations,
@@ -354,14 +354,14 @@ fn the_oldest_entries_go() {
             .set_modified(old)
             .unwrap();
     }
-    cache.cache.trim_to(1 << 20, 4);
+    cache.disk.trim_to(1 << 20, 4);
     let left: Vec<bool> = tags.iter().map(|tag| cache.get(tag, now()).is_some()).collect();
     assert_eq!(left, [true, true, true, true, false, false]);
     assert!(!unfinished.exists() && foreign.exists());
     let bytes = fs::metadata(cache.files().iter().find(|file| **file != foreign).unwrap())
         .unwrap()
         .len();
-    cache.cache.trim_to(bytes * 2, 4);
+    cache.disk.trim_to(bytes * 2, 4);
     let left: Vec<bool> = tags.iter().map(|tag| cache.get(tag, now()).is_some()).collect();
     assert_eq!(left, [true, true, false, false, false, false]);
 }

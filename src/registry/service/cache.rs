@@ -350,7 +350,7 @@ impl ImageCache {
     /// A duration without up to an eighth of it, so that what was looked up together does not expire together.
     fn jittered(&self, key: &ImageKey, whole: Duration) -> Duration {
         let random = u32::try_from(self.hashes.hash_one((key, self.uses)) % 1_024).unwrap_or_default();
-        whole - whole / 8 * random / 1_024
+        whole.saturating_sub(whole / 8 * random / 1_024)
     }
 }
 

@@ -191,7 +191,7 @@ impl LookupMetrics {
         let [current, before] = &mut *ages;
         match current.0 {
             Some(since) if now.saturating_duration_since(since) < AGE_WINDOW => {
-                current.1 = current.1.max(age)
+                current.1 = current.1.max(age);
             }
             _ => {
                 *before = *current;

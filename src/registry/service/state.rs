@@ -345,22 +345,19 @@ impl ServiceState {
         }
         let trial = registry.trial.take_if(|_| is_trial);
         // The same image may have been requested again meanwhile.
-        let job = match trial.filter(|job| !self.pending.contains_key(&job.key)) {
-            Some(job) => {
-                let job = Job { created: now, ..job };
-                self.pending.insert(job.key.clone(), Pending::of(&job));
-                job
+        let job = if let Some(job) = trial.filter(|job| !self.pending.contains_key(&job.key)) {
+            let job = Job { created: now, ..job };
+            self.pending.insert(job.key.clone(), Pending::of(&job));
+            job
+        } else {
+            let Some(job) = registry.queue.pop(may) else {
+                return Next::Idle;
+            };
+            self.queued -= 1;
+            if let Some(asking) = self.namespaces.get_mut(&job.namespace) {
+                asking.queued -= 1;
             }
-            None => {
-                let Some(job) = registry.queue.pop(may) else {
-                    return Next::Idle;
-                };
-                self.queued -= 1;
-                if let Some(asking) = self.namespaces.get_mut(&job.namespace) {
-                    asking.queued -= 1;
-                }
-                job
-            }
+            job
         };
         registry.running += 1;
         registry.used = now;
