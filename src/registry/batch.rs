@@ -69,7 +69,7 @@ impl Registries {
     /// Reads the CA certificates; sends no request. Without a cache, every image is requested.
     ///
     /// # Errors
-    /// If there are no CA certificates, or a file of them cannot be read.
+    /// If a file of CA certificates cannot be read.
     pub fn new(
         config: RegistryConfig,
         keychain: Keychain,

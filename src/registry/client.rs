@@ -20,6 +20,7 @@ use super::transport::{Lookup, NoClient, Received, Transport, system_lookup};
 use super::{Detail, LookupError, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
+use crate::model::revisions::OsVersion;
 
 /// The maximum time of a look-up: all of its requests together, without those of credential helpers.
 const WHOLE: Duration = Duration::from_secs(30);
@@ -236,15 +237,30 @@ async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVaria
         .map(|(at, digest)| async move { (at, read_variant(session, &digest).await) });
     let read: Vec<(usize, Result<ImageVariant, Failure>)> =
         stream::iter(reading).buffer_unordered(AT_ONCE).collect().await;
+    let mut of_configurations = Vec::new();
     for (at, found) in read {
         if let (Some(variant), Ok(found)) = (variants.get_mut(at), found)
             && found.os == variant.os
         {
             variant.size = found.size;
             variant.config = found.config;
+            of_configurations.push((at, found.os_version));
         }
     }
+    add_missing_version(&mut variants, &of_configurations);
     variants
+}
+
+/// Completes the Windows variant of an index without `os.version` from its configuration. containerd pulls such a variant on
+/// every node for which the index has no better one, and it starts only on nodes that run the build of its configuration. Of
+/// several such variants containerd pulls one, whatever the node, so their versions stay unknown.
+fn add_missing_version(variants: &mut [ImageVariant], of_configurations: &[(usize, Option<OsVersion>)]) {
+    let mut without = (variants.iter_mut().enumerate())
+        .filter(|(_, variant)| variant.is_windows() && variant.os_version.is_none());
+    if let (Some((at, variant)), None) = (without.next(), without.next()) {
+        let known = of_configurations.iter().find(|(of, _)| *of == at);
+        variant.os_version = known.and_then(|(_, version)| *version);
+    }
 }
 
 /// One variant of an index, by its digest.

@@ -46,11 +46,6 @@ pub enum NoClient {
     /// TLS cannot be set up.
     #[error("cannot set up TLS for registries: {0}")]
     Tls(#[from] rustls::Error),
-    /// This machine has no CA certificates.
-    #[error(
-        "this machine has no CA certificates, which verify registries; install them, or name a file of certificates"
-    )]
-    NoCa,
     /// A configured file has no CA certificates.
     #[error("cannot read the CA certificates of registries in {path}: {why}", path = path.display())]
     CaFile {
@@ -236,8 +231,7 @@ impl Transport {
 }
 
 fn tls(config: &RegistryConfig) -> Result<ClientConfig, NoClient> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let mut roots = roots(rustls_native_certs::load_native_certs().certs);
     for path in &config.ca_files {
         let error = |why: String| NoClient::CaFile {
             path: path.clone(),
@@ -254,10 +248,33 @@ fn tls(config: &RegistryConfig) -> Result<ClientConfig, NoClient> {
             return Err(error("there is no certificate in it".to_owned()));
         }
     }
-    if roots.is_empty() && config.plain_http.is_empty() {
-        return Err(NoClient::NoCa);
-    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// The CA certificates of this machine. Where there are none, as in an image with nothing but the program, Mozilla's stand
+/// in: otherwise no public registry could be verified.
+fn roots(of_machine: Vec<CertificateDer<'static>>) -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(of_machine);
+    if roots.is_empty() {
+        roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+    }
+    roots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_certificates_trusts_mozillas_and_another_only_its_own() {
+        let stand_in = roots(Vec::new());
+        assert_eq!(stand_in.len(), webpki_root_certs::TLS_SERVER_ROOT_CERTS.len());
+        let unreadable = CertificateDer::from(vec![0]);
+        assert_eq!(roots(vec![unreadable]).len(), stand_in.len());
+        let own = webpki_root_certs::TLS_SERVER_ROOT_CERTS[0].clone();
+        assert_eq!(roots(vec![own]).len(), 1);
+    }
 }

@@ -44,8 +44,8 @@ pub struct ImageArgs {
         value_delimiter = ','
     )]
     image_pull_secrets_of: Vec<String>,
-    /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of the machine; the
-    /// image has none. May be repeated
+    /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of the machine, or
+    /// Mozilla's where the machine has none. May be repeated
     #[arg(
         long,
         env = "TRANSOM_IMAGE_REGISTRY_CA",

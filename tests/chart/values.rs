@@ -108,10 +108,6 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         ),
         (json!({"log": {"filter": "foo=bar=baz"}}), "/log/filter"),
         (
-            images(json!({"caConfigMap": {}})),
-            "images.caConfigMap.name: the image has no CA certificates",
-        ),
-        (
             images(json!({"registries": ["*.0.0.1"]})),
             "images.registries: *.0.0.1 has a * in an address; list each address",
         ),

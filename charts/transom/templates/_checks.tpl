@@ -94,7 +94,6 @@
 {{- if gt (len (join "" $images.registries)) 4096 -}}
 {{- fail (printf "images.registries: they have %d characters together, and the maximum is 4096, because the API server compares images with all of them; replace several with one that has a *, as in *.azurecr.io" (len (join "" $images.registries))) -}}
 {{- end -}}
-{{- $encrypted := $images.registries -}}
 {{- range $host := $images.plainHTTP -}}
 {{- $isListed := false -}}
 {{- range $images.registries -}}
@@ -104,10 +103,6 @@
 {{- if not $isListed -}}
 {{- fail (printf "images.plainHTTP: %s is not in images.registries; add it there too" $host) -}}
 {{- end -}}
-{{- $encrypted = without $encrypted $host -}}
-{{- end -}}
-{{- if and $encrypted (not $images.caConfigMap.name) (not .Values.extraVolumes) -}}
-{{- fail "images.caConfigMap.name: the image has no CA certificates; set a ConfigMap with those of the registries (or mount a file with extraVolumes, and set its path as TRANSOM_IMAGE_REGISTRY_CA with extraEnv)" -}}
 {{- end -}}
 {{- range $namespace := $images.pullSecretsOf -}}
 {{- if has $namespace (list "kube-system" "kube-node-lease" "kube-public") -}}

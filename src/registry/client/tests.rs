@@ -678,3 +678,31 @@ fn files_of_certificates_must_have_some() {
     std::fs::write(&file, "no certificate").unwrap();
     assert!(error(&file).contains("there is no certificate in it"));
 }
+
+#[test]
+fn only_a_single_variant_without_a_version_gets_that_of_its_configuration() {
+    let version = |text: &str| ImageVariant::new("windows", "amd64", text).os_version;
+    let completed = |variants: &[&str], of_configurations: &[(usize, &str)]| {
+        let mut variants: Vec<ImageVariant> = (variants.iter())
+            .map(|text| ImageVariant::new("windows", "amd64", text))
+            .collect();
+        let known: Vec<_> = (of_configurations.iter())
+            .map(|(at, text)| (*at, version(text)))
+            .collect();
+        add_missing_version(&mut variants, &known);
+        variants
+            .iter()
+            .map(|variant| variant.os_version)
+            .collect::<Vec<_>>()
+    };
+    let (old, new) = ("10.0.17763.1", "10.0.20348.2700");
+    assert_eq!(completed(&[""], &[(0, new)]), [version(new)]);
+    assert_eq!(
+        completed(&[old, ""], &[(0, new), (1, new)]),
+        [version(old), version(new)]
+    );
+    // containerd pulls only one of them.
+    assert_eq!(completed(&["", ""], &[(0, old), (1, new)]), [None, None]);
+    assert_eq!(completed(&[""], &[]), [None]);
+    assert_eq!(completed(&[""], &[(0, "")]), [None]);
+}

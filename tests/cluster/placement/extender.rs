@@ -157,7 +157,8 @@ pub fn compare(cluster: &ControlPlane) {
                 pod["metadata"]["name"] = name.clone().into();
                 // Only selectors, taints, spread and extended resources are compared; Windows fields need Windows nodes.
                 let spec = pod["spec"].as_object_mut().unwrap();
-                for field in ["os", "hostNetwork", "securityContext"] {
+                // A class that placement has set is one that this cluster does not have.
+                for field in ["os", "hostNetwork", "securityContext", "runtimeClassName"] {
                     spec.remove(field);
                 }
                 expected.insert(name, (model.feasible(&pod, &[]), pod.clone()));
