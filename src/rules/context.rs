@@ -160,6 +160,13 @@ impl<'c> std::ops::Deref for PodCx<'c> {
 }
 
 impl<'c> PodCx<'c> {
+    /// The known Windows nodes of the builds that the pod may land on; no pools.
+    pub(super) fn target_nodes(&self) -> impl Iterator<Item = &'c Host> + use<'c> {
+        let targets = self.targets();
+        let known = self.cx.facts.hosts().iter().filter(|host| !host.may_be_at_zero);
+        known.filter(move |host| host.build.is_some_and(|build| targets.contains(&build)))
+    }
+
     /// The path of a field below the pod spec.
     pub fn at(&self, fields: &[&'static str]) -> Path {
         self.cx.subject.spec_path().fields(fields)

@@ -16,7 +16,7 @@ use crate::check::files::{policies, read};
 use crate::cluster::snapshot::Snapshot;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
-use crate::model::policy::Policy;
+use crate::model::policy::{ImageEvidence, Policy};
 use crate::process::files::{self, Accept};
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
@@ -109,7 +109,16 @@ pub async fn run(
     behind: Handle,
     shutdown: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let (show, latest) = watch::channel(Arc::new(files.load()?));
+    let snapshot = files.load()?;
+    if images.is_none() {
+        for name in without_registries(&snapshot) {
+            tracing::warn!(
+                policy = name,
+                "evidence.images: Registry has no effect, because no registry may be asked: add --image-registry"
+            );
+        }
+    }
+    let (show, latest) = watch::channel(Arc::new(snapshot));
     let metrics = config.metrics.clone();
     let mut tasks = Tasks::on(behind);
     let images = images.map(|settings| ImageLookups::start(&settings, &metrics, &mut tasks));
@@ -124,6 +133,13 @@ pub async fn run(
             bail!("the task that follows the policy and facts files ended")
         }
     }
+}
+
+/// The policies that use what registries report, for a server that asks none. In a cluster, a condition says so.
+fn without_registries(snapshot: &Snapshot) -> Vec<&str> {
+    let stored = snapshot.policies.stored().iter().map(|stored| &stored.policy);
+    let uses = stored.filter(|policy| policy.image_evidence == ImageEvidence::Registry);
+    uses.map(|policy| policy.name.as_str()).collect()
 }
 
 /// Publishes a new snapshot when a file or the date changes; if the files are invalid, the old one stays.
@@ -157,5 +173,31 @@ async fn follow(files: StandaloneFiles, show: watch::Sender<Arc<Snapshot>>, metr
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::day_of;
+
+    #[test]
+    fn a_policy_that_uses_registries_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("policy.yaml");
+        let load = |evidence: &str| {
+            let policy = format!(
+                "apiVersion: transom.dev/v1alpha1\nkind: WindowsPodPolicy\nmetadata: {{name: shop}}\nspec: {{mode: Enforce, evidence: {{images: {evidence}}}}}\n"
+            );
+            std::fs::write(&file, policy).unwrap();
+            let files = StandaloneFiles {
+                policy: Some(file.clone()),
+                facts: Vec::new(),
+                base: Facts::new(Facts::KUBERNETES, day_of(jiff::Timestamp::UNIX_EPOCH)),
+            };
+            files.load().unwrap()
+        };
+        assert_eq!(without_registries(&load("Registry")), ["shop"]);
+        assert!(without_registries(&load("Names")).is_empty());
     }
 }

@@ -201,7 +201,12 @@ async fn an_index_by_buildx_has_its_images_and_not_its_attestations() {
     registry.push_buildx_index("app:1", &[linux(), windows(LTSC2022).without_version_in_index()]);
     let contents = look_up(&registry, "app:1").await.unwrap();
     assert_eq!(contents.variants.len(), 2, "{contents:?}");
-    assert!(contents.windows_versions().has_unversioned);
+    // Of a single variant, the configuration states the version.
+    let versions = contents.windows_versions();
+    assert!(
+        !versions.has_unversioned && versions.builds().all(|build| build.number() == 20348),
+        "{versions:?}"
+    );
     assert_eq!(look_up(&registry, "app:2").await, None);
 }
 

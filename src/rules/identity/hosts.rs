@@ -26,13 +26,6 @@ fn gmsa_at(cx: &PodCx<'_>) -> Option<Path> {
     })
 }
 
-/// The known Windows nodes of the builds that the pod may land on; no pools.
-fn nodes<'c>(cx: &PodCx<'c>) -> impl Iterator<Item = &'c Host> + use<'c> {
-    let targets = cx.targets();
-    let known = cx.cx.facts.hosts().iter().filter(|host| !host.may_be_at_zero);
-    known.filter(move |host| host.build.is_some_and(|build| targets.contains(&build)))
-}
-
 pub(super) static GMSA_SHARED_BY_REPLICAS: Rule = Rule {
     id: "TSM314",
     name: "gmsa-shared-by-replicas",
@@ -121,10 +114,10 @@ pub(super) static GMSA_OLD_REVISION: Rule = Rule {
                 && host.containerd.is_some()
                 && host.revision.is_some_and(|revision| revision < FIRST)
         };
-        let Some(newest) = nodes(cx).max_by_key(|host| host.revision) else {
+        let Some(newest) = cx.target_nodes().max_by_key(|host| host.revision) else {
             return;
         };
-        if !nodes(cx).all(is_old) {
+        if !cx.target_nodes().all(is_old) {
             return;
         }
         if let (Some(path), Some(revision)) = (gmsa_at(cx), newest.revision) {
@@ -174,7 +167,7 @@ pub(super) static LONG_NODE_NAME: Rule = Rule {
     needs: FieldSet::HOST_PROCESS.or(FieldSet::GMSA_NAME).or(FieldSet::GMSA_SPEC),
     check: Check::Pod(|cx, out| {
         let is_long = |host: &&Host| host.name.len() > LONGEST_COMPUTER_NAME && !host.name.contains('.');
-        let Some(host) = nodes(cx).find(is_long) else { return };
+        let Some(host) = cx.target_nodes().find(is_long) else { return };
         if let Some(path) = host_process_at(cx).or_else(|| gmsa_at(cx)) {
             let name = &host.name;
             let short: String = name.chars().take(LONGEST_COMPUTER_NAME).collect();

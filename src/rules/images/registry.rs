@@ -2,12 +2,14 @@
 //! exist, and volumes that no Windows container can have.
 
 use super::{INTRO, Imaged, images, is_dotnet_linux_only};
+use crate::model::build::{Compatibility, compatibility};
 use crate::model::field_set::FieldSet;
 use crate::model::image_facts::{ImageContents, ImageVariant};
 use crate::model::node::Host;
 use crate::model::os::{EvidenceKind, Os};
+use crate::model::revisions::OsVersion;
 use crate::model::severity::{Class, Severity};
-use crate::model::text::{cut, shown};
+use crate::model::text::{cut, cut_middle, shown};
 use crate::rules::context::PodCx;
 use crate::rules::rule::{Check, Rule};
 
@@ -164,7 +166,7 @@ pub(super) static IMAGE_NOT_FOUND: Rule = Rule {
            that Transom used with the pod's. The rule applies if Transom asked the registry. It is a warning, because \
            the image may be pushed after the workload is created, and because a node may have a copy of it. If Transom \
            could not reach the registry, there is no finding.",
-    remedy: "correct the tag, push the image, or use credentials that may read it",
+    remedy: "correct the tag or the credentials",
     see: &["https://kubernetes.io/docs/concepts/containers/images/#imagepullbackoff"],
     bad: &[
         "# image registry.example.com/app:1.0: none\ncontainers: [{name: app, image: 'registry.example.com/app:1.0'}]",
@@ -188,9 +190,12 @@ pub(super) static IMAGE_NOT_FOUND: Rule = Rule {
             if has_no_latest || reference.mcr_equivalent().is_some() {
                 continue;
             }
+            // A warning of admission has room for the remedy after it.
+            const LONGEST: usize = 60;
+            let shown = imaged.shown();
             out.report(imaged.container.at(&["image"])).says(format!(
-                "the registry has no {} for the credentials used ({facts})",
-                imaged.shown()
+                "its registry has no {}, or the credentials may not read it ({facts})",
+                cut_middle(&shown, LONGEST, LONGEST / 2)
             ));
         }
     }),
@@ -223,6 +228,8 @@ pub(super) static IMAGE_VOLUME_ON_DRIVE: Rule = Rule {
     ],
     good: &[
         "# image registry.example.com/app:1.0: windows/amd64 10.0.20348.2700 volume=C:\\data\n{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://1.7.20'}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}}",
+        // Only nodes on which the pod does not run have the old containerd.
+        "# image registry.example.com/app:1.0: windows/amd64 10.0.20348.2700 volume=D:\n{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1, containerRuntimeVersion: 'containerd://1.7.20'}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}}",
         "# image registry.example.com/app:1.0: windows/amd64 10.0.20348.2700 volume=D:\n{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.20348.1, containerRuntimeVersion: 'containerd://2.1.4'}}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'registry.example.com/app:1.0'}]}}",
         // Of the Linux variant.
         "# image registry.example.com/app:1.0: linux/amd64 volume=/, windows/amd64 10.0.20348.2700\ncontainers: [{name: app, image: 'registry.example.com/app:1.0'}]",
@@ -276,10 +283,24 @@ fn volume_trouble<'c>(imaged: &Imaged<'c>, cx: &PodCx<'c>) -> Option<(&'c str, V
     if let Some(path) = volumes().find(|path| is_root_of_c(path)) {
         return Some((path, VolumeTrouble::RootOfC));
     }
-    let path = volumes().find(|path| has_drive(path) && !path.starts_with('C'))?;
+    let isolation = cx.isolation();
+    let unreadable = |host: &'c Host| {
+        let runs = |variant: &&ImageVariant| {
+            let fails =
+                |image: OsVersion, host| compatibility(image.build, host, isolation) == Compatibility::Fails;
+            !variant
+                .os_version
+                .zip(host.build)
+                .is_some_and(|(image, host)| fails(image, host))
+        };
+        let mut volumes = (configs().filter(runs))
+            .filter_map(|variant| variant.config.as_ref())
+            .flat_map(|config| &config.volumes);
+        let path = volumes.find(|path| has_drive(path) && !path.starts_with('C'))?;
+        Some((path.as_str(), VolumeTrouble::OldContainerd(host)))
+    };
     let is_old = |host: &&Host| host.containerd.is_some_and(|(major, _)| major < 2);
-    let host = cx.cx.facts.sorts().find(is_old)?;
-    Some((path, VolumeTrouble::OldContainerd(host)))
+    cx.target_nodes().filter(is_old).find_map(unreadable)
 }
 
 fn has_drive(path: &str) -> bool {

@@ -149,7 +149,8 @@ fn an_image_that_does_not_exist_denies_nothing() {
     let over = json!({"containers": [{"name": "web", "image": image}]});
     let found = on_image(&facts, &Policy::standalone(), &over);
     let message =
-        "the registry has no corp.example/app:1 for the credentials used (2026-01-01T12:34Z)".to_owned();
+        "its registry has no corp.example/app:1, or the credentials may not read it (2026-01-01T12:34Z)"
+            .to_owned();
     assert_eq!(found, Some(("image-not-found", Severity::Warning, message)));
     let json = object(Kind::Pod, &spec(&over));
     let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
