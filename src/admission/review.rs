@@ -1,6 +1,7 @@
 //! The evaluation of one request: which objects are evaluated, which policy applies, and what is recorded.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use super::ReviewAnswer;
 use super::annotations;
@@ -10,12 +11,12 @@ use super::managed_fields::ManagedFields;
 use super::request::{Request, RequestObject, changes_nothing};
 use super::response::{Denial, ReviewDecision, encode};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
-use crate::engine::{Decision, Evaluation, evaluate, ratchet};
+use crate::engine::{Decision, Evaluation, evaluate, infer_os, ratchet};
 use crate::model::debugger;
 use crate::model::facts::{Facts, SCC_ANNOTATION};
 use crate::model::mirror::Witness;
 use crate::model::object::{Editable, Object, ObjectError, ReviewStage};
-use crate::model::os::Verdict;
+use crate::model::os::{EvidenceKind, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
@@ -254,6 +255,9 @@ fn evaluate_against_old(
     policy: &Policy,
 ) -> Evaluation {
     let mut evaluation = evaluate(subject, facts, policy);
+    if phase == Phase::Validate && is_unplaced(subject, &evaluation, request, facts, policy) {
+        ratchet::downgrade_all(&mut evaluation);
+    }
     if &*request.operation == "UPDATE" && !evaluation.findings.is_empty() {
         let old = request
             .old_object
@@ -265,6 +269,33 @@ fn evaluate_against_old(
         }
     }
     evaluation
+}
+
+/// Whether `/mutate` cannot have known what a registry reports about this pod: otherwise it would have placed the pod, which
+/// then had a selector. The look-up ended in between, and must not deny what `/mutate` would have removed or added.
+fn is_unplaced(
+    subject: &Object<'_>,
+    evaluation: &Evaluation,
+    request: &Request<'_>,
+    facts: &Facts,
+    policy: &Policy,
+) -> bool {
+    let changes_pods =
+        policy.placement == PlacementMode::Apply || policy.ignored_fields == IgnoredFields::Remove;
+    let is_by_image = |evaluation: &Evaluation| {
+        evaluation
+            .inference
+            .evidence
+            .first()
+            .is_some_and(|it| it.kind == EvidenceKind::Image)
+    };
+    subject.kind == Kind::Pod
+        && &*request.operation == "CREATE"
+        && !facts.images.is_empty()
+        && changes_pods
+        && is_by_image(evaluation)
+        && infer_os(subject, &facts.with_images(HashMap::new()), policy).verdict
+            != evaluation.inference.verdict
 }
 
 /// Whether the API server would reject a pod because of a `spec.os.name` that no author wrote. Most likely Transom set

@@ -213,7 +213,7 @@ impl OsEvidence {
         for (list, index, container) in pod.visit_containers() {
             let Some(image) = &container.image else { continue };
             let found = (list, index, container, image);
-            if let Some(contents) = facts.images.get(&**image).and_then(|known| known.contents()) {
+            if let Some(contents) = facts.image_of(container).and_then(ImageFacts::contents) {
                 match contents.only_os() {
                     Some(Os::Windows) => _ = certain.get_or_insert(found),
                     Some(Os::Linux) => {
@@ -243,7 +243,7 @@ impl OsEvidence {
         if let Some(((list, index, container, image), os)) = decides {
             let item = self.spec.clone().field(list.field());
             let path = item.named_item(index, &container.name).field("image");
-            let value = match facts.images.get(&**image) {
+            let value = match facts.image_of(container) {
                 Some(known) if known.contents().is_some() => of_registry(image, known),
                 _ => image.to_string(),
             };

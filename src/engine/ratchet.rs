@@ -42,6 +42,14 @@ pub fn downgrade_existing(kind: Kind, new: &mut Evaluation, old: &Evaluation) {
     }
 }
 
+/// Downgrades every finding to a warning at most.
+pub fn downgrade_all(evaluation: &mut Evaluation) {
+    for finding in &mut evaluation.findings {
+        finding.action = finding.action.min(Action::Warn);
+        finding.enforced_action = finding.enforced_action.min(Action::Warn);
+    }
+}
+
 /// The findings of the old object, including those beyond the limit.
 struct KnownFindings(HashMap<u64, FindingWeight>);
 

@@ -13,7 +13,7 @@ use super::image_facts::ImageFacts;
 use super::mirror::Witness;
 use super::node::{Host, PoolLabel, major_minor, shared_labels};
 use super::object::{Body, Object};
-use super::pod::Toleration;
+use super::pod::{Container, Toleration};
 use super::resources::{Meta, RuntimeClass, Service, StorageClass};
 
 /// The OpenShift annotation with the name of the SecurityContextConstraints that added defaults to a pod.
@@ -243,6 +243,14 @@ impl Facts {
             cluster: Arc::clone(&self.cluster),
             images,
         }
+    }
+
+    /// What its registry reports about the image of a container; `None` if the container never pulls: what the node has
+    /// need not be what the registry has.
+    pub fn image_of(&self, container: &Container<'_>) -> Option<&ImageFacts> {
+        let never_pulls = container.image_pull_policy.as_deref() == Some("Never");
+        let known = self.images.get(&**container.image.as_ref()?)?;
+        (!never_pulls).then_some(known)
     }
 
     /// Whether these facts give the same evaluations as others, ignoring namespaces. The number and the names of

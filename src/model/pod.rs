@@ -111,6 +111,7 @@ k8s_structs! {
     pub struct Container<'a> {
         pub name: Str<'a>,
         pub image: Option<Str<'a>>,
+        pub image_pull_policy: Option<Str<'a>>,
         pub command: List<Str<'a>>,
         pub working_dir: Option<Str<'a>>,
         pub env: List<EnvVar<'a>>,

@@ -137,8 +137,9 @@ impl ImageService {
         let (mut waits, mut dropped) = (Vec::new(), Vec::new());
         let mut oldest = Duration::ZERO;
         let mut is_queued = false;
+        let keys = self.keys(request);
         let mut state = self.state();
-        for (text, key, registry) in self.keys(request) {
+        for (text, key, registry) in keys {
             let recalled = state.recall(&key, Asker::Review, now);
             if recalled.due != Due::No {
                 match state.request(&key, &registry, request.namespace, Priority::Review, now) {
@@ -173,12 +174,35 @@ impl ImageService {
             return facts;
         }
         let now = Instant::now();
+        let keys = self.keys(request);
         let mut state = self.state();
-        for (text, key, _) in self.keys(request) {
+        for (text, key, _) in keys {
             let recalled = state.recall(&key, Asker::Review, now);
             facts.extend(recalled.facts.map(|found| (text.to_owned(), found)));
         }
         facts
+    }
+
+    /// A review denied an object because of what is known: tags are looked up again, so that the next try of an author who
+    /// has pushed another image meets the new one.
+    pub fn doubt(&self, request: &ImageRequest<'_>) {
+        /// A second denial within this time looks nothing up.
+        const AT_LEAST: Duration = Duration::from_secs(15);
+        let now = Instant::now();
+        let (mut is_queued, mut dropped) = (false, Vec::new());
+        let keys = self.keys(request);
+        let mut state = self.state();
+        for (_, key, registry) in keys {
+            if !state.doubt(&key, AT_LEAST, now) {
+                continue;
+            }
+            match state.request(&key, &registry, request.namespace, Priority::Review, now) {
+                Ok(()) => is_queued = true,
+                Err(why) => dropped.push(why),
+            }
+        }
+        drop(state);
+        self.noted(is_queued, &dropped);
     }
 
     /// Queues the look-ups that a stored workload needs, at a lower priority than those of reviews. Returns whether all
@@ -186,8 +210,9 @@ impl ImageService {
     pub fn prepare(&self, request: &ImageRequest<'_>) -> bool {
         let now = Instant::now();
         let (mut is_queued, mut dropped) = (false, Vec::new());
+        let keys = self.keys(request);
         let mut state = self.state();
-        for (_, key, registry) in self.keys(request) {
+        for (_, key, registry) in keys {
             if state.recall(&key, Asker::Stored, now).due == Due::No {
                 continue;
             }

@@ -109,6 +109,15 @@ impl ImageLookups {
         known
     }
 
+    /// A review denied an object with what is known of its images; see [`ImageService::doubt`].
+    pub fn doubt(&self, images: &ReviewImages) {
+        self.service.doubt(&ImageRequest {
+            references: &texts(&images.references),
+            namespace: &images.namespace,
+            access: self.access(&images.namespace, &images.pull_secrets),
+        });
+    }
+
     /// Queues the look-ups for a stored workload. Returns whether all its images are known or queued.
     pub fn prepare(&self, namespace: &str, references: &[String], pull_secrets: &[String]) -> bool {
         self.service.prepare(&ImageRequest {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use hyper::StatusCode;
 
 use crate::admission::{
-    self, AdmissionContext, MalformedReview, Oversize, Phase, Request, ReviewHead, decode, probe, read_head,
+    self, AdmissionContext, MalformedReview, Oversize, Phase, Request, ReviewHead, ReviewImages, decode,
+    probe, read_head,
 };
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
+use crate::engine::Decision;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::Policy;
@@ -83,7 +85,26 @@ impl Reviewer {
                     arrival,
                     at_most: wanted.wait,
                 }),
+            wanted,
         })
+    }
+
+    /// Reviews with what is known of the images. A denial looks them up again.
+    fn review_with(
+        &self,
+        phase: Phase,
+        read: DecodedReview<'_>,
+        images: Option<&ImagesOfReview>,
+        context: &AdmissionContext<'_>,
+    ) -> ReviewResponse {
+        let facts = images.map_or(context.facts, |images| &images.facts);
+        let response = read.review(phase, &AdmissionContext { facts, ..*context });
+        let is_denied =
+            (response.record.as_ref()).is_some_and(|it| it.labels.decision == Decision::Deny.as_str());
+        if let (true, Some(lookups), Some(images)) = (is_denied, &self.images, images) {
+            lookups.doubt(&images.wanted);
+        }
+        response
     }
 }
 
@@ -98,16 +119,12 @@ impl ReviewHandler for Reviewer {
             Some(cautious) if unknown_namespace(read.request(), &snapshot).is_some() => cautious,
             _ => &snapshot.policies,
         };
-        let images = self.images(
-            phase,
-            &read,
-            &AdmissionContext {
-                facts: &snapshot.facts,
-                policies,
-            },
-        );
-        let facts = images.as_ref().map_or(&snapshot.facts, |images| &images.facts);
-        read.review(phase, &AdmissionContext { facts, policies })
+        let context = AdmissionContext {
+            facts: &snapshot.facts,
+            policies,
+        };
+        let images = self.images(phase, &read, &context);
+        self.review_with(phase, read, images.as_ref(), &context)
     }
 
     /// Waits for a namespace that was just created: `kubectl apply` creates it and its pods together, before
@@ -123,20 +140,15 @@ impl ReviewHandler for Reviewer {
         {
             return Err(self.arrival_of(namespace.to_owned()));
         }
-        let policies = &*snapshot.policies;
-        let mut images = self.images(
-            phase,
-            &read,
-            &AdmissionContext {
-                facts: &snapshot.facts,
-                policies,
-            },
-        );
+        let context = AdmissionContext {
+            facts: &snapshot.facts,
+            policies: &snapshot.policies,
+        };
+        let mut images = self.images(phase, &read, &context);
         if let Some(pending) = images.as_mut().and_then(|images| images.pending.take()) {
             return Err(pending);
         }
-        let facts = images.as_ref().map_or(&snapshot.facts, |images| &images.facts);
-        Ok(read.review(phase, &AdmissionContext { facts, policies }))
+        Ok(self.review_with(phase, read, images.as_ref(), &context))
     }
 }
 
@@ -144,6 +156,7 @@ impl ReviewHandler for Reviewer {
 struct ImagesOfReview {
     facts: Facts,
     pending: Option<PendingData>,
+    wanted: ReviewImages,
 }
 
 /// A review, as far as it can be decoded.

@@ -1,5 +1,7 @@
 //! What is evaluated in each phase, and when an ownerReference is trusted.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use jiff::civil::date;
@@ -8,6 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::admission::request::decode;
 use crate::model::facts::NamespaceFacts;
+use crate::model::image_facts::{ImageFacts, ImageVariant};
 
 /// The content of an answer.
 #[derive(Debug)]
@@ -764,4 +767,42 @@ fn the_products_of_knative_are_evaluated_whoever_creates_them() {
     };
     let object = owned("Deployment", "serving.knative.dev/v1/Revision");
     assert!(ruling_of(Phase::Validate, user, &object, policy).denial.is_some());
+}
+
+#[test]
+fn a_look_up_that_ends_between_the_phases_denies_no_pod_that_the_first_one_would_have_changed() {
+    let image = "corp.example/app:1";
+    let windows = ImageVariant::new("windows", "amd64", "10.0.20348.2700");
+    let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let known = ImageFacts::of(vec![windows], jiff::Timestamp::UNIX_EPOCH);
+    facts.images.insert(image.to_owned(), Arc::new(known));
+    let pod = |spec: Value| {
+        let mut pod = json!({"kind": "Pod", "metadata": {"name": "a"}, "spec": {
+            "securityContext": {"runAsUser": 1000}, "containers": [{"name": "web", "image": image}]}});
+        json_patch::merge(&mut pod["spec"], &spec);
+        pod
+    };
+    let of = |pod: &Value, policy: Policy| {
+        let answer = ruling_in(&facts, Phase::Validate, "alice", pod, policy);
+        (answer.decision, answer.warnings.len())
+    };
+    let removes = || Policy {
+        ignored_fields: IgnoredFields::Remove,
+        ..Policy::standalone()
+    };
+    let unplaced = pod(json!({}));
+    for policy in [Policy::standalone(), removes()] {
+        let (decision, warnings) = of(&unplaced, policy);
+        assert_eq!(decision, "allow");
+        assert!(warnings > 0, "it is said");
+    }
+    // What says Windows in another way was seen by both phases.
+    let selected = pod(json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+    assert_eq!(of(&selected, Policy::standalone()).0, "deny");
+    // Without placement, no phase changes a pod, and both decide alike.
+    let unchanging = Policy {
+        placement: PlacementMode::Disabled,
+        ..Policy::standalone()
+    };
+    assert_eq!(of(&unplaced, unchanging).0, "deny");
 }

@@ -206,6 +206,19 @@ impl ImageCache {
         }
     }
 
+    /// The answer about a tag denied something: it is looked up again, unless it is newer than this.
+    pub fn doubt(&mut self, key: &ImageKey, at_least: Duration, now: Instant) -> bool {
+        let answer = (self.entries.get_mut(key)).and_then(|entry| entry.answer.as_mut());
+        let Some(answer) = answer.filter(|_| !key.is_immutable()) else {
+            return false;
+        };
+        let is_old = now.saturating_duration_since(answer.at) >= at_least;
+        if is_old {
+            answer.ttl = Duration::ZERO;
+        }
+        is_old
+    }
+
     /// The digest of the last answer, for a look-up that only checks whether it changed.
     pub fn digest(&self, key: &ImageKey) -> Option<String> {
         let content = self.entries.get(key)?.answer.as_ref()?.content.as_ref()?;

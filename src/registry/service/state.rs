@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::breaker::Breaker;
 use super::cache::{Asker, CacheLimits, ImageCache, Recalled};
-use super::key::ImageKey;
+use super::key::{Access, ImageKey};
 use super::queue::{Job, JobQueue, Priority};
 use crate::model::image_facts::ImageFacts;
 use crate::process::token_bucket::TokenBucket;
@@ -176,6 +176,8 @@ struct Registry {
     /// The look-up that finds out whether it answers again.
     trial: Option<Job>,
     used: Instant,
+    /// Since when Transom's own credentials are refused what they could read before, and the reason.
+    refused: Option<(Instant, String)>,
 }
 
 #[derive(Debug)]
@@ -228,6 +230,11 @@ impl ServiceState {
     /// What is known of an image.
     pub fn recall(&mut self, key: &ImageKey, asker: Asker, now: Instant) -> Recalled {
         self.cache.recall(key, asker, now)
+    }
+
+    /// See [`ImageCache::doubt`].
+    pub fn doubt(&mut self, key: &ImageKey, at_least: Duration, now: Instant) -> bool {
+        self.cache.doubt(key, at_least, now)
     }
 
     /// See [`ImageCache::digest`].
@@ -283,7 +290,12 @@ impl ServiceState {
         let share = self.limits.queued_by_namespace;
         let namespace = self.share_of(namespace, now);
         let asking = self.namespace(&namespace, now);
-        if asking.queued >= share || asking.bucket.take(now).is_err() {
+        // What is stored is bounded by its share and by the rate of its registry; the rate of the namespace is for reviews.
+        let has_room = match priority {
+            Priority::Review => asking.queued < share && asking.bucket.take(now).is_ok(),
+            Priority::Background => asking.queued < share / 2,
+        };
+        if !has_room {
             return Err(Dropped::NamespaceLimit);
         }
         let job = Job {
@@ -375,6 +387,8 @@ impl ServiceState {
         // Those who wait continue when the state is unlocked.
         self.pending.remove(&job.key);
         let (key, namespace) = (&job.key, &job.namespace);
+        let mut refused = None;
+        let is_answer = matches!(outcome, Outcome::Answered(_) | Outcome::Unchanged(_));
         let failed = match outcome {
             Outcome::Answered(facts) => {
                 self.cache.answered(key, namespace, facts, now);
@@ -384,7 +398,12 @@ impl ServiceState {
                 self.cache.unchanged(key, namespace, looked_up, now);
                 None
             }
-            Outcome::ImageFailed { is_refused, .. } => {
+            Outcome::ImageFailed { is_refused, message } => {
+                // Transom's own credentials have expired if they are refused what they could read before.
+                let was_readable = key.access == Access::Shared && self.cache.digest(key).is_some();
+                if is_refused && was_readable {
+                    refused = Some(message);
+                }
                 self.cache.failed(key, namespace, is_refused, now);
                 None
             }
@@ -396,6 +415,11 @@ impl ServiceState {
         registry.running = registry.running.saturating_sub(1);
         let Some((message, retry_after)) = failed else {
             registry.trial = None;
+            if is_answer && job.key.access == Access::Shared {
+                registry.refused = None;
+            } else if let Some(message) = refused {
+                registry.refused.get_or_insert((now, message));
+            }
             return registry.breaker.succeeded();
         };
         registry.breaker.failed(message, retry_after, now);
@@ -416,7 +440,7 @@ impl ServiceState {
         false
     }
 
-    /// The registries that have not answered for at least this long. Without those that never answered, unless `named`:
+    /// The registries that have not answered, or have refused what Transom could read before, for at least this long. Without those that never answered, unless `named`:
     /// a wildcard matches names that do not exist.
     pub fn unreachable(
         &self,
@@ -425,7 +449,13 @@ impl ServiceState {
         now: Instant,
     ) -> Vec<UnreachableRegistry> {
         let unreachable = self.registries.iter().filter_map(|(name, registry)| {
-            let (since, message) = registry.breaker.failing()?;
+            let refused = || {
+                registry
+                    .refused
+                    .as_ref()
+                    .map(|(since, message)| (*since, message.as_str()))
+            };
+            let (since, message) = registry.breaker.failing().or_else(refused)?;
             let since = now.saturating_duration_since(since);
             let counts = registry.breaker.has_answered() || named(name);
             (since >= at_least && counts).then(|| UnreachableRegistry {
@@ -449,6 +479,7 @@ impl ServiceState {
                 bucket: TokenBucket::new(rate, burst),
                 running: 0,
                 trial: None,
+                refused: None,
                 used: now,
             };
             self.registries.insert(name.into(), new);

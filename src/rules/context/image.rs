@@ -44,7 +44,7 @@ impl<'c> Image<'c> {
         let mut read = |container: &'c Container<'c>| {
             let text = &**container.image.as_ref()?;
             let reference = ImageRef::parse(text).ok()?;
-            let known = facts.images.get(text).map(|known| &**known);
+            let known = facts.image_of(container);
             let versions = match known.and_then(ImageFacts::contents) {
                 Some(contents) => {
                     let architectures = architectures.get_or_insert_with(|| node_architectures(facts));

@@ -183,3 +183,27 @@ fn without_image_evidence_the_registry_does_not_decide_the_system() {
     assert_eq!(verdict(ImageEvidence::Names), Verdict::Windows);
     assert_eq!(verdict(ImageEvidence::Registry), Verdict::Windows);
 }
+
+#[test]
+fn what_a_registry_has_means_nothing_to_a_container_that_never_pulls() {
+    let image = "corp.example/app:1-ltsc2022";
+    let facts = facts_of_image(&["10.0.20348.1"], image, &[("linux", "amd64", "")]);
+    let found = |policy: &str| {
+        let over = json!({"containers": [{"name": "web", "image": image, "imagePullPolicy": policy}]});
+        on_image(&facts, &Policy::standalone(), &over).map(|(rule, ..)| rule)
+    };
+    assert_eq!(found("Always"), Some("image-has-no-windows-variant"));
+    assert_eq!(found("IfNotPresent"), Some("image-has-no-windows-variant"));
+    assert_eq!(found("Never"), None);
+    let verdict = |policy: &str| {
+        let over = json!({"os": null, "nodeSelector": null,
+            "containers": [{"name": "web", "image": image, "imagePullPolicy": policy}]});
+        let json = object(Kind::Pod, &spec(&over));
+        let subject = Object::parse(Kind::Pod, &json, ReviewStage::Written).unwrap();
+        evaluate(&subject, &facts, &Policy::standalone())
+            .inference
+            .verdict
+    };
+    assert_eq!(verdict("Always"), Verdict::Linux);
+    assert_eq!(verdict("Never"), Verdict::Windows, "by its name");
+}

@@ -274,3 +274,48 @@ fn the_background_leaves_room_for_reviews() {
         "reviews come first"
     );
 }
+
+#[test]
+fn stored_workloads_leave_the_rate_of_their_namespace_to_reviews() {
+    let limits = ServiceLimits {
+        namespace_rate: (1, 2),
+        ..ServiceLimits::default()
+    };
+    let (mut state, now) = (ServiceState::new(limits), Instant::now());
+    for number in 0..10 {
+        let (key, registry) = key(&format!("registry.corp/stored-{number}:1"));
+        state
+            .request(&key, &registry, "shop", Priority::Background, now)
+            .unwrap();
+    }
+    for number in 0..2 {
+        request(&mut state, &format!("registry.corp/new-{number}:1"), "shop", now).unwrap();
+    }
+    assert_eq!(
+        request(&mut state, "registry.corp/new-2:1", "shop", now),
+        Err(Dropped::NamespaceLimit)
+    );
+}
+
+#[test]
+fn a_credential_that_is_refused_what_it_could_read_is_reported_until_it_reads_again() {
+    let refused = || Outcome::ImageFailed {
+        message: "the registry refused".to_owned(),
+        is_refused: true,
+    };
+    let (mut state, now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    let later = now + TAG_TTL;
+    let reported = |state: &ServiceState, now| !state.unreachable(Duration::ZERO, |_| false, now).is_empty();
+    // What was never readable proves nothing: any author can name it.
+    request(&mut state, "registry.corp/other:1", "shop", now).unwrap();
+    assert_eq!(run(&mut state, refused, now), 1);
+    assert!(!reported(&state, now));
+    request(&mut state, "registry.corp/web:1", "shop", now).unwrap();
+    assert_eq!(run(&mut state, found, now), 1);
+    request(&mut state, "registry.corp/web:1", "shop", later).unwrap();
+    assert_eq!(run(&mut state, refused, later), 1);
+    assert!(reported(&state, later));
+    request(&mut state, "registry.corp/new:1", "shop", later).unwrap();
+    assert_eq!(run(&mut state, found, later), 1);
+    assert!(!reported(&state, later));
+}
