@@ -148,6 +148,14 @@ pub struct NodeReport {
     pub reason: Option<String>,
 }
 
+/// What is added to a message about an image that was missing a moment ago: it may exist by now.
+pub fn cached_note(asked: Timestamp) -> String {
+    format!(
+        " (from the cache, asked {} UTC; --refresh asks again)",
+        asked.strftime("%H:%M:%S")
+    )
+}
+
 impl ImageReport {
     /// What a registry answered about an image, of one platform or of all. `hosts`: the Windows nodes to compare.
     pub fn new(

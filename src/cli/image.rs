@@ -31,7 +31,7 @@ use crate::render::{image_text, write_json};
 ///
 /// Asks the registries of the images, with the credentials of docker (config.json and its helpers), else anonymously.
 /// The answers are kept in the cache folder of the user: what is behind a digest without an end, tags for ten minutes,
-/// failures for one.
+/// that an image does not exist for one. Failures are not kept.
 ///
 /// Exit status: 0 every image exists; 1 one does not exist, or has no variant for --platform; 2 bad usage, or a
 /// registry did not answer.

@@ -192,17 +192,16 @@ impl Registries {
         }
         let is_pinned = reference.digest.is_some();
         match (cached, self.cache_use) {
-            (Some(CachedAnswer::Fresh(facts)), CacheUse::Refresh) if !is_pinned => {
+            (Some(CachedAnswer::Fresh(facts)), CacheUse::Refresh) if !is_pinned || facts.found.is_none() => {
                 Ok(facts.found.is_some().then_some(facts))
             }
-            (Some(CachedAnswer::Fresh(facts)), _) => Err(ImageAnswer::cached(Ok(facts), false)),
-            (Some(CachedAnswer::Stale(facts)), CacheUse::Only) => Err(ImageAnswer::cached(Ok(facts), true)),
+            (Some(CachedAnswer::Fresh(facts)), _) => Err(ImageAnswer::cached(facts, false)),
+            (Some(CachedAnswer::Stale(facts)), CacheUse::Only) => Err(ImageAnswer::cached(facts, true)),
             (Some(CachedAnswer::Stale(facts)), _) => Ok(Some(facts)),
-            (Some(CachedAnswer::Failed(why)), CacheUse::Normal) => Err(ImageAnswer::cached(Err(why), false)),
-            (Some(CachedAnswer::Failed(_)) | None, CacheUse::Only) => Err(ImageAnswer::unknown(
+            (None, CacheUse::Only) => Err(ImageAnswer::unknown(
                 "it is not in the cache, and nothing is requested (--offline)".to_owned(),
             )),
-            (Some(CachedAnswer::Failed(_)), CacheUse::Refresh) | (None, _) => Ok(None),
+            (None, _) => Ok(None),
         }
     }
 
@@ -237,11 +236,10 @@ impl Registries {
         let found = timeout_at(until, self.request(&reference, stale)).await;
         let found = found.unwrap_or_else(late);
         let facts = found.map(Arc::new).map_err(|error| error.message);
-        if let Some(cache) = &self.cache
+        if let (Some(cache), Ok(answer)) = (&self.cache, &facts)
             && let Some(scope) = self.scope(cache, &reference).await
         {
-            let answer = facts.as_deref().map_err(String::as_str);
-            cache.put(&scope, &reference, self.detail, answer, Timestamp::now());
+            cache.put(&scope, &reference, self.detail, answer);
         }
         ImageAnswer {
             facts,
@@ -307,9 +305,9 @@ impl ImageAnswer {
         }
     }
 
-    fn cached(facts: Result<Arc<ImageFacts>, String>, is_stale: bool) -> Self {
+    fn cached(facts: Arc<ImageFacts>, is_stale: bool) -> Self {
         ImageAnswer {
-            facts,
+            facts: Ok(facts),
             is_cached: true,
             is_stale,
         }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use super::table::TextTable;
 use super::text::BOLD;
 use crate::image_report::{
-    ImageReport, ImageReports, ImageStatus, IsolationReport, NodeReport, ReleaseReport, Runs, VariantReport,
+    ImageReport, ImageReports, ImageStatus, IsolationReport, NodeReport, ReleaseReport, Runs, VariantReport, cached_note,
 };
 use crate::model::text::{cut_middle, list, one_line};
 
@@ -38,7 +38,11 @@ fn write_image(report: &ImageReport, nodes: usize, out: &mut dyn Write) -> io::R
             ImageStatus::Unknown => "not known: ",
             ImageStatus::Found | ImageStatus::Missing => "",
         };
-        writeln!(out, "  {what}{}", one_line(message))?;
+        let source = match (report.status, report.looked_up) {
+            (ImageStatus::Missing, Some(asked)) if report.cached && report.digest.is_none() => cached_note(asked),
+            _ => String::new(),
+        };
+        writeln!(out, "  {what}{}{source}", one_line(message))?;
     }
     if let (Some(digest), Some(looked_up)) = (&report.digest, report.looked_up) {
         let source = if report.cached {

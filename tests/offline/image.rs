@@ -245,6 +245,17 @@ fn what_is_known_is_not_requested_again() {
     assert_eq!(json(&[]).1, moved);
     assert_eq!(json(&["--offline"]).1, moved);
     assert_eq!(json(&["--refresh"]).0, 2, "the registry does not answer");
+    // The failure is not kept, and the cached answer names its source.
+    let run = home.run(&["image", &missing]);
+    assert!(
+        run.out.contains(" UTC; --refresh asks again)\n") && run.out.contains("no such image"),
+        "{}",
+        run.out
+    );
+    registry.resume();
+    registry.push_index("shop/billing:1.5", &[windows(LTSC2025)]);
+    assert_eq!(home.run(&["image", &missing]).status, 1);
+    assert_eq!(home.run(&["image", "--refresh", &missing]).status, 0);
 }
 
 #[test]

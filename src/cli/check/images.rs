@@ -9,6 +9,7 @@ use super::{CheckArgs, CheckGroup};
 use crate::check::{ImageCounts, ImageUse};
 use crate::cli::block_on;
 use crate::cli::registry::look_up as look_up_images;
+use crate::image_report::cached_note;
 use crate::model::object::Object;
 use crate::registry::{Detail, ImageAnswer};
 
@@ -66,7 +67,12 @@ fn message_of(answer: &ImageAnswer, used: &ImageUse, now: Timestamp) -> Option<S
         Err(why) => Some(format!("is not known: {why}")),
         Ok(facts) if facts.found.is_none() => {
             let message = "does not exist in its registry, or the credentials may not read it";
-            (!used.is_reported).then(|| message.to_owned())
+            let source = if answer.is_cached {
+                cached_note(facts.looked_up)
+            } else {
+                String::new()
+            };
+            (!used.is_reported).then(|| format!("{message}{source}"))
         }
         Ok(facts) if answer.is_stale => {
             let age = age_text(now.duration_since(facts.looked_up));
