@@ -63,6 +63,9 @@ pub struct ImageReport {
     pub releases: Vec<ReleaseReport>,
     /// The Windows nodes, by name; `None` if none were requested.
     pub nodes: Option<Vec<NodeReport>>,
+    /// Whether only variants of another operating system were requested: releases and nodes are then not meant.
+    #[serde(skip)]
+    pub is_without_windows: bool,
 }
 
 /// One variant.
@@ -175,6 +178,7 @@ impl ImageReport {
             variants: Vec::new(),
             releases: Vec::new(),
             nodes: None,
+            is_without_windows: platform.is_some_and(|platform| !platform.is_windows()),
         };
         match answer {
             Err(why) => report.message = Some(why.to_owned()),
@@ -215,6 +219,9 @@ impl ImageReport {
         let windows: Vec<&ImageVariant> = shown.into_iter().filter(|it| it.is_windows()).collect();
         if !windows.is_empty() {
             self.releases = releases(&windows);
+        }
+        if self.is_without_windows {
+            return;
         }
         self.nodes = hosts.map(|hosts| {
             let mut nodes: Vec<NodeReport> =

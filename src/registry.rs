@@ -8,6 +8,7 @@
 mod auth;
 mod batch;
 mod client;
+mod connection_error;
 mod digest;
 mod disk_cache;
 mod endpoint;

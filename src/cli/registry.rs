@@ -20,7 +20,7 @@ pub struct RegistryArgs {
     pub offline: bool,
     /// Request tags again that the cache has
     #[arg(long, conflicts_with = "offline")]
-    refresh: bool,
+    pub refresh: bool,
     /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of this machine.
     /// Repeatable
     #[arg(long, env = "TRANSOM_REGISTRY_CA", value_name = "FILE", value_delimiter = ',')]

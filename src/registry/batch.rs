@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::RegistryClient;
+use super::connection_error::{ADD_CA, WITHOUT_TLS};
 use super::disk_cache::{CacheScope, CachedAnswer, DiskCache};
 use super::endpoint::RegistryEndpoint;
 use super::keychain::Keychain;
@@ -235,7 +236,7 @@ impl Registries {
         };
         let found = timeout_at(until, self.request(&reference, stale)).await;
         let found = found.unwrap_or_else(late);
-        let facts = found.map(Arc::new).map_err(|error| error.message);
+        let facts = found.map(Arc::new).map_err(|error| with_options(&error.message));
         if let (Some(cache), Ok(answer)) = (&self.cache, &facts)
             && let Some(scope) = self.scope(cache, &reference).await
         {
@@ -312,6 +313,12 @@ impl ImageAnswer {
             is_stale,
         }
     }
+}
+
+/// A message with the options of the command that are its cure.
+fn with_options(message: &str) -> String {
+    let message = message.replace(ADD_CA, &format!("{ADD_CA} with --registry-ca"));
+    message.replace(WITHOUT_TLS, &format!("{WITHOUT_TLS}: name it with --registry-plain-http"))
 }
 
 fn images_of(number: usize) -> &'static str {

@@ -87,13 +87,19 @@ impl RegistryClient {
             ));
         }
         let own = RegistryEndpoint::of(image, config);
+        let mut failures = Vec::new();
         for mirror in own.mirrors(config) {
-            let found = self.look_up_at(&mirror, keychain, detail).await;
-            if let Some(found) = found.ok().filter(|facts| facts.found.is_some()) {
-                return Ok(found);
+            match self.look_up_at(&mirror, keychain, detail).await {
+                Ok(facts) if facts.found.is_some() => return Ok(facts),
+                Ok(_) => {}
+                Err(error) => failures.push(format!("the mirror {}: {error}", mirror.authority)),
             }
         }
-        self.look_up_at(&own, keychain, detail).await
+        let found = self.look_up_at(&own, keychain, detail).await;
+        found.map_err(|error| match failures.is_empty() {
+            true => error,
+            false => error.with(&format!("before that, {}", failures.join("; "))),
+        })
     }
 
     /// Tries the credentials for a registry one after another; without any, it asks without.

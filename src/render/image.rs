@@ -59,6 +59,9 @@ fn write_image(report: &ImageReport, nodes: usize, out: &mut dyn Write) -> io::R
     writeln!(out)?;
     write_variants(&report.variants, out)?;
     write_configurations(&report.variants, out)?;
+    if report.is_without_windows {
+        return Ok(());
+    }
     write_releases(report, out)?;
     match &report.nodes {
         Some(all) => write_nodes(all, nodes, out),

@@ -10,6 +10,7 @@ use crate::check::{ImageCounts, ImageUse};
 use crate::cli::block_on;
 use crate::cli::registry::look_up as look_up_images;
 use crate::image_report::cached_note;
+use crate::model::image::ImageRef;
 use crate::model::object::Object;
 use crate::registry::{Detail, ImageAnswer};
 
@@ -21,6 +22,9 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
     if !groups.iter().any(|group| group.asks_registries) {
         if args.registries.offline {
             bail!("--offline has no effect without --registry; add it");
+        }
+        if args.registries.refresh {
+            bail!("--refresh has no effect without --registry; add it");
         }
         return Ok(None);
     }
@@ -38,7 +42,12 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
             group.facts.images.clone_from(&facts);
         }
         for (image, used) in uses {
-            let message = (registries.answers().get(image)).and_then(|answer| message_of(answer, used, now));
+            let message = match ImageRef::parse(image) {
+                Err(error) => Some(format!(
+                    "is not an image reference: {error}; the kubelet answers InvalidImageName"
+                )),
+                Ok(_) => (registries.answers().get(image)).and_then(|answer| message_of(answer, used, now)),
+            };
             if let Some(message) = message {
                 group
                     .image_notes
@@ -47,7 +56,9 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
         }
         group.image_notes.sort();
     }
-    Ok(Some(counts(registries.answers().values())))
+    let answers = registries.answers().iter();
+    let requested = answers.filter(|(image, _)| ImageRef::parse(image).is_ok());
+    Ok(Some(counts(requested.map(|(_, answer)| answer))))
 }
 
 /// The images of a group, except those of objects that the arguments do not select.
