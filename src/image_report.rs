@@ -183,7 +183,9 @@ impl ImageReport {
         match answer {
             Err(why) => report.message = Some(why.to_owned()),
             Ok(facts) => {
-                report.looked_up = Some(facts.looked_up);
+                // The moment is not better known than that.
+                let second = Timestamp::from_second(facts.looked_up.as_second());
+                report.looked_up = Some(second.unwrap_or(facts.looked_up));
                 match &facts.found {
                     None => {
                         report.status = ImageStatus::Missing;
@@ -208,6 +210,11 @@ impl ImageReport {
         let shown: Vec<&ImageVariant> = contents.variants.iter().filter(is_shown).collect();
         self.digest = Some(contents.digest.clone());
         self.status = ImageStatus::Found;
+        if contents.variants.is_empty() {
+            self.status = ImageStatus::Missing;
+            self.message = Some("the index lists no image".to_owned());
+            return;
+        }
         if let (Some(platform), true) = (platform, shown.is_empty()) {
             self.status = ImageStatus::Missing;
             let others: Vec<String> = contents.variants.iter().map(platform_of).collect();
@@ -414,7 +421,9 @@ fn reason(best: &BestVariant, host: &Host, architecture: &str, windows: &[&Image
             "no table documents whether {} runs on {build}",
             version_text(version)
         ),
-        (_, None) => "containerd pulls a variant without os.version, whose build is not known".to_owned(),
+        (_, None) => {
+            "containerd pulls a variant without a readable os.version, whose build is not known".to_owned()
+        }
     })
 }
 

@@ -65,7 +65,11 @@ impl FromStr for ImagePlatform {
 /// The Windows release whose name is a part of a text, such as `ltsc2022`: an operating system version in its place.
 fn release_in(text: &str) -> Option<&'static Release> {
     let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
-    words.find_map(|word| RELEASES.iter().find(|release| release.name.eq_ignore_ascii_case(word)))
+    words.find_map(|word| {
+        RELEASES
+            .iter()
+            .find(|release| release.name.eq_ignore_ascii_case(word))
+    })
 }
 
 fn not_a_platform(text: &str) -> String {
@@ -76,7 +80,9 @@ fn not_a_platform(text: &str) -> String {
             release.build, release.name
         ),
         None => {
-            format!("{shown} is not a platform; write windows/amd64, windows/amd64:10.0.20348 or linux/arm64/v8")
+            format!(
+                "{shown} is not a platform; write windows/amd64, windows/amd64:10.0.20348 or linux/arm64/v8"
+            )
         }
     }
 }
@@ -156,9 +162,16 @@ mod tests {
         ] {
             assert!(bad.parse::<ImagePlatform>().is_err(), "{bad}");
         }
-        for (release, build) in [("ltsc2022", "10.0.20348"), ("windows/LTSC2019", "10.0.17763"), ("windows/amd64:23H2", "10.0.25398")] {
+        for (release, build) in [
+            ("ltsc2022", "10.0.20348"),
+            ("windows/LTSC2019", "10.0.17763"),
+            ("windows/amd64:23H2", "10.0.25398"),
+        ] {
             let error = release.parse::<ImagePlatform>().unwrap_err();
-            assert!(error.contains(&format!("write windows/amd64, or windows/amd64:{build} for ")), "{error}");
+            assert!(
+                error.contains(&format!("write windows/amd64, or windows/amd64:{build} for ")),
+                "{error}"
+            );
         }
         let shown = "windows/amd64:10.0.20348"
             .parse::<ImagePlatform>()

@@ -318,7 +318,10 @@ impl ImageAnswer {
 /// A message with the options of the command that are its cure.
 fn with_options(message: &str) -> String {
     let message = message.replace(ADD_CA, &format!("{ADD_CA} with --registry-ca"));
-    message.replace(WITHOUT_TLS, &format!("{WITHOUT_TLS}: name it with --registry-plain-http"))
+    message.replace(
+        WITHOUT_TLS,
+        &format!("{WITHOUT_TLS}: name it with --registry-plain-http"),
+    )
 }
 
 fn images_of(number: usize) -> &'static str {

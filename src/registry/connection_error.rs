@@ -135,12 +135,11 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
     use rustls::ServerConfig;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
     use tokio_rustls::TlsAcceptor;
 
-    use super::*;
     use crate::registry::RegistryConfig;
-    use crate::registry::test_server::{answer, server};
     use crate::registry::transport::{Transport, system_lookup};
 
     /// The message of a request, with this CA in addition to those of the machine.
@@ -217,7 +216,17 @@ mod tests {
             message("https://registry.invalid/", None).await,
             "the host name registry.invalid does not resolve"
         );
-        let (port, _) = server(|_, _| answer(200, "", "")).await;
+        let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = plain.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            let (mut connection, _) = plain.accept().await.unwrap();
+            connection
+                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                .await
+                .unwrap();
+            // Until the client closes it.
+            let _ = connection.read_to_end(&mut Vec::new()).await;
+        });
         assert_eq!(
             message(&format!("https://localhost:{port}/"), None).await,
             "it does not answer with TLS; perhaps it is a registry without TLS"

@@ -172,13 +172,7 @@ impl DiskCache {
 
     /// Stores the answer about an image. A cache that cannot be written is not an error: the next
     /// command asks again.
-    pub fn put(
-        &self,
-        scope: &CacheScope,
-        image: &ImageRef<'_>,
-        detail: Detail,
-        answer: &ImageFacts,
-    ) {
+    pub fn put(&self, scope: &CacheScope, image: &ImageRef<'_>, detail: Detail, answer: &ImageFacts) {
         let looked_up = answer.looked_up;
         let outcome = match &answer.found {
             None => Outcome::Missing,

@@ -194,7 +194,9 @@ fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
     let unused = "the suppression of host-pid matches no finding; remove it";
     let junit = check(&["-o", "junit"], &text).out;
     assert!(
-        junit.contains(&format!("    <system-out>\nnote: line 11: {unused}\n    </system-out>\n  </testsuite>")),
+        junit.contains(&format!(
+            "    <system-out>\nnote: line 11: {unused}\n    </system-out>\n  </testsuite>"
+        )),
         "{junit}"
     );
     assert!(

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{CheckArgs, CheckGroup};
 use crate::check::{ImageCounts, ImageUse};
 use crate::cli::block_on;
-use crate::cli::registry::look_up as look_up_images;
+use crate::cli::registry::{look_up as look_up_images, reference_error};
 use crate::image_report::cached_note;
 use crate::model::image::ImageRef;
 use crate::model::object::Object;
@@ -44,7 +44,8 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
         for (image, used) in uses {
             let message = match ImageRef::parse(image) {
                 Err(error) => Some(format!(
-                    "is not an image reference: {error}; the kubelet answers InvalidImageName"
+                    "is not an image reference: {}; the kubelet answers InvalidImageName",
+                    reference_error(image, error)
                 )),
                 Ok(_) => (registries.answers().get(image)).and_then(|answer| message_of(answer, used, now)),
             };

@@ -138,7 +138,9 @@ pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
             line => format!("line {line}: "),
         };
         if let Some(suite) = document.suite(&note.source) {
-            suite.notes.push(text(&format!("{level}: {line}{}", note.message)));
+            suite
+                .notes
+                .push(text(&format!("{level}: {line}{}", note.message)));
         }
     }
     for subject in &report.subjects {
