@@ -97,9 +97,12 @@ impl RegistryClient {
             }
         }
         let found = self.look_up_at(&own, keychain, detail).await;
-        found.map_err(|error| match failures.is_empty() {
-            true => error,
-            false => error.with(&format!("before that, {}", failures.join("; "))),
+        found.map_err(|error| {
+            if failures.is_empty() {
+                error
+            } else {
+                error.with(&format!("before that, {}", failures.join("; ")))
+            }
         })
     }
 

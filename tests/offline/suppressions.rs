@@ -193,9 +193,10 @@ fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
     assert_eq!(run.status, 0, "{}", run.out);
     let unused = "the suppression of host-pid matches no finding; remove it";
     let junit = check(&["-o", "junit"], &text).out;
+    let junit = junit.lines().map(str::trim).collect::<Vec<_>>().join("\n");
     assert!(
         junit.contains(&format!(
-            "    <system-out>\nnote: line 11: {unused}\n    </system-out>\n  </testsuite>"
+            "</testcase>\n<system-out>\nnote: line 11: {unused}\n</system-out>\n</testsuite>"
         )),
         "{junit}"
     );
