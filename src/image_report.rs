@@ -63,6 +63,9 @@ pub struct ImageReport {
     pub releases: Vec<ReleaseReport>,
     /// The Windows nodes, by name; `None` if none were requested.
     pub nodes: Option<Vec<NodeReport>>,
+    /// Whether only variants of another operating system were requested: releases and nodes are then not meant.
+    #[serde(skip)]
+    pub is_without_windows: bool,
 }
 
 /// One variant.
@@ -148,6 +151,14 @@ pub struct NodeReport {
     pub reason: Option<String>,
 }
 
+/// What is added to a message about an image that was missing a moment ago: it may exist by now.
+pub fn cached_note(asked: Timestamp) -> String {
+    format!(
+        " (from the cache, asked {} UTC; --refresh asks again)",
+        asked.strftime("%H:%M:%S")
+    )
+}
+
 impl ImageReport {
     /// What a registry answered about an image, of one platform or of all. `hosts`: the Windows nodes to compare.
     pub fn new(
@@ -167,11 +178,14 @@ impl ImageReport {
             variants: Vec::new(),
             releases: Vec::new(),
             nodes: None,
+            is_without_windows: platform.is_some_and(|platform| !platform.is_windows()),
         };
         match answer {
             Err(why) => report.message = Some(why.to_owned()),
             Ok(facts) => {
-                report.looked_up = Some(facts.looked_up);
+                // The moment is not better known than that.
+                let second = Timestamp::from_second(facts.looked_up.as_second());
+                report.looked_up = Some(second.unwrap_or(facts.looked_up));
                 match &facts.found {
                     None => {
                         report.status = ImageStatus::Missing;
@@ -196,6 +210,11 @@ impl ImageReport {
         let shown: Vec<&ImageVariant> = contents.variants.iter().filter(is_shown).collect();
         self.digest = Some(contents.digest.clone());
         self.status = ImageStatus::Found;
+        if contents.variants.is_empty() {
+            self.status = ImageStatus::Missing;
+            self.message = Some("the index lists no image".to_owned());
+            return;
+        }
         if let (Some(platform), true) = (platform, shown.is_empty()) {
             self.status = ImageStatus::Missing;
             let others: Vec<String> = contents.variants.iter().map(platform_of).collect();
@@ -207,6 +226,9 @@ impl ImageReport {
         let windows: Vec<&ImageVariant> = shown.into_iter().filter(|it| it.is_windows()).collect();
         if !windows.is_empty() {
             self.releases = releases(&windows);
+        }
+        if self.is_without_windows {
+            return;
         }
         self.nodes = hosts.map(|hosts| {
             let mut nodes: Vec<NodeReport> =
@@ -399,7 +421,9 @@ fn reason(best: &BestVariant, host: &Host, architecture: &str, windows: &[&Image
             "no table documents whether {} runs on {build}",
             version_text(version)
         ),
-        (_, None) => "containerd pulls a variant without os.version, whose build is not known".to_owned(),
+        (_, None) => {
+            "containerd pulls a variant without a readable os.version, whose build is not known".to_owned()
+        }
     })
 }
 

@@ -8,6 +8,7 @@
 mod auth;
 mod batch;
 mod client;
+mod connection_error;
 mod digest;
 mod disk_cache;
 mod endpoint;
@@ -48,7 +49,7 @@ pub struct RegistryConfig {
 pub enum Detail {
     /// The platforms that an image exists for.
     Platforms,
-    /// Also the size and the configuration of its Windows variants, of the first eight at most.
+    /// Also the size and the configuration of its Windows variants, of the newest eight at most.
     Configurations,
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use super::block_on;
 use super::options::{ListLimitArgs, OutputArgs};
-use super::registry::{RegistryArgs, look_up};
+use super::registry::{RegistryArgs, look_up, reference_error};
 use crate::check::Manifests;
 use crate::check::files::read;
 use crate::cluster::client::KubeconfigArgs;
@@ -31,7 +31,7 @@ use crate::render::{image_text, write_json};
 ///
 /// Asks the registries of the images, with the credentials of docker (config.json and its helpers), else anonymously.
 /// The answers are kept in the cache folder of the user: what is behind a digest without an end, tags for ten minutes,
-/// failures for one.
+/// that an image does not exist for one. Failures are not kept.
 ///
 /// Exit status: 0 every image exists; 1 one does not exist, or has no variant for --platform; 2 bad usage, or a
 /// registry did not answer.
@@ -119,6 +119,13 @@ pub fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
 fn hosts(args: &ImageArgs) -> anyhow::Result<(Option<Vec<Host>>, Vec<String>)> {
     if !args.facts.is_empty() {
         let (hosts, errors) = of_files(&args.facts)?;
+        if hosts.is_empty() && errors.is_empty() {
+            let paths: Vec<String> = args.facts.iter().map(|path| path.display().to_string()).collect();
+            bail!(
+                "{} has no Windows node; is it the output of kubectl get nodes -o yaml?",
+                paths.join(", ")
+            );
+        }
         return Ok((Some(hosts), errors));
     }
     if args.nodes || args.connect.is_named() {
@@ -164,7 +171,7 @@ async fn of_cluster(connect: &KubeconfigArgs) -> anyhow::Result<Vec<Host>> {
 fn reference(text: &str) -> Result<String, String> {
     match ImageRef::parse(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(reference_error(text, error)),
     }
 }
 

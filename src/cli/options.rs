@@ -329,7 +329,7 @@ pub struct ExcludedNamespacesArgs {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ListLimitArgs {
     /// List at most this many rows in each table or group of the text output; 0 lists all
-    #[arg(long, value_name = "ROWS", default_value_t = 50)]
+    #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = rows)]
     limit: usize,
 }
 
@@ -338,6 +338,12 @@ impl ListLimitArgs {
     pub fn rows(self) -> usize {
         if self.limit == 0 { usize::MAX } else { self.limit }
     }
+}
+
+/// Parses a number of rows.
+fn rows(text: &str) -> Result<usize, String> {
+    text.parse()
+        .map_err(|_| "write a whole number; 0 lists all".to_owned())
 }
 
 /// Parses the name of a namespace.

@@ -8,6 +8,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::is_quiet;
+use crate::model::image::ImageError;
 use crate::model::registry_patterns::RegistryPattern;
 use crate::registry::{CacheUse, Detail, DiskCache, Keychain, Registries, RegistryConfig};
 
@@ -20,7 +21,7 @@ pub struct RegistryArgs {
     pub offline: bool,
     /// Request tags again that the cache has
     #[arg(long, conflicts_with = "offline")]
-    refresh: bool,
+    pub refresh: bool,
     /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of this machine.
     /// Repeatable
     #[arg(long, env = "TRANSOM_REGISTRY_CA", value_name = "FILE", value_delimiter = ',')]
@@ -107,8 +108,21 @@ fn progress(images: usize) -> ProgressBar {
     bar
 }
 
+/// Why a text is not an image reference, and the cure.
+pub fn reference_error(text: &str, error: ImageError) -> String {
+    if text.contains("://") {
+        return SCHEME.to_owned();
+    }
+    error.to_string()
+}
+
+const SCHEME: &str = "it begins with a scheme; write only the host";
+
 /// Parses a registry, `host[:port]`.
 fn host(text: &str) -> Result<String, String> {
+    if text.contains("://") {
+        return Err(SCHEME.to_owned());
+    }
     let pattern: RegistryPattern = text.parse().map_err(|error| format!("{error}"))?;
     if pattern.host().contains('*') {
         return Err("name each registry with its port, without a *".to_owned());
@@ -129,6 +143,7 @@ fn mirror(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::image::ImageRef;
 
     #[test]
     fn registries_and_mirrors_are_hosts() {
@@ -140,6 +155,11 @@ mod tests {
         for bad in ["", "*.corp", "https://registry.corp"] {
             assert!(host(bad).is_err(), "{bad}");
         }
+        assert_eq!(host("https://registry.corp").unwrap_err(), SCHEME);
+        let error = ImageRef::parse("http://registry.corp/app:1").unwrap_err();
+        assert_eq!(reference_error("http://registry.corp/app:1", error), SCHEME);
+        let error = ImageRef::parse("registry.corp/App:1").unwrap_err();
+        assert!(reference_error("registry.corp/App:1", error).contains("lower case"));
         for bad in [
             "docker.io",
             "docker.io=",

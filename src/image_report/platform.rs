@@ -4,8 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::build_text;
-use crate::model::build::Build;
+use crate::model::build::{Build, RELEASES, Release};
 use crate::model::image_facts::ImageVariant;
+use crate::model::text::shown;
 
 /// A platform, `os[/architecture[/variant]][:version]`: what is not named matches everything.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +23,7 @@ impl FromStr for ImagePlatform {
 
     /// Parses `windows/amd64:10.0.20348`, and `windows(10.0.20348)/amd64` as containerd prints it.
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORM: &str = "write a platform as in windows/amd64 or windows/amd64:10.0.20348";
-        let form = || FORM.to_owned();
+        let form = || not_a_platform(text);
         let (plain, version) = match text.split_once('(') {
             Some((os, rest)) => {
                 let (version, rest) = rest.split_once(')').ok_or_else(form)?;
@@ -44,7 +44,8 @@ impl FromStr for ImagePlatform {
                     .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         };
         let words = [Some(&os), architecture.as_ref(), variant.as_ref()];
-        if part().is_some() || !words.into_iter().flatten().all(|word| is_word(word)) {
+        let is_known = matches!(&*os, "windows" | "linux") && release_in(&plain).is_none();
+        if !is_known || part().is_some() || !words.into_iter().flatten().all(|word| is_word(word)) {
             return Err(form());
         }
         let version = match version {
@@ -61,7 +62,37 @@ impl FromStr for ImagePlatform {
     }
 }
 
+/// The Windows release whose name is a part of a text, such as `ltsc2022`: an operating system version in its place.
+fn release_in(text: &str) -> Option<&'static Release> {
+    let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    words.find_map(|word| {
+        RELEASES
+            .iter()
+            .find(|release| release.name.eq_ignore_ascii_case(word))
+    })
+}
+
+fn not_a_platform(text: &str) -> String {
+    let shown = format!("\"{}\"", shown(text));
+    match release_in(text) {
+        Some(release) => format!(
+            "{shown} is not a platform; write windows/amd64, or windows/amd64:{} for {}",
+            release.build, release.name
+        ),
+        None => {
+            format!(
+                "{shown} is not a platform; write windows/amd64, windows/amd64:10.0.20348 or linux/arm64/v8"
+            )
+        }
+    }
+}
+
 impl ImagePlatform {
+    /// Whether it is for Windows.
+    pub fn is_windows(&self) -> bool {
+        self.os == "windows"
+    }
+
     /// Whether a variant is for this platform.
     pub fn matches(&self, variant: &ImageVariant) -> bool {
         let is_version = |(build, revision): (Build, Option<u32>)| {
@@ -127,8 +158,20 @@ mod tests {
             "windows/amd64:ltsc2022",
             "windows(10.0",
             "win dows",
+            "freebsd/amd64",
         ] {
             assert!(bad.parse::<ImagePlatform>().is_err(), "{bad}");
+        }
+        for (release, build) in [
+            ("ltsc2022", "10.0.20348"),
+            ("windows/LTSC2019", "10.0.17763"),
+            ("windows/amd64:23H2", "10.0.25398"),
+        ] {
+            let error = release.parse::<ImagePlatform>().unwrap_err();
+            assert!(
+                error.contains(&format!("write windows/amd64, or windows/amd64:{build} for ")),
+                "{error}"
+            );
         }
         let shown = "windows/amd64:10.0.20348"
             .parse::<ImagePlatform>()

@@ -138,7 +138,7 @@ fn a_node_runs_what_its_build_its_revision_and_its_architecture_allow() {
         (
             Runs::Unknown,
             Runs::Unknown,
-            reason("containerd pulls a variant without os.version, whose build is not known")
+            reason("containerd pulls a variant without a readable os.version, whose build is not known")
         )
     );
     let unknown = Host {

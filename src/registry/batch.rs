@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, timeout_at};
 
 use super::client::RegistryClient;
+use super::connection_error::{ADD_CA, WITHOUT_TLS};
 use super::disk_cache::{CacheScope, CachedAnswer, DiskCache};
 use super::endpoint::RegistryEndpoint;
 use super::keychain::Keychain;
@@ -192,17 +193,16 @@ impl Registries {
         }
         let is_pinned = reference.digest.is_some();
         match (cached, self.cache_use) {
-            (Some(CachedAnswer::Fresh(facts)), CacheUse::Refresh) if !is_pinned => {
+            (Some(CachedAnswer::Fresh(facts)), CacheUse::Refresh) if !is_pinned || facts.found.is_none() => {
                 Ok(facts.found.is_some().then_some(facts))
             }
-            (Some(CachedAnswer::Fresh(facts)), _) => Err(ImageAnswer::cached(Ok(facts), false)),
-            (Some(CachedAnswer::Stale(facts)), CacheUse::Only) => Err(ImageAnswer::cached(Ok(facts), true)),
+            (Some(CachedAnswer::Fresh(facts)), _) => Err(ImageAnswer::cached(facts, false)),
+            (Some(CachedAnswer::Stale(facts)), CacheUse::Only) => Err(ImageAnswer::cached(facts, true)),
             (Some(CachedAnswer::Stale(facts)), _) => Ok(Some(facts)),
-            (Some(CachedAnswer::Failed(why)), CacheUse::Normal) => Err(ImageAnswer::cached(Err(why), false)),
-            (Some(CachedAnswer::Failed(_)) | None, CacheUse::Only) => Err(ImageAnswer::unknown(
+            (None, CacheUse::Only) => Err(ImageAnswer::unknown(
                 "it is not in the cache, and nothing is requested (--offline)".to_owned(),
             )),
-            (Some(CachedAnswer::Failed(_)), CacheUse::Refresh) | (None, _) => Ok(None),
+            (None, _) => Ok(None),
         }
     }
 
@@ -236,12 +236,11 @@ impl Registries {
         };
         let found = timeout_at(until, self.request(&reference, stale)).await;
         let found = found.unwrap_or_else(late);
-        let facts = found.map(Arc::new).map_err(|error| error.message);
-        if let Some(cache) = &self.cache
+        let facts = found.map(Arc::new).map_err(|error| with_options(&error.message));
+        if let (Some(cache), Ok(answer)) = (&self.cache, &facts)
             && let Some(scope) = self.scope(cache, &reference).await
         {
-            let answer = facts.as_deref().map_err(String::as_str);
-            cache.put(&scope, &reference, self.detail, answer, Timestamp::now());
+            cache.put(&scope, &reference, self.detail, answer);
         }
         ImageAnswer {
             facts,
@@ -307,13 +306,22 @@ impl ImageAnswer {
         }
     }
 
-    fn cached(facts: Result<Arc<ImageFacts>, String>, is_stale: bool) -> Self {
+    fn cached(facts: Arc<ImageFacts>, is_stale: bool) -> Self {
         ImageAnswer {
-            facts,
+            facts: Ok(facts),
             is_cached: true,
             is_stale,
         }
     }
+}
+
+/// A message with the options of the command that are its cure.
+fn with_options(message: &str) -> String {
+    let message = message.replace(ADD_CA, &format!("{ADD_CA} with --registry-ca"));
+    message.replace(
+        WITHOUT_TLS,
+        &format!("{WITHOUT_TLS}: name it with --registry-plain-http"),
+    )
 }
 
 fn images_of(number: usize) -> &'static str {

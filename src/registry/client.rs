@@ -1,5 +1,6 @@
 //! The client of image registries: what an image is, from its index or manifest and its configurations.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,13 +88,22 @@ impl RegistryClient {
             ));
         }
         let own = RegistryEndpoint::of(image, config);
+        let mut failures = Vec::new();
         for mirror in own.mirrors(config) {
-            let found = self.look_up_at(&mirror, keychain, detail).await;
-            if let Some(found) = found.ok().filter(|facts| facts.found.is_some()) {
-                return Ok(found);
+            match self.look_up_at(&mirror, keychain, detail).await {
+                Ok(facts) if facts.found.is_some() => return Ok(facts),
+                Ok(_) => {}
+                Err(error) => failures.push(format!("the mirror {}: {error}", mirror.authority)),
             }
         }
-        self.look_up_at(&own, keychain, detail).await
+        let found = self.look_up_at(&own, keychain, detail).await;
+        found.map_err(|error| {
+            if failures.is_empty() {
+                error
+            } else {
+                error.with(&format!("before that, {}", failures.join("; ")))
+            }
+        })
     }
 
     /// Tries the credentials for a registry one after another; without any, it asks without.
@@ -222,13 +232,22 @@ fn content_type(headers: &HeaderMap) -> &str {
         .unwrap_or_default()
 }
 
-/// The variants, of which the first for Windows have sizes and configurations. One that cannot be read remains without.
+/// The variants, of which the newest for Windows have sizes and configurations. One that cannot be read remains without.
 async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVariant>) -> Vec<ImageVariant> {
     let windows = variants
         .iter()
         .enumerate()
         .filter(|(_, variant)| variant.is_windows());
+    let mut windows: Vec<(usize, &ImageVariant)> = windows.collect();
+    windows.sort_by_key(|(_, variant)| {
+        let version = variant
+            .os_version
+            .map(|version| (version.build, version.revision));
+        // That of a variant without a version is in its configuration.
+        Reverse((version.is_none(), version))
+    });
     let digests: Vec<(usize, String)> = windows
+        .into_iter()
         .take(CONFIGURATIONS)
         .map(|(at, variant)| (at, variant.digest.clone()))
         .collect();

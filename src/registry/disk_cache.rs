@@ -1,5 +1,6 @@
 //! What registries reported, kept on disk for the next command: contents by digest without an end, tags for minutes,
-//! failures for one minute. An entry belongs to one credential, so that it never answers for another one. The folder is
+//! missing images for one minute. Failures are not kept: their cure is often an option of the next command, such as a CA, or
+//! something outside of Transom. An entry belongs to one credential, so that it never answers for another one. The folder is
 //! only trusted if it belongs to this user, and an entry only if it is what this module writes.
 
 mod entry;
@@ -22,8 +23,8 @@ use crate::model::text::digest_hex;
 
 /// How long a tag is believed to name the same digest.
 pub const TAG_TTL: SignedDuration = SignedDuration::from_mins(10);
-/// How long a failure is repeated, and that an image does not exist.
-pub const FAILURE_TTL: SignedDuration = SignedDuration::from_mins(1);
+/// How long an image is believed not to exist.
+pub const MISSING_TTL: SignedDuration = SignedDuration::from_mins(1);
 /// The maximum size of all contents, and of all answers, in bytes each; the oldest are removed.
 const MOST_BYTES: u64 = 64 << 20;
 /// The maximum number of files of each of them.
@@ -57,8 +58,6 @@ pub enum CachedAnswer {
     Fresh(Arc<ImageFacts>),
     /// The image, but its tag may have moved since.
     Stale(Arc<ImageFacts>),
-    /// The reason why there was no answer a moment ago.
-    Failed(String),
 }
 
 impl DiskCache {
@@ -139,15 +138,14 @@ impl DiskCache {
         let key = EntryKey::of(scope, image, reference(image));
         let answer = AnswerEntry::read(&self.answers.read(&key.file())?, &key)?;
         let age = now.duration_since(answer.looked_up);
-        if age < -FAILURE_TTL {
+        if age < -MISSING_TTL {
             // The clock was wrong, now or then.
             return None;
         }
-        let is_young = age <= FAILURE_TTL;
+        let is_young = age <= MISSING_TTL;
         match answer.outcome {
             Outcome::Missing if is_young => Some(CachedAnswer::Fresh(facts(answer.looked_up, None))),
-            Outcome::Failed { message } if is_young => Some(CachedAnswer::Failed(message)),
-            Outcome::Missing | Outcome::Failed { .. } => None,
+            Outcome::Missing => None,
             Outcome::Found { digest } => {
                 let (contents, _) = self.contents(scope, image, &digest, detail)?;
                 let facts = facts(answer.looked_up, Some(contents));
@@ -172,36 +170,18 @@ impl DiskCache {
         (entry.detail.includes(detail)).then_some((entry.contents, entry.looked_up))
     }
 
-    /// Stores the answer about an image, or why there is none. A cache that cannot be written is not an error: the next
+    /// Stores the answer about an image. A cache that cannot be written is not an error: the next
     /// command asks again.
-    pub fn put(
-        &self,
-        scope: &CacheScope,
-        image: &ImageRef<'_>,
-        detail: Detail,
-        answer: Result<&ImageFacts, &str>,
-        now: Timestamp,
-    ) {
-        let (looked_up, outcome) = match answer {
-            Err(message) => (
-                now,
-                Outcome::Failed {
-                    message: message.to_owned(),
-                },
-            ),
-            Ok(ImageFacts {
-                looked_up,
-                found: None,
-            }) => (*looked_up, Outcome::Missing),
-            Ok(ImageFacts {
-                looked_up,
-                found: Some(contents),
-            }) => {
+    pub fn put(&self, scope: &CacheScope, image: &ImageRef<'_>, detail: Detail, answer: &ImageFacts) {
+        let looked_up = answer.looked_up;
+        let outcome = match &answer.found {
+            None => Outcome::Missing,
+            Some(contents) => {
                 let key = EntryKey::of(scope, image, &contents.digest);
-                let text = ContentsEntry::text(&key, contents, detail, *looked_up);
+                let text = ContentsEntry::text(&key, contents, detail, looked_up);
                 self.contents.write(&key.file(), &text);
                 let digest = contents.digest.clone();
-                (*looked_up, Outcome::Found { digest })
+                Outcome::Found { digest }
             }
         };
         let key = EntryKey::of(scope, image, reference(image));

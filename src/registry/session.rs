@@ -177,7 +177,7 @@ impl<'c> Session<'c> {
                 self.used(),
                 status.as_u16()
             ))),
-            _ => Err(unsuccessful(&answer).into()),
+            _ => Err(unsuccessful("the registry", &answer).into()),
         }
     }
 
@@ -242,7 +242,7 @@ impl<'c> Session<'c> {
             )));
         }
         if answer.status != StatusCode::OK {
-            return Err(unsuccessful(&answer).into());
+            return Err(unsuccessful("the registry's token service", &answer).into());
         }
         parse_token(&answer.body)
             .ok_or_else(|| LookupError::image("the registry's token service sent no token").into())
@@ -353,12 +353,12 @@ fn secret_header(text: &str) -> Option<HeaderValue> {
 }
 
 /// The error of a response that is neither content nor a refusal.
-fn unsuccessful(answer: &Received) -> LookupError {
+fn unsuccessful(who: &str, answer: &Received) -> LookupError {
     let status = answer.status.as_u16();
     let error = match status {
-        429 => LookupError::registry("the registry received too many requests (429)"),
-        502..=504 => LookupError::registry(format!("its answer was {status}")),
-        _ => LookupError::image(format!("its answer was {status}")),
+        429 => LookupError::registry(format!("{who} received too many requests (429)")),
+        502..=504 => LookupError::registry(format!("{who} answered {status}")),
+        _ => LookupError::image(format!("{who} answered {status}")),
     };
     LookupError {
         retry_after: answer.retry_after().filter(|_| matches!(status, 429 | 503)),

@@ -27,9 +27,9 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower::{Service, ServiceExt as _};
 
+use super::connection_error::{AddressError, connection_error, without_host};
 use super::endpoint::{connectable, is_here};
 use super::{LookupError, RegistryConfig};
-use crate::process::with_causes;
 
 /// The timeout of a request, including its whole response.
 const WHOLE: Duration = Duration::from_secs(10);
@@ -68,18 +68,19 @@ struct PublicResolver(Lookup);
 
 impl Service<Name> for PublicResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
-    type Error = io::Error;
-    type Future = BoxFuture<'static, io::Result<Self::Response>>;
+    type Error = AddressError;
+    type Future = BoxFuture<'static, Result<Self::Response, AddressError>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), AddressError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
         let lookup = self.0;
         Box::pin(async move {
-            let found = lookup(name.clone()).await?;
-            let checked = connectable(name.as_str(), found).map_err(io::Error::other)?;
+            let unresolved = |_| AddressError::Unresolved(name.to_string());
+            let found = lookup(name.clone()).await.map_err(unresolved)?;
+            let checked = connectable(name.as_str(), found).map_err(AddressError::Forbidden)?;
             Ok(checked.into_iter())
         })
     }
@@ -125,8 +126,8 @@ impl Service<Uri> for Connector {
                 tunnel = tunnel.with_auth(auth.clone());
             }
             tunnel.oneshot(with_port(to)?).await.map_err(|error| {
-                // What the proxy is called may contain its password.
-                format!("the proxy does not connect to it: {error:?}").into()
+                // The URL of the proxy, which may contain its password, is not part of the error.
+                format!("the proxy does not connect to it: {}", without_host(&error)).into()
             })
         })
     }
@@ -208,8 +209,10 @@ impl Transport {
             .headers_mut()
             .insert(USER_AGENT, HeaderValue::from_static(agent));
         let exchange = async {
+            let host = request.uri().authority().map(ToString::to_string);
             let answer = self.http.request(request).await;
-            let answer = answer.map_err(|error| LookupError::registry(with_causes(&error)))?;
+            let message = |error| connection_error(&host.unwrap_or_default(), &error);
+            let answer = answer.map_err(|error| LookupError::registry(message(error)))?;
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, most).collect().await;
             let body = body.map_err(|error| {

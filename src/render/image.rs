@@ -7,6 +7,7 @@ use super::table::TextTable;
 use super::text::BOLD;
 use crate::image_report::{
     ImageReport, ImageReports, ImageStatus, IsolationReport, NodeReport, ReleaseReport, Runs, VariantReport,
+    cached_note,
 };
 use crate::model::text::{cut_middle, list, one_line};
 
@@ -38,7 +39,13 @@ fn write_image(report: &ImageReport, nodes: usize, out: &mut dyn Write) -> io::R
             ImageStatus::Unknown => "not known: ",
             ImageStatus::Found | ImageStatus::Missing => "",
         };
-        writeln!(out, "  {what}{}", one_line(message))?;
+        let source = match (report.status, report.looked_up) {
+            (ImageStatus::Missing, Some(asked)) if report.cached && report.digest.is_none() => {
+                cached_note(asked)
+            }
+            _ => String::new(),
+        };
+        writeln!(out, "  {what}{}{source}", one_line(message))?;
     }
     if let (Some(digest), Some(looked_up)) = (&report.digest, report.looked_up) {
         let source = if report.cached {
@@ -55,6 +62,9 @@ fn write_image(report: &ImageReport, nodes: usize, out: &mut dyn Write) -> io::R
     writeln!(out)?;
     write_variants(&report.variants, out)?;
     write_configurations(&report.variants, out)?;
+    if report.is_without_windows {
+        return Ok(());
+    }
     write_releases(report, out)?;
     match &report.nodes {
         Some(all) => write_nodes(all, nodes, out),
@@ -75,8 +85,11 @@ fn write_variants(variants: &[VariantReport], out: &mut dyn Write) -> io::Result
     table.write(out)
 }
 
-/// A size with one digit after the point.
+/// A size with one digit after the point, or in bytes if it is less than a kibibyte.
 fn size_text(bytes: u64) -> String {
+    if bytes < 1 << 10 {
+        return format!("{bytes} B");
+    }
     let (unit, name) = if bytes < 1 << 20 {
         (1 << 10, "KiB")
     } else {
@@ -127,7 +140,15 @@ fn write_configurations(variants: &[VariantReport], out: &mut dyn Write) -> io::
         writeln!(out, "    command  {}", or_none(shown(&words.join(" "))))?;
         written.push(found);
     }
-    Ok(())
+    let is_unread = |variant: &&VariantReport| variant.os == "windows" && variant.user.is_none();
+    match variants.iter().filter(is_unread).count() {
+        0 => Ok(()),
+        1 => writeln!(out, "\n  the configuration of 1 Windows variant was not read"),
+        unread => writeln!(
+            out,
+            "\n  the configurations of {unread} Windows variants were not read; eight are at most"
+        ),
+    }
 }
 
 /// A word of a command, in quotes if it would not be read as one word.
@@ -176,7 +197,7 @@ fn write_releases(report: &ImageReport, out: &mut dyn Write) -> io::Result<()> {
     if report.variants.iter().any(is_unversioned) {
         writeln!(
             out,
-            "  containerd pulls a variant without os.version on every node; whether it runs is not known"
+            "  containerd pulls a variant without a readable os.version on every node; whether it runs is not known"
         )?;
     }
     Ok(())

@@ -122,6 +122,11 @@ fn an_image_is_shown_with_its_variants_where_it_runs_and_on_which_nodes() {
     ];
     registry.push_index("shop/billing:1.4", &variants);
     registry.push_image(Media::Docker, "shop/linux:1", &linux().command(&["/app"], &[]));
+    registry.push_index("shop/empty:1", &[]);
+    let many: Vec<_> = (0..10)
+        .map(|revision| windows(&format!("10.0.20348.{revision}")))
+        .collect();
+    registry.push_index("shop/many:1", &many);
     registry.push_buildx_index("shop/buildx:1", &[windows(LTSC2022).without_version_in_index()]);
     let image = registry.reference("shop/billing:1.4");
     let home = Home::new();
@@ -142,6 +147,37 @@ fn an_image_is_shown_with_its_variants_where_it_runs_and_on_which_nodes() {
     let run = home.run(&["image", &others[0], &others[1], &others[2]]);
     assert_eq!(run.status, 1, "{}", run.err);
     insta::assert_snapshot!("image_others", stable(&run.out, &registry));
+    // Releases and nodes are not those of the Linux variants.
+    let run = home.run_with(
+        &["image", "--facts", "-", "--platform", "linux/amd64", &image],
+        &nodes(),
+    );
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(!run.out.contains("Windows"), "{}", run.out);
+    let run = home.run(&["image", &registry.reference("shop/empty:1")]);
+    assert!(
+        run.status == 1 && run.out.contains("the index lists no image"),
+        "{}",
+        run.out
+    );
+    let many = registry.reference("shop/many:1");
+    let run = home.run(&["image", &many]);
+    assert!(
+        run.out
+            .contains("the configurations of 2 Windows variants were not read"),
+        "{}",
+        run.out
+    );
+    let variants = home.run(&["image", "-o", "json", &many]).json()["images"][0]["variants"].clone();
+    let read = variants
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|variant| variant["user"].is_string());
+    assert_eq!(
+        read.collect::<Vec<_>>(),
+        [[false; 2].as_slice(), &[true; 8]].concat()
+    );
 }
 
 #[test]
@@ -185,6 +221,27 @@ fn the_exit_status_is_that_of_the_worst_image() {
     assert_eq!(status(&["--platform", "linux", &app]), 1);
     assert_eq!(status(&[&app, &missing, &silent]), 2);
     assert_eq!(status(&["App"]), 2);
+    let run = home.run(&["image", "--platform", "ltsc2022", &app]);
+    assert_eq!(run.status, 2, "{}", run.out);
+    assert!(
+        run.err
+            .contains("write windows/amd64, or windows/amd64:10.0.20348 for ltsc2022"),
+        "{}",
+        run.err
+    );
+    let run = home.run(&["image", "--limit", "x", &app]);
+    assert!(
+        run.status == 2 && run.err.contains("write a whole number"),
+        "{}",
+        run.err
+    );
+    let none = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}).to_string();
+    let run = home.run_with(&["image", "--facts", "-", &app], &none);
+    assert!(
+        run.status == 2 && run.err.contains("- has no Windows node"),
+        "{}",
+        run.err
+    );
     assert_eq!(status(&[]), 2);
     let run = home.run(&["image", "-o", "json", &silent]);
     let report = run.json();
@@ -245,6 +302,17 @@ fn what_is_known_is_not_requested_again() {
     assert_eq!(json(&[]).1, moved);
     assert_eq!(json(&["--offline"]).1, moved);
     assert_eq!(json(&["--refresh"]).0, 2, "the registry does not answer");
+    // The failure is not kept, and the cached answer names its source.
+    let run = home.run(&["image", &missing]);
+    assert!(
+        run.out.contains(" UTC; --refresh asks again)\n") && run.out.contains("no such image"),
+        "{}",
+        run.out
+    );
+    registry.resume();
+    registry.push_index("shop/billing:1.5", &[windows(LTSC2025)]);
+    assert_eq!(home.run(&["image", &missing]).status, 1);
+    assert_eq!(home.run(&["image", "--refresh", &missing]).status, 0);
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
         "{github}"
     );
     let gitlab = check(&["-o", "gitlab"], &text).json();
-    let of_note = |entry: &&Value| entry["check_name"] == "suppression";
+    let of_note = |entry: &&Value| entry["check_name"] == "note";
     let entry = gitlab.as_array().unwrap().iter().find(of_note).unwrap();
     assert_eq!(
         (&entry["severity"], &entry["location"]["lines"]["begin"]),
@@ -192,6 +192,14 @@ fn an_expired_suppression_is_a_warning_and_an_unused_one_a_note() {
     let run = check(&[], &text);
     assert_eq!(run.status, 0, "{}", run.out);
     let unused = "the suppression of host-pid matches no finding; remove it";
+    let junit = check(&["-o", "junit"], &text).out;
+    let junit = junit.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    assert!(
+        junit.contains(&format!(
+            "</testcase>\n<system-out>\nnote: line 11: {unused}\n</system-out>\n</testsuite>"
+        )),
+        "{junit}"
+    );
     assert!(
         run.out.contains(&format!("note: -:11: {unused}\n")),
         "{}",

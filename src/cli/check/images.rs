@@ -8,7 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use super::{CheckArgs, CheckGroup};
 use crate::check::{ImageCounts, ImageUse};
 use crate::cli::block_on;
-use crate::cli::registry::look_up as look_up_images;
+use crate::cli::registry::{look_up as look_up_images, reference_error};
+use crate::image_report::cached_note;
+use crate::model::image::ImageRef;
 use crate::model::object::Object;
 use crate::registry::{Detail, ImageAnswer};
 
@@ -20,6 +22,9 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
     if !groups.iter().any(|group| group.asks_registries) {
         if args.registries.offline {
             bail!("--offline has no effect without --registry; add it");
+        }
+        if args.registries.refresh {
+            bail!("--refresh has no effect without --registry; add it");
         }
         return Ok(None);
     }
@@ -37,7 +42,13 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
             group.facts.images.clone_from(&facts);
         }
         for (image, used) in uses {
-            let message = (registries.answers().get(image)).and_then(|answer| message_of(answer, used, now));
+            let message = match ImageRef::parse(image) {
+                Err(error) => Some(format!(
+                    "is not an image reference: {}; the kubelet answers InvalidImageName",
+                    reference_error(image, error)
+                )),
+                Ok(_) => (registries.answers().get(image)).and_then(|answer| message_of(answer, used, now)),
+            };
             if let Some(message) = message {
                 group
                     .image_notes
@@ -46,7 +57,9 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
         }
         group.image_notes.sort();
     }
-    Ok(Some(counts(registries.answers().values())))
+    let answers = registries.answers().iter();
+    let requested = answers.filter(|(image, _)| ImageRef::parse(image).is_ok());
+    Ok(Some(counts(requested.map(|(_, answer)| answer))))
 }
 
 /// The images of a group, except those of objects that the arguments do not select.
@@ -66,7 +79,12 @@ fn message_of(answer: &ImageAnswer, used: &ImageUse, now: Timestamp) -> Option<S
         Err(why) => Some(format!("is not known: {why}")),
         Ok(facts) if facts.found.is_none() => {
             let message = "does not exist in its registry, or the credentials may not read it";
-            (!used.is_reported).then(|| message.to_owned())
+            let source = if answer.is_cached {
+                cached_note(facts.looked_up)
+            } else {
+                String::new()
+            };
+            (!used.is_reported).then(|| format!("{message}{source}"))
         }
         Ok(facts) if answer.is_stale => {
             let age = age_text(now.duration_since(facts.looked_up));

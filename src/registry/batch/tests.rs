@@ -113,7 +113,7 @@ async fn what_a_registry_does_not_say_is_not_known_and_noted() {
             "private",
             "the registry refused a request without credentials (401)",
         ),
-        ("shop", "its answer was 404"),
+        ("shop", "the registry answered 404"),
         ("away", "169.254.169.254 would be called without TLS"),
         ("thief", "tokens.example would be called without TLS"),
         ("other", "the answer is not a manifest"),

@@ -550,6 +550,32 @@ async fn a_mirror_is_asked_first_with_its_own_credential_and_then_the_registry()
 }
 
 #[tokio::test]
+async fn a_failure_of_a_mirror_is_named_with_that_of_the_registry() {
+    let (mirror, _) = server(|_, _| answer(500, "", "")).await;
+    let mirrors = vec![("far.example".to_owned(), format!("localhost:{mirror}"))];
+    let config = RegistryConfig {
+        mirrors,
+        ..RegistryConfig::default()
+    };
+    let own: Lookup = |name| match name.as_str() {
+        "localhost" => Box::pin(async { Ok(vec![([127, 0, 0, 1], 0).into()]) }),
+        _ => Box::pin(async { Err(std::io::Error::other("no such host")) }),
+    };
+    let client = RegistryClient::with(config, own, Matcher::builder().build()).unwrap();
+    let error = ask(&client, "far.example/app:1", &Keychain::anonymous())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.message,
+        format!(
+            "the host name far.example does not resolve; before that, the mirror localhost:{mirror}: the registry \
+             answered 500"
+        )
+    );
+    assert_eq!(error.scope, LookupScope::Registry);
+}
+
+#[tokio::test]
 async fn a_proxy_is_asked_for_a_connection_to_the_registry() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -601,7 +627,7 @@ async fn a_proxy_is_asked_for_a_connection_to_the_registry() {
     let error = ask(&client, "near.example/app:1", &Keychain::anonymous())
         .await
         .unwrap_err();
-    assert!(error.message.contains("no such host"), "{error}");
+    assert_eq!(error.message, "the host name near.example does not resolve");
     let error = ask(&client, "169.254.169.254/app:1", &Keychain::anonymous())
         .await
         .unwrap_err();

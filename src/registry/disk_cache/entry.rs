@@ -32,8 +32,6 @@ pub(super) enum Outcome {
     Found { digest: String },
     /// There is no such image.
     Missing,
-    /// There was no answer.
-    Failed { message: String },
 }
 
 /// What is behind a digest.
@@ -102,7 +100,6 @@ impl AnswerEntry {
         let is_plausible = match &entry.outcome {
             Outcome::Found { digest } => is_digest(digest),
             Outcome::Missing => true,
-            Outcome::Failed { message } => is_text(message),
         };
         is_plausible.then_some(entry)
     }
@@ -218,10 +215,6 @@ impl StoredConfig {
                 .iter()
                 .all(|list| list.len() <= MOST_TEXTS && list.iter().all(|text| text.len() <= LONGEST))
     }
-}
-
-fn is_text(text: &str) -> bool {
-    text.len() <= LONGEST && is_one_line(text)
 }
 
 /// Whether this is a digest as registries write them.

@@ -73,9 +73,9 @@ impl Cache {
         }
     }
 
-    fn put(&self, answer: Result<&ImageFacts, &str>) {
+    fn put(&self, answer: &ImageFacts) {
         let (disk, scope) = (&self.disk, &self.anonymous);
-        disk.put(scope, &image(TAG), Detail::Configurations, answer, now());
+        disk.put(scope, &image(TAG), Detail::Configurations, answer);
     }
 
     fn get(&self, text: &str, at: Timestamp) -> Option<CachedAnswer> {
@@ -109,7 +109,7 @@ fn contents_are_kept_and_a_tag_only_for_minutes() {
         "nothing is created before something is stored"
     );
     let facts = found();
-    cache.put(Ok(&facts));
+    cache.put(&facts);
     let known = Arc::new(facts);
     assert_eq!(
         cache.get(TAG, later(9)),
@@ -144,21 +144,17 @@ fn contents_are_kept_and_a_tag_only_for_minutes() {
 }
 
 #[test]
-fn failures_and_missing_images_are_believed_for_one_minute() {
+fn a_missing_image_is_believed_for_one_minute() {
     let missing = ImageFacts {
         looked_up: now(),
         found: None,
     };
     let cache = Cache::new();
-    cache.put(Ok(&missing));
+    cache.put(&missing);
     assert_eq!(
         cache.get(TAG, later(1)),
         Some(CachedAnswer::Fresh(Arc::new(missing)))
     );
-    assert_eq!(cache.get(TAG, later(2)), None);
-    cache.put(Err("connection refused"));
-    let failed = CachedAnswer::Failed("connection refused".to_owned());
-    assert_eq!(cache.get(TAG, later(1)), Some(failed));
     assert_eq!(cache.get(TAG, later(2)), None);
 }
 
@@ -172,7 +168,7 @@ fn less_detail_is_not_enough_for_more() {
             .is_some()
     };
     let put = |detail| {
-        (cache.disk).put(&cache.anonymous, &image(TAG), detail, Ok(&found()), now());
+        (cache.disk).put(&cache.anonymous, &image(TAG), detail, &found());
     };
     put(Detail::Platforms);
     assert_eq!(
@@ -200,7 +196,7 @@ fn an_entry_answers_only_for_its_credential_and_mirror() {
     for (at, scope) in scopes.iter().enumerate() {
         let get = |scope| cache.disk.get(scope, &image(TAG), Detail::Configurations, now());
         assert_eq!(get(scope), None, "{scope:?}");
-        (cache.disk).put(scope, &image(TAG), Detail::Configurations, Ok(&found()), now());
+        (cache.disk).put(scope, &image(TAG), Detail::Configurations, &found());
         for (other_at, other) in scopes.iter().enumerate() {
             assert_eq!(get(other).is_some(), other_at <= at, "{scope:?} {other:?}");
         }
@@ -220,7 +216,7 @@ fn an_entry_answers_only_for_its_credential_and_mirror() {
 #[test]
 fn what_this_program_did_not_write_is_ignored() {
     let good = Cache::new();
-    good.put(Ok(&found()));
+    good.put(&found());
     let files = good.files();
     assert_eq!(files.len(), 2, "{files:?}");
     let replace = |text: &str, from: &str, to: &str| {
@@ -267,7 +263,7 @@ fn what_this_program_did_not_write_is_ignored() {
     fs::remove_file(answer).unwrap();
     fs::create_dir(answer).unwrap();
     assert_eq!(good.get(TAG, now()), None);
-    good.put(Ok(&found()));
+    good.put(&found());
     assert_eq!(good.get(TAG, now()), None);
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("images-v1"), "").unwrap();
@@ -278,7 +274,7 @@ fn what_this_program_did_not_write_is_ignored() {
 fn an_entry_of_the_answer_of_a_digest_is_that_of_the_digest() {
     // An index that was stored for another digest must not answer for this one.
     let cache = Cache::new();
-    cache.put(Ok(&found()));
+    cache.put(&found());
     let pinned = format!("registry.example/shop/web@{}", digest('e'));
     assert_eq!(cache.get(&pinned, now()), None);
 }
@@ -289,7 +285,7 @@ fn only_this_user_reads_and_writes_the_cache() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let cache = Cache::new();
     cache.disk.scope(b"alice", "").unwrap();
-    cache.put(Ok(&found()));
+    cache.put(&found());
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let files = cache.files();
     assert_eq!(files.len(), 3, "{files:?}");
@@ -330,8 +326,10 @@ fn the_oldest_entries_go() {
             &cache.anonymous,
             &image(tag),
             Detail::Configurations,
-            Err("down"),
-            now(),
+            &ImageFacts {
+                looked_up: now(),
+                found: None,
+            },
         );
         for file in cache.files() {
             // The files of earlier rounds become older.
@@ -390,7 +388,7 @@ fn the_folder_is_that_of_the_platform() {
 #[test]
 fn a_version_keeps_its_revision_or_has_none() {
     let cache = Cache::new();
-    cache.put(Ok(&found()));
+    cache.put(&found());
     let Some(CachedAnswer::Fresh(facts)) = cache.get(TAG, now()) else {
         panic!()
     };

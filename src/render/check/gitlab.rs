@@ -34,7 +34,7 @@ pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
         let identity = format!("{}:{}", note.source, note.message);
         entries.push(json!({
             "description": one_line(&note.message),
-            "check_name": "suppression",
+            "check_name": "note",
             "fingerprint": fingerprints.of(&identity),
             "severity": match note.level {
                 NoteLevel::Warning => "minor",

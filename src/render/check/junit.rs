@@ -22,6 +22,8 @@ pub(in crate::render) struct Document {
 struct Suite {
     name: String,
     cases: Vec<Case>,
+    /// The notes about the file.
+    notes: Vec<String>,
 }
 
 /// A test case.
@@ -87,6 +89,7 @@ impl Document {
             self.suites.push(Suite {
                 name,
                 cases: Vec::new(),
+                notes: Vec::new(),
             });
             self.suites.len() - 1
         });
@@ -127,6 +130,18 @@ pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
             ..Case::default()
         };
         document.add(&error.source, case);
+    }
+    for note in &outcome.notes {
+        let level = note.level.as_str();
+        let line = match note.line {
+            0 => String::new(),
+            line => format!("line {line}: "),
+        };
+        if let Some(suite) = document.suite(&note.source) {
+            suite
+                .notes
+                .push(text(&format!("{level}: {line}{}", note.message)));
+        }
     }
     for subject in &report.subjects {
         document.add(&subject.source, case(subject));

@@ -115,6 +115,32 @@ fn an_image_that_does_not_exist_is_a_note_if_no_rule_reports_it() {
 }
 
 #[test]
+fn a_text_that_is_not_a_reference_is_a_note_and_not_counted() {
+    let home = Home::new();
+    let run = home.run_with(
+        &["check", "--registry", "-o", "json", "-"],
+        &pod("web", "registry.invalid/App:1"),
+    );
+    let report = run.json();
+    let message = report["notes"][0]["message"].as_str().unwrap();
+    assert!(
+        message.contains("is not an image reference: the repository of the image must be lower case"),
+        "{message}"
+    );
+    assert_eq!(
+        report["images"],
+        json!({"found": 0, "missing": 0, "unknown": 0, "cached": 0})
+    );
+    let refresh = home.run_with(&["check", "--refresh", "-"], &pod("web", "app:1"));
+    assert_eq!(refresh.status, 2);
+    assert!(
+        refresh.err.contains("--refresh has no effect without --registry"),
+        "{}",
+        refresh.err
+    );
+}
+
+#[test]
 fn offline_an_old_tag_is_used_and_its_age_is_noted() {
     let Some(registry) = Registry::start_or_skip() else {
         return;
