@@ -13,6 +13,8 @@ use crate::model::text::{cut, cut_middle, shown};
 use crate::rules::context::PodCx;
 use crate::rules::rule::{Check, Rule};
 
+/// The longest image in a message whose warning has room for the remedy after it.
+const LONGEST_SHOWN: usize = 60;
 const IMAGE_INDEX: &str = "https://github.com/opencontainers/image-spec/blob/main/image-index.md";
 
 pub(super) static IMAGE_HAS_NO_WINDOWS_VARIANT: Rule = Rule {
@@ -190,12 +192,10 @@ pub(super) static IMAGE_NOT_FOUND: Rule = Rule {
             if has_no_latest || reference.mcr_equivalent().is_some() {
                 continue;
             }
-            // A warning of admission has room for the remedy after it.
-            const LONGEST: usize = 60;
             let shown = imaged.shown();
             out.report(imaged.container.at(&["image"])).says(format!(
                 "its registry has no {}, or the credentials may not read it ({facts})",
-                cut_middle(&shown, LONGEST, LONGEST / 2)
+                cut_middle(&shown, LONGEST_SHOWN, LONGEST_SHOWN / 2)
             ));
         }
     }),
