@@ -322,6 +322,7 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         shown(needed.free)
     )?;
     match (&needed.like, needed.nodes) {
+        (Some(_), Some(0)) => writeln!(out, "  no more nodes are needed"),
         (Some(like), Some(count)) => writeln!(
             out,
             "  at least {} more like {like} ({} each, of which DaemonSets take {})",
