@@ -30,7 +30,7 @@ fn text(users: &[String], setting: &str, cure: Option<&str>) -> String {
         cure.map_or_else(String::new, |cure| format!("; {cure}")),
     );
     format!(
-        "{} {use_} what registries report ({setting}), which this command did not look up: images are \
+        "{} {use_} what registries report ({setting}), which this command did not look up: images are evaluated \
          by their names{cure}",
         list(users, MOST)
     )
@@ -48,6 +48,9 @@ mod tests {
             "policy bank, policy shop use what registries report (evidence.images: Registry), which this command did not \
              look up: images are evaluated by their names; add --registry"
         );
-        assert!(text(&users[1..], "registry: true", None).starts_with("policy shop uses what registries report (registry: true)"));
+        assert!(
+            text(&users[1..], "registry: true", None)
+                .starts_with("policy shop uses what registries report (registry: true)")
+        );
     }
 }

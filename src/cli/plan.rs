@@ -229,7 +229,8 @@ async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Up
         look_up(&mut registries, planner.open_images()).await;
         planner.learn(registries.facts());
         let answers = registries.answers().iter();
-        let unanswered = answers.filter_map(|(image, answer)| Some((image.clone(), answer.facts.as_ref().err()?.clone())));
+        let unanswered =
+            answers.filter_map(|(image, answer)| Some((image.clone(), answer.facts.as_ref().err()?.clone())));
         planner.learn_unanswered(unanswered.collect());
     }
     let mut plan = planner.plan()?;

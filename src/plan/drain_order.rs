@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::civil::Date;
 use serde::Serialize;
 
-use super::nodes::{NodePool, PlannedNode};
 use super::images::shown_image;
+use super::nodes::{NodePool, PlannedNode};
 use super::outlook::PoolOutlook;
 use super::placement::AssumedPlacement;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};

@@ -377,7 +377,9 @@ impl ImageKnowledge<'_> {
                 };
                 let message = match self.why_unanswered(used) {
                     Some(why) => format!("the build of {text} is not known: {why}"),
-                    None => format!("the build of {text} is not known from its name: it may exist for several"),
+                    None => {
+                        format!("the build of {text} is not known from its name: it may exist for several")
+                    }
                 };
                 self.unknown(used, message, because)
             }
@@ -398,7 +400,10 @@ impl ImageKnowledge<'_> {
         } else if self.unanswered.is_some() || self.images.contains_key(image) {
             TRY.to_owned()
         } else {
-            format!("run the plan with --registry, or: transom image {}", shown_image(image))
+            format!(
+                "run the plan with --registry, or: transom image {}",
+                shown_image(image)
+            )
         };
         PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because).remedy(told)
     }

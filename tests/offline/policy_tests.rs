@@ -175,8 +175,14 @@ fn commands_that_ask_no_registry_say_that_they_use_names() {
     let run = |arguments: &[&str]| transom(folder.path(), arguments).err;
     let commands: [(&[&str], &str); 3] = [
         (&["test", "tests"], "\n"),
-        (&["check", "--policy", "tests/policy.yaml", "tests/shop/pods.yaml"], "; add --registry\n"),
-        (&["fix", "--policy", "tests/policy.yaml", "tests/shop/pods.yaml"], "\n"),
+        (
+            &["check", "--policy", "tests/policy.yaml", "tests/shop/pods.yaml"],
+            "; add --registry\n",
+        ),
+        (
+            &["fix", "--policy", "tests/policy.yaml", "tests/shop/pods.yaml"],
+            "\n",
+        ),
     ];
     for (arguments, _) in commands {
         let err = run(arguments);
@@ -185,9 +191,16 @@ fn commands_that_ask_no_registry_say_that_they_use_names() {
     std::fs::write(&policy, format!("{POLICY}  evidence: {{images: Registry}}\n")).unwrap();
     for (arguments, end) in commands {
         let err = run(arguments);
-        assert_eq!(err.matches(&format!("{NOTE}{end}")).count(), 1, "{arguments:?}: {err}");
+        assert_eq!(
+            err.matches(&format!("{NOTE}{end}")).count(),
+            1,
+            "{arguments:?}: {err}"
+        );
     }
     std::fs::write(folder.path().join(".transom.yaml"), "registry: true\n").unwrap();
     let err = run(&["fix", "tests/shop/pods.yaml"]);
-    assert!(err.contains(".transom.yaml uses what registries report (registry: true), which"), "{err}");
+    assert!(
+        err.contains(".transom.yaml uses what registries report (registry: true), which"),
+        "{err}"
+    );
 }

@@ -45,7 +45,11 @@ impl<'c> Image<'c> {
             let text = &**container.image.as_ref()?;
             let reference = ImageRef::parse(text).ok()?;
             let known = facts.images.get(text).map(|known| &**known);
-            let mut of_nodes = || architectures.get_or_insert_with(|| node_architectures(facts)).clone();
+            let mut of_nodes = || {
+                architectures
+                    .get_or_insert_with(|| node_architectures(facts))
+                    .clone()
+            };
             Some(Image {
                 text,
                 versions: KnownVersions::of(&reference, known, &mut of_nodes),
