@@ -159,7 +159,9 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     note_names_of(&groups);
     let has_patches = targets.iter().any(|target| target.format == FixFormat::Kustomize);
     if has_patches && !targets.iter().any(|target| target.format == FixFormat::Text) {
-        groups.iter_mut().for_each(|group| group.fixed.only_patches());
+        for group in &mut groups {
+            group.fixed.only_patches();
+        }
     }
     let errors: Vec<&UnreadableInput> = groups.iter().flat_map(|group| &group.fixed.errors).collect();
     let objects: Vec<&FixedObject> = groups.iter().flat_map(|group| &group.fixed.objects).collect();

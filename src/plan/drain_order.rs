@@ -555,7 +555,7 @@ impl Planner<'_> {
 }
 
 impl Planner<'_> {
-    /// With registries: how many images were not looked up, because their names show their builds.
+    /// With registries: how many images were not looked up: their names show their builds, or their builds do not matter.
     fn not_looked_up(&self) -> Option<String> {
         let unanswered = self.unanswered.as_ref()?;
         let is_open = |image: &&str| {
@@ -566,12 +566,13 @@ impl Planner<'_> {
         let images: Vec<&str> = self.names.iter().map(|image| &**image).filter(is_open).collect();
         let first = images.first()?;
         let counted = match images.len() {
-            1 => "1 image".to_owned(),
-            count => format!("{count} images"),
+            1 => "1 image was not looked up, because the plan does not need its registry".to_owned(),
+            count => {
+                format!("{count} images were not looked up, because the plan does not need their registries")
+            }
         };
         Some(format!(
-            "{counted} not looked up, because the name shows the build: whether the registry has it is not verified; run \
-             transom image {}",
+            "{counted}: transom image {} shows whether it exists",
             shown_image(first)
         ))
     }

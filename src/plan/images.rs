@@ -55,6 +55,19 @@ struct KnownBuilds {
     source: &'static str,
 }
 
+impl KnownBuilds {
+    /// An image and one of its builds, for messages.
+    fn shown(&self, image: &str, build: Build) -> String {
+        let has_several = self.known.builds().nth(1).is_some();
+        let is_for = if has_several {
+            "has a variant for"
+        } else {
+            "is for"
+        };
+        format!("{} {is_for} {}, {}", shown_image(image), named(build), self.how)
+    }
+}
+
 impl ImageKnowledge<'_> {
     /// The finding for one image.
     pub(super) fn state(&self, used: &ImageUse, kernel: WorkloadIsolation) -> PlanFinding {
@@ -156,19 +169,7 @@ impl ImageKnowledge<'_> {
                 known.source,
             )
         };
-        let is_for = if known.known.builds().nth(1).is_some() {
-            "has a variant for"
-        } else {
-            "is for"
-        };
-        let of = |build| {
-            format!(
-                "{} {is_for} {}, {}",
-                shown_image(&used.image),
-                named(build),
-                known.how
-            )
-        };
+        let of = |build| known.shown(&used.image, build);
         let process_row = || row("process isolation", build);
         match (kernel, process) {
             (WorkloadIsolation::Known(ContainerIsolation::HyperV), _) if hyper_v == Compatibility::Runs => {
@@ -376,7 +377,9 @@ impl ImageKnowledge<'_> {
                     FindingSource::row("the build of an image by its name", TAGS)
                 };
                 let message = match self.why_unanswered(used) {
-                    Some(why) => format!("the build of {text} is not known: {why}"),
+                    Some(why) => {
+                        format!("the build of {text} is not known from its name or its registry: {why}")
+                    }
                     None => {
                         format!("the build of {text} is not known from its name: it may exist for several")
                     }

@@ -600,14 +600,14 @@ fn an_image_without_an_answer_is_not_known_and_one_that_was_not_asked_for_is_cou
     let (message, remedy, notes) = own(&planner);
     assert_eq!(
         message,
-        format!("the build of corp.example/web:1.4 is not known: {why}")
+        format!("the build of corp.example/web:1.4 is not known from its name or its registry: {why}")
     );
     assert_eq!(
         remedy,
         "docker login corp.example if it needs credentials, or try it on one node of the new build"
     );
     assert!(
-        notes.contains("1 image not looked up, because the name shows the build: whether the registry has it is not verified"),
+        notes.contains("1 image was not looked up, because the plan does not need its registry: transom image corp.example/web:1.4-ltsc2025 "),
         "{notes}"
     );
 }
