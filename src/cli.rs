@@ -8,6 +8,7 @@ mod crds;
 mod fix;
 mod generate;
 mod image;
+mod image_evidence;
 mod manifest_inputs;
 pub mod options;
 mod plan;

@@ -82,6 +82,8 @@ pub struct Planner<'f> {
     has_pods: bool,
     /// The policy of each namespace with a Windows workload: its name and its `placement`.
     placements: BTreeMap<String, (String, PlacementMode)>,
+    /// Why nothing is known of images that registries were asked about; `None` if registries are not asked.
+    unanswered: Option<BTreeMap<String, String>>,
 }
 
 impl<'f> Planner<'f> {
@@ -98,6 +100,7 @@ impl<'f> Planner<'f> {
             proven: BTreeMap::new(),
             has_pods: false,
             placements: BTreeMap::new(),
+            unanswered: None,
         }
     }
 
@@ -144,6 +147,11 @@ impl<'f> Planner<'f> {
     /// Adds what registries report about images, by reference as written.
     pub fn learn(&mut self, images: impl IntoIterator<Item = (String, Arc<ImageFacts>)>) {
         Arc::make_mut(&mut self.facts).images.extend(images);
+    }
+
+    /// Records why registries gave no facts about images, by reference as written: one line each.
+    pub fn learn_unanswered(&mut self, unanswered: BTreeMap<String, String>) {
+        self.unanswered = Some(unanswered);
     }
 
     fn visit_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
@@ -359,7 +367,7 @@ impl<'f> Planner<'f> {
             accounts: reading.accounts(),
             main_image: reading.main_image(),
             repositories: reading.repositories(),
-            fits: reading.fits(&self.nodes),
+            selected_pools: reading.selected_pools(&self.nodes),
             pods: BTreeMap::new(),
             pending: 0,
             ready_on: None,
@@ -392,6 +400,7 @@ impl<'f> Planner<'f> {
         ImageKnowledge {
             target: self.plan_options.to,
             images: &self.facts.images,
+            unanswered: self.unanswered.as_ref(),
             oldest_node: (self.nodes.of(self.plan_options.to))
                 .filter_map(|node| Some((node.host.revision?, node.host.name.as_str())))
                 .min(),

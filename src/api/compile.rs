@@ -125,7 +125,7 @@ impl Compiler<'_> {
         wait.unwrap_or_else(|| {
             let path = place(&["spec", "evidence", "imageWait"]);
             let text = written.unwrap_or_default();
-            let message = format!("\"{text}\" is not a wait that reviews have time for; {IMAGE_WAIT}");
+            let message = format!("\"{text}\" is not valid; {IMAGE_WAIT}");
             self.problems.push(FieldError::at(path, &message));
             Duration::ZERO
         })
@@ -414,8 +414,7 @@ mod tests {
         ] {
             let problems = compiled(Some(wrong)).unwrap_err();
             let expected = format!(
-                "spec.evidence.imageWait: \"{wrong}\" is not a wait that reviews have time for; write 0s, or milliseconds up to \
-                 500ms, as in 250ms"
+                "spec.evidence.imageWait: \"{wrong}\" is not valid; write 0s, or milliseconds up to 500ms, as in 250ms"
             );
             assert_eq!(problems[0].message, expected);
         }

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::field_error::{FieldError, FieldStep, spell};
+use super::schema::IMAGE_WAIT;
 use crate::model::text::cut;
 
 /// The most unknown fields that are omitted from one object before it is rejected.
@@ -189,7 +190,7 @@ fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
     let mut quoted = error.split('`').skip(1).step_by(2);
     let unknown = error.starts_with("unknown field") || error.starts_with("unknown variant");
     let (Some(written), true) = (quoted.next(), unknown) else {
-        let what = type_error(error, found).unwrap_or_else(|| error.to_owned());
+        let what = type_error(place, error, found).unwrap_or_else(|| error.to_owned());
         return format!("{}: {what}", spell(place));
     };
     let known: Vec<&str> = quoted.collect();
@@ -208,7 +209,7 @@ fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
 }
 
 /// The expected type, the value, and how to write it.
-fn type_error(error: &str, found: Option<&Value>) -> Option<String> {
+fn type_error(place: &[FieldStep], error: &str, found: Option<&Value>) -> Option<String> {
     if !error.starts_with("invalid type") && !error.starts_with("invalid value") {
         return None;
     }
@@ -230,7 +231,9 @@ fn type_error(error: &str, found: Option<&Value>) -> Option<String> {
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "a map".to_owned(),
     };
+    let is_image_wait = matches!(place.last(), Some(FieldStep::Key(key)) if key == "imageWait");
     let cure = match found {
+        Value::Bool(_) | Value::Number(_) if expected == "text" && is_image_wait => format!("; {IMAGE_WAIT}"),
         Value::Bool(_) | Value::Number(_) if expected == "text" => {
             format!("; write it in quotes: \"{found}\"")
         }

@@ -277,6 +277,14 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_that_is_a_number_is_refused_with_the_form_of_a_wait() {
+        assert_eq!(
+            errors("  mode: Audit\n  evidence:\n    imageWait: 250\n"),
+            "8: spec.evidence.imageWait: expected text, found 250; write 0s, or milliseconds up to 500ms, as in 250ms"
+        );
+    }
+
+    #[test]
     fn what_is_unknown_is_refused_with_its_line_and_the_nearest_name() {
         assert_eq!(
             errors("  mode: Audit\n  validaton: {}\n"),

@@ -102,6 +102,16 @@ impl FixFunction {
                 )]),
             };
         }
+        if text("apiVersion") != API_VERSION {
+            let message = format!(
+                "functionConfig: the settings of transom fix have the apiVersion {API_VERSION}, not {}",
+                text("apiVersion")
+            );
+            return Err(vec![problem(
+                &[FieldStep::Key("apiVersion".to_owned())],
+                &message,
+            )]);
+        }
         let written = read_document::<WrittenFunction>(document).map_err(|errors| {
             let errors = errors.into_iter();
             errors

@@ -93,6 +93,8 @@ pub struct TestFileResult {
     pub results: Vec<ExpectationResult>,
     /// Why it, or a part of its inputs, could not be used; one line each.
     pub errors: Vec<String>,
+    /// The names of the policies that use what registries report of images, which a test does not look up.
+    pub using_registries: Vec<String>,
 }
 
 /// The result of one expectation.
@@ -165,18 +167,20 @@ pub fn run_test(file: &Path, today: Date) -> TestFileResult {
     let shown = file.display().to_string();
     match read(file) {
         Ok((test, lines)) => {
-            let (results, errors) = evaluate(file, &test, &lines, today);
+            let (results, errors, using_registries) = evaluate(file, &test, &lines, today);
             TestFileResult {
                 name: test.name.clone().unwrap_or_else(|| shown.clone()),
                 file: shown,
                 results,
                 errors,
+                using_registries,
             }
         }
         Err(error) => TestFileResult {
             name: shown.clone(),
             file: shown,
             results: Vec::new(),
+            using_registries: Vec::new(),
             errors: match error {
                 DocumentFileError::Invalid { problems, .. } => problems,
                 error @ DocumentFileError::Read { .. } => vec![error.to_string()],
@@ -285,7 +289,7 @@ fn evaluate(
     test: &PolicyTest,
     lines: &[usize],
     today: Date,
-) -> (Vec<ExpectationResult>, Vec<String>) {
+) -> (Vec<ExpectationResult>, Vec<String>, Vec<String>) {
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut manifests = Manifests::new(false).as_admission().within(Scope {
         namespace: test.namespace.clone(),
@@ -332,7 +336,8 @@ fn evaluate(
         0 => format!("{}: {}", error.source, error.message),
         line => format!("{}:{line}: {}", error.source, error.message),
     });
-    (results.collect(), errors.collect())
+    let using_registries = policies.using_registries().map(str::to_owned);
+    (results.collect(), errors.collect(), using_registries.collect())
 }
 
 fn compare(expectation: &Expectation, line: usize, objects: &[Evaluated]) -> ExpectationResult {

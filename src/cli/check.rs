@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::image_evidence::note_names_only;
 use super::is_quiet;
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget};
@@ -195,6 +196,8 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let (shows_text, shows_fixes) = (has(CheckFormat::Text), has(CheckFormat::Sarif));
     let mut groups = CheckGroup::load(args, shows_text || shows_fixes)?;
     let images = images::look_up(args, &mut groups)?;
+    let by_names = groups.iter().filter(|group| !group.asks_registries);
+    note_names_only(by_names.map(|group| &group.policies), Some("add --registry"));
     groups.iter_mut().for_each(CheckGroup::learn);
     if let Some(file) = &args.write_baseline {
         write_baseline(args, &groups, file)?;

@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::image_evidence::{note_names_only, note_of};
 use super::is_quiet;
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::OutputArgs;
@@ -130,6 +131,17 @@ struct FixGroup {
     fixed: FixedInputs,
 }
 
+/// Notes policies and configurations that use what registries report: fixes follow the names of images.
+fn note_names_of(groups: &[FixGroup]) {
+    note_names_only(groups.iter().map(|group| &group.inputs.policies), None);
+    let configured = groups.iter().filter(|group| group.inputs.config.registry);
+    let files = configured.map(|group| match &group.inputs.file {
+        Some(file) => file.display().to_string(),
+        None => "functionConfig".to_owned(),
+    });
+    note_of(files.collect(), "registry: true", None);
+}
+
 pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     let targets = args.output.targets()?;
     let has_stdin = args.inputs.has_stdin();
@@ -143,7 +155,14 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             "--write changes the files, and -o kustomize writes patches for the unchanged files: use one of them"
         );
     }
-    let groups = fix_groups(args, has_stdin)?;
+    let mut groups = fix_groups(args, has_stdin)?;
+    note_names_of(&groups);
+    let has_patches = targets.iter().any(|target| target.format == FixFormat::Kustomize);
+    if has_patches && !targets.iter().any(|target| target.format == FixFormat::Text) {
+        for group in &mut groups {
+            group.fixed.only_patches();
+        }
+    }
     let errors: Vec<&UnreadableInput> = groups.iter().flat_map(|group| &group.fixed.errors).collect();
     let objects: Vec<&FixedObject> = groups.iter().flat_map(|group| &group.fixed.objects).collect();
     let is_stream = has_stdin && !args.diff;
@@ -165,7 +184,6 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
         })?;
     }
-    let has_patches = targets.iter().any(|target| target.format == FixFormat::Kustomize);
     report(&objects, &errors, has_patches)?;
     let is_refused = objects.iter().any(|object| object.refused.is_some());
     let has_diff = !args.write && groups.iter().any(|group| !group.fixed.texts.is_empty());
@@ -336,8 +354,14 @@ fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bo
     for object in objects {
         let FixedObject { source, line, .. } = object;
         writeln!(out, "{} ({source}:{line})", object.title())?;
-        if let Some(reason) = &object.refused {
-            writeln!(out, "  not changed: {reason}")?;
+        let refused = object.refused.as_ref();
+        // The reason of an object without a patch is that of its findings, if it has any.
+        let is_without_patch = has_patches && object.unpatchable.is_some();
+        let is_in_left = is_without_patch && object.left.iter().any(|left| Some(&left.reason) == refused);
+        match refused {
+            Some(reason) if is_without_patch && !is_in_left => writeln!(out, "  {reason}")?,
+            Some(reason) if !is_without_patch => writeln!(out, "  not changed: {reason}")?,
+            _ => {}
         }
         let no_patch = object
             .unpatchable
@@ -348,7 +372,7 @@ fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bo
         for fixed in &object.fixed {
             writeln!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;
         }
-        for left in object.left.iter().filter(|_| object.refused.is_none()) {
+        for left in object.left.iter().filter(|_| refused.is_none() || is_in_left) {
             let at = left.line;
             writeln!(
                 out,
@@ -365,6 +389,7 @@ fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bo
     } = FixSummary::of(objects);
     let refused = match refused {
         0 => String::new(),
+        refused if has_patches => format!(", {refused} without a patch"),
         refused => format!(", {refused} not changed"),
     };
     let objects = if changed == 1 { "object" } else { "objects" };

@@ -228,6 +228,10 @@ async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<Up
     for _ in 0..2 {
         look_up(&mut registries, planner.open_images()).await;
         planner.learn(registries.facts());
+        let answers = registries.answers().iter();
+        let unanswered =
+            answers.filter_map(|(image, answer)| Some((image.clone(), answer.facts.as_ref().err()?.clone())));
+        planner.learn_unanswered(unanswered.collect());
     }
     let mut plan = planner.plan()?;
     plan.notes.extend(registries.notes());

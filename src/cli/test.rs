@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 
+use super::image_evidence::note_of;
 use super::options::{OutputArgs, date};
 use crate::check::policy_tests::{TEST_FILE, find_tests, run_test};
 use crate::process::today;
@@ -59,6 +60,9 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
     }
     files.dedup();
     let results: Vec<_> = files.iter().map(|file| run_test(file, day)).collect();
+    let policies = results.iter().flat_map(|file| &file.using_registries);
+    let policies = policies.map(|name| format!("policy {name}")).collect();
+    note_of(policies, "evidence.images: Registry", None);
     output.write(|format, out| match format {
         TestFormat::Text => tests_text(&results, out),
         TestFormat::Junit => tests_junit(&results, out),

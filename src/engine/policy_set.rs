@@ -12,7 +12,7 @@ use super::exemption::matches;
 use super::namespace_labels::{self, EffectivePolicy, IgnoredLabel, NamespaceOverrides};
 use crate::model::json_types::Str;
 use crate::model::label_selector::LabelSelector;
-use crate::model::policy::{Exemption, Policy};
+use crate::model::policy::{Exemption, ImageEvidence, Policy};
 use crate::model::string_enum::string_enum;
 
 /// An exemption as written in a policy.
@@ -130,6 +130,14 @@ impl PolicySet {
     /// The stored policies, in order of precedence.
     pub fn stored(&self) -> &[Arc<StoredPolicy>] {
         &self.stored
+    }
+
+    /// The names of the stored policies that use what registries report of images.
+    pub fn using_registries(&self) -> impl Iterator<Item = &str> {
+        let policies = self.stored.iter().map(|stored| &stored.policy);
+        policies
+            .filter(|policy| policy.image_evidence == ImageEvidence::Registry)
+            .map(|policy| &*policy.name)
     }
 
     /// The same policies, each with this change: to evaluate hypothetical settings.

@@ -104,28 +104,42 @@ impl FixedObject {
             format!("{} {}/{}", self.kind, self.namespace, self.name)
         }
     }
+
+    /// Records that the changes were not made, if there are any: what they would have fixed is left.
+    fn refuse(&mut self, reason: &str) {
+        if self.patch.is_empty() {
+            return;
+        }
+        self.patch = Patch::default();
+        self.refused = Some(reason.to_owned());
+        let left = self.fixed.drain(..).map(|fixed| LeftFinding {
+            id: fixed.id,
+            rule: fixed.rule,
+            severity: fixed.severity,
+            path: fixed.path,
+            line: fixed.line,
+            reason: reason.to_owned(),
+        });
+        self.left.splice(0..0, left);
+    }
 }
 
 impl FixedInputs {
     /// Records that a text was not written: its objects are as they were.
     pub fn not_written(&mut self, source: &str, error: &str) {
         for object in self.objects.iter_mut().filter(|object| object.source == source) {
-            if object.patch.is_empty() {
-                continue;
-            }
-            object.patch = Patch::default();
-            object.refused = Some(error.to_owned());
-            let left = object.fixed.drain(..).map(|fixed| LeftFinding {
-                id: fixed.id,
-                rule: fixed.rule,
-                severity: fixed.severity,
-                path: fixed.path,
-                line: fixed.line,
-                reason: error.to_owned(),
-            });
-            object.left.splice(0..0, left);
+            object.refuse(error);
         }
         self.texts.remove(source);
+    }
+
+    /// Records that only patches for Kustomize are written: an object that none can select is as it was.
+    pub fn only_patches(&mut self) {
+        for object in &mut self.objects {
+            if let Some(reason) = object.unpatchable {
+                object.refuse(&format!("no patch: {reason}"));
+            }
+        }
     }
 }
 

@@ -5,23 +5,18 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Why a file was not replaced; it has its old content.
+/// Why a file was not replaced; it has its old content. The caller names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Another program wrote it in the meantime.
-    #[error("{0} was changed since it was read; nothing was written: run the command again")]
-    Changed(String),
+    #[error("the file was changed since it was read; nothing was written: run the command again")]
+    Changed,
     /// It is a pipe or a device.
-    #[error("{0} is not a regular file; nothing was written")]
-    NotAFile(String),
+    #[error("not a regular file; nothing was written")]
+    NotAFile,
     /// An error of the operating system.
-    #[error("cannot write {file}: {why}")]
-    Io {
-        /// The file.
-        file: String,
-        /// The error.
-        why: io::Error,
-    },
+    #[error("cannot write the file: {0}")]
+    Io(io::Error),
 }
 
 /// Replaces the content of a file that had this content when it was read.
@@ -29,21 +24,17 @@ pub enum WriteError {
 /// # Errors
 /// See [`WriteError`].
 pub fn replace(path: &Path, read: &[u8], new: &[u8]) -> Result<(), WriteError> {
-    let name = path.display().to_string();
-    let failed = |why| WriteError::Io {
-        file: name.clone(),
-        why,
-    };
+    let failed = WriteError::Io;
     // The link stays; the file that it names is replaced.
     let target = fs::canonicalize(path).map_err(failed)?;
     let metadata = fs::metadata(&target).map_err(failed)?;
     if !metadata.is_file() {
-        return Err(WriteError::NotAFile(name));
+        return Err(WriteError::NotAFile);
     }
     if metadata.permissions().readonly() {
         return Err(failed(io::Error::new(
             io::ErrorKind::PermissionDenied,
-            "the file is read-only",
+            "it is read-only",
         )));
     }
     let (temporary, mut file) = create_next_to(&target).map_err(failed)?;
@@ -55,7 +46,7 @@ pub fn replace(path: &Path, read: &[u8], new: &[u8]) -> Result<(), WriteError> {
     let result = written.map_err(failed).and_then(|()| {
         // As late as possible: a change after this line is lost, as with every editor.
         if fs::read(&target).map_err(failed)? != read {
-            return Err(WriteError::Changed(name.clone()));
+            return Err(WriteError::Changed);
         }
         fs::rename(&temporary, &target).map_err(failed)
     });
@@ -93,7 +84,7 @@ mod tests {
         let path = folder.path().join("a.yaml");
         fs::write(&path, "other").unwrap();
         let error = replace(&path, b"old", b"new").unwrap_err();
-        assert!(matches!(error, WriteError::Changed(_)), "{error}");
+        assert!(matches!(error, WriteError::Changed), "{error}");
         assert_eq!(fs::read(&path).unwrap(), b"other");
         assert_eq!(
             fs::read_dir(&folder).unwrap().count(),

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::civil::Date;
 use serde::Serialize;
 
+use super::images::shown_image;
 use super::nodes::{NodePool, PlannedNode};
 use super::outlook::PoolOutlook;
 use super::placement::AssumedPlacement;
@@ -16,6 +17,8 @@ use super::target::{TargetBuild, named};
 use super::workload::PlannedWorkload;
 use super::{Planner, SCHEMA};
 use crate::model::build::Build;
+use crate::model::image::ImageRef;
+use crate::rules::KnownVersions;
 
 /// A pool that `from` names does not exist.
 #[derive(thiserror::Error, Debug, PartialEq, Eq)]
@@ -187,7 +190,7 @@ impl NodePool {
             .build
             .map_or_else(|| "an unknown build".to_owned(), |build| build.to_string());
         if self.label.is_empty() {
-            return format!("nodes of {build} in no pool");
+            return format!("{build} (no pool)");
         }
         let namesakes = all.iter().filter(|pool| pool.name == self.name).count();
         if namesakes > 1 {
@@ -220,11 +223,14 @@ impl Planner<'_> {
         self.daemon_sets(&mut said);
 
         let outlook = self.outlook(&names);
+        let versions: BTreeMap<&str, Option<KnownVersions>> = (self.names.iter())
+            .map(|image| (&**image, KnownVersions::of_image(image, &self.facts)))
+            .collect();
         let mut workloads: Vec<WorkloadPlan> = Vec::with_capacity(said.len());
         let mut by_pool: BTreeMap<usize, (Vec<Blocker>, ResourceList)> = BTreeMap::new();
         for (workload, statements) in self.workloads.iter().zip(said) {
             let pools: Vec<usize> = if workload.pods.is_empty() {
-                workload.fits.clone()
+                workload.fits(&self.nodes.pools, &versions)
             } else {
                 workload.pods.keys().copied().collect()
             };
@@ -542,8 +548,33 @@ impl Planner<'_> {
                 "some Windows nodes do not report their build: the plan drains no pool for them".to_owned(),
             );
         }
+        notes.extend(self.not_looked_up());
         notes.push("not checked: PodDisruptionBudgets, volumes that only one node or zone has, and what programs require from Windows".to_owned());
         notes
+    }
+}
+
+impl Planner<'_> {
+    /// With registries: how many images were not looked up: their names show their builds, or their builds do not matter.
+    fn not_looked_up(&self) -> Option<String> {
+        let unanswered = self.unanswered.as_ref()?;
+        let is_open = |image: &&str| {
+            !self.facts.images.contains_key(*image)
+                && !unanswered.contains_key(*image)
+                && ImageRef::parse(image).is_ok()
+        };
+        let images: Vec<&str> = self.names.iter().map(|image| &**image).filter(is_open).collect();
+        let first = images.first()?;
+        let counted = match images.len() {
+            1 => "1 image was not looked up, because the plan does not need its registry".to_owned(),
+            count => {
+                format!("{count} images were not looked up, because the plan does not need their registries")
+            }
+        };
+        Some(format!(
+            "{counted}: transom image {} shows whether it exists",
+            shown_image(first)
+        ))
     }
 }
 

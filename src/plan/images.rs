@@ -1,6 +1,6 @@
 //! What the new build means for the images of a workload, according to the compatibility tables.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
@@ -40,6 +40,8 @@ pub(super) struct ImageKnowledge<'k> {
     pub target: Build,
     /// What registries report, by reference as written.
     pub images: &'k HashMap<String, Arc<ImageFacts>>,
+    /// Why registries gave no facts about images, by reference as written; `None` if registries are not asked.
+    pub unanswered: Option<&'k BTreeMap<String, String>>,
     /// The lowest update revision of the existing nodes of the target build, and such a node.
     pub oldest_node: Option<(u32, &'k str)>,
     /// A RuntimeClass of the cluster with Hyper-V isolation.
@@ -51,6 +53,19 @@ struct KnownBuilds {
     known: ImageVersions,
     how: &'static str,
     source: &'static str,
+}
+
+impl KnownBuilds {
+    /// An image and one of its builds, for messages.
+    fn shown(&self, image: &str, build: Build) -> String {
+        let has_several = self.known.builds().nth(1).is_some();
+        let is_for = if has_several {
+            "has a variant for"
+        } else {
+            "is for"
+        };
+        format!("{} {is_for} {}, {}", shown_image(image), named(build), self.how)
+    }
 }
 
 impl ImageKnowledge<'_> {
@@ -72,11 +87,13 @@ impl ImageKnowledge<'_> {
         }
         let Ok(image) = ImageRef::parse(text) else {
             let message = format!("\"{}\" is not an image reference", shown(text));
-            return self.unknown(
-                used,
+            return PlanFinding::new(
+                UpgradeClass::Unknown,
+                &*used.path,
                 message,
                 FindingSource::row("the form of an image reference", TAGS),
-            );
+            )
+            .remedy("correct the image reference");
         };
         if (self.images.get(text)).is_some_and(|known| known.found.is_none()) {
             let message = format!("the registry has no {}", shown_image(text));
@@ -152,14 +169,7 @@ impl ImageKnowledge<'_> {
                 known.source,
             )
         };
-        let of = |build| {
-            format!(
-                "{} is for {}, {}",
-                shown_image(&used.image),
-                named(build),
-                known.how
-            )
-        };
+        let of = |build| known.shown(&used.image, build);
         let process_row = || row("process isolation", build);
         match (kernel, process) {
             (WorkloadIsolation::Known(ContainerIsolation::HyperV), _) if hyper_v == Compatibility::Runs => {
@@ -366,18 +376,37 @@ impl ImageKnowledge<'_> {
                 } else {
                     FindingSource::row("the build of an image by its name", TAGS)
                 };
-                let message =
-                    format!("the build of {text} is not known from its name: it may exist for several");
+                let message = match self.why_unanswered(used) {
+                    Some(why) => {
+                        format!("the build of {text} is not known from its name or its registry: {why}")
+                    }
+                    None => {
+                        format!("the build of {text} is not known from its name: it may exist for several")
+                    }
+                };
                 self.unknown(used, message, because)
             }
         }
     }
 
+    /// Why the registry gave no facts about an image, if it was asked.
+    fn why_unanswered(&self, used: &ImageUse) -> Option<&str> {
+        self.unanswered?.get(&*used.image).map(String::as_str)
+    }
+
     fn unknown(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {
-        let told = if self.images.contains_key(&*used.image) {
-            "try it on one node of the new build"
+        const TRY: &str = "try it on one node of the new build";
+        let image = &*used.image;
+        let told = if self.why_unanswered(used).is_some() {
+            let registry = ImageRef::parse(image).map_or("", |image| image.registry);
+            format!("docker login {registry} if it needs credentials, or {TRY}")
+        } else if self.unanswered.is_some() || self.images.contains_key(image) {
+            TRY.to_owned()
         } else {
-            "list the builds in its registry (docker manifest inspect), or start a pod of it on one node of the new build"
+            format!(
+                "run the plan with --registry, or: transom image {}",
+                shown_image(image)
+            )
         };
         PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because).remedy(told)
     }
@@ -420,8 +449,9 @@ fn pause(image: &ImageRef<'_>) -> Option<Vec<Build>> {
     };
     Some(builds.iter().copied().map(Build::new).collect())
 }
+
 /// An image reference for messages. The middle of a long one is cut, because the tag at its end matters.
-fn shown_image(text: &str) -> String {
+pub(super) fn shown_image(text: &str) -> String {
     const LONGEST: usize = 120;
     one_line(&cut_middle(text, LONGEST, 80)).into_owned()
 }

@@ -507,6 +507,112 @@ fn a_registry_says_what_names_do_not() {
 }
 
 #[test]
+fn pools_hold_a_workload_only_if_the_registry_has_its_image_for_them() {
+    let own = "corp.example/shop/web:2019";
+    let yaml = [NODES, NEW_NODE, &deployment("own", own, "")].concat();
+    let pools = |images: &[(&str, ImageFacts)]| {
+        let plan = planned(&yaml, plan_options(), images).unwrap();
+        let held = plan.order.iter().filter(|step| !step.held_by.is_empty());
+        let mut held: Vec<String> = held.map(|step| step.pool.clone()).collect();
+        held.sort();
+        let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
+        (own.pools, held)
+    };
+    let strings = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+    assert_eq!(
+        pools(&[(own, image(&["10.0.17763"]))]),
+        (strings(&["win19"]), strings(&["win19"]))
+    );
+    assert_eq!(
+        pools(&[]),
+        (
+            strings(&["win19", "win22", "win25"]),
+            strings(&["win19", "win22"])
+        ),
+        "the name shows no build"
+    );
+    let unpooled = yaml
+        .replace(", agentpool: win19", "")
+        .replace(", agentpool: win22", "");
+    let plan = planned(
+        &unpooled,
+        plan_options(),
+        &[(own, image(&["10.0.17763", "10.0.20348"]))],
+    )
+    .unwrap();
+    assert_eq!(
+        plan.workloads[0].pools,
+        ["10.0.17763 (no pool)", "10.0.20348 (no pool)", "win25"]
+    );
+    // The registry takes precedence over the tag.
+    let tagged = "corp.example/shop/web:ltsc2019";
+    let yaml = yaml.replace(own, tagged);
+    let plan = planned(
+        &yaml,
+        plan_options(),
+        &[(tagged, image(&["10.0.17763", "10.0.20348"]))],
+    )
+    .unwrap();
+    assert_eq!(plan.workloads[0].pools, ["win19", "win22", "win25"]);
+    let message = &plan.workloads[0].statements[0].message;
+    assert!(
+        message.contains(" has a variant for Windows Server 2022 "),
+        "{message}"
+    );
+}
+
+#[test]
+fn an_image_without_an_answer_is_not_known_and_one_that_was_not_asked_for_is_counted() {
+    let (facts, policies) = (
+        Facts::new(36, date(2026, 6, 1)),
+        PolicySet::new(Vec::new(), Policy::standalone()),
+    );
+    let mut planner = Planner::new(&facts, &policies, plan_options());
+    for (name, image) in [
+        ("own", "corp.example/web:1.4"),
+        ("old", "corp.example/web:1.4-ltsc2025"),
+    ] {
+        let yaml = deployment(name, image, "").replace("---", "");
+        let parsed = manifest::parse(yaml.into_bytes());
+        planner
+            .visit(Kind::Deployment, parsed.documents[0].json())
+            .unwrap();
+    }
+    let own = |planner: &Planner<'_>| {
+        let plan = planner.plan().unwrap();
+        let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
+        let statement = own.statements[0].clone();
+        (
+            statement.message,
+            statement.remedy.unwrap(),
+            plan.notes.join("\n"),
+        )
+    };
+    let (message, remedy, notes) = own(&planner);
+    assert!(message.contains("is not known from its name"), "{message}");
+    assert_eq!(
+        remedy,
+        "run the plan with --registry, or: transom image corp.example/web:1.4"
+    );
+    assert!(!notes.contains("not looked up"), "{notes}");
+    let why = "the registry refused a request without credentials (401)";
+    planner.learn_unanswered([("corp.example/web:1.4".to_owned(), why.to_owned())].into());
+    let (message, remedy, notes) = own(&planner);
+    assert_eq!(
+        message,
+        format!("the build of corp.example/web:1.4 is not known from its name or its registry: {why}")
+    );
+    assert_eq!(
+        remedy,
+        "docker login corp.example if it needs credentials, or try it on one node of the new build"
+    );
+    assert!(
+        notes.contains("1 image was not looked up, because the plan does not need its registry: transom image corp.example/web:1.4-ltsc2025 "),
+        "{notes}"
+    );
+}
+
+#[test]
 fn the_revision_of_an_image_and_an_entry_without_a_version_are_used() {
     let own = "corp.example/shop/web:1.4";
     let new_nodes = NEW_NODE.replace("10.0.26100.1,", "10.0.26100.2894,");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::constraints::TargetNodes;
 use super::images::{ImageUse, WorkloadIsolation};
-use super::nodes::NodeInventory;
+use super::nodes::{NodeInventory, NodePool};
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::requirements::Requirements;
 use super::resource_list::ResourceList;
@@ -16,7 +16,7 @@ use crate::model::node_affinity::Match;
 use crate::model::pod::{Container, ContainerList, WindowsOptions};
 use crate::model::text::shown;
 use crate::model::workload::Kind;
-use crate::rules::{self, PodCx};
+use crate::rules::{self, KnownVersions, PodCx};
 
 const GMSA: &str = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-gmsa/#configure-gmsas-and-windows-nodes-in-active-directory";
 const DRAIN: &str = "https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/";
@@ -64,8 +64,9 @@ pub(super) struct PlannedWorkload {
     pub main_image: Option<String>,
     /// The repositories of all its containers except init and ephemeral ones.
     pub repositories: BTreeSet<String>,
-    /// The pools that its template may run in unchanged.
-    pub fits: Vec<usize>,
+    /// The pools with a node that meets the requirements of its template, whatever its images are for: registries are
+    /// asked later.
+    pub selected_pools: Vec<usize>,
     /// Its pods, by pool.
     pub pods: BTreeMap<usize, u64>,
     /// Its pods without a node.
@@ -81,6 +82,29 @@ impl PlannedWorkload {
         let one_has_all = self.repositories.is_subset(&other.repositories)
             || other.repositories.is_subset(&self.repositories);
         self.main_image.is_some() && self.main_image == other.main_image && one_has_all
+    }
+
+    /// The pools that its template may run in unchanged, with the known versions of images.
+    pub(super) fn fits(
+        &self,
+        pools: &[NodePool],
+        versions: &BTreeMap<&str, Option<KnownVersions>>,
+    ) -> Vec<usize> {
+        let fails = |host: Build, isolation: ContainerIsolation| {
+            let mut images = self.images.iter();
+            images.any(|used| {
+                let known = versions.get(&*used.image).and_then(Option::as_ref);
+                known.is_some_and(|image| image.fail_on(host, isolation))
+            })
+        };
+        let may_run = |pool: &&usize| {
+            let build = pools.get(**pool).and_then(|pool| pool.build);
+            match (build, self.kernel) {
+                (Some(host), WorkloadIsolation::Known(isolation)) => !fails(host, isolation),
+                _ => true,
+            }
+        };
+        self.selected_pools.iter().filter(may_run).copied().collect()
     }
 }
 
@@ -136,29 +160,17 @@ impl WorkloadContext<'_, '_> {
         containers.take(MOST_CONTAINERS).filter_map(repository).collect()
     }
 
-    /// The pools that the template may run in unchanged.
-    pub(super) fn fits(&self, nodes: &NodeInventory) -> Vec<usize> {
+    /// The pools with a node that meets the requirements of the template, whatever its images are for.
+    pub(super) fn selected_pools(&self, nodes: &NodeInventory) -> Vec<usize> {
         let requirements = Requirements::of(&self.cx, self.as_placed);
         let mut pools: Vec<usize> = nodes
             .all()
-            .filter(|node| requirements.matches(&node.host) == Match::Yes && self.may_run_on(node.host.build))
+            .filter(|node| requirements.matches(&node.host) == Match::Yes)
             .map(|node| node.pool)
             .collect();
         pools.sort_unstable();
         pools.dedup();
         pools
-    }
-
-    /// Whether the tables do not exclude any of its images on this build.
-    fn may_run_on(&self, build: Option<Build>) -> bool {
-        let (Some(host), WorkloadIsolation::Known(isolation)) = (build, self.kernel()) else {
-            return true;
-        };
-        let mut images = self
-            .cx
-            .containers()
-            .filter_map(|container| self.cx.image_versions(&container));
-        images.all(|image| !image.fail_on(host, isolation))
     }
 
     /// The findings of its template, except those about images and accounts.

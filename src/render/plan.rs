@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use super::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
 use crate::model::text::{list, one_line};
 use crate::plan::{
-    DrainStep, NodeCapacity, PlanFinding, PoolOutlook, ResourceList, TargetBuild, UpgradeClass, UpgradePlan,
-    WorkloadPlan,
+    DrainStep, NodeCapacity, NodesNeeded, PlanFinding, PoolOutlook, ResourceList, TargetBuild, UpgradeClass,
+    UpgradePlan, WorkloadPlan,
 };
 
 /// Writes a plan: workloads by class, the worst first; the order of pools; capacity; unknowns.
@@ -321,20 +321,25 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         plan.to,
         shown(needed.free)
     )?;
-    match (&needed.like, needed.nodes) {
-        (Some(like), Some(count)) => writeln!(
-            out,
-            "  at least {} more like {like} ({} each, of which DaemonSets take {})",
+    match more_nodes(needed) {
+        Some(line) => writeln!(out, "  {line}"),
+        None => Ok(()),
+    }
+}
+
+/// How many nodes must be added, if a node is known that they are assumed to equal.
+fn more_nodes(needed: &NodesNeeded) -> Option<String> {
+    let like = needed.like.as_ref()?;
+    Some(match needed.nodes {
+        Some(0) => "no more nodes are needed".to_owned(),
+        Some(count) => format!(
+            "at least {} more like {like} ({} each, of which DaemonSets take {})",
             nodes_of(count),
             shown(needed.like_allocatable),
             shown(needed.daemon_sets)
         ),
-        (Some(like), None) => writeln!(
-            out,
-            "  nodes like {like} have no room for it in addition to their DaemonSets"
-        ),
-        (None, _) => Ok(()),
-    }
+        None => format!("nodes like {like} have no room for it in addition to their DaemonSets"),
+    })
 }
 
 fn nodes_of(count: u64) -> String {
@@ -411,6 +416,23 @@ mod tests {
     fn memory_has_one_unit() {
         let shown = [0, 64 << 20, 4096 << 20, 13 << 30, (4 << 30) + (512 << 20)].map(memory);
         assert_eq!(shown, ["0", "0.07Gi", "4Gi", "13Gi", "4.50Gi"]);
+    }
+
+    #[test]
+    fn no_more_nodes_are_not_counted() {
+        let mut needed = NodesNeeded {
+            moving: ResourceList::default(),
+            by_pods: true,
+            free: ResourceList::default(),
+            daemon_sets: ResourceList::default(),
+            like: Some("win25-1".to_owned()),
+            like_allocatable: ResourceList::default(),
+            nodes: Some(0),
+        };
+        assert_eq!(more_nodes(&needed).as_deref(), Some("no more nodes are needed"));
+        needed.nodes = Some(1);
+        let line = more_nodes(&needed).unwrap();
+        assert!(line.starts_with("at least 1 node more like win25-1 ("), "{line}");
     }
 
     #[test]

@@ -110,6 +110,10 @@ fn a_function_config_has_the_settings_of_fix() {
             "-:6: functionConfig: the settings of transom fix have the kind Fix and the apiVersion transom.dev/v1alpha1",
         ),
         (
+            "apiVersion: transom.dev/v1\nkind: Fix\nspec: {placement: true}\n".to_owned(),
+            "-:4: functionConfig: the settings of transom fix have the apiVersion transom.dev/v1alpha1, not transom.dev/v1",
+        ),
+        (
             format!("{head}spec:\n  placment: true\n"),
             "-:8: functionConfig: spec: unknown field \"placment\"; did you mean placement?",
         ),
@@ -148,7 +152,31 @@ fn objects_that_kustomize_cannot_select_get_a_reason_instead_of_a_patch() {
         .collect();
     // The target of the first `twice` names its namespace, and so selects only this object.
     assert_eq!(names, ["web", "twice", "apart", "apart"], "{}", run.out);
-    assert_eq!(run.err.matches("  no patch: ").count(), 2, "{}", run.err);
+    assert_eq!(run.err.matches("no patch: ").count(), 2, "{}", run.err);
+    assert!(!run.err.contains("not changed"), "{}", run.err);
+    assert!(
+        run.err
+            .contains("4 objects changed, 2 without a patch; 4 findings fixed, 20 left\n"),
+        "{}",
+        run.err
+    );
+    let run_json = transom(
+        folder.path(),
+        &["fix", "-o", "kustomize=k.yaml", "-o", "json", "pods.yaml"],
+    );
+    let report: serde_json::Value = serde_json::from_str(&run_json.out).unwrap();
+    assert_eq!(report["summary"]["changed"], 4, "{report:#}");
+    assert_eq!(report["summary"]["refused"], 2, "{report:#}");
+    let refused = report["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|object| object["refused"].as_str());
+    assert!(
+        refused.clone().all(|reason| reason.starts_with("no patch: ")),
+        "{report:#}"
+    );
+    fs::remove_file(folder.path().join("k.yaml")).unwrap();
     for reason in [
         "no patch: it has no name (generateName), and Kustomize selects objects by name",
         "no patch: another object has the same kind and name, and the patch would select both",
@@ -200,7 +228,7 @@ fn what_cannot_be_written_is_not_called_fixed() {
     assert_eq!((run.status, &*run.out), (2, "fixed a.yaml\n"), "{}", run.err);
     assert!(
         run.err
-            .contains("Pod b (b.yaml:1)\n  not changed: cannot write b.yaml: the file is read-only\n"),
+            .contains("Pod b (b.yaml:1)\n  not changed: cannot write the file: it is read-only\n"),
         "{}",
         run.err
     );

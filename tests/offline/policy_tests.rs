@@ -164,3 +164,43 @@ fn the_page_shows_a_test_that_runs_as_it_says() {
     std::fs::write(folder.path().join("policy.yaml"), policy).unwrap();
     assert_eq!(transom(folder.path(), &["test", "."]).out, shown[1]);
 }
+
+#[test]
+fn commands_that_ask_no_registry_say_that_they_use_names() {
+    const NOTE: &str = "transom: note: policy ours uses what registries report (evidence.images: Registry), which this command \
+                        did not look up: images are evaluated by their names";
+    let test = format!("{HEAD}expectations:\n- object: Pod shop/plain\n  outcome: admitted\n");
+    let folder = with_test(&test);
+    let policy = folder.path().join("tests/policy.yaml");
+    let run = |arguments: &[&str]| transom(folder.path(), arguments).err;
+    let commands: [(&[&str], &str); 3] = [
+        (&["test", "tests"], "\n"),
+        (
+            &["check", "--policy", "tests/policy.yaml", "tests/shop/pods.yaml"],
+            "; add --registry\n",
+        ),
+        (
+            &["fix", "--policy", "tests/policy.yaml", "tests/shop/pods.yaml"],
+            "\n",
+        ),
+    ];
+    for (arguments, _) in commands {
+        let err = run(arguments);
+        assert!(!err.contains("registries report"), "{arguments:?}: {err}");
+    }
+    std::fs::write(&policy, format!("{POLICY}  evidence: {{images: Registry}}\n")).unwrap();
+    for (arguments, end) in commands {
+        let err = run(arguments);
+        assert_eq!(
+            err.matches(&format!("{NOTE}{end}")).count(),
+            1,
+            "{arguments:?}: {err}"
+        );
+    }
+    std::fs::write(folder.path().join(".transom.yaml"), "registry: true\n").unwrap();
+    let err = run(&["fix", "tests/shop/pods.yaml"]);
+    assert!(
+        err.contains(".transom.yaml uses what registries report (registry: true), which"),
+        "{err}"
+    );
+}

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::{ScanArgs, assume};
 use crate::check::files::policies;
+use crate::cli::image_evidence::note_names_only;
 use crate::cli::is_quiet;
 use crate::cli::options::nearest;
 use crate::cluster::custom_lists::CustomLists;
@@ -69,6 +70,7 @@ pub(super) async fn scan(
     let custom = CustomLists::read(client, &configured.collect()).await;
     eval_context = eval_context.listing(&custom.kinds);
     let eval_context = eval_context;
+    note_names_only([&*eval_context.policies], None);
 
     let pod_context = PodContext {
         eval_context: &eval_context,

@@ -45,18 +45,16 @@ impl<'c> Image<'c> {
             let text = &**container.image.as_ref()?;
             let reference = ImageRef::parse(text).ok()?;
             let known = facts.image_of(container);
-            let versions = match known.and_then(ImageFacts::contents) {
-                Some(contents) => {
-                    let architectures = architectures.get_or_insert_with(|| node_architectures(facts));
-                    KnownVersions::of_registry(contents, architectures)
-                }
-                None => KnownVersions::of_tag(&reference),
+            let mut of_nodes = || {
+                architectures
+                    .get_or_insert_with(|| node_architectures(facts))
+                    .clone()
             };
             Some(Image {
                 text,
+                versions: KnownVersions::of(&reference, known, &mut of_nodes),
                 reference,
                 facts: known,
-                versions,
             })
         };
         pod.visit_containers()
@@ -102,6 +100,25 @@ fn node_architectures(facts: &Facts) -> Vec<&str> {
 }
 
 impl KnownVersions {
+    /// The versions of an image by its reference as written; `None` if that is not an image reference, or nothing is known.
+    pub fn of_image(text: &str, facts: &Facts) -> Option<KnownVersions> {
+        let reference = ImageRef::parse(text).ok()?;
+        let known = facts.images.get(text).map(|known| &**known);
+        KnownVersions::of(&reference, known, &mut || node_architectures(facts))
+    }
+
+    /// From what the registry reports, else from the tag.
+    fn of<'f>(
+        reference: &ImageRef<'_>,
+        facts: Option<&ImageFacts>,
+        architectures: &mut dyn FnMut() -> Vec<&'f str>,
+    ) -> Option<KnownVersions> {
+        match facts.and_then(ImageFacts::contents) {
+            Some(contents) => KnownVersions::of_registry(contents, &architectures()),
+            None => KnownVersions::of_tag(reference),
+        }
+    }
+
     fn of_tag(reference: &ImageRef<'_>) -> Option<KnownVersions> {
         let hint = build_hint(reference)?;
         Some(KnownVersions::Tag {

@@ -1,0 +1,56 @@
+//! The note of commands that evaluate images by their names under policies that use what registries report.
+
+use super::is_quiet;
+use crate::engine::policy_set::PolicySet;
+use crate::model::text::{list, one_line};
+
+/// Writes the note to standard error, once for all policies. `cure` follows it, as in `add --registry`.
+pub(super) fn note_names_only<'p>(policies: impl IntoIterator<Item = &'p PolicySet>, cure: Option<&str>) {
+    let names = policies.into_iter().flat_map(PolicySet::using_registries);
+    note_of(
+        names.map(|name| format!("policy {name}")).collect(),
+        "evidence.images: Registry",
+        cure,
+    );
+}
+
+/// The same for what has this setting: the names of policies, or of configuration files.
+pub(super) fn note_of(mut users: Vec<String>, setting: &str, cure: Option<&str>) {
+    users.sort();
+    users.dedup();
+    if !users.is_empty() && !is_quiet() {
+        anstream::eprintln!("transom: note: {}", one_line(&text(&users, setting, cure)));
+    }
+}
+
+fn text(users: &[String], setting: &str, cure: Option<&str>) -> String {
+    const MOST: usize = 4;
+    let (use_, cure) = (
+        if users.len() == 1 { "uses" } else { "use" },
+        cure.map_or_else(String::new, |cure| format!("; {cure}")),
+    );
+    format!(
+        "{} {use_} what registries report ({setting}), which this command did not look up: images are evaluated \
+         by their names{cure}",
+        list(users, MOST)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_names_the_policies_and_the_cure() {
+        let users = ["policy bank".to_owned(), "policy shop".to_owned()];
+        assert_eq!(
+            text(&users, "evidence.images: Registry", Some("add --registry")),
+            "policy bank, policy shop use what registries report (evidence.images: Registry), which this command did not \
+             look up: images are evaluated by their names; add --registry"
+        );
+        assert!(
+            text(&users[1..], "registry: true", None)
+                .starts_with("policy shop uses what registries report (registry: true)")
+        );
+    }
+}
