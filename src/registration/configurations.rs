@@ -185,7 +185,6 @@ impl Configurations {
         if policy.image_evidence == ImageEvidence::Registry {
             gaps.extend(self.image_gap(image_registries));
         }
-        gaps.extend(self.missing_custom_resources(policy));
         gaps.extend(self.unmatched_pool_labels(pool_labels));
         gaps.extend(self.unmatched_pod_templates(policy));
         gaps
@@ -271,22 +270,8 @@ impl Configurations {
         })
     }
 
-    /// The entry for custom resources, if it is missing and the policy has an action for them. Entries of
-    /// `podTemplates` are reported with their own cure.
-    fn missing_custom_resources(&self, policy: &Policy) -> Option<CoverageGap> {
-        const NAME: &str = names::CUSTOM_RESOURCES_VALIDATE;
-        let is_needed = policy.validation != Action::Disabled && policy.pod_templates.is_empty();
-        (is_needed && self.validating.entry(NAME).is_none()).then(|| CoverageGap {
-            reason: "EntryMissing",
-            message: format!(
-                "{} lacks the entry {NAME}, so that custom resources such as Rollouts are not evaluated, only what their \
-                 controllers create; run helm upgrade again, or transom generate webhooks | kubectl apply --server-side -f -",
-                self.validating.title
-            ),
-        })
-    }
-
-    /// The `podTemplates` of a policy that no rule matches, or whose path the condition does not read.
+    /// The `podTemplates` of a policy that no rule matches, or whose path the condition does not read. That the entry of the
+    /// built-in kinds is missing is no gap: charts before it have none, and their pods are evaluated.
     fn unmatched_pod_templates(&self, policy: &Policy) -> Option<CoverageGap> {
         let entry = self.validating.entry(names::CUSTOM_RESOURCES_VALIDATE);
         let is_matched = |kind: &ConfiguredKind| {

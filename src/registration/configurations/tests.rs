@@ -312,23 +312,6 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
 }
 
 #[test]
-fn a_missing_entry_for_custom_resources_is_named_where_a_policy_acts_on_them() {
-    let mut known = registered(&RegistrationOptions::default());
-    (known.validating.entries).retain(|entry| entry.name != names::CUSTOM_RESOURCES_VALIDATE);
-    let found = gaps(&known, &policy(|_| {}));
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].0, "EntryMissing");
-    assert!(
-        (found[0].1).contains(
-            "zz-transom lacks the entry custom-resources.validate.transom.dev, so that custom resources"
-        ),
-        "{found:?}"
-    );
-    let only_places = policy(|policy| policy.validation = Action::Disabled);
-    assert_eq!(gaps(&known, &only_places), []);
-}
-
-#[test]
 fn selectors_are_written_as_the_flag_reads_them() {
     let selector: LabelSelector = serde_json::from_value(json!({
         "matchLabels": {"team": "a"},
