@@ -24,11 +24,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 pub use self::batch::{CacheUse, ImageAnswer, Registries};
 pub use self::client::RegistryClient;
 pub use self::disk_cache::DiskCache;
 pub use self::keychain::{Keychain, KeychainError};
 pub use self::transport::NoClient;
+use crate::model::image_facts::ImageFacts;
 use crate::model::registry_patterns::RegistryPatterns;
 
 /// Which registries may be asked, and how they are reached.
@@ -58,6 +61,15 @@ impl Detail {
     fn includes(self, needed: Detail) -> bool {
         self == Detail::Configurations || needed == Detail::Platforms
     }
+}
+
+/// The answer to a look-up of which an earlier answer is known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ImageChange {
+    /// The reference still leads to the same content, as of this time.
+    Unchanged(Timestamp),
+    /// The new facts.
+    Changed(ImageFacts),
 }
 
 /// What an error affects.

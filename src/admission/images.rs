@@ -5,20 +5,39 @@ use std::time::Duration;
 use super::audit_record::Phase;
 use super::request::{Request, RequestObject, changes_nothing};
 use super::review::{AdmissionContext, does_nothing, parse, policy_for};
-use crate::model::object::Object;
+use crate::model::pod::PodSpec;
 use crate::model::policy::ImageEvidence;
+
+/// The images of a pod, or of the pods of a workload.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PodImages {
+    /// The namespace.
+    pub namespace: String,
+    /// The references of its containers, as written.
+    pub references: Vec<String>,
+    /// The names of its imagePullSecrets.
+    pub pull_secrets: Vec<String>,
+}
+
+impl PodImages {
+    /// Reads a pod.
+    pub fn of(pod: &PodSpec<'_>, namespace: &str) -> Self {
+        let secrets = pod.image_pull_secrets.iter();
+        PodImages {
+            namespace: namespace.to_owned(),
+            references: references(pod),
+            pull_secrets: secrets.map(|secret| secret.name.to_string()).collect(),
+        }
+    }
+}
 
 /// The images whose facts the review of a request can use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ReviewImages {
-    /// The namespace of the object.
-    pub namespace: String,
-    /// The references of its containers, as written.
-    pub references: Vec<String>,
-    /// Those of the previous version of the object.
+    /// Those of the object.
+    pub pod: PodImages,
+    /// The references of the previous version of the object.
     pub previous: Vec<String>,
-    /// The names of its imagePullSecrets.
-    pub pull_secrets: Vec<String>,
     /// How long the review may wait for facts.
     pub wait: Duration,
 }
@@ -51,18 +70,14 @@ pub fn images_of(
     };
     let old = request.old_object.filter(|_| &*request.operation == "UPDATE");
     let old = old.and_then(|old| parse(phase, kind, request, RequestObject::Raw(old)).ok());
-    let pod = object.pod()?;
-    let secrets = pod.image_pull_secrets.iter();
+    let previous = old.as_ref().and_then(|old| old.pod());
     Some(ReviewImages {
-        namespace: request.namespace.to_string(),
-        references: references(object),
-        previous: old.as_deref().map_or_else(Vec::new, references),
-        pull_secrets: secrets.map(|secret| secret.name.to_string()).collect(),
+        pod: PodImages::of(object.pod()?, &request.namespace),
+        previous: previous.map_or_else(Vec::new, references),
         wait: policy.image_wait,
     })
 }
 
-fn references(object: &Object<'_>) -> Vec<String> {
-    let pod = object.pod();
-    pod.map_or_else(Vec::new, |pod| pod.images().map(str::to_owned).collect())
+fn references(pod: &PodSpec<'_>) -> Vec<String> {
+    pod.images().map(str::to_owned).collect()
 }

@@ -1,6 +1,7 @@
 //! The inputs of the commands for authors (`check`, `fix`): the arguments, which configuration applies to which paths, and
 //! the manifests that they name.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,19 +111,22 @@ impl ManifestArgs {
 
     /// Whether the arguments select an object.
     pub fn selects(&self, checked: &Checked<'_>) -> bool {
-        self.namespaces.selects(&checked.namespace)
-            && (self.selector.is_everything() || self.selector.selects(&checked.labels()))
+        self.selects_by(&checked.namespace, || checked.labels())
     }
 
     /// Whether the arguments select an object that is not evaluated yet.
     pub fn selects_object(&self, object: &Object<'_>) -> bool {
-        let labels = || {
-            let labels = object.meta.labels.iter();
+        let labels = object.meta.labels.iter();
+        self.selects_by(&object.namespace, || {
             labels
                 .map(|(key, value)| (key.to_string(), value.to_string()))
                 .collect()
-        };
-        self.namespaces.selects(&object.namespace)
+        })
+    }
+
+    /// The labels are read only if the arguments select by them.
+    fn selects_by(&self, namespace: &str, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
+        self.namespaces.selects(namespace)
             && (self.selector.is_everything() || self.selector.selects(&labels()))
     }
 

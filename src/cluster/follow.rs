@@ -1,6 +1,7 @@
 //! Follows the objects of one kind, forever: a watch, and lists in parallel. What is done with an object is decided by
 //! the follower; no object is kept.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -33,6 +34,32 @@ pub trait ObjectFollower: Sync {
     fn works(&self, activity: &str);
     /// An activity fails, and why.
     fn fails(&self, activity: &str, why: &str);
+}
+
+/// The current problems of a follower, by activity.
+#[derive(Debug, Default)]
+pub struct ActivityProblems(BTreeMap<String, String>);
+
+impl ActivityProblems {
+    /// An activity fails. Returns whether that is news: the reason is another one than before.
+    pub fn fails(&mut self, activity: &str, why: &str) -> bool {
+        let is_news = self.0.get(activity).map(String::as_str) != Some(why);
+        if is_news {
+            self.0.insert(activity.to_owned(), why.to_owned());
+        }
+        is_news
+    }
+
+    /// An activity works.
+    pub fn works(&mut self, activity: &str) {
+        self.0.remove(activity);
+    }
+
+    /// The first activity that fails, and why.
+    pub fn first(&self) -> Option<(&str, &str)> {
+        let (activity, why) = self.0.first_key_value()?;
+        Some((activity, why))
+    }
 }
 
 /// Follows the objects of one kind, forever. The watch starts before the list and runs in parallel, so that no change is

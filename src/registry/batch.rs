@@ -14,7 +14,7 @@ use super::connection_error::{ADD_CA, WITHOUT_TLS};
 use super::disk_cache::{CacheScope, CachedAnswer, DiskCache};
 use super::endpoint::RegistryEndpoint;
 use super::keychain::Keychain;
-use super::{Detail, LookupError, LookupScope, NoClient, RegistryConfig};
+use super::{Detail, ImageChange, LookupError, LookupScope, NoClient, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
 
@@ -263,8 +263,17 @@ impl Registries {
         if let Some(why) = known {
             return Err(LookupError::registry(why));
         }
-        let found = match stale {
-            Some(known) => self.resolve_again(client, image, &known).await,
+        let found = match stale.as_ref().and_then(|stale| stale.found.as_ref()) {
+            Some(known) => {
+                let again = client.look_up_again(image, &self.keychain, self.detail, &known.digest);
+                again.await.map(|change| match change {
+                    ImageChange::Changed(facts) => facts,
+                    ImageChange::Unchanged(looked_up) => ImageFacts {
+                        looked_up,
+                        found: Some(known.clone()),
+                    },
+                })
+            }
             None => client.look_up(image, &self.keychain, self.detail).await,
         };
         if let Err(error) = &found
@@ -273,27 +282,6 @@ impl Registries {
             down().insert(image.registry.to_owned(), error.message.clone());
         }
         found
-    }
-
-    /// Requests what a tag names now. If that is what it named before, nothing else is requested.
-    async fn resolve_again(
-        &self,
-        client: &RegistryClient,
-        image: &ImageRef<'_>,
-        known: &ImageFacts,
-    ) -> Result<ImageFacts, LookupError> {
-        let now = client.look_up(image, &self.keychain, Detail::Platforms).await?;
-        let digest = |facts: &ImageFacts| facts.found.as_ref().map(|found| found.digest.clone());
-        if digest(&now) == digest(known) {
-            return Ok(ImageFacts {
-                looked_up: now.looked_up,
-                found: known.found.clone(),
-            });
-        }
-        if now.found.is_none() || self.detail == Detail::Platforms {
-            return Ok(now);
-        }
-        client.look_up(image, &self.keychain, self.detail).await
     }
 }
 

@@ -18,7 +18,7 @@ use super::keychain::{Credential, Keychain};
 use super::manifest::{self, ACCEPT, CONFIG, MANIFEST, ManifestContent, SingleImage};
 use super::session::{Failure, Session, Tokens};
 use super::transport::{Lookup, NoClient, Received, Transport, system_lookup};
-use super::{Detail, LookupError, RegistryConfig};
+use super::{Detail, ImageChange, LookupError, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
 use crate::model::revisions::OsVersion;
@@ -104,6 +104,34 @@ impl RegistryClient {
                 error.with(&format!("before that, {}", failures.join("; ")))
             }
         })
+    }
+
+    /// Looks up an image of which an earlier answer is known, with at least this detail. If the reference still leads to
+    /// the same digest, only its index or manifest is requested.
+    ///
+    /// # Errors
+    /// See [`look_up`](Self::look_up).
+    pub async fn look_up_again(
+        &self,
+        image: &ImageRef<'_>,
+        keychain: &Keychain,
+        detail: Detail,
+        known_digest: &str,
+    ) -> Result<ImageChange, LookupError> {
+        let now = self.look_up(image, keychain, Detail::Platforms).await?;
+        if now
+            .found
+            .as_ref()
+            .is_some_and(|found| found.digest == known_digest)
+        {
+            return Ok(ImageChange::Unchanged(now.looked_up));
+        }
+        if now.found.is_none() || detail == Detail::Platforms {
+            return Ok(ImageChange::Changed(now));
+        }
+        self.look_up(image, keychain, detail)
+            .await
+            .map(ImageChange::Changed)
     }
 
     /// Tries the credentials for a registry one after another; without any, it asks without.

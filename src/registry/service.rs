@@ -84,7 +84,7 @@ pub struct KnownImages {
 #[derive(Clone, Debug)]
 pub struct ImageRequest<'r> {
     /// The references, as written.
-    pub references: &'r [&'r str],
+    pub references: &'r [String],
     /// The namespace of the object.
     pub namespace: &'r str,
     /// Whose credentials may be used.
@@ -188,35 +188,35 @@ impl ImageService {
     pub fn doubt(&self, request: &ImageRequest<'_>) {
         /// A second denial within this time looks nothing up.
         const AT_LEAST: Duration = Duration::from_secs(15);
-        let now = Instant::now();
-        let (mut is_queued, mut dropped) = (false, Vec::new());
-        let keys = self.keys(request);
-        let mut state = self.state();
-        for (_, key, registry) in keys {
-            if !state.doubt(&key, AT_LEAST, now) {
-                continue;
-            }
-            match state.request(&key, &registry, request.namespace, Priority::Review, now) {
-                Ok(()) => is_queued = true,
-                Err(why) => dropped.push(why),
-            }
-        }
-        drop(state);
-        self.noted(is_queued, &dropped);
+        self.queue(request, Priority::Review, |state, key, now| {
+            state.doubt(key, AT_LEAST, now)
+        });
     }
 
     /// Queues the look-ups that a stored workload needs, at a lower priority than those of reviews. Returns whether all
     /// images are known or queued.
     pub fn prepare(&self, request: &ImageRequest<'_>) -> bool {
+        self.queue(request, Priority::Background, |state, key, now| {
+            state.recall(key, Asker::Stored, now).due != Due::No
+        })
+    }
+
+    /// Queues the look-ups of a request that are due. Returns whether none of them was dropped.
+    fn queue(
+        &self,
+        request: &ImageRequest<'_>,
+        priority: Priority,
+        is_due: impl Fn(&mut ServiceState, &ImageKey, Instant) -> bool,
+    ) -> bool {
         let now = Instant::now();
         let (mut is_queued, mut dropped) = (false, Vec::new());
         let keys = self.keys(request);
         let mut state = self.state();
         for (_, key, registry) in keys {
-            if state.recall(&key, Asker::Stored, now).due == Due::No {
+            if !is_due(&mut state, &key, now) {
                 continue;
             }
-            match state.request(&key, &registry, request.namespace, Priority::Background, now) {
+            match state.request(&key, &registry, request.namespace, priority, now) {
                 Ok(()) => is_queued = true,
                 Err(why) => dropped.push(why),
             }
@@ -344,7 +344,7 @@ impl ImageService {
         let mut seen = HashSet::new();
         let mut keys = Vec::new();
         for text in request.references {
-            if keys.len() >= IMAGES_OF_OBJECT || !seen.insert(*text) {
+            if keys.len() >= IMAGES_OF_OBJECT || !seen.insert(text) {
                 continue;
             }
             let Ok(image) = ImageRef::parse(text) else {
@@ -352,7 +352,7 @@ impl ImageService {
             };
             if self.0.registries.matches(image.registry) {
                 let key = ImageKey::of(&image, request.access.clone());
-                keys.push((*text, key, registry_of(&image)));
+                keys.push((text.as_str(), key, registry_of(&image)));
             }
         }
         keys

@@ -1,9 +1,9 @@
 //! The images of stored workloads: looked up before their next pod is created. Every replica does this for itself, which
 //! also gives all replicas the same facts.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -13,7 +13,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
 use super::images::ImageLookups;
-use crate::cluster::follow::{ObjectFollower, follow};
+use crate::admission::PodImages;
+use crate::cluster::follow::{ActivityProblems, ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::cluster::stored::ObjectList;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
@@ -53,15 +54,7 @@ pub struct ImageFeed {
     /// Limits memory to one page at a time, over all kinds.
     pages: Semaphore,
     /// The current problems, by activity: each is logged once.
-    problems: Mutex<BTreeMap<String, String>>,
-}
-
-/// The images of a stored workload.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct StoredImages {
-    namespace: String,
-    references: Vec<String>,
-    pull_secrets: Vec<String>,
+    problems: Mutex<ActivityProblems>,
 }
 
 impl ImageFeed {
@@ -132,14 +125,14 @@ impl ImageFeed {
             let wanted = Arc::clone(&self.wanted.borrow());
             let next = pages.next(&self.client, |json| {
                 let images = images_of(stored.kind, json, &wanted);
-                dropped.extend(images.filter(|images| !self.prepare(images)));
+                dropped.extend(images.filter(|images| !self.lookups.prepare(images)));
             });
             let more = next.await.map_err(|failure| failure.to_string())?;
             drop(permit);
             while !dropped.is_empty() && !room.is_zero() {
                 sleep(RETRY).await;
                 room = room.saturating_sub(RETRY);
-                dropped.retain(|images| !self.prepare(images));
+                dropped.retain(|images| !self.lookups.prepare(images));
             }
             is_complete &= dropped.is_empty();
             if !more {
@@ -149,13 +142,8 @@ impl ImageFeed {
         }
     }
 
-    fn prepare(&self, images: &StoredImages) -> bool {
-        let StoredImages {
-            namespace,
-            references,
-            pull_secrets,
-        } = images;
-        self.lookups.prepare(namespace, references, pull_secrets)
+    fn problems(&self) -> MutexGuard<'_, ActivityProblems> {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -196,22 +184,19 @@ impl ObjectFollower for ImageFeed {
     fn seen(&self, stored: &ObjectList, json: &str) {
         let wanted = Arc::clone(&self.wanted.borrow());
         if let Some(images) = images_of(stored.kind, json, &wanted) {
-            self.prepare(&images);
+            self.lookups.prepare(&images);
         }
     }
 
     fn gone(&self, _: &ObjectList, _: &str) {}
 
     fn works(&self, activity: &str) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        problems.remove(activity);
+        self.problems().works(activity);
     }
 
     fn fails(&self, activity: &str, why: &str) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        if problems.get(activity).map(String::as_str) != Some(why) {
+        if self.problems().fails(activity, why) {
             tracing::warn!("images of stored workloads: {activity}: {why}");
-            problems.insert(activity.to_owned(), why.to_owned());
         }
     }
 }
@@ -284,18 +269,11 @@ struct HeadMeta<'h> {
 }
 
 /// The images of a stored object, if its namespace is wanted. An object that cannot be read has none.
-fn images_of(kind: Kind, json: &str, wanted: &BTreeSet<String>) -> Option<StoredImages> {
+fn images_of(kind: Kind, json: &str, wanted: &BTreeSet<String>) -> Option<PodImages> {
     let head: Head<'_> = serde_json::from_str(json).ok()?;
     let namespace = wanted.get(&*head.metadata.namespace)?;
     let object = Object::parse(kind, json, ReviewStage::Stored).ok()?;
-    let pod = object.pod()?;
-    Some(StoredImages {
-        namespace: namespace.clone(),
-        references: pod.images().map(str::to_owned).collect(),
-        pull_secrets: (pod.image_pull_secrets.iter())
-            .map(|secret| secret.name.to_string())
-            .collect(),
-    })
+    Some(PodImages::of(object.pod()?, namespace))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::image_args::ImageSettings;
 use super::image_credentials::{ClusterCredentials, PullSecret};
-use crate::admission::ReviewImages;
+use crate::admission::{PodImages, ReviewImages};
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::registry::service::{
@@ -95,14 +95,9 @@ impl ImageLookups {
 
     /// What is known now of the images of a review; the rest is queued. Never waits.
     pub fn known(&self, images: &ReviewImages) -> KnownImages {
-        let (references, previous) = (texts(&images.references), texts(&images.previous));
-        let mut request = ImageRequest {
-            references: &references,
-            namespace: &images.namespace,
-            access: self.access(&images.namespace, &images.pull_secrets),
-        };
+        let mut request = self.request(&images.pod);
         let mut known = self.service.known(&request);
-        request.references = &previous;
+        request.references = &images.previous;
         for (reference, facts) in self.service.recalled(&request) {
             known.images.entry(reference).or_insert(facts);
         }
@@ -111,20 +106,20 @@ impl ImageLookups {
 
     /// A review denied an object with what is known of its images; see [`ImageService::doubt`].
     pub fn doubt(&self, images: &ReviewImages) {
-        self.service.doubt(&ImageRequest {
-            references: &texts(&images.references),
-            namespace: &images.namespace,
-            access: self.access(&images.namespace, &images.pull_secrets),
-        });
+        self.service.doubt(&self.request(&images.pod));
     }
 
     /// Queues the look-ups for a stored workload. Returns whether all its images are known or queued.
-    pub fn prepare(&self, namespace: &str, references: &[String], pull_secrets: &[String]) -> bool {
-        self.service.prepare(&ImageRequest {
-            references: &texts(references),
-            namespace,
-            access: self.access(namespace, pull_secrets),
-        })
+    pub fn prepare(&self, images: &PodImages) -> bool {
+        self.service.prepare(&self.request(images))
+    }
+
+    fn request<'r>(&self, images: &'r PodImages) -> ImageRequest<'r> {
+        ImageRequest {
+            references: &images.references,
+            namespace: &images.namespace,
+            access: self.access(&images.namespace, &images.pull_secrets),
+        }
     }
 
     /// Records facts as if they had been looked up now.
@@ -159,10 +154,6 @@ impl ImageLookups {
             secrets: secrets.into(),
         }
     }
-}
-
-fn texts(owned: &[String]) -> Vec<&str> {
-    owned.iter().map(String::as_str).collect()
 }
 
 #[cfg(test)]

@@ -93,24 +93,7 @@ kind: WindowsNodePolicy
 metadata: {name: default}
 spec: {taints: {mode: Apply}}
 ";
-    install::prepare(&cluster, policies);
-    let replica = Replica::start(&cluster, "transom", &[]);
-    install::register(&cluster, replica.port, &["--linux-pods-selector", "guard=on"]);
-    replica.is_ready(&cluster);
-    let tainted = || {
-        let nodes = cluster
-            .kubectl(&["get", "nodes", "-l", "kubernetes.io/os=windows", "-o", "json"])
-            .succeeded();
-        nodes
-            .objects()
-            .iter()
-            .all(|node| node["spec"]["taints"].to_string().contains("\"os\""))
-    };
-    assert!(
-        wait(Duration::from_secs(60), tainted),
-        "{}",
-        cluster.end_of_log("transom")
-    );
+    let _replica = serve(&cluster, policies, &[]);
 
     let with = fates(&cluster, "with", &all);
     let right = report("with Transom", &all, &with);
@@ -222,6 +205,29 @@ spec:
     platforms::openshift(&cluster);
     platforms::eks(&cluster);
     platforms::taints_that_come_and_go(&cluster);
+}
+
+/// Starts Transom with these policies, and additional arguments of `serve` and `generate webhooks`. Waits until the Windows
+/// nodes have their taint.
+fn serve(cluster: &ControlPlane, policies: &str, more: &[&str]) -> Replica {
+    install::prepare(cluster, policies);
+    let replica = Replica::start(cluster, "transom", more);
+    let guard = ["--linux-pods-selector", "guard=on"];
+    install::register(cluster, replica.port, &[&guard[..], more].concat());
+    replica.is_ready(cluster);
+    let tainted = || {
+        let nodes = cluster
+            .kubectl(&["get", "nodes", "-l", "kubernetes.io/os=windows", "-o", "json"])
+            .succeeded();
+        let is_tainted = |node: &Value| node["spec"]["taints"].to_string().contains("\"os\"");
+        nodes.objects().iter().all(is_tainted)
+    };
+    assert!(
+        wait(Duration::from_secs(60), tainted),
+        "{}",
+        cluster.end_of_log("transom")
+    );
+    replica
 }
 
 fn cluster() -> Option<ControlPlane> {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::owner_index::{MOST_OWNERS, OwnerIndex};
 use super::report_api::ReportApi;
+use crate::cluster::follow::ActivityProblems;
 
 /// How many unreadable objects are named.
 const NAMED: usize = 3;
@@ -44,7 +45,7 @@ pub struct Health(Mutex<Problems>);
 #[derive(Debug, Default)]
 struct Problems {
     /// By activity.
-    activities: BTreeMap<String, String>,
+    activities: ActivityProblems,
     /// Reports that could not be written or deleted, by the uid of their owners, until they are up to date.
     writes: BTreeMap<Box<str>, String>,
 }
@@ -52,16 +53,14 @@ struct Problems {
 impl Health {
     /// An activity fails. It is logged once, until the reason changes.
     pub fn fails(&self, activity: &str, why: &str) {
-        let mut problems = self.problems();
-        if problems.activities.get(activity).map(String::as_str) != Some(why) {
+        if self.problems().activities.fails(activity, why) {
             tracing::warn!("{activity}: {why}");
-            problems.activities.insert(activity.to_owned(), why.to_owned());
         }
     }
 
     /// An activity works.
     pub fn works(&self, activity: &str) {
-        self.problems().activities.remove(activity);
+        self.problems().activities.works(activity);
     }
 
     /// A report could not be written or deleted. Of many failures only the first is logged as a warning.
@@ -132,7 +131,7 @@ impl Health {
 impl Problems {
     /// One problem: an activity that fails, or else a failed write and the number of others.
     fn first(&mut self, index: &OwnerIndex) -> Option<String> {
-        if let Some((activity, why)) = self.activities.first_key_value() {
+        if let Some((activity, why)) = self.activities.first() {
             return Some(format!("{activity}: {why}"));
         }
         self.writes.retain(|uid, _| index.is_behind(uid));

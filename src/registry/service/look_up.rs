@@ -7,8 +7,7 @@ use tokio::time::timeout;
 use super::key::ImageKey;
 use super::state::Outcome;
 use crate::model::image::ImageRef;
-use crate::model::image_facts::ImageFacts;
-use crate::registry::{Detail, Keychain, LookupError, LookupScope, RegistryClient};
+use crate::registry::{Detail, ImageChange, Keychain, LookupError, LookupScope, RegistryClient};
 
 /// How long all requests for one image may take.
 const WHOLE: Duration = Duration::from_secs(30);
@@ -42,21 +41,18 @@ async fn with(
     known: Option<&str>,
     keychain: &Keychain,
 ) -> Result<Outcome, LookupError> {
-    if let Some(known) = known {
-        let facts = client.look_up(image, keychain, Detail::Platforms).await?;
-        if digest(&facts) == Some(known) {
-            return Ok(Outcome::Unchanged(facts.looked_up));
-        }
-        if facts.found.is_none() {
-            return Ok(Outcome::Answered(facts));
-        }
-    }
-    let facts = client.look_up(image, keychain, Detail::Configurations).await?;
-    Ok(Outcome::Answered(facts))
-}
-
-fn digest(facts: &ImageFacts) -> Option<&str> {
-    facts.found.as_ref().map(|found| found.digest.as_str())
+    const DETAIL: Detail = Detail::Configurations;
+    let Some(known) = known else {
+        return client
+            .look_up(image, keychain, DETAIL)
+            .await
+            .map(Outcome::Answered);
+    };
+    let change = client.look_up_again(image, keychain, DETAIL, known).await?;
+    Ok(match change {
+        ImageChange::Unchanged(looked_up) => Outcome::Unchanged(looked_up),
+        ImageChange::Changed(facts) => Outcome::Answered(facts),
+    })
 }
 
 fn of_error(error: LookupError) -> Outcome {

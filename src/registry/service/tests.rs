@@ -30,8 +30,9 @@ fn closed() -> String {
 }
 
 fn known(service: &ImageService, references: &[&str]) -> KnownImages {
+    let references: Vec<String> = references.iter().map(|&text| text.to_owned()).collect();
     service.known(&ImageRequest {
-        references,
+        references: &references,
         namespace: "shop",
         access: Access::Shared,
     })
@@ -77,7 +78,7 @@ async fn only_images_of_listed_registries_are_queued_and_each_once() {
     assert_eq!(service.state().queued(), 1);
     // What an earlier version of an object had is not looked up for it.
     let previous = ImageRequest {
-        references: &["registry.corp/old:1"],
+        references: &["registry.corp/old:1".to_owned()],
         namespace: "shop",
         access: Access::Shared,
     };

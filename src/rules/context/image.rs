@@ -40,19 +40,13 @@ pub enum KnownVersions {
 impl<'c> Image<'c> {
     /// The images of a pod's containers; `None` for a missing image, or one that the kubelet would not accept.
     pub fn of_pod(pod: &'c PodSpec<'c>, facts: &'c Facts) -> Vec<Option<Image<'c>>> {
-        let mut architectures = None;
-        let mut read = |container: &'c Container<'c>| {
+        let read = |container: &'c Container<'c>| {
             let text = &**container.image.as_ref()?;
             let reference = ImageRef::parse(text).ok()?;
             let known = facts.image_of(container);
-            let mut of_nodes = || {
-                architectures
-                    .get_or_insert_with(|| node_architectures(facts))
-                    .clone()
-            };
             Some(Image {
                 text,
-                versions: KnownVersions::of(&reference, known, &mut of_nodes),
+                versions: KnownVersions::of(&reference, known, facts),
                 reference,
                 facts: known,
             })
@@ -104,17 +98,13 @@ impl KnownVersions {
     pub fn of_image(text: &str, facts: &Facts) -> Option<KnownVersions> {
         let reference = ImageRef::parse(text).ok()?;
         let known = facts.images.get(text).map(|known| &**known);
-        KnownVersions::of(&reference, known, &mut || node_architectures(facts))
+        KnownVersions::of(&reference, known, facts)
     }
 
     /// From what the registry reports, else from the tag.
-    fn of<'f>(
-        reference: &ImageRef<'_>,
-        facts: Option<&ImageFacts>,
-        architectures: &mut dyn FnMut() -> Vec<&'f str>,
-    ) -> Option<KnownVersions> {
-        match facts.and_then(ImageFacts::contents) {
-            Some(contents) => KnownVersions::of_registry(contents, &architectures()),
+    fn of(reference: &ImageRef<'_>, known: Option<&ImageFacts>, facts: &Facts) -> Option<KnownVersions> {
+        match known.and_then(ImageFacts::contents) {
+            Some(contents) => KnownVersions::of_registry(contents, &node_architectures(facts)),
             None => KnownVersions::of_tag(reference),
         }
     }

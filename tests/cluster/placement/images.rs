@@ -5,14 +5,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::workloads::{
     LINUX, ON_2019, ON_2022, ON_2025, Truth, WINDOWS, Workload, nothing, object, os_name, selector,
 };
-use super::{NODES, cluster, empty, fates, of, pods, report};
-use crate::support::control_plane::{ControlPlane, wait};
-use crate::support::install::{self, Replica};
+use super::{NODES, cluster, empty, fates, of, pods, report, serve};
+use crate::support::control_plane::ControlPlane;
+use crate::support::install::Replica;
 use crate::support::kubelet::join_with;
 use crate::support::registry::{LTSC2019, LTSC2022, LTSC2025, Media, Registry, linux, variant, windows};
 
@@ -131,30 +131,13 @@ spec: {{taints: {{mode: Apply}}}}
     )
 }
 
-/// Starts Transom with look-ups in this registry, and waits until the Windows nodes have their taint.
-fn install(cluster: &ControlPlane, registry: &Registry, wait_for_images: &str) -> Replica {
-    install::prepare(cluster, &policies(wait_for_images));
-    let host = registry.host();
-    let replica = Replica::start(cluster, "transom", &["--image-registry", &host]);
-    install::register(
+/// Starts Transom with look-ups in this registry.
+fn serve_with_look_ups(cluster: &ControlPlane, registry: &Registry, image_wait: &str) -> Replica {
+    serve(
         cluster,
-        replica.port,
-        &["--linux-pods-selector", "guard=on", "--image-registry", &host],
-    );
-    replica.is_ready(cluster);
-    let tainted = || {
-        let nodes = cluster
-            .kubectl(&["get", "nodes", "-l", "kubernetes.io/os=windows", "-o", "json"])
-            .succeeded();
-        let is_tainted = |node: &Value| node["spec"]["taints"].to_string().contains("\"os\"");
-        nodes.objects().iter().all(is_tainted)
-    };
-    assert!(
-        wait(Duration::from_secs(60), tainted),
-        "{}",
-        cluster.end_of_log("transom")
-    );
-    replica
+        &policies(image_wait),
+        &["--image-registry", &registry.host()],
+    )
 }
 
 fn cluster_and_registry() -> Option<(ControlPlane, Registry)> {
@@ -182,7 +165,7 @@ fn an_image_that_says_nothing_lands_where_its_registry_says_that_it_runs() {
         .succeeded();
     empty(&cluster, "without");
 
-    let _replica = install(&cluster, &registry, "500ms");
+    let _replica = serve_with_look_ups(&cluster, &registry, "500ms");
     let with = fates(&cluster, "with", &all);
     let with = report("with look-ups", &all, &with);
     let worse: Vec<&&str> = without.difference(&with).collect();
@@ -199,7 +182,7 @@ fn the_first_pod_of_an_image_never_seen_is_placed_by_the_look_up_of_its_deployme
     let Some((cluster, registry)) = cluster_and_registry() else {
         return;
     };
-    let _replica = install(&cluster, &registry, "0s");
+    let _replica = serve_with_look_ups(&cluster, &registry, "0s");
     let placed = |namespace: &str| {
         let all = unseen(&registry, namespace, DEPLOYMENTS);
         let fates = fates(&cluster, namespace, &all);
