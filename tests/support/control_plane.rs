@@ -24,6 +24,8 @@ const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 /// terminating API server waits for its watches. Its input ends when the test process ends for any reason.
 const SUPERVISOR: &str = r#"
 cd "$1" || exit 1
+# Go collects garbage less often: a quarter less processor time for each API server, and 100 MiB more memory.
+export GOGC=400
 pids=
 start() {
     name=$1; shift
@@ -406,6 +408,7 @@ impl ControlPlane {
             .arg("--cache-dir")
             .arg(self.path("cache"))
             .args(args)
+            .env("GOGC", "off")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -551,14 +554,16 @@ impl ControlPlane {
     }
 }
 
-/// Waits until the condition is true; returns whether it became true.
+/// Waits until the condition is true; returns whether it became true. Most conditions run kubectl, which takes a tenth of
+/// a second of processor time: the pauses grow, so that tests that wait do not delay the others.
 pub fn wait(most: Duration, mut done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !done() {
-        if start.elapsed() > most {
+        let waited = start.elapsed();
+        if waited > most {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep((waited / 8).clamp(Duration::from_millis(50), Duration::from_millis(500)));
     }
     true
 }
