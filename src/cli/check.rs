@@ -16,7 +16,7 @@ use super::image_evidence::note_names_only;
 use super::is_quiet;
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget};
-use super::registry::RegistryArgs;
+use super::registry::LookupArgs;
 use crate::check::{
     Baseline, BaselineWriter, CheckNote, CheckOutcome, Checked, ConfigFailOn, ImageCounts, Manifests,
     SourceRole, SuppressedBy,
@@ -82,7 +82,7 @@ pub struct CheckArgs {
     #[arg(long)]
     registry: bool,
     #[command(flatten)]
-    registries: RegistryArgs,
+    look_ups: LookupArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

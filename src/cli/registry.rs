@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-use clap::Args;
+use anyhow::{Context as _, bail};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::is_quiet;
@@ -18,10 +19,10 @@ use crate::registry::{CacheUse, Detail, DiskCache, Keychain, Registries, Registr
 pub struct RegistryArgs {
     /// Request nothing: use what the cache has of images, however old it is
     #[arg(long)]
-    pub offline: bool,
+    offline: bool,
     /// Request tags again that the cache has
     #[arg(long, conflicts_with = "offline")]
-    pub refresh: bool,
+    refresh: bool,
     /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of this machine.
     /// Repeatable
     #[arg(long, env = "TRANSOM_REGISTRY_CA", value_name = "FILE", value_delimiter = ',')]
@@ -48,6 +49,58 @@ pub struct RegistryArgs {
     registry_mirror: Vec<(String, String)>,
 }
 
+/// The same for a command that looks images up only on request.
+#[derive(Clone, Debug)]
+pub struct LookupArgs {
+    /// How registries are reached.
+    pub registries: RegistryArgs,
+    /// The first of these options on the command line. Unlike clap's `requires`, this excludes the environment, which is
+    /// the same for all commands.
+    written: Option<String>,
+}
+
+impl LookupArgs {
+    /// Refuses options that have no effect, because no image is looked up.
+    ///
+    /// # Errors
+    /// If there is such an option on the command line.
+    pub fn without_look_ups(&self) -> anyhow::Result<()> {
+        if let Some(option) = &self.written {
+            bail!("{option} has no effect without --registry; add --registry");
+        }
+        Ok(())
+    }
+}
+
+impl Args for LookupArgs {
+    fn augment_args(command: Command) -> Command {
+        RegistryArgs::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        RegistryArgs::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for LookupArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let options = RegistryArgs::augment_args(Command::new("look-ups"));
+        let is_written = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let written = options
+            .get_arguments()
+            .find(|option| is_written(option.get_id().as_str()));
+        Ok(LookupArgs {
+            registries: RegistryArgs::from_arg_matches(matches)?,
+            written: written.map(|option| format!("--{}", option.get_long().unwrap_or_default())),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = LookupArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 impl RegistryArgs {
     /// The registries of images, with the credentials and the cache of this user.
     ///
@@ -69,7 +122,7 @@ impl RegistryArgs {
         let cache = match (DiskCache::of_user(), cache_use) {
             (Ok(cache), _) => Some(cache),
             (Err(why), CacheUse::Only) => {
-                anyhow::bail!("there is no cache that --offline could use: {why}")
+                bail!("there is no cache that --offline could use: {why}")
             }
             (Err(why), _) => {
                 if !is_quiet() {
