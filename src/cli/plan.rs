@@ -30,7 +30,7 @@ use crate::render::{plan_text, write_json};
 /// PATH it reads files as transom check does, such as a dump of kubectl get nodes,runtimeclasses,deployments,pods -A -o
 /// yaml. Without --registry, images are known by their names, and tags for the new build are proposed, not verified.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or input or lists that cannot be read (the
+/// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, or input or lists that cannot be read (the
 /// rest is still planned).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -49,12 +49,12 @@ pub struct PlanArgs {
     /// The new nodes may read the passwords of the group-managed service accounts, so these block nothing
     #[arg(long)]
     gmsa_ready: bool,
-    /// Look up the builds of images and the proposed tags in their registries, with the credentials of docker; the
-    /// registries see which images the cluster runs
-    #[arg(long)]
+    /// Look up the builds and operating systems of images, and the proposed tags, in their registries, with the
+    /// credentials of docker; the registries see which images the cluster runs
+    #[arg(long, help_heading = "Registries")]
     registry: bool,
-    /// What ends in exit status 1: blocked is a workload on the replaced pools that cannot move as it is, or of which
-    /// that is not known
+    /// What ends in exit status 1: blocked is a workload on the replaced pools that cannot move as it is, or for which
+    /// this is not known
     #[arg(long, value_name = "WHAT", default_value = "blocked",
           value_parser = FailOn::among(["never", "blocked"]))]
     fail_on: FailOn,
@@ -62,11 +62,11 @@ pub struct PlanArgs {
     output: OutputArgs<PlanFormat>,
     #[command(flatten)]
     policy: PolicyArgs,
-    #[command(flatten)]
-    installation: InstallationArgs,
     /// The day to plan for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
+    #[command(flatten)]
+    installation: InstallationArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]

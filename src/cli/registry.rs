@@ -17,18 +17,18 @@ use crate::registry::{CacheUse, Detail, DiskCache, Keychain, Registries, Registr
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Registries")]
 pub struct RegistryArgs {
-    /// Request nothing: use what the cache has of images, however old it is
+    /// Send no request: use what the cache has, however old it is
     #[arg(long)]
     offline: bool,
-    /// Request tags again that the cache has
+    /// Request tags again, even if the cache has them
     #[arg(long, conflicts_with = "offline")]
     refresh: bool,
     /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of this machine.
     /// Repeatable
     #[arg(long, env = "TRANSOM_REGISTRY_CA", value_name = "FILE", value_delimiter = ',')]
     registry_ca: Vec<PathBuf>,
-    /// A registry, with its port, that is asked by plain HTTP: others on the way can then read credentials and change
-    /// answers. Repeatable
+    /// A registry, with its port, that is asked by plain HTTP: others on the network can then read credentials and
+    /// change answers. Repeatable
     #[arg(
         long,
         env = "TRANSOM_REGISTRY_PLAIN_HTTP",

@@ -46,13 +46,10 @@ fn a_mirror_is_asked_first_and_then_the_registry() {
     assert_eq!(origin.requests(), [] as [&str; 0]);
     // What the mirror does not have is asked of the registry; without a mirror it is the registry alone.
     assert_eq!(status(&image(&own)).0, "found");
-    assert!(
-        mirror
-            .requests()
-            .contains(&"GET /v2/hub/shop/own/manifests/1".to_owned()),
-        "{:#?}",
-        mirror.requests()
-    );
+    // As containerd does, the request names the registry that it is for.
+    let request = format!("GET /v2/hub/shop/own/manifests/1?ns={}", origin.host());
+    let requests = mirror.requests();
+    assert!(requests.contains(&request), "{requests:#?}");
     assert_eq!(
         status(&home.run(&["image", "-o", "json", &mirrored])).0,
         "missing"
