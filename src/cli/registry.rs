@@ -164,17 +164,17 @@ fn progress(images: usize) -> ProgressBar {
 /// Why a text is not an image reference, and the cure.
 pub fn reference_error(text: &str, error: ImageError) -> String {
     if text.contains("://") {
-        return SCHEME.to_owned();
+        return "it begins with a scheme; write the image without it".to_owned();
     }
     error.to_string()
 }
 
-const SCHEME: &str = "it begins with a scheme; write only the host";
+const SCHEME: &str = "begins with a scheme; write only the host";
 
 /// Parses a registry, `host[:port]`.
 fn host(text: &str) -> Result<String, String> {
     if text.contains("://") {
-        return Err(SCHEME.to_owned());
+        return Err(format!("it {SCHEME}"));
     }
     let pattern: RegistryPattern = text.parse().map_err(|error| format!("{error}"))?;
     if pattern.host().contains('*') {
@@ -189,6 +189,9 @@ fn mirror(text: &str) -> Result<(String, String), String> {
     let (registry, mirror) = text.split_once('=').ok_or_else(|| FORM.to_owned())?;
     let of_mirror = mirror.trim_end_matches('/');
     let registry = host(registry)?;
+    if of_mirror.contains("://") {
+        return Err(format!("the mirror {SCHEME}"));
+    }
     host(of_mirror.split('/').next().unwrap_or_default())?;
     Ok((registry, of_mirror.to_owned()))
 }
@@ -208,9 +211,19 @@ mod tests {
         for bad in ["", "*.corp", "https://registry.corp"] {
             assert!(host(bad).is_err(), "{bad}");
         }
-        assert_eq!(host("https://registry.corp").unwrap_err(), SCHEME);
+        assert_eq!(
+            host("https://registry.corp").unwrap_err(),
+            "it begins with a scheme; write only the host"
+        );
+        assert_eq!(
+            mirror("docker.io=https://mirror.example").unwrap_err(),
+            "the mirror begins with a scheme; write only the host"
+        );
         let error = ImageRef::parse("http://registry.corp/app:1").unwrap_err();
-        assert_eq!(reference_error("http://registry.corp/app:1", error), SCHEME);
+        assert_eq!(
+            reference_error("http://registry.corp/app:1", error),
+            "it begins with a scheme; write the image without it"
+        );
         let error = ImageRef::parse("registry.corp/App:1").unwrap_err();
         assert!(reference_error("registry.corp/App:1", error).contains("lower case"));
         for bad in [
