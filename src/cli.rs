@@ -209,8 +209,9 @@ mod tests {
             for argument in command.get_arguments() {
                 let expected = match argument.get_id().as_str() {
                     "output" | "fail_on" | "today" | "policy" | "namespace" | "selector" | "limit"
-                    | "quiet" => None,
+                    | "quiet" | "yes" | "dry_run" => None,
                     "registry" | "offline" | "registry_ca" => Some("Registries"),
+                    "identity" | "reports" | "probe_namespace" => Some("In a cluster"),
                     "name" => Some("Names in the cluster"),
                     "kubeconfig" | "context" => Some("Cluster to talk to"),
                     "runtime" => Some("Cluster"),

@@ -48,7 +48,6 @@ pub struct PreflightArgs {
     /// The day to check for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
-    // Last: the heading of these options applies to all that follow.
     #[command(flatten)]
     connect: ConnectArgs,
 }
