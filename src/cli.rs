@@ -200,6 +200,28 @@ mod tests {
         assert!(seen >= 18, "{seen} commands");
     }
 
+    /// A heading of flattened arguments applies to all arguments that follow in the struct.
+    #[test]
+    fn an_option_is_below_the_heading_that_it_belongs_to() {
+        let mut root = Cli::command();
+        root.build();
+        each(&root, "transom", &mut |path, command| {
+            for argument in command.get_arguments() {
+                let expected = match argument.get_id().as_str() {
+                    "output" | "fail_on" | "today" | "policy" | "namespace" | "selector" | "limit"
+                    | "quiet" | "yes" | "dry_run" => None,
+                    "registry" | "offline" | "registry_ca" => Some("Registries"),
+                    "identity" | "reports" | "probe_namespace" => Some("In a cluster"),
+                    "name" => Some("Names in the cluster"),
+                    "kubeconfig" | "context" => Some("Cluster to talk to"),
+                    "runtime" => Some("Cluster"),
+                    _ => continue,
+                };
+                assert_eq!(argument.get_help_heading(), expected, "{path} {argument}");
+            }
+        });
+    }
+
     #[test]
     fn an_option_has_one_letter_and_one_meaning_in_every_command() {
         let mut root = Cli::command();

@@ -4,6 +4,7 @@
 mod constraints;
 mod drain_order;
 mod images;
+mod lookups;
 mod nodes;
 mod outlook;
 mod placement;
@@ -22,7 +23,8 @@ pub use self::drain_order::{
     Blocker, BuildCapacity, DrainStep, NoPool, NodeCapacity, NodesNeeded, PlanSummary, UpgradePlan,
     WorkloadPlan,
 };
-use self::images::{ImageKnowledge, ImageUse, WorkloadIsolation};
+use self::images::{ImageUse, WorkloadIsolation};
+use self::lookups::{UndecidedWorkloads, is_undecided};
 pub use self::nodes::NodeInventory;
 pub use self::outlook::{PoolDate, PoolFault, PoolOutlook};
 pub use self::placement::AssumedPlacement;
@@ -30,12 +32,11 @@ pub use self::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, Re
 use self::replicas::{PlacedPod, WorkloadReplicas};
 pub use self::resource_list::ResourceList;
 pub use self::target::{NoRelease, TargetBuild};
-use self::workload::{PlannedWorkload, WorkloadContext, WorkloadKey};
+use self::workload::{MOST_CONTAINERS, PlannedWorkload, WorkloadContext, WorkloadKey};
 use crate::engine::infer_os;
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
-use crate::model::image_facts::ImageFacts;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::policy::PlacementMode;
@@ -84,6 +85,8 @@ pub struct Planner<'f> {
     placements: BTreeMap<String, (String, PlacementMode)>,
     /// Why nothing is known of images that registries were asked about; `None` if registries are not asked.
     unanswered: Option<BTreeMap<String, String>>,
+    /// The workloads that registries could decide the operating system of; `None` if registries are not asked.
+    undecided: Option<UndecidedWorkloads>,
 }
 
 impl<'f> Planner<'f> {
@@ -101,6 +104,7 @@ impl<'f> Planner<'f> {
             has_pods: false,
             placements: BTreeMap::new(),
             unanswered: None,
+            undecided: None,
         }
     }
 
@@ -142,16 +146,6 @@ impl<'f> Planner<'f> {
             kind if kind.has_pod() && !kind.is_custom() => self.visit_template(kind, json),
             _ => Ok(()),
         }
-    }
-
-    /// Adds what registries report about images, by reference as written.
-    pub fn learn(&mut self, images: impl IntoIterator<Item = (String, Arc<ImageFacts>)>) {
-        Arc::make_mut(&mut self.facts).images.extend(images);
-    }
-
-    /// Records why registries gave no facts about images, by reference as written: one line each.
-    pub fn learn_unanswered(&mut self, unanswered: BTreeMap<String, String>) {
-        self.unanswered = Some(unanswered);
     }
 
     fn visit_template(&mut self, kind: Kind, json: &str) -> Result<(), ObjectError> {
@@ -234,17 +228,29 @@ impl<'f> Planner<'f> {
                 .map_or(pod.metadata.display_name(), |owner| &*owner.name)
                 .to_owned(),
         };
+        let is_elsewhere =
+            on.is_none() && pod.node_name().is_some() && !self.nodes.is_empty() && pod.is_ready();
         let index = match self.workload_of(key) {
             Ok(index) => Some(index),
             // A Linux agent that tolerates all taints also runs on Windows nodes.
-            Err((_, true)) if is_daemon || on.is_none() => None,
+            Err((key, true)) if is_daemon || on.is_none() => {
+                if let Some(undecided) = self.undecided.as_mut().filter(|_| is_elsewhere) {
+                    undecided.runs_elsewhere(&key);
+                }
+                None
+            }
             Err((key, _)) => {
                 // A Linux image that a Windows node never started does not make the workload a Windows
                 // workload.
                 let is_at_home =
                     |spec: &resource_list::PodRequests<'_>| pod.is_ready() || !spec.has_linux_image();
                 let runs_there = on.is_some() && !is_daemon && pod.spec.as_ref().is_some_and(is_at_home);
-                self.plan_pod(json, key, requests, runs_there)?
+                let owner = key.clone();
+                let planned = self.plan_pod(json, key, requests, runs_there)?;
+                if let Some(undecided) = self.undecided.as_mut().filter(|_| is_elsewhere) {
+                    undecided.runs_elsewhere(&owner);
+                }
+                planned
             }
         };
         let Some(workload) = index.and_then(|index| self.workloads.get_mut(index)) else {
@@ -333,6 +339,14 @@ impl<'f> Planner<'f> {
             Verdict::Unknown => runs_on_windows,
             Verdict::Linux | Verdict::Conflicting => false,
         };
+        if let Some(undecided) = &mut self.undecided
+            && let Some(pod) = subject.pod()
+            && is_undecided(&inference, &policy)
+        {
+            let containers = pod.visit_containers().take(MOST_CONTAINERS);
+            let images = containers.filter_map(|(_, _, container)| container.image.as_deref());
+            undecided.add(key.clone(), images, is_windows);
+        }
         let images = subject
             .pod()
             .map(|pod| Image::of_pod(pod, &facts))
@@ -392,39 +406,6 @@ impl<'f> Planner<'f> {
         let name: Arc<str> = name.into();
         self.names.insert(Arc::clone(&name));
         name
-    }
-
-    fn knowledge(&self) -> ImageKnowledge<'_> {
-        let classes = &mut self.facts.runtime_classes.iter();
-        let of_hyper_v = classes.find(|(_, class)| class.isolation() == ContainerIsolation::HyperV);
-        ImageKnowledge {
-            target: self.plan_options.to,
-            images: &self.facts.images,
-            unanswered: self.unanswered.as_ref(),
-            oldest_node: (self.nodes.of(self.plan_options.to))
-                .filter_map(|node| Some((node.host.revision?, node.host.name.as_str())))
-                .min(),
-            hyper_v_class: of_hyper_v.map(|(name, _)| name.as_str()),
-        }
-    }
-
-    /// The images to ask a registry about: those with unknown builds, and those that are proposed.
-    pub fn open_images(&self) -> BTreeSet<String> {
-        let knowledge = self.knowledge();
-        let mut open = BTreeSet::new();
-        for workload in &self.workloads {
-            for used in &workload.images {
-                let statement = knowledge.state(used, workload.kernel);
-                if statement.class == UpgradeClass::Unknown {
-                    open.insert(used.image.to_string());
-                }
-                open.extend(statement.proposed.map(|proposal| proposal.image));
-            }
-        }
-        open.retain(|image| {
-            !self.facts.images.contains_key(image) && crate::model::image::ImageRef::parse(image).is_ok()
-        });
-        open
     }
 
     /// The findings of one workload that do not depend on other workloads.

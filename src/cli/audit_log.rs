@@ -25,7 +25,7 @@ use crate::render::audit_log as render;
 /// stores wrap it in: Azure Monitor, CloudWatch, Cloud Logging, lists and objects over several lines. An event that
 /// is in two files counts once. Lines that cannot be read are counted, reported and skipped.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or an input that cannot be read to its end or
+/// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, or an input that cannot be read to its end or
 /// holds no audit event (the rest is still reported).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:

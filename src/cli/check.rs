@@ -16,7 +16,7 @@ use super::image_evidence::note_names_only;
 use super::is_quiet;
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget};
-use super::registry::RegistryArgs;
+use super::registry::LookupArgs;
 use crate::check::{
     Baseline, BaselineWriter, CheckNote, CheckOutcome, Checked, ConfigFailOn, ImageCounts, Manifests,
     SourceRole, SuppressedBy,
@@ -41,7 +41,7 @@ use crate::render::{
 ///
 /// Settings come from the nearest file .transom.yaml in the folder of each path or above it; arguments replace them.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or input that cannot be read (the rest is
+/// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, or input that cannot be read (the rest is
 /// still checked).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -53,7 +53,7 @@ use crate::render::{
 pub struct CheckArgs {
     #[command(flatten)]
     output: OutputArgs<CheckFormat>,
-    /// Skip documents that are not Kubernetes objects in files that are named, as in folders
+    /// Skip documents that are not Kubernetes objects in named files too; in folders, they are always skipped
     #[arg(long)]
     skip_non_kubernetes: bool,
     /// What ends in exit status 1: deny is an object that would be denied; a severity adds open findings of that
@@ -79,10 +79,10 @@ pub struct CheckArgs {
     inputs: ManifestArgs,
     /// Look up the images of Windows pods, and of pods whose operating system is not known, in their registries, with
     /// the credentials of docker; the registries see which images the manifests name
-    #[arg(long)]
+    #[arg(long, help_heading = "Registries")]
     registry: bool,
     #[command(flatten)]
-    registries: RegistryArgs,
+    look_ups: LookupArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -319,7 +319,7 @@ impl CheckPass<'_> {
             CheckFormat::Text => {
                 let configurations = self.groups.iter().filter_map(|group| group.config.as_ref());
                 let mut text = TextReport::new(out, !self.args.no_advice)
-                    .wrapped(target.file.is_none().then(terminal_width).flatten())
+                    .wrapped(target.terminal_width())
                     .showing_suppressed(self.args.show_suppressed)
                     .with_images(self.images)
                     .configured_by(configurations.map(|file| file.display().to_string()).collect());
@@ -353,17 +353,6 @@ impl CheckPass<'_> {
         self.progress.finish_and_clear();
         (summaries, all)
     }
-}
-
-/// The width of the terminal that standard output is, in characters; `COLUMNS` takes precedence.
-fn terminal_width() -> Option<usize> {
-    if !io::stdout().is_terminal() {
-        return None;
-    }
-    let columns = std::env::var("COLUMNS")
-        .ok()
-        .and_then(|columns| columns.parse().ok());
-    columns.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
 }
 
 /// A progress bar on standard error, for long runs, and only on a terminal.

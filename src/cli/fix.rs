@@ -22,7 +22,7 @@ use crate::rules::{find, nearest};
 /// Fix manifests: remove fields that Windows ignores, migrate deprecated labels and spellings
 ///
 /// Reads files, folders and standard input, as check does. Prints a unified diff, or with --write changes the files. Only
-/// the lines of an edit change: comments, anchors, order, quotes, indentation and line ends stay. An edited text is read
+/// the lines of an edit change: comments, anchors, order, quotes, indentation and line endings stay. An edited text is read
 /// again and must have exactly the planned values, else the object stays as it is. What is not fixed is listed on
 /// standard error with the reason.
 ///

@@ -30,8 +30,8 @@ use crate::render::{image_text, write_json};
 /// Show what an image is: its variants, and which Windows releases and nodes run it
 ///
 /// Asks the registries of the images, with the credentials of docker (config.json and its helpers), else anonymously.
-/// The answers are kept in the cache folder of the user: what is behind a digest without an end, tags for ten minutes,
-/// that an image does not exist for one. Failures are not kept.
+/// Keeps the answers in the cache folder of the user: digests forever, tags for ten minutes, missing images for one
+/// minute. Does not keep failures.
 ///
 /// Exit status: 0 every image exists; 1 one does not exist, or has no variant for --platform; 2 bad usage, or a
 /// registry did not answer.
@@ -101,10 +101,13 @@ pub fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
         schema: SCHEMA,
         images: args.images.iter().filter_map(report).collect(),
     };
-    args.output.write(|format, out| match format {
-        ImageFormat::Text => image_text(&reports, args.limit.rows(), out),
-        ImageFormat::Json => write_json(&reports, out),
-    })?;
+    for target in args.output.targets()? {
+        let width = target.terminal_width();
+        target.write(|out| match target.format {
+            ImageFormat::Text => image_text(&reports, args.limit.rows(), width, out),
+            ImageFormat::Json => write_json(&reports, out),
+        })?;
+    }
     let has = |status| reports.images.iter().any(|report| report.status == status);
     Ok(if has(ImageStatus::Unknown) || !errors.is_empty() {
         ExitCode::from(2)

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
@@ -82,6 +82,18 @@ impl<F: FormatList> OutputArgs<F> {
             target.write(|out| print(target.format, out))?;
         }
         Ok(())
+    }
+}
+
+impl<F> OutputTarget<F> {
+    /// The width of the terminal that it goes to, in characters; `COLUMNS` takes precedence.
+    pub fn terminal_width(&self) -> Option<usize> {
+        if self.file.is_some() || !io::stdout().is_terminal() {
+            return None;
+        }
+        let columns = std::env::var("COLUMNS").ok();
+        let columns = columns.and_then(|columns| columns.parse().ok());
+        columns.or_else(|| terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)))
     }
 }
 

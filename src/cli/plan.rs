@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
+use kube::Client;
 
 use super::block_on;
 use super::cluster::ClusterArgs;
 use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs, date};
-use super::registry::{RegistryArgs, look_up};
+use super::registry::{LookupArgs, look_up};
 use crate::check::files::{policies, read};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
@@ -20,7 +21,7 @@ use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::plan::{NodeInventory, PlanOptions, Planner, TargetBuild, UpgradePlan};
 use crate::process::today;
-use crate::registry::Detail;
+use crate::registry::{Detail, Registries};
 use crate::render::{plan_text, write_json};
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
@@ -29,7 +30,7 @@ use crate::render::{plan_text, write_json};
 /// PATH it reads files as transom check does, such as a dump of kubectl get nodes,runtimeclasses,deployments,pods -A -o
 /// yaml. Without --registry, images are known by their names, and tags for the new build are proposed, not verified.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or input or lists that cannot be read (the
+/// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, or input or lists that cannot be read (the
 /// rest is still planned).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -48,12 +49,12 @@ pub struct PlanArgs {
     /// The new nodes may read the passwords of the group-managed service accounts, so these block nothing
     #[arg(long)]
     gmsa_ready: bool,
-    /// Look up the builds of images and the proposed tags in their registries, with the credentials of docker; the
-    /// registries see which images the cluster runs
-    #[arg(long)]
+    /// Look up the builds and operating systems of images, and the proposed tags, in their registries, with the
+    /// credentials of docker; the registries see which images the cluster runs
+    #[arg(long, help_heading = "Registries")]
     registry: bool,
-    /// What ends in exit status 1: blocked is a workload on the replaced pools that cannot move as it is, or of which
-    /// that is not known
+    /// What ends in exit status 1: blocked is a workload on the replaced pools that cannot move as it is, or for which
+    /// this is not known
     #[arg(long, value_name = "WHAT", default_value = "blocked",
           value_parser = FailOn::among(["never", "blocked"]))]
     fail_on: FailOn,
@@ -61,17 +62,17 @@ pub struct PlanArgs {
     output: OutputArgs<PlanFormat>,
     #[command(flatten)]
     policy: PolicyArgs,
-    #[command(flatten)]
-    installation: InstallationArgs,
     /// The day to plan for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
+    #[command(flatten)]
+    installation: InstallationArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
     #[command(flatten)]
     connect: ConnectArgs,
     #[command(flatten)]
-    registries: RegistryArgs,
+    look_ups: LookupArgs,
 }
 
 /// What is said to do where a right is missing.
@@ -85,8 +86,8 @@ enum PlanFormat {
 
 pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
-    if args.registries.offline && !args.registry {
-        bail!("--offline has no effect without --registry; add it");
+    if !args.registry {
+        args.look_ups.without_look_ups()?;
     }
     let (plan, errors) = if args.paths.is_empty() {
         block_on(of_cluster(args))?
@@ -141,7 +142,14 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
         counting = PolicySet::new(among_the_inputs, Policy::standalone());
     }
     manifests.learn(&mut facts, &counting);
-    let mut planner = Planner::new(&facts, &counting, args.plan_options());
+    let new = || Planner::new(&facts, &counting, args.plan_options());
+    block_on(planned(args, new, async |planner| {
+        visit_files(&manifests, planner)
+    }))
+}
+
+/// Visits the objects of files; returns what could not be read.
+fn visit_files(manifests: &Manifests, planner: &mut Planner<'_>) -> Vec<String> {
     let mut unreadable = manifests.errors().to_vec();
     for pass in 0..Planner::PASSES {
         let errors = manifests.visit(|kind, json| {
@@ -162,7 +170,7 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
         0 => format!("{}: {}", error.source, error.message),
         line => format!("{}:{line}: {}", error.source, error.message),
     });
-    Ok((block_on(planned(planner, args))?, errors.collect()))
+    errors.collect()
 }
 
 async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
@@ -198,7 +206,15 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         None => (*cluster.snapshot.policies).clone(),
     };
     let facts = &cluster.snapshot.facts;
-    let mut planner = Planner::new(facts, &policies, args.plan_options()).with_nodes(nodes);
+    let new = || Planner::new(facts, &policies, args.plan_options()).with_nodes(nodes.clone());
+    let (plan, unlisted) = planned(args, new, async |planner| visit_cluster(client, planner).await).await?;
+    errors.extend(unlisted);
+    Ok((plan, errors))
+}
+
+/// Visits the workloads and pods of a cluster; returns what could not be read.
+async fn visit_cluster(client: &Client, planner: &mut Planner<'_>) -> Vec<String> {
+    let mut errors = Vec::new();
     let unlisted = walk(client, &[], &[], |met| {
         if let ListItem::Object(kind, json) = met
             && let Err(error) = planner.visit(kind, json)
@@ -215,25 +231,51 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
         };
         format!("cannot list {}: {}{cure}", list.resource, list.why)
     }));
-    Ok((planned(planner, args).await?, errors))
+    errors
 }
 
-/// The plan, by what registries say of images where they may be asked.
-async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<UpgradePlan> {
+/// The plan of what is visited, by what registries report of images if `--registry` is set.
+async fn planned<'f>(
+    args: &PlanArgs,
+    new: impl Fn() -> Planner<'f>,
+    visit: impl AsyncFn(&mut Planner<'f>) -> Vec<String>,
+) -> anyhow::Result<Planned> {
     if !args.registry {
-        return Ok(planner.plan()?);
+        let mut planner = new();
+        let errors = visit(&mut planner).await;
+        return Ok((planner.plan()?, errors));
     }
-    let mut registries = args.registries.registries(Detail::Platforms)?;
-    // Images of which the builds become known may have others proposed for them.
-    for _ in 0..2 {
-        look_up(&mut registries, planner.open_images()).await;
+    let mut registries = args.look_ups.registries.registries(Detail::Platforms)?;
+    let mut planner = new().asking_registries();
+    let mut errors = visit(&mut planner).await;
+    // The number of images is limited: those of known Windows workloads come first.
+    look_up_open(&mut registries, &mut planner).await;
+    look_up(&mut registries, planner.undecided_images()).await;
+    learn(&mut planner, &registries);
+    if planner.must_visit_again() {
+        planner = new();
         planner.learn(registries.facts());
-        let answers = registries.answers().iter();
-        let unanswered =
-            answers.filter_map(|(image, answer)| Some((image.clone(), answer.facts.as_ref().err()?.clone())));
-        planner.learn_unanswered(unanswered.collect());
+        errors = visit(&mut planner).await;
+        look_up_open(&mut registries, &mut planner).await;
     }
     let mut plan = planner.plan()?;
     plan.notes.extend(registries.notes());
-    Ok(plan)
+    Ok((plan, errors))
+}
+
+/// Looks up the images whose builds the plan needs.
+async fn look_up_open(registries: &mut Registries, planner: &mut Planner<'_>) {
+    // Images of which the builds become known may have others proposed for them.
+    for _ in 0..2 {
+        look_up(registries, planner.open_images()).await;
+        learn(planner, registries);
+    }
+}
+
+fn learn(planner: &mut Planner<'_>, registries: &Registries) {
+    planner.learn(registries.facts());
+    let answers = registries.answers().iter();
+    let unanswered =
+        answers.filter_map(|(image, answer)| Some((image.clone(), answer.facts.as_ref().err()?.clone())));
+    planner.learn_unanswered(unanswered.collect());
 }

@@ -32,7 +32,7 @@ const RIGHTS: &str = "docs/how-to/preflight.md lists the permissions that it nee
 /// engines, and writes nothing to the cluster. The values are for helm install, after the chart's file for the
 /// platform. Missing permissions are reported; the rest continues.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, or something cannot be read. The report names
+/// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, or something cannot be read. The report names
 /// what is missing. If workloads could not be read, the printed values do not enforce anything.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -41,8 +41,6 @@ const RIGHTS: &str = "docs/how-to/preflight.md lists the permissions that it nee
   transom preflight -o values | helm install transom charts/transom --values -")]
 pub struct PreflightArgs {
     #[command(flatten)]
-    connect: ConnectArgs,
-    #[command(flatten)]
     output: OutputArgs<PreflightFormat>,
     /// What ends in exit status 1: deny is a workload that would be denied
     #[arg(long, value_name = "WHAT", default_value = "never", value_parser = FailOn::among(["never", "deny"]))]
@@ -50,6 +48,8 @@ pub struct PreflightArgs {
     /// The day to check for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
+    #[command(flatten)]
+    connect: ConnectArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

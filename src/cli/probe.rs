@@ -20,11 +20,11 @@ use crate::controller::webhook_probe::{self, ProbeResult};
   transom probe
   transom probe --namespace transom-probe --context production")]
 pub struct ProbeArgs {
-    #[command(flatten)]
-    connect: KubeconfigArgs,
     /// The namespace of the pod
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     namespace: String,
+    #[command(flatten)]
+    connect: KubeconfigArgs,
 }
 
 pub fn run(args: &ProbeArgs) -> anyhow::Result<ExitCode> {

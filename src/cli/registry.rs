@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
-use clap::Args;
+use anyhow::{Context as _, bail};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::is_quiet;
@@ -16,18 +17,18 @@ use crate::registry::{CacheUse, Detail, DiskCache, Keychain, Registries, Registr
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Registries")]
 pub struct RegistryArgs {
-    /// Request nothing: use what the cache has of images, however old it is
+    /// Send no request: use what the cache has, however old it is
     #[arg(long)]
-    pub offline: bool,
-    /// Request tags again that the cache has
+    offline: bool,
+    /// Request tags again, even if the cache has them
     #[arg(long, conflicts_with = "offline")]
-    pub refresh: bool,
+    refresh: bool,
     /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of this machine.
     /// Repeatable
     #[arg(long, env = "TRANSOM_REGISTRY_CA", value_name = "FILE", value_delimiter = ',')]
     registry_ca: Vec<PathBuf>,
-    /// A registry, with its port, that is asked by plain HTTP: others on the way can then read credentials and change
-    /// answers. Repeatable
+    /// A registry, with its port, that is asked by plain HTTP: others on the network can then read credentials and
+    /// change answers. Repeatable
     #[arg(
         long,
         env = "TRANSOM_REGISTRY_PLAIN_HTTP",
@@ -46,6 +47,58 @@ pub struct RegistryArgs {
         value_parser = mirror
     )]
     registry_mirror: Vec<(String, String)>,
+}
+
+/// The same for a command that looks images up only on request.
+#[derive(Clone, Debug)]
+pub struct LookupArgs {
+    /// How registries are reached.
+    pub registries: RegistryArgs,
+    /// The first of these options on the command line. Unlike clap's `requires`, this excludes the environment, which is
+    /// the same for all commands.
+    written: Option<String>,
+}
+
+impl LookupArgs {
+    /// Refuses options that have no effect, because no image is looked up.
+    ///
+    /// # Errors
+    /// If there is such an option on the command line.
+    pub fn without_look_ups(&self) -> anyhow::Result<()> {
+        if let Some(option) = &self.written {
+            bail!("{option} has no effect without --registry; add --registry");
+        }
+        Ok(())
+    }
+}
+
+impl Args for LookupArgs {
+    fn augment_args(command: Command) -> Command {
+        RegistryArgs::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        RegistryArgs::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for LookupArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let options = RegistryArgs::augment_args(Command::new("look-ups"));
+        let is_written = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+        let written = options
+            .get_arguments()
+            .find(|option| is_written(option.get_id().as_str()));
+        Ok(LookupArgs {
+            registries: RegistryArgs::from_arg_matches(matches)?,
+            written: written.map(|option| format!("--{}", option.get_long().unwrap_or_default())),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = LookupArgs::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl RegistryArgs {
@@ -69,7 +122,7 @@ impl RegistryArgs {
         let cache = match (DiskCache::of_user(), cache_use) {
             (Ok(cache), _) => Some(cache),
             (Err(why), CacheUse::Only) => {
-                anyhow::bail!("there is no cache that --offline could use: {why}")
+                bail!("there is no cache that --offline could use: {why}")
             }
             (Err(why), _) => {
                 if !is_quiet() {
@@ -111,17 +164,17 @@ fn progress(images: usize) -> ProgressBar {
 /// Why a text is not an image reference, and the cure.
 pub fn reference_error(text: &str, error: ImageError) -> String {
     if text.contains("://") {
-        return SCHEME.to_owned();
+        return "it begins with a scheme; write the image without it".to_owned();
     }
     error.to_string()
 }
 
-const SCHEME: &str = "it begins with a scheme; write only the host";
+const SCHEME: &str = "begins with a scheme; write only the host";
 
 /// Parses a registry, `host[:port]`.
 fn host(text: &str) -> Result<String, String> {
     if text.contains("://") {
-        return Err(SCHEME.to_owned());
+        return Err(format!("it {SCHEME}"));
     }
     let pattern: RegistryPattern = text.parse().map_err(|error| format!("{error}"))?;
     if pattern.host().contains('*') {
@@ -136,6 +189,9 @@ fn mirror(text: &str) -> Result<(String, String), String> {
     let (registry, mirror) = text.split_once('=').ok_or_else(|| FORM.to_owned())?;
     let of_mirror = mirror.trim_end_matches('/');
     let registry = host(registry)?;
+    if of_mirror.contains("://") {
+        return Err(format!("the mirror {SCHEME}"));
+    }
     host(of_mirror.split('/').next().unwrap_or_default())?;
     Ok((registry, of_mirror.to_owned()))
 }
@@ -155,9 +211,19 @@ mod tests {
         for bad in ["", "*.corp", "https://registry.corp"] {
             assert!(host(bad).is_err(), "{bad}");
         }
-        assert_eq!(host("https://registry.corp").unwrap_err(), SCHEME);
+        assert_eq!(
+            host("https://registry.corp").unwrap_err(),
+            "it begins with a scheme; write only the host"
+        );
+        assert_eq!(
+            mirror("docker.io=https://mirror.example").unwrap_err(),
+            "the mirror begins with a scheme; write only the host"
+        );
         let error = ImageRef::parse("http://registry.corp/app:1").unwrap_err();
-        assert_eq!(reference_error("http://registry.corp/app:1", error), SCHEME);
+        assert_eq!(
+            reference_error("http://registry.corp/app:1", error),
+            "it begins with a scheme; write the image without it"
+        );
         let error = ImageRef::parse("registry.corp/App:1").unwrap_err();
         assert!(reference_error("registry.corp/App:1", error).contains("lower case"));
         for bad in [

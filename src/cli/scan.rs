@@ -26,7 +26,7 @@ use crate::scan::report::ScanSummary;
 /// why. Names pods on a node of the wrong operating system or build, and pods that wait for a node. Writes nothing to
 /// the cluster. Missing permissions are reported; the rest is evaluated.
 ///
-/// Exit status: 0 nothing that --fail-on names; 1 there is; 2 bad usage, no cluster, or a part of the cluster that
+/// Exit status: 0 if nothing matches --fail-on; 1 if something does; 2 for bad usage, no cluster, or a part of the cluster that
 /// cannot be read (the report is still printed).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
@@ -59,6 +59,9 @@ pub struct ScanArgs {
     /// Hide advice that neither denies nor warns from the text output
     #[arg(long)]
     no_advice: bool,
+    /// The day to scan for, as in 2026-12-31; unset: today in UTC
+    #[arg(long, value_name = "DATE", value_parser = date)]
+    today: Option<Date>,
     #[command(flatten)]
     limit: ListLimitArgs,
     #[command(flatten)]
@@ -67,9 +70,6 @@ pub struct ScanArgs {
     connect: ConnectArgs,
     #[command(flatten)]
     installation: InstallationArgs,
-    /// The day to scan for, as in 2026-12-31; unset: today in UTC
-    #[arg(long, value_name = "DATE", value_parser = date)]
-    today: Option<Date>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

@@ -30,10 +30,6 @@ use crate::model::text::one_line;
   transom uninstall --yes --crds")]
 #[allow(clippy::struct_excessive_bools)] // independent flags
 pub struct UninstallArgs {
-    #[command(flatten)]
-    connect: ConnectArgs,
-    #[command(flatten)]
-    names: NamesArgs,
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
@@ -58,6 +54,10 @@ pub struct UninstallArgs {
     /// The hook of the chart that this runs as: Helm deletes its Job, account and permissions itself
     #[arg(long, value_name = "HOOK", value_parser = HOOKS)]
     hook: Option<String>,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    #[command(flatten)]
+    names: NamesArgs,
 }
 
 pub fn run(args: UninstallArgs) -> anyhow::Result<ExitCode> {

@@ -123,10 +123,15 @@ impl ImageContents {
 
     /// The first 12 hexadecimal digits of the digest, after its algorithm: `sha256:0123456789ab`.
     pub fn short_digest(&self) -> &str {
-        const DIGITS: usize = 12;
-        let algorithm = self.digest.find(':').map_or(0, |colon| colon + 1);
-        self.digest.get(..algorithm + DIGITS).unwrap_or(&self.digest)
+        short_digest(&self.digest)
     }
+}
+
+/// The first 12 hexadecimal digits of a digest, after its algorithm: `sha256:0123456789ab`.
+pub fn short_digest(digest: &str) -> &str {
+    const DIGITS: usize = 12;
+    let algorithm = digest.find(':').map_or(0, |colon| colon + 1);
+    digest.get(..algorithm + DIGITS).unwrap_or(digest)
 }
 
 impl ImageFacts {

@@ -13,6 +13,7 @@ use crate::model::resources;
 use crate::model::workload::Kind;
 
 /// A Windows node.
+#[derive(Clone)]
 pub(super) struct PlannedNode {
     pub host: Host,
     pub uid: String,
@@ -26,6 +27,7 @@ pub(super) struct PlannedNode {
 }
 
 /// Nodes of one build in one pool of the platform; nodes without a pool label form one pool per build.
+#[derive(Clone)]
 pub(super) struct NodePool {
     /// Its name on its platform.
     pub name: String,
@@ -43,7 +45,7 @@ pub(super) struct NodePool {
 
 /// Every Windows node and RuntimeClass that was visited. They can be visited before the facts are known that a
 /// [`Planner`](super::Planner) needs.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct NodeInventory {
     by_name: BTreeMap<String, PlannedNode>,
     pub(super) pools: Vec<NodePool>,
@@ -103,6 +105,10 @@ impl NodeInventory {
             host,
         };
         self.by_name.insert(node.host.name.clone(), node);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&PlannedNode> {

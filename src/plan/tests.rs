@@ -4,7 +4,7 @@ use jiff::civil::date;
 
 use super::*;
 use crate::manifest;
-use crate::model::image_facts::ImageVariant;
+use crate::model::image_facts::{ImageFacts, ImageVariant};
 use crate::model::policy::Policy;
 
 const NODES: &str = "

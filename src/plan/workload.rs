@@ -26,7 +26,7 @@ const HOST_PROCESS: &str = "https://kubernetes.io/docs/tasks/configure-pod-conta
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The maximum number of containers that are read per pod; real manifests have fewer.
-const MOST_CONTAINERS: usize = 128;
+pub(super) const MOST_CONTAINERS: usize = 128;
 /// The maximum number of findings of one kind that are kept per workload.
 const MOST: usize = 32;
 

@@ -56,9 +56,9 @@ pub struct Registries {
     cache: Option<DiskCache>,
     cache_use: CacheUse,
     detail: Detail,
-    /// The maximum time of all requests, and the resulting deadline.
+    /// The maximum time of all requests, and what is left of it.
     whole: Duration,
-    until: Option<Instant>,
+    left: Duration,
     /// The number of images that registries were asked for.
     requested: usize,
     answers: BTreeMap<String, ImageAnswer>,
@@ -102,7 +102,7 @@ impl Registries {
             cache_use: CacheUse::Normal,
             detail: Detail::Platforms,
             whole: DEADLINE,
-            until: None,
+            left: DEADLINE,
             requested: 0,
             answers: BTreeMap::new(),
             down: Mutex::default(),
@@ -131,7 +131,7 @@ impl Registries {
             done();
         }
         self.requested += requested.len();
-        let until = *self.until.get_or_insert_with(|| Instant::now() + self.whole);
+        let until = Instant::now() + self.left;
         let asking = requested.into_iter().map(|(image, stale)| {
             let this = &*self;
             async move {
@@ -145,6 +145,7 @@ impl Registries {
         if let (Some(cache), false) = (&self.cache, answers.is_empty()) {
             cache.trim();
         }
+        self.left = until.saturating_duration_since(Instant::now());
         self.answers.extend(answers);
     }
 

@@ -66,7 +66,12 @@ impl DiskCache {
     /// # Errors
     /// If the environment names no such folder, or the existing one belongs to another user.
     pub fn of_user() -> Result<Self, String> {
-        let folder = cache_folder(|name| std::env::var_os(name).map(PathBuf::from))
+        // The XDG specification says to ignore relative paths.
+        let absolute = |name: &str| {
+            let path = std::env::var_os(name).map(PathBuf::from);
+            path.filter(|path| path.is_absolute())
+        };
+        let folder = cache_folder(std::env::consts::OS, absolute)
             .ok_or_else(|| format!("the environment names no cache folder: set {}", variables()))?;
         DiskCache::at(&folder.join("transom"))
     }
@@ -229,15 +234,15 @@ impl EntryKey {
 }
 
 /// The cache folder of this user, from the environment.
-fn cache_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    let absolute = |name| variable(name).filter(|path| path.is_absolute());
-    if cfg!(windows) {
-        absolute("LOCALAPPDATA")
-    } else if cfg!(target_os = "macos") {
-        absolute("HOME").map(|home| home.join("Library").join("Caches"))
-    } else {
-        // The specification says to ignore relative paths.
-        absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+fn cache_folder(os: &str, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let in_home = |folders: &[&str]| {
+        let home = variable("HOME")?;
+        Some(folders.iter().fold(home, |path, folder| path.join(folder)))
+    };
+    match os {
+        "windows" => variable("LOCALAPPDATA"),
+        "macos" => in_home(&["Library", "Caches"]),
+        _ => variable("XDG_CACHE_HOME").or_else(|| in_home(&[".cache"])),
     }
 }
 

@@ -9,7 +9,8 @@ use crate::image_report::{
     ImageReport, ImageReports, ImageStatus, IsolationReport, NodeReport, ReleaseReport, Runs, VariantReport,
     cached_note,
 };
-use crate::model::text::{cut_middle, list, one_line};
+use crate::model::image_facts::short_digest;
+use crate::model::text::{cut_middle, list, one_line, wrap};
 
 /// The maximum length of a command, and of each volume, in characters.
 const LONGEST: usize = 400;
@@ -18,21 +19,28 @@ const PLATFORMS: usize = 4;
 /// How many volumes are listed.
 const VOLUMES: usize = 20;
 
-/// Writes what each image is. `nodes`: the maximum number of names in a group of nodes.
+/// Writes what each image is. `nodes`: the maximum number of names in a group of nodes. `width`: the width of the
+/// terminal, if it is one; digests and tables that do not fit are shortened.
 ///
 /// # Errors
 /// The errors of the writer.
-pub fn image_text(reports: &ImageReports, nodes: usize, out: &mut dyn Write) -> io::Result<()> {
+pub fn image_text(
+    reports: &ImageReports,
+    nodes: usize,
+    width: Option<usize>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let width = width.unwrap_or(TextTable::WIDTH);
     for (index, report) in reports.images.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;
         }
-        write_image(report, nodes, out)?;
+        write_image(report, nodes, width, out)?;
     }
     Ok(())
 }
 
-fn write_image(report: &ImageReport, nodes: usize, out: &mut dyn Write) -> io::Result<()> {
+fn write_image(report: &ImageReport, nodes: usize, width: usize, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{BOLD}{}{BOLD:#}", one_line(&report.reference))?;
     if let Some(message) = &report.message {
         let what = match report.status {
@@ -60,28 +68,65 @@ fn write_image(report: &ImageReport, nodes: usize, out: &mut dyn Write) -> io::R
         return Ok(());
     }
     writeln!(out)?;
-    write_variants(&report.variants, out)?;
-    write_configurations(&report.variants, out)?;
+    write_variants(&report.variants, width, out)?;
+    write_configurations(&report.variants, width, out)?;
     if report.is_without_windows {
         return Ok(());
     }
-    write_releases(report, out)?;
+    write_releases(report, width, out)?;
     match &report.nodes {
-        Some(all) => write_nodes(all, nodes, out),
+        Some(all) => write_nodes(all, nodes, width, out),
         None => Ok(()),
     }
 }
 
-fn write_variants(variants: &[VariantReport], out: &mut dyn Write) -> io::Result<()> {
-    let headings = ["PLATFORM", "SIZE", "DIGEST"];
-    let mut table = TextTable::new(headings.map(str::to_owned).to_vec()).cutting(&[0, 2]);
-    for variant in variants {
-        table.row(vec![
-            one_line(&variant.platform()).into_owned(),
-            variant.size.map_or_else(|| "-".to_owned(), size_text),
-            one_line(&variant.digest).into_owned(),
-        ]);
+/// The table in the first of these forms that fits, or in the last one.
+fn first_that_fits<T: Copy, const N: usize>(forms: [T; N], table: impl Fn(T) -> TextTable) -> TextTable {
+    let mut last = TextTable::new(Vec::new());
+    for form in forms {
+        last = table(form);
+        if last.fits() {
+            break;
+        }
     }
+    last
+}
+
+/// How much of a digest is written.
+#[derive(Clone, Copy)]
+enum DigestForm {
+    Whole,
+    /// The algorithm and the first digits.
+    Short,
+    /// The first digits, as docker lists images.
+    Digits,
+}
+
+impl DigestForm {
+    fn of(self, digest: &str) -> &str {
+        let short = short_digest(digest);
+        match self {
+            DigestForm::Whole => digest,
+            DigestForm::Short => short,
+            DigestForm::Digits => short.split_once(':').map_or(short, |(_, digits)| digits),
+        }
+    }
+}
+
+fn write_variants(variants: &[VariantReport], width: usize, out: &mut dyn Write) -> io::Result<()> {
+    let forms = [DigestForm::Whole, DigestForm::Short, DigestForm::Digits];
+    let table = first_that_fits(forms, |form| {
+        let headings = ["PLATFORM", "SIZE", "DIGEST"].map(str::to_owned);
+        let mut table = TextTable::new(headings.into()).within(width).cutting(&[0, 2]);
+        for variant in variants {
+            table.row(vec![
+                one_line(&variant.platform()).into_owned(),
+                variant.size.map_or_else(|| "-".to_owned(), size_text),
+                one_line(form.of(&variant.digest)).into_owned(),
+            ]);
+        }
+        table
+    });
     table.write(out)
 }
 
@@ -100,7 +145,7 @@ fn size_text(bytes: u64) -> String {
 }
 
 /// Writes each configuration once, with the platforms that have it.
-fn write_configurations(variants: &[VariantReport], out: &mut dyn Write) -> io::Result<()> {
+fn write_configurations(variants: &[VariantReport], width: usize, out: &mut dyn Write) -> io::Result<()> {
     let configuration = |variant: &VariantReport| {
         let VariantReport {
             user,
@@ -132,7 +177,10 @@ fn write_configurations(variants: &[VariantReport], out: &mut dyn Write) -> io::
             }
         };
         let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
-        writeln!(out, "\n  {}", one_line(&platforms))?;
+        writeln!(out)?;
+        for line in wrap(&one_line(&platforms), width.saturating_sub(2)).lines() {
+            writeln!(out, "  {line}")?;
+        }
         writeln!(out, "    user     {}", or_none(shown(user)))?;
         if !volumes.is_empty() {
             writeln!(out, "    volumes  {}", one_line(&list(volumes, VOLUMES)))?;
@@ -160,7 +208,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn write_releases(report: &ImageReport, out: &mut dyn Write) -> io::Result<()> {
+fn write_releases(report: &ImageReport, width: usize, out: &mut dyn Write) -> io::Result<()> {
     if report.releases.is_empty() {
         return writeln!(
             out,
@@ -172,25 +220,33 @@ fn write_releases(report: &ImageReport, out: &mut dyn Write) -> io::Result<()> {
         .iter()
         .filter(|variant| variant.os == "windows")
         .count();
-    let headings = [
-        "WINDOWS RELEASE",
-        "BUILD",
-        "PROCESS ISOLATION",
-        "HYPER-V ISOLATION",
-    ];
-    let mut table = TextTable::new(headings.map(str::to_owned).to_vec());
     let may_run = |isolation: &IsolationReport| matches!(isolation.runs, Runs::Yes | Runs::Disputed);
     let is_shown = |release: &&ReleaseReport| {
         release.is_long_term || may_run(&release.process) || may_run(&release.hyper_v)
     };
-    for release in report.releases.iter().filter(is_shown) {
-        table.row(vec![
-            release.release.to_owned(),
-            release.build.clone(),
-            isolation_text(&release.process, versions > 1),
-            isolation_text(&release.hyper_v, versions > 1),
-        ]);
-    }
+    // The release implies its build.
+    let table = first_that_fits([true, false], |has_build| {
+        let headings: &[&str] = if has_build {
+            &[
+                "WINDOWS RELEASE",
+                "BUILD",
+                "PROCESS ISOLATION",
+                "HYPER-V ISOLATION",
+            ]
+        } else {
+            &["RELEASE", "PROCESS ISOLATION", "HYPER-V ISOLATION"]
+        };
+        let headings = headings.iter().map(|heading| (*heading).to_owned());
+        let mut table = TextTable::new(headings.collect()).within(width);
+        for release in report.releases.iter().filter(is_shown) {
+            let mut cells = vec![release.release.to_owned()];
+            cells.extend(has_build.then(|| release.build.clone()));
+            cells.push(isolation_text(&release.process, versions > 1));
+            cells.push(isolation_text(&release.hyper_v, versions > 1));
+            table.row(cells);
+        }
+        table
+    });
     writeln!(out)?;
     table.write(out)?;
     let is_unversioned = |variant: &VariantReport| variant.os == "windows" && variant.os_version.is_none();
@@ -217,7 +273,7 @@ fn isolation_text(isolation: &IsolationReport, names_variant: bool) -> String {
     }
 }
 
-fn write_nodes(all: &[NodeReport], most: usize, out: &mut dyn Write) -> io::Result<()> {
+fn write_nodes(all: &[NodeReport], most: usize, width: usize, out: &mut dyn Write) -> io::Result<()> {
     if all.is_empty() {
         return writeln!(out, "\n  no Windows node is known");
     }
@@ -246,12 +302,104 @@ fn write_nodes(all: &[NodeReport], most: usize, out: &mut dyn Write) -> io::Resu
         names.push(one_line(&name).into_owned());
         reason.clone_from(&node.reason.clone().unwrap_or_default());
     }
-    let headings = ["BUILD", "PROCESS ISOLATION", "HYPER-V ISOLATION", "NODES"];
-    let mut table = TextTable::new(headings.map(str::to_owned).to_vec());
-    for (mut cells, (names, reason)) in groups {
-        cells.truncate(3);
-        cells.push(list(names, most));
-        table.row_with_details(cells, &reason);
-    }
+    // The names are below their row if they do not fit next to it; after that, the versions of the variants are omitted.
+    let table = first_that_fits(
+        [(true, true), (false, true), (false, false)],
+        |(has_names, has_versions)| {
+            let headings = ["BUILD", "PROCESS ISOLATION", "HYPER-V ISOLATION", "NODES"].map(str::to_owned);
+            let columns = if has_names { 4 } else { 3 };
+            let mut table = TextTable::new(headings.into_iter().take(columns).collect()).within(width);
+            let shown = |cell: &String| {
+                let whole = if has_versions {
+                    None
+                } else {
+                    cell.split(',').next()
+                };
+                whole.map_or_else(|| cell.clone(), str::to_owned)
+            };
+            for (cells, (names, reason)) in &groups {
+                let mut cells: Vec<String> = cells.iter().take(3).map(shown).collect();
+                let names = list(names, most);
+                if has_names {
+                    cells.push(names);
+                    table.row_with_details(cells, reason);
+                } else {
+                    table.row_with_details(cells, &names);
+                    table.details(reason);
+                }
+            }
+            table
+        },
+    );
     table.write(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use jiff::civil::date;
+
+    use super::*;
+    use crate::model::facts::Facts;
+    use crate::model::image_facts::{ImageConfig, ImageFacts, ImageVariant};
+    use crate::model::object::{Object, ReviewStage};
+    use crate::model::workload::Kind;
+
+    /// An image with two Windows variants, and six nodes.
+    fn reports() -> ImageReports {
+        let mut facts = Facts::new(36, date(2026, 6, 1));
+        for number in 0..6 {
+            let node = format!(
+                r#"{{"metadata": {{"name": "aks-windows-pool-{number}"}},
+                "status": {{"nodeInfo": {{"operatingSystem": "windows", "kernelVersion": "10.0.17763.6293"}}}}}}"#
+            );
+            facts.learn(&Object::parse(Kind::Node, &node, ReviewStage::Stored).unwrap());
+        }
+        let variant = |version: &str| ImageVariant {
+            digest: format!("sha256:{}", "0123456789abcdef".repeat(4)),
+            size: Some(3 << 20),
+            config: Some(ImageConfig {
+                user: "ContainerUser".to_owned(),
+                volumes: vec!["c:\\data".to_owned()],
+                command: vec!["app.exe".to_owned()],
+            }),
+            ..ImageVariant::new("windows", "amd64", version)
+        };
+        let variants = vec![variant("10.0.17763.6293"), variant("10.0.20348.2700")];
+        let image = ImageFacts::of(variants, Timestamp::UNIX_EPOCH);
+        let report = ImageReport::new(
+            "corp.example/shop/billing:1.4",
+            Ok(&image),
+            false,
+            None,
+            Some(facts.hosts()),
+        );
+        ImageReports {
+            schema: "test",
+            images: vec![report],
+        }
+    }
+
+    fn text(width: Option<usize>) -> String {
+        let mut out = Vec::new();
+        image_text(&reports(), 50, width, &mut anstream::StripStream::new(&mut out)).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_line_fits_the_terminal_and_digests_are_as_long_as_they_can_be() {
+        let whole = "0123456789abcdef".repeat(4);
+        let digest = |width| {
+            let text = text(Some(width));
+            for line in text.lines() {
+                assert!(line.chars().count() <= width, "{width}: {line}\n{text}");
+            }
+            let row = text.lines().find(|line| line.contains("3.0 MiB")).unwrap();
+            row.rsplit(' ').next().unwrap().to_owned()
+        };
+        assert_eq!(digest(120), format!("sha256:{whole}"));
+        assert_eq!(digest(80), "sha256:0123456789ab");
+        assert_eq!(digest(60), "0123456789ab");
+        assert_eq!(text(None), text(Some(120)));
+    }
 }

@@ -39,13 +39,9 @@ use crate::webhook::{self, Listening, Server, WebhookConfig};
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "In a cluster")]
 pub struct InClusterArgs {
-    #[command(flatten)]
-    connect: ConnectArgs,
     /// The name of this replica in the leader election; default: the name of the pod, else of the machine
     #[arg(long, env = "TRANSOM_IDENTITY", value_name = "NAME")]
     identity: Option<String>,
-    #[command(flatten)]
-    names: NamesArgs,
     /// Namespaces that the webhooks exclude, in addition to kube-system, kube-node-lease, kube-public and Transom's
     /// own: pods get no toleration there, so Transom does not set a taint before their Windows pods tolerate it; an
     /// empty value excludes none
@@ -72,6 +68,10 @@ pub struct InClusterArgs {
     /// namespaces
     #[arg(long, env = "TRANSOM_REPORTS")]
     reports: bool,
+    #[command(flatten)]
+    connect: ConnectArgs,
+    #[command(flatten)]
+    names: NamesArgs,
     #[command(flatten)]
     certificates: CertificateArgs,
 }

@@ -10,6 +10,7 @@ use transom::render::yaml_documents;
 use super::engine::{Engine, REGISTRY, engine};
 use super::generated::is_up_to_date;
 use super::read;
+use crate::support::command::transom;
 use crate::support::control_plane::ControlPlane;
 
 /// The kinds of other projects that the chart can make objects of, with no schema: the API server checks only that
@@ -259,8 +260,10 @@ fn a_release_has_its_own_names_wherever_it_is_installed() {
 }
 
 /// The manifest for those who do not use Helm: the objects of the chart, and the namespace that they are in.
-fn install_manifest(engine: &Engine) -> String {
-    let rendered = engine.render(&json!({"hooks": "none"})).unwrap();
+fn install_manifest(engine: &Engine, images: &Value) -> String {
+    let rendered = engine
+        .render(&json!({"hooks": "none", "images": images}))
+        .unwrap();
     let restricted = "pod-security.kubernetes.io/enforce";
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
                            "metadata": {"name": "transom-system", "labels": {restricted: "restricted"}}});
@@ -302,7 +305,10 @@ fn install_manifest(engine: &Engine) -> String {
 fn the_manifests_install_what_the_chart_installs() {
     let Some(engine) = engine() else { return };
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    is_up_to_date(&root.join("manifests/install.yaml"), &install_manifest(engine));
+    is_up_to_date(
+        &root.join("manifests/install.yaml"),
+        &install_manifest(engine, &json!({})),
+    );
     let Some(cluster) = ControlPlane::start_or_skip("the manifests") else {
         return;
     };
@@ -326,6 +332,57 @@ fn the_manifests_install_what_the_chart_installs() {
     for entry in std::fs::read_dir(root.join("manifests/examples/platforms")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         assert_eq!(apply(&format!("examples/platforms/{name}")), 2);
+    }
+}
+
+#[test]
+fn the_generated_manifests_have_what_the_chart_has_for_registries() {
+    let Some(engine) = engine() else { return };
+    let images = json!({"registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull"});
+    let chart = install_manifest(engine, &images).replace("registry.example.com", "ghcr.io");
+    let image = chart.lines().find_map(|line| line.trim().strip_prefix("image: "));
+    let registries = "mcr.microsoft.com,*.azurecr.io,registry.corp:5000";
+    let folder = tempfile::tempdir().unwrap();
+    let generated = transom(
+        folder.path(),
+        &[
+            "generate",
+            "install",
+            "--image",
+            image.unwrap().trim_matches('"'),
+            "--image-registry",
+            registries,
+            "--image-pull-secret",
+            "pull",
+        ],
+    );
+    let objects = |text: &str| {
+        let parsed = transom::manifest::parse(text.as_bytes().to_vec());
+        assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
+        let objects = parsed
+            .documents
+            .iter()
+            .map(|it| serde_json::from_str(it.json()).unwrap());
+        let mut objects: Vec<Value> = objects.collect();
+        // Lists without an order.
+        for object in &mut objects {
+            for list in ["/spec/template/spec/containers/0/env", "/rules"] {
+                if let Some(items) = object.pointer_mut(list).and_then(Value::as_array_mut) {
+                    items.sort_by_key(ToString::to_string);
+                }
+            }
+        }
+        objects
+    };
+    assert_eq!(generated.status, 0, "{}", generated.err);
+    let (generated, chart) = (objects(&generated.out), objects(&chart));
+    assert_eq!(generated.len(), chart.len());
+    for (generated, chart) in generated.iter().zip(&chart) {
+        assert_eq!(
+            generated, chart,
+            "{} {}",
+            chart["kind"], chart["metadata"]["name"]
+        );
     }
 }
 

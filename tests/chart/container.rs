@@ -1,5 +1,5 @@
-//! A container as a process: the arguments, the environment, the ServiceAccount's token and the mounted Secrets that its
-//! template says, in a mount namespace of its own where that can be had.
+//! A container as a process: the arguments, the environment, the ServiceAccount's token and the mounted Secrets and
+//! ConfigMaps that its template says, in a mount namespace of its own where that can be had.
 
 use std::fs;
 use std::io::Write as _;
@@ -72,12 +72,15 @@ pub fn command(
         let name = mount["name"].as_str().unwrap();
         let volume = list(&spec["volumes"]).find(|it| it["name"] == *name).unwrap();
         let from = folder.join(name);
-        secret(
-            cluster,
-            namespace,
-            volume["secret"]["secretName"].as_str().unwrap(),
-            &from,
-        )?;
+        match volume["configMap"]["name"].as_str() {
+            Some(name) => config_map(cluster, namespace, name, &from)?,
+            None => secret(
+                cluster,
+                namespace,
+                volume["secret"]["secretName"].as_str().unwrap(),
+                &from,
+            )?,
+        }
         mounts.push((mount["mountPath"].as_str().unwrap().to_owned(), from));
     }
 
@@ -149,6 +152,19 @@ fn secret(cluster: &ControlPlane, namespace: &str, name: &str, folder: &Path) ->
     for (key, value) in printed.object()["data"].as_object().unwrap() {
         let value = base64::prelude::BASE64_STANDARD.decode(value.as_str().unwrap());
         fs::write(folder.join(key), value.unwrap()).unwrap();
+    }
+    Ok(())
+}
+
+/// What it mounts for a ConfigMap.
+fn config_map(cluster: &ControlPlane, namespace: &str, name: &str, folder: &Path) -> Result<(), String> {
+    let printed = cluster.kubectl(&["get", "configmap", name, "-n", namespace, "-o", "json"]);
+    if !printed.ok {
+        return Err(printed.err);
+    }
+    fs::create_dir_all(folder).unwrap();
+    for (key, value) in printed.object()["data"].as_object().unwrap() {
+        fs::write(folder.join(key), value.as_str().unwrap()).unwrap();
     }
     Ok(())
 }

@@ -24,6 +24,7 @@ mod packaging;
 mod preflight;
 mod prometheus;
 mod quick_starts;
+mod registries;
 mod release;
 mod rendered;
 mod trust;

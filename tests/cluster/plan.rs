@@ -9,10 +9,11 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::command::transom_with;
+use crate::support::command::{transom_in, transom_with};
 use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::join_with;
+use crate::support::registry::{LTSC2019, LTSC2022, Registry, linux, windows};
 use serde_json::{Value, json};
 use transom::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use workloads::{Workload, workloads};
@@ -34,6 +35,52 @@ const OLD: [(&str, &str); 5] = [
 fn transom(args: &[&str], input: &str) -> (i32, String, String) {
     let run = transom_with(Path::new("."), args, input);
     (run.status, run.out, run.err)
+}
+
+#[test]
+fn what_a_registry_reports_makes_a_workload_of_a_cluster_a_windows_workload() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let Some(cluster) = ControlPlane::start_or_skip("a plan with what registries report") else {
+        return;
+    };
+    registry.push_index("shop/billing:1.4", &[windows(LTSC2019), windows(LTSC2022)]);
+    registry.push_index("shop/both:1", &[linux(), windows(LTSC2019)]);
+    join_with(&cluster, "win-2019", "10.0.17763", &[]);
+    for name in ["billing:1.4", "both:1"] {
+        let image = registry.reference(&format!("shop/{name}"));
+        let labels = json!({"app": "web"});
+        let pod = json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": image}]}});
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"name": name.split(':').next(), "namespace": "default"},
+            "spec": {"selector": {"matchLabels": labels}, "template": pod}});
+        cluster
+            .kubectl_with(&["create", "-f", "-"], &deployment.to_string())
+            .succeeded();
+    }
+    // No credentials and no cache of this user.
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let planned = |more: &[&str]| {
+        let variables = [("DOCKER_CONFIG", home.path()), ("XDG_CACHE_HOME", home.path())];
+        let arguments = [
+            "plan",
+            "--to",
+            "ltsc2025",
+            "-o",
+            "json",
+            "--kubeconfig",
+            &kubeconfig,
+        ];
+        let run = transom_in(home.path(), &variables, &[&arguments, more].concat(), "");
+        assert_eq!(run.err, "");
+        let workloads = run.json()["workloads"].as_array().unwrap().clone();
+        let names = workloads.iter().map(|it| it["name"].as_str().unwrap().to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(planned(&[]), [] as [&str; 0]);
+    assert_eq!(planned(&["--registry"]), ["billing"]);
 }
 
 #[test]

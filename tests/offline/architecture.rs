@@ -34,8 +34,8 @@ const ROOMS: [(&str, &str); 25] = [
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration api check process tls cluster certs \
                       registry controller webhook"),
-    ("cli",          "model rules engine plan registration api check fix audit_log image_report render process registry tls cluster \
-                      scan preflight controller webhook serve"),
+    ("cli",          "model rules engine plan manifest registration api check fix audit_log image_report render process registry tls \
+                      cluster scan preflight controller webhook serve"),
     ("main",         "process cli"),
 ];
 

@@ -3,6 +3,7 @@
 #![cfg(unix)]
 
 mod check;
+mod connections;
 mod credentials;
 
 use std::fs;
@@ -38,6 +39,11 @@ impl Home {
     }
 
     fn run_with(&self, arguments: &[&str], input: &str) -> CommandRun {
+        self.run_in(&[], arguments, input)
+    }
+
+    /// With more variables of the environment.
+    fn run_in(&self, more: &[(&str, &Path)], arguments: &[&str], input: &str) -> CommandRun {
         let (cache, docker, work) = (self.path("cache"), self.path("docker"), self.path("work"));
         let bin = std::env::join_paths(std::iter::once(self.path("bin")).chain(std::env::split_paths(
             &std::env::var_os("PATH").unwrap_or_default(),
@@ -52,7 +58,7 @@ impl Home {
             ("REGISTRY_AUTH_FILE", Path::new("")),
             ("PATH", Path::new(&bin)),
         ];
-        transom_in(&work, &variables, arguments, input)
+        transom_in(&work, &[&variables, more].concat(), arguments, input)
     }
 
     /// The files of the cache.

@@ -24,6 +24,11 @@ fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
         let pod = json!({"os": {"name": "windows"}, "containers": [{"name": "app", "image": image}]});
         items.push(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {"template": {"spec": pod}}}));
     }
+    plan_of(options, items)
+}
+
+/// The plan for these objects.
+fn plan_of(options: &[&str], items: Vec<Value>) -> Value {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     // Nothing of this user's, and nothing that an earlier plan has kept.
     let home = tempfile::tempdir().unwrap();
@@ -123,6 +128,82 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
     let unasked = plan(&[], &images);
     assert_eq!(said(&unasked, "there").1.as_deref(), Some("notVerified"));
     assert_eq!(said(&unasked, "both").0, "unknown");
+}
+
+#[test]
+fn a_workload_with_an_image_that_is_only_for_windows_is_planned() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    registry.push_index("shop/billing:1.4", &[windows(LTSC2019), windows(LTSC2022)]);
+    registry.push_index("shop/both:1", &[linux(), windows(LTSC2019)]);
+    registry.push_image(Media::Oci, "shop/linux:1", &linux());
+    registry.push_image(Media::Oci, "shop/named:1-ltsc2019", &linux());
+    let owned = |kind: &str, name: &str, owner: Value, spec: Value| {
+        json!({"apiVersion": if kind == "Pod" { "v1" } else { "apps/v1" }, "kind": kind, "spec": spec,
+            "metadata": {"name": name, "ownerReferences": owner}})
+    };
+    let containers =
+        |image: &str| json!({"containers": [{"name": "app", "image": registry.reference(image)}]});
+    let deployment = |name: &str, image: &str| {
+        let spec = json!({"template": {"spec": containers(image)}});
+        owned("Deployment", name, json!([]), spec)
+    };
+    let controller = |kind: &str, name: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "controller": true}]);
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "b-1", "labels": {"kubernetes.io/os": "windows"}},
+        "status": {"nodeInfo": {"operatingSystem": "windows", "kernelVersion": "10.0.17763.1"}}});
+    // Its pod is ready on a node that is not a Windows node.
+    let elsewhere = containers("shop/elsewhere:1");
+    let mut placed = elsewhere.clone();
+    placed["nodeName"] = json!("linux-1");
+    let mut pod = owned(
+        "Pod",
+        "elsewhere-1-a",
+        controller("ReplicaSet", "elsewhere-1"),
+        placed,
+    );
+    pod["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+    let items = || {
+        vec![
+            node.clone(),
+            deployment("billing", "shop/billing:1.4"),
+            deployment("both", "shop/both:1"),
+            deployment("linux", "shop/linux:1"),
+            deployment("named", "shop/named:1-ltsc2019"),
+            deployment("elsewhere", "shop/elsewhere:1"),
+            owned(
+                "ReplicaSet",
+                "elsewhere-1",
+                controller("Deployment", "elsewhere"),
+                json!({"template": {"spec": elsewhere}}),
+            ),
+            pod.clone(),
+        ]
+    };
+    let planned = |plan: &Value| -> Vec<(String, String)> {
+        let workloads = plan["workloads"].as_array().unwrap().iter();
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        workloads
+            .map(|it| (text(&it["name"]), text(&it["class"])))
+            .collect()
+    };
+    let of = |name: &str, class: &str| vec![(name.to_owned(), class.to_owned())];
+    // By its name, `named` is for Windows; the registry has it for Linux.
+    assert_eq!(planned(&plan_of(&[], items())), of("named", "newImage"));
+    let asked = plan_of(&["--registry"], items());
+    assert_eq!(planned(&asked), of("billing", "unchanged"), "{asked:#}");
+    let requests = registry.requests();
+    assert!(
+        !requests.iter().any(|it| it.contains("elsewhere")),
+        "{requests:#?}"
+    );
+    // A policy that does not use images as evidence.
+    let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "all"},
+        "spec": {"mode": "Enforce", "evidence": {"images": "Disabled"}}});
+    let before = requests.len();
+    let without = plan_of(&["--registry"], [items(), vec![policy]].concat());
+    assert_eq!(planned(&without), [], "{without:#}");
+    assert_eq!(registry.requests().len(), before);
 }
 
 /// What the registry states about an image, without credentials.

@@ -13,6 +13,8 @@ pub mod install;
 pub mod kubelet;
 pub mod objects;
 #[cfg(unix)]
+pub mod proxy;
+#[cfg(unix)]
 pub mod recorder;
 #[cfg(unix)]
 pub mod registry;

@@ -19,6 +19,9 @@ pub const LTSC2019: &str = "10.0.17763.6293";
 pub const LTSC2022: &str = "10.0.20348.2700";
 pub const LTSC2025: &str = "10.0.26100.1742";
 
+/// A name that a registry with TLS has in its certificate, and that no name server knows (RFC 2606).
+pub const FAR_HOST: &str = "registry.invalid";
+
 /// The user of a registry with basic authentication.
 pub const USER: &str = "puller";
 pub const PASSWORD: &str = "correct horse";
@@ -159,6 +162,15 @@ impl Registry {
     /// A registry with TLS by a CA of its own ([`Registry::ca_file`]), with basic authentication ([`USER`], [`PASSWORD`]),
     /// or both.
     pub fn start_with(tls: bool, password: bool) -> Option<Registry> {
+        Registry::start(tls, password, None)
+    }
+
+    /// A registry with plain HTTP that fetches from another one what it does not have (a pull-through cache).
+    pub fn start_mirror_of(other: &Registry) -> Option<Registry> {
+        Registry::start(false, false, Some(format!("http://{}", other.host())))
+    }
+
+    fn start(tls: bool, password: bool, mirror_of: Option<String>) -> Option<Registry> {
         let program = program()?;
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
@@ -180,6 +192,9 @@ impl Registry {
             )
             .unwrap();
             config["auth"] = json!({"htpasswd": {"realm": "images", "path": path("htpasswd")}});
+        }
+        if let Some(url) = mirror_of {
+            config["proxy"] = json!({"remoteurl": url});
         }
         std::fs::write(folder.path().join("config.yml"), config.to_string()).unwrap();
         let tls = tls.then(|| {
@@ -468,7 +483,11 @@ fn issue(folder: &std::path::Path) {
     let ca = params.self_signed(&key).unwrap();
     let issuer = Issuer::new(params, key);
     let server_key = KeyPair::generate().unwrap();
-    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let names = [
+        "localhost".to_owned(),
+        "127.0.0.1".to_owned(),
+        FAR_HOST.to_owned(),
+    ];
     let server = CertificateParams::new(names)
         .unwrap()
         .signed_by(&server_key, &issuer)

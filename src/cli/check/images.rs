@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::bail;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CheckArgs, CheckGroup};
@@ -17,18 +16,13 @@ use crate::registry::{Detail, ImageAnswer};
 /// Looks up the images of the groups that ask registries, all of them together. The facts then contain them.
 ///
 /// # Errors
-/// If the registries cannot be asked at all; an image that is not known is a note.
+/// If the registries cannot be asked at all, or an option has no effect; an image that is not known is a note.
 pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Result<Option<ImageCounts>> {
     if !groups.iter().any(|group| group.asks_registries) {
-        if args.registries.offline {
-            bail!("--offline has no effect without --registry; add it");
-        }
-        if args.registries.refresh {
-            bail!("--refresh has no effect without --registry; add it");
-        }
+        args.look_ups.without_look_ups()?;
         return Ok(None);
     }
-    let mut registries = args.registries.registries(Detail::Configurations)?;
+    let mut registries = args.look_ups.registries.registries(Detail::Configurations)?;
     let uses: Vec<BTreeMap<String, ImageUse>> = groups.iter().map(|group| images_of(args, group)).collect();
     let images: BTreeSet<String> = uses.iter().flat_map(BTreeMap::keys).cloned().collect();
     block_on(async {

@@ -40,8 +40,6 @@ pub struct WebhooksArgs {
     /// The CA of the webhook's certificate in PEM, as `transom serve --write-ca` writes it
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    #[command(flatten)]
-    installation: InstallationArgs,
     /// What /validate does with pods that are certainly for Windows if Transom does not answer. Everything else passes
     /// in that case
     #[arg(long, value_name = "POLICY", value_enum, default_value = "Ignore")]
@@ -74,6 +72,8 @@ pub struct WebhooksArgs {
     image_registry: Vec<RegistryPattern>,
     #[command(flatten)]
     output: OutputArgs<Output>,
+    #[command(flatten)]
+    installation: InstallationArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

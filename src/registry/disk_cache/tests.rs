@@ -366,23 +366,30 @@ fn the_oldest_entries_go() {
 
 #[test]
 fn the_folder_is_that_of_the_platform() {
-    let from = |known: &[(&str, &str)]| {
-        cache_folder(|name| {
+    let from = |os: &str, known: &[(&str, &str)]| {
+        cache_folder(os, |name| {
             let value = known.iter().find(|(known, _)| *known == name);
             value.map(|(_, value)| PathBuf::from(*value))
         })
     };
-    assert_eq!(from(&[]), None);
-    if cfg!(all(unix, not(target_os = "macos"))) {
-        let home = ("HOME", "/home/a");
-        assert_eq!(from(&[home]), Some("/home/a/.cache".into()));
-        assert_eq!(from(&[home, ("XDG_CACHE_HOME", "/tmp/c")]), Some("/tmp/c".into()));
-        assert_eq!(
-            from(&[home, ("XDG_CACHE_HOME", "relative")]),
-            Some("/home/a/.cache".into())
-        );
-        assert_eq!(from(&[("HOME", "")]), None);
+    let all = [
+        ("HOME", "/home/a"),
+        ("LOCALAPPDATA", r"C:\Users\a\AppData\Local"),
+        ("XDG_CACHE_HOME", "/tmp/c"),
+    ];
+    for (os, known, folder) in [
+        ("linux", &all[..], "/tmp/c"),
+        ("linux", &all[..2], "/home/a/.cache"),
+        ("freebsd", &all[..1], "/home/a/.cache"),
+        ("macos", &all, "/home/a/Library/Caches"),
+        ("windows", &all, r"C:\Users\a\AppData\Local"),
+    ] {
+        assert_eq!(from(os, known), Some(folder.into()), "{os}");
     }
+    for os in ["linux", "macos"] {
+        assert_eq!(from(os, &all[1..2]), None, "{os}");
+    }
+    assert_eq!(from("windows", &all[..1]), None);
 }
 
 #[test]

@@ -131,13 +131,6 @@ fn a_text_that_is_not_a_reference_is_a_note_and_not_counted() {
         report["images"],
         json!({"found": 0, "missing": 0, "unknown": 0, "cached": 0})
     );
-    let refresh = home.run_with(&["check", "--refresh", "-"], &pod("web", "app:1"));
-    assert_eq!(refresh.status, 2);
-    assert!(
-        refresh.err.contains("--refresh has no effect without --registry"),
-        "{}",
-        refresh.err
-    );
 }
 
 #[test]
@@ -220,18 +213,93 @@ fn the_configuration_file_enables_it_and_offline_needs_it() {
     );
     assert_eq!(report["images"]["found"], 1);
     assert_eq!(home.run(&["check", "--offline", "a"]).status, 0);
-    for command in [
-        &["check", "--offline", "b"][..],
-        &["plan", "--to", "ltsc2025", "--offline", "b"],
-    ] {
-        let run = home.run(command);
-        assert_eq!(run.status, 2, "{command:?}");
-        assert!(
-            run.err.contains("--offline has no effect without --registry"),
-            "{}",
-            run.err
+    let run = home.run(&["check", "--offline", "b"]);
+    assert_eq!(run.status, 2, "{}", run.err);
+}
+
+/// The options below a heading of `--help`, each with its value.
+fn options_of(help: &str, heading: &str) -> Vec<(String, Option<String>)> {
+    let below = help.lines().skip_while(|line| *line != heading).skip(1);
+    let options = below.take_while(|line| line.is_empty() || line.starts_with(' '));
+    let words = options.filter_map(|line| line.trim_start().strip_prefix("--"));
+    words
+        .map(|line| {
+            let mut words = line.split_whitespace();
+            let name = format!("--{}", words.next().unwrap());
+            let value = words.next().filter(|word| word.starts_with('<'));
+            (name, value.map(str::to_owned))
+        })
+        .collect()
+}
+
+#[test]
+fn every_option_of_look_ups_is_refused_without_look_ups() {
+    let home = Home::new();
+    let help = |command: &str| home.run(&[command, "--help"]).out;
+    let commands = home.run(&["--help"]).out;
+    let commands = commands.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| !line.is_empty());
+    let mut refused = Vec::new();
+    for command in commands.filter_map(|line| line.split_whitespace().next()) {
+        let text = help(command);
+        let mut options = options_of(&text, "Registries:");
+        let all = options.len();
+        options.retain(|(name, _)| name != "--registry");
+        let is_on_request = options.len() < all;
+        assert_eq!(
+            is_on_request,
+            !options.is_empty() && command != "image",
+            "{command}"
         );
+        if !is_on_request {
+            continue;
+        }
+        assert_eq!(options.len(), 5, "{options:?}");
+        let required: &[&str] = if command == "plan" {
+            &["--to", "ltsc2025"]
+        } else {
+            &[]
+        };
+        for (option, value) in &options {
+            let mut arguments = [&[command], required, &[&**option]].concat();
+            arguments.extend(value.as_deref().map(|value| match value {
+                "<HOST>" => "localhost:5000",
+                "<REGISTRY=MIRROR>" => "docker.io=mirror.example.com",
+                _ => "ca.pem",
+            }));
+            arguments.push("-");
+            let run = home.run_with(&arguments, &pod("web", "app:1"));
+            assert_eq!(run.status, 2, "{arguments:?}: {}", run.out);
+            let expected = format!("transom: {option} has no effect without --registry; add --registry\n");
+            assert_eq!(run.err, expected, "{arguments:?}");
+            refused.push(command.to_owned());
+        }
     }
+    refused.dedup();
+    assert!(
+        refused.starts_with(&["check".to_owned()]) && refused.contains(&"plan".to_owned()),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn the_environment_of_look_ups_refuses_nothing() {
+    let home = Home::new();
+    let variables: [(&str, &Path); 3] = [
+        ("TRANSOM_REGISTRY_CA", Path::new("none.pem")),
+        ("TRANSOM_REGISTRY_PLAIN_HTTP", Path::new("registry.corp:5000")),
+        (
+            "TRANSOM_REGISTRY_MIRROR",
+            Path::new("docker.io=mirror.example.com"),
+        ),
+    ];
+    let run = transom_in(
+        &home.path("work"),
+        &variables,
+        &["check", "-"],
+        &pod("web", "app:1"),
+    );
+    assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
 }
 
 #[test]
