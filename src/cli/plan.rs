@@ -20,7 +20,7 @@ use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::plan::{NodeInventory, PlanOptions, Planner, TargetBuild, UpgradePlan};
 use crate::process::today;
-use crate::registry::Detail;
+use crate::registry::{Detail, Registries};
 use crate::render::{plan_text, write_json};
 
 /// Plan an upgrade of Windows nodes: which workloads run on the new build, which do not, and why
@@ -85,9 +85,7 @@ enum PlanFormat {
 
 pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
-    if args.registries.offline && !args.registry {
-        bail!("--offline has no effect without --registry; add it");
-    }
+    args.registries.need(args.registry)?;
     let (plan, errors) = if args.paths.is_empty() {
         block_on(of_cluster(args))?
     } else {
@@ -218,15 +216,22 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
     Ok((planned(planner, args).await?, errors))
 }
 
-/// The plan, by what registries say of images where they may be asked.
-async fn planned(mut planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<UpgradePlan> {
-    if !args.registry {
+async fn planned(planner: Planner<'_>, args: &PlanArgs) -> anyhow::Result<UpgradePlan> {
+    let registries = (args.registry).then(|| args.registries.registries(Detail::Platforms));
+    with_registries(planner, registries.transpose()?.as_mut()).await
+}
+
+/// The plan, with what registries report of the images that it needs to know, if they may be asked.
+pub(super) async fn with_registries(
+    mut planner: Planner<'_>,
+    registries: Option<&mut Registries>,
+) -> anyhow::Result<UpgradePlan> {
+    let Some(registries) = registries else {
         return Ok(planner.plan()?);
-    }
-    let mut registries = args.registries.registries(Detail::Platforms)?;
+    };
     // Images of which the builds become known may have others proposed for them.
     for _ in 0..2 {
-        look_up(&mut registries, planner.open_images()).await;
+        look_up(registries, planner.open_images()).await;
         planner.learn(registries.facts());
         let answers = registries.answers().iter();
         let unanswered =

@@ -49,6 +49,19 @@ pub struct RegistryArgs {
 }
 
 impl RegistryArgs {
+    /// Refuses options that do nothing without `--registry`.
+    ///
+    /// # Errors
+    /// If there is one.
+    pub fn need(&self, registry: bool) -> anyhow::Result<()> {
+        for (is_given, option) in [(self.offline, "--offline"), (self.refresh, "--refresh")] {
+            if is_given && !registry {
+                anyhow::bail!("{option} has no effect without --registry; add it");
+            }
+        }
+        Ok(())
+    }
+
     /// The registries of images, with the credentials and the cache of this user.
     ///
     /// # Errors

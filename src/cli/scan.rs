@@ -1,6 +1,8 @@
 //! `transom scan`: reads a cluster, and reports what admission would do with the stored objects.
 
 mod assume;
+mod images;
+mod progress;
 mod reading;
 
 use std::process::ExitCode;
@@ -13,6 +15,7 @@ use super::block_on;
 use super::options::{
     ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs, SelectorArgs, date,
 };
+use super::registry::RegistryArgs;
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
 use crate::model::severity::Severity;
 use crate::plan::TargetBuild as PlanTarget;
@@ -32,6 +35,7 @@ use crate::scan::report::ScanSummary;
 #[command(after_help = "Examples:
   transom scan
   transom scan -n shop -n bank --no-advice
+  transom scan --registry
   transom scan --assume mode=Enforce --fail-on never
   transom scan -o html=scan.html -o sarif=scan.sarif -o text")]
 pub struct ScanArgs {
@@ -67,6 +71,12 @@ pub struct ScanArgs {
     connect: ConnectArgs,
     #[command(flatten)]
     installation: InstallationArgs,
+    /// Look up the images of Windows pods, and of pods whose operating system is not known, in their registries, with
+    /// the credentials of docker; the registries see which images the cluster runs. Lists the objects twice
+    #[arg(long)]
+    registry: bool,
+    #[command(flatten)]
+    registries: RegistryArgs,
     /// The day to scan for, as in 2026-12-31; unset: today in UTC
     #[arg(long, value_name = "DATE", value_parser = date)]
     today: Option<Date>,
@@ -96,6 +106,7 @@ fn is_in(fail_on: FailOn, summary: &ScanSummary) -> bool {
 }
 
 pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
+    args.registries.need(args.registry)?;
     let overrides = assume::overrides(&args.assume)?;
     let targets = args.output.targets()?;
     if args.plan_to.is_some() && !targets.iter().any(|target| target.format == ScanFormat::Html) {

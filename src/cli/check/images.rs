@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::bail;
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CheckArgs, CheckGroup};
@@ -20,12 +19,7 @@ use crate::registry::{Detail, ImageAnswer};
 /// If the registries cannot be asked at all; an image that is not known is a note.
 pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Result<Option<ImageCounts>> {
     if !groups.iter().any(|group| group.asks_registries) {
-        if args.registries.offline {
-            bail!("--offline has no effect without --registry; add it");
-        }
-        if args.registries.refresh {
-            bail!("--refresh has no effect without --registry; add it");
-        }
+        args.registries.need(false)?;
         return Ok(None);
     }
     let mut registries = args.registries.registries(Detail::Configurations)?;
