@@ -15,7 +15,7 @@ mod simulate;
 mod too_large;
 
 pub use self::audit_record::{AuditRecord, Phase, ReviewLabels};
-pub use self::images::{PodImages, ReviewImages, images_of};
+pub use self::images::{ReviewImages, images_of};
 pub use self::request::{MalformedReview, Request, ReviewHead, decode, read_head};
 pub use self::review::{AdmissionContext, review_request};
 pub use self::simulate::{Simulation, simulate_create};

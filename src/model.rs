@@ -23,6 +23,7 @@ pub mod os_selectors;
 pub mod path;
 pub mod platform_support;
 pub mod pod;
+pub mod pod_images;
 pub mod policy;
 pub mod registry_patterns;
 pub mod requester;

@@ -31,7 +31,7 @@ pub use self::client::RegistryClient;
 pub use self::disk_cache::DiskCache;
 pub use self::keychain::{Keychain, KeychainError};
 pub use self::transport::NoClient;
-use crate::model::image_facts::ImageFacts;
+use crate::model::image_facts::{ImageContents, ImageFacts};
 use crate::model::registry_patterns::RegistryPatterns;
 
 /// Which registries may be asked, and how they are reached.
@@ -61,6 +61,15 @@ impl Detail {
     fn includes(self, needed: Detail) -> bool {
         self == Detail::Configurations || needed == Detail::Platforms
     }
+}
+
+/// What an earlier look-up of an image found.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownImage<'k> {
+    /// What it found.
+    pub contents: &'k ImageContents,
+    /// Whether configurations that could not be read are requested again, even if the content is unchanged.
+    pub completes: bool,
 }
 
 /// The answer to a look-up of which an earlier answer is known.

@@ -11,7 +11,7 @@ mod result;
 
 pub use self::context::{EvalContext, NotReviewed, PolicyOverrides};
 pub use self::dedup::{DedupKey, dedup_key};
-pub use self::evaluate::{Evaluated, SkipReason, evaluate_object, evaluate_stored};
+pub use self::evaluate::{Evaluated, SkipReason, evaluate_object, evaluate_stored, images_of_stored};
 pub use self::nodes::nodes;
 pub(crate) use self::report_builder::{KnownDuplicates, MOST_OWNERS};
 pub use self::report_builder::{ReportHeader, Scan};

@@ -5,31 +5,9 @@ use std::time::Duration;
 use super::audit_record::Phase;
 use super::request::{Request, RequestObject, changes_nothing};
 use super::review::{AdmissionContext, does_nothing, parse, policy_for};
-use crate::model::pod::PodSpec;
+use crate::model::object::Object;
+use crate::model::pod_images::PodImages;
 use crate::model::policy::ImageEvidence;
-
-/// The images of a pod, or of the pods of a workload.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PodImages {
-    /// The namespace.
-    pub namespace: String,
-    /// The references of its containers, as written.
-    pub references: Vec<String>,
-    /// The names of its imagePullSecrets.
-    pub pull_secrets: Vec<String>,
-}
-
-impl PodImages {
-    /// Reads a pod.
-    pub fn of(pod: &PodSpec<'_>, namespace: &str) -> Self {
-        let secrets = pod.image_pull_secrets.iter();
-        PodImages {
-            namespace: namespace.to_owned(),
-            references: references(pod),
-            pull_secrets: secrets.map(|secret| secret.name.to_string()).collect(),
-        }
-    }
-}
 
 /// The images whose facts the review of a request can use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -43,10 +21,11 @@ pub struct ReviewImages {
 }
 
 /// The images whose facts the review of a request can use. `None` if its policy does not use registries, or the object
-/// is not evaluated.
+/// is not evaluated. The object that is parsed for this replaces its text in the request, so that the review does not parse
+/// it again.
 pub fn images_of(
     phase: Phase,
-    request: &Request<'_>,
+    request: &mut Request<'_>,
     context: &AdmissionContext<'_>,
 ) -> Option<ReviewImages> {
     if !request.is_reviewed() {
@@ -57,27 +36,83 @@ pub fn images_of(
         return None;
     }
     let kind = (request.known_kind()).or_else(|| request.configured_kind(&policy.pod_templates))?;
-    let parsed;
-    let object = match request.object.as_ref()? {
-        RequestObject::Read(object) => object,
-        RequestObject::Raw(object) => {
-            if &*request.operation == "UPDATE" && changes_nothing(object, request.old_object) {
-                return None;
-            }
-            parsed = parse(phase, kind, request, RequestObject::Raw(object)).ok()?;
-            &parsed
+    let object = match request.object.take()? {
+        RequestObject::Raw(object)
+            if &*request.operation == "UPDATE" && changes_nothing(object, request.old_object) =>
+        {
+            request.object = Some(RequestObject::Raw(object));
+            return None;
         }
+        RequestObject::Raw(object) => {
+            let Ok(parsed) = parse(phase, kind, request, RequestObject::Raw(object)) else {
+                // The review reports why.
+                request.object = Some(RequestObject::Raw(object));
+                return None;
+            };
+            parsed
+        }
+        RequestObject::Read(object) => object,
     };
     let old = request.old_object.filter(|_| &*request.operation == "UPDATE");
     let old = old.and_then(|old| parse(phase, kind, request, RequestObject::Raw(old)).ok());
-    let previous = old.as_ref().and_then(|old| old.pod());
+    let images = |object: &Object<'_>| Some(PodImages::of(object.pod()?, &request.namespace));
+    let (pod, previous) = (images(&object), old.and_then(|old| images(&old)));
+    request.object = Some(RequestObject::Read(object));
     Some(ReviewImages {
-        pod: PodImages::of(object.pod()?, &request.namespace),
-        previous: previous.map_or_else(Vec::new, references),
+        pod: pod?,
+        previous: previous.map_or_else(Vec::new, |previous| previous.references),
         wait: policy.image_wait,
     })
 }
 
-fn references(pod: &PodSpec<'_>) -> Vec<String> {
-    pod.images().map(str::to_owned).collect()
+#[cfg(test)]
+mod tests {
+    use jiff::civil::date;
+    use serde_json::json;
+
+    use super::*;
+    use crate::admission::decode;
+    use crate::engine::policy_set::PolicySet;
+    use crate::model::facts::Facts;
+    use crate::model::policy::Policy;
+
+    /// What remains of the object of an update, and the images that were read from it.
+    fn update(new: &serde_json::Value, old: &serde_json::Value) -> (bool, Option<ReviewImages>) {
+        let policy = Policy {
+            image_evidence: ImageEvidence::Registry,
+            ..Policy::cluster_default()
+        };
+        let facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
+        let context = AdmissionContext {
+            facts: &facts,
+            policies: &PolicySet::new(Vec::new(), policy),
+        };
+        let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "1", "kind": {"group": "", "version": "v1", "kind": "Pod"}, "namespace": "shop",
+            "operation": "UPDATE", "object": new, "oldObject": old, "userInfo": {},
+        }});
+        let body = review.to_string();
+        let mut request = decode(body.as_bytes()).unwrap();
+        let images = images_of(Phase::Mutate, &mut request, &context);
+        (matches!(request.object, Some(RequestObject::Read(_))), images)
+    }
+
+    #[test]
+    fn the_object_that_is_parsed_for_its_images_is_not_parsed_again() {
+        let pod = |image: &str| {
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"},
+                   "spec": {"containers": [{"name": "web", "image": image}]}})
+        };
+        let (is_parsed, images) = update(&pod("web:2"), &pod("web:1"));
+        let images = images.unwrap();
+        assert!(is_parsed);
+        assert_eq!(
+            (images.pod.references, images.previous),
+            (vec!["web:2".to_owned()], vec!["web:1".to_owned()])
+        );
+        // The review still compares both texts, and reports why an object cannot be read.
+        assert_eq!(update(&pod("web:1"), &pod("web:1")), (false, None));
+        let broken = json!({"metadata": {"name": "web"}, "spec": 1});
+        assert_eq!(update(&broken, &pod("web:1")), (false, None));
+    }
 }

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::image_evidence::note_names_only;
+use super::image_evidence::{note_names_only, with_registries};
 use super::is_quiet;
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget};
@@ -24,7 +24,6 @@ use crate::check::{
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
-use crate::model::policy::ImageEvidence;
 use crate::model::severity::Severity;
 use crate::registration::names::non_empty_items;
 use crate::render::{
@@ -160,11 +159,11 @@ impl CheckGroup {
             policies,
         } = group;
         let asks_registries = args.registry || config.registry;
-        let policies = policies.with(|policy| {
-            if asks_registries && policy.image_evidence == ImageEvidence::Names {
-                policy.image_evidence = ImageEvidence::Registry;
-            }
-        });
+        let policies = if asks_registries {
+            with_registries(&policies)
+        } else {
+            policies
+        };
         let configured = config.fail_on.map(|fail_on| match fail_on {
             ConfigFailOn::Never => FailOn::Never,
             ConfigFailOn::Deny => FailOn::Deny,

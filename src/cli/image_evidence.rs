@@ -1,8 +1,19 @@
-//! The note of commands that evaluate images by their names under policies that use what registries report.
+//! Which policies use what registries report, and the note of commands that evaluate images by their names under such
+//! policies.
 
 use super::is_quiet;
 use crate::engine::policy_set::PolicySet;
+use crate::model::policy::ImageEvidence;
 use crate::model::text::{list, one_line};
+
+/// The policies as `--registry` evaluates them: those that know images by their names use what registries report.
+pub(super) fn with_registries(policies: &PolicySet) -> PolicySet {
+    policies.with(|policy| {
+        if policy.image_evidence == ImageEvidence::Names {
+            policy.image_evidence = ImageEvidence::Registry;
+        }
+    })
+}
 
 /// Writes the note to standard error, once for all policies. `cure` follows it, as in `add --registry`.
 pub(super) fn note_names_only<'p>(policies: impl IntoIterator<Item = &'p PolicySet>, cure: Option<&str>) {

@@ -263,6 +263,20 @@ async fn planned<'f>(
     Ok((plan, errors))
 }
 
+/// The plan of what has been visited, by what registries report of the images whose builds it needs, if they may be asked.
+pub(super) async fn with_registries(
+    mut planner: Planner<'_>,
+    registries: Option<&mut Registries>,
+) -> anyhow::Result<UpgradePlan> {
+    let Some(registries) = registries else {
+        return Ok(planner.plan()?);
+    };
+    look_up_open(registries, &mut planner).await;
+    let mut plan = planner.plan()?;
+    plan.notes.extend(registries.notes());
+    Ok(plan)
+}
+
 /// Looks up the images whose builds the plan needs.
 async fn look_up_open(registries: &mut Registries, planner: &mut Planner<'_>) {
     // Images of which the builds become known may have others proposed for them.

@@ -1,6 +1,8 @@
 //! `transom scan`: reads a cluster, and reports what admission would do with the stored objects.
 
 mod assume;
+mod images;
+mod progress;
 mod reading;
 
 use std::process::ExitCode;
@@ -13,6 +15,7 @@ use super::block_on;
 use super::options::{
     ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs, SelectorArgs, date,
 };
+use super::registry::LookupArgs;
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
 use crate::model::severity::Severity;
 use crate::plan::TargetBuild as PlanTarget;
@@ -32,6 +35,7 @@ use crate::scan::report::ScanSummary;
 #[command(after_help = "Examples:
   transom scan
   transom scan -n shop -n bank --no-advice
+  transom scan --registry
   transom scan --assume mode=Enforce --fail-on never
   transom scan -o html=scan.html -o sarif=scan.sarif -o text")]
 pub struct ScanArgs {
@@ -70,6 +74,12 @@ pub struct ScanArgs {
     connect: ConnectArgs,
     #[command(flatten)]
     installation: InstallationArgs,
+    /// Look up the images of Windows pods, and of pods whose operating system is not known, in their registries, with
+    /// the credentials of docker; the registries see which images the cluster runs. Lists the objects twice
+    #[arg(long, help_heading = "Registries")]
+    registry: bool,
+    #[command(flatten)]
+    look_ups: LookupArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -96,6 +106,9 @@ fn is_in(fail_on: FailOn, summary: &ScanSummary) -> bool {
 }
 
 pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
+    if !args.registry {
+        args.look_ups.without_look_ups()?;
+    }
     let overrides = assume::overrides(&args.assume)?;
     let targets = args.output.targets()?;
     if args.plan_to.is_some() && !targets.iter().any(|target| target.format == ScanFormat::Html) {

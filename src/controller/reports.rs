@@ -15,6 +15,7 @@ mod report_api;
 mod report_watch;
 mod report_writer;
 mod reread_queue;
+mod stored_images;
 #[cfg(test)]
 mod stream_tests;
 mod stuck_pods;
@@ -37,6 +38,7 @@ use self::controller::ReportsController;
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::SnapshotReceiver;
 use crate::process::metrics::Reconcile;
+use crate::registry::service::ImageService;
 
 /// How often the task checks whether this replica still leads.
 const LOOK: Duration = Duration::from_secs(1);
@@ -78,6 +80,8 @@ pub struct ReportContext {
     pub leadership: Leadership,
     /// Facts and policies.
     pub latest: SnapshotReceiver,
+    /// Facts of images, if registries are asked.
+    pub images: Option<ImageService>,
     /// The metrics.
     pub gauges: StoredFindingMetrics,
     /// The state of the reports, for policy statuses.

@@ -14,7 +14,7 @@ use super::connection_error::{ADD_CA, WITHOUT_TLS};
 use super::disk_cache::{CacheScope, CachedAnswer, DiskCache};
 use super::endpoint::RegistryEndpoint;
 use super::keychain::Keychain;
-use super::{Detail, ImageChange, LookupError, LookupScope, NoClient, RegistryConfig};
+use super::{Detail, ImageChange, KnownImage, LookupError, LookupScope, NoClient, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
 
@@ -266,7 +266,15 @@ impl Registries {
         }
         let found = match stale.as_ref().and_then(|stale| stale.found.as_ref()) {
             Some(known) => {
-                let again = client.look_up_again(image, &self.keychain, self.detail, &known.digest);
+                let again = client.look_up_again(
+                    image,
+                    &self.keychain,
+                    self.detail,
+                    KnownImage {
+                        contents: known,
+                        completes: true,
+                    },
+                );
                 again.await.map(|change| match change {
                     ImageChange::Changed(facts) => facts,
                     ImageChange::Unchanged(looked_up) => ImageFacts {

@@ -18,7 +18,7 @@ use super::keychain::{Credential, Keychain};
 use super::manifest::{self, ACCEPT, CONFIG, MANIFEST, ManifestContent, SingleImage};
 use super::session::{Failure, Session, Tokens};
 use super::transport::{Lookup, NoClient, Received, Transport, system_lookup};
-use super::{Detail, ImageChange, LookupError, RegistryConfig};
+use super::{Detail, ImageChange, KnownImage, LookupError, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
 use crate::model::revisions::OsVersion;
@@ -77,6 +77,39 @@ impl RegistryClient {
         keychain: &Keychain,
         detail: Detail,
     ) -> Result<ImageFacts, LookupError> {
+        self.facts_of(image, keychain, WantedFacts { detail, known: None })
+            .await
+    }
+
+    /// Looks up an image of which an earlier answer is known, with at least this detail. If the registry answers a HEAD with
+    /// the digest that is known, its index or manifest is not requested: registries count that as a pull.
+    ///
+    /// # Errors
+    /// See [`look_up`](Self::look_up).
+    pub async fn look_up_again(
+        &self,
+        image: &ImageRef<'_>,
+        keychain: &Keychain,
+        detail: Detail,
+        known: KnownImage<'_>,
+    ) -> Result<ImageChange, LookupError> {
+        let wanted = WantedFacts {
+            detail,
+            known: Some(known),
+        };
+        let now = self.facts_of(image, keychain, wanted).await?;
+        if now.found.as_ref() == Some(known.contents) {
+            return Ok(ImageChange::Unchanged(now.looked_up));
+        }
+        Ok(ImageChange::Changed(now))
+    }
+
+    async fn facts_of(
+        &self,
+        image: &ImageRef<'_>,
+        keychain: &Keychain,
+        wanted: WantedFacts<'_>,
+    ) -> Result<ImageFacts, LookupError> {
         let config = &self.inner.config;
         if config
             .allowed
@@ -90,13 +123,13 @@ impl RegistryClient {
         let own = RegistryEndpoint::of(image, config);
         let mut failures = Vec::new();
         for mirror in own.mirrors(config) {
-            match self.look_up_at(&mirror, keychain, detail).await {
+            match self.look_up_at(&mirror, keychain, wanted).await {
                 Ok(facts) if facts.found.is_some() => return Ok(facts),
                 Ok(_) => {}
                 Err(error) => failures.push(format!("the mirror {}: {error}", mirror.authority)),
             }
         }
-        let found = self.look_up_at(&own, keychain, detail).await;
+        let found = self.look_up_at(&own, keychain, wanted).await;
         found.map_err(|error| {
             if failures.is_empty() {
                 error
@@ -106,52 +139,24 @@ impl RegistryClient {
         })
     }
 
-    /// Looks up an image of which an earlier answer is known, with at least this detail. If the reference still leads to
-    /// the same digest, only its index or manifest is requested.
-    ///
-    /// # Errors
-    /// See [`look_up`](Self::look_up).
-    pub async fn look_up_again(
-        &self,
-        image: &ImageRef<'_>,
-        keychain: &Keychain,
-        detail: Detail,
-        known_digest: &str,
-    ) -> Result<ImageChange, LookupError> {
-        let now = self.look_up(image, keychain, Detail::Platforms).await?;
-        if now
-            .found
-            .as_ref()
-            .is_some_and(|found| found.digest == known_digest)
-        {
-            return Ok(ImageChange::Unchanged(now.looked_up));
-        }
-        if now.found.is_none() || detail == Detail::Platforms {
-            return Ok(ImageChange::Changed(now));
-        }
-        self.look_up(image, keychain, detail)
-            .await
-            .map(ImageChange::Changed)
-    }
-
     /// Tries the credentials for a registry one after another; without any, it asks without.
     async fn look_up_at(
         &self,
         place: &RegistryEndpoint,
         keychain: &Keychain,
-        detail: Detail,
+        wanted: WantedFacts<'_>,
     ) -> Result<ImageFacts, LookupError> {
         let credentials = keychain.credentials_of(&place.registry, &place.repository).await;
         let tried = async {
             let mut failure = match credentials.list.first() {
-                None => return self.look_up_with(place, keychain, None, detail).await,
-                Some(first) => match self.look_up_with(place, keychain, Some(first), detail).await {
+                None => return self.look_up_with(place, keychain, None, wanted).await,
+                Some(first) => match self.look_up_with(place, keychain, Some(first), wanted).await {
                     Err(failure) if failure.is_refused => failure,
                     answer => return answer,
                 },
             };
             for credential in credentials.list.iter().skip(1) {
-                match self.look_up_with(place, keychain, Some(credential), detail).await {
+                match self.look_up_with(place, keychain, Some(credential), wanted).await {
                     Err(next) if next.is_refused => failure = next,
                     answer => return answer,
                 }
@@ -174,7 +179,7 @@ impl RegistryClient {
         place: &RegistryEndpoint,
         keychain: &Keychain,
         credential: Option<&Credential>,
-        detail: Detail,
+        wanted: WantedFacts<'_>,
     ) -> Result<ImageFacts, Failure> {
         let session = |place| {
             Session::new(
@@ -185,9 +190,8 @@ impl RegistryClient {
                 credential,
             )
         };
-        let first = session(place)
-            .get("manifests", &place.reference, ACCEPT, MANIFEST)
-            .await?;
+        let plain = session(place);
+        let first = first_answer(&plain, wanted).await?;
         match place
             .with_tls()
             .filter(|_| first.status == StatusCode::BAD_REQUEST)
@@ -195,19 +199,59 @@ impl RegistryClient {
             // How servers in Go answer a request without TLS.
             Some(secure) => {
                 let session = session(&secure);
-                let again = session
-                    .get("manifests", &place.reference, ACCEPT, MANIFEST)
-                    .await?;
-                facts(&session, again, detail).await
+                let again = first_answer(&session, wanted).await?;
+                facts(&session, again, wanted).await
             }
-            None => facts(&session(place), first, detail).await,
+            None => facts(&plain, first, wanted).await,
         }
     }
 }
 
-/// The facts from the answer about a tag or digest, and from what it refers to.
-async fn facts(session: &Session<'_>, answer: Received, detail: Detail) -> Result<ImageFacts, Failure> {
+/// What a look-up is for.
+#[derive(Clone, Copy)]
+struct WantedFacts<'k> {
+    detail: Detail,
+    known: Option<KnownImage<'k>>,
+}
+
+/// The answer to the first request: a HEAD if a content is known, else a GET.
+async fn first_answer(session: &Session<'_>, wanted: WantedFacts<'_>) -> Result<Received, Failure> {
+    let reference = session.reference();
+    match wanted.known {
+        Some(_) => session.head("manifests", reference, ACCEPT).await,
+        None => session.get("manifests", reference, ACCEPT, MANIFEST).await,
+    }
+}
+
+/// Whether a HEAD states the digest that is known. Otherwise only a GET tells: some registries state no digest, or answer
+/// no HEAD.
+fn is_unchanged(session: &Session<'_>, head: Received, known: &ImageContents) -> Result<bool, Failure> {
+    match head.status.as_u16() {
+        200 => Ok(stated_digest(&head.headers).is_some_and(|stated| stated.to_string() == known.digest)),
+        // A GET would be one more request too many.
+        429 | 502..=504 => session.content(head).map(|_| false),
+        _ => Ok(false),
+    }
+}
+
+/// The facts from the first answer about a tag or digest, and from what it refers to.
+async fn facts(
+    session: &Session<'_>,
+    first: Received,
+    wanted: WantedFacts<'_>,
+) -> Result<ImageFacts, Failure> {
     let looked_up = Timestamp::now();
+    let answer = match wanted.known {
+        None => first,
+        Some(known) if is_unchanged(session, first, known.contents)? => {
+            let found = Some(completed(session, wanted.detail, known).await);
+            return Ok(ImageFacts { looked_up, found });
+        }
+        Some(_) => {
+            let reference = session.reference();
+            session.get("manifests", reference, ACCEPT, MANIFEST).await?
+        }
+    };
     if answer.status == StatusCode::NOT_FOUND && manifest::is_error(&answer.body) {
         return Ok(ImageFacts {
             looked_up,
@@ -217,8 +261,12 @@ async fn facts(session: &Session<'_>, answer: Received, detail: Detail) -> Resul
     let headers = answer.headers.clone();
     let body = session.content(answer)?;
     let digest = digest_of(session.reference(), &headers, &body)?;
+    if let Some(known) = wanted.known.filter(|known| known.contents.digest == digest) {
+        let found = Some(completed(session, wanted.detail, known).await);
+        return Ok(ImageFacts { looked_up, found });
+    }
     let variants = match manifest::read(content_type(&headers), &body)? {
-        ManifestContent::Index(variants) if detail == Detail::Configurations => {
+        ManifestContent::Index(variants) if wanted.detail == Detail::Configurations => {
             with_configurations(session, variants).await
         }
         ManifestContent::Index(variants) => variants,
@@ -235,13 +283,16 @@ fn digest_of(reference: &str, headers: &HeaderMap, body: &Bytes) -> Result<Strin
         verify(&requested, body)?;
         return Ok(requested.to_string());
     }
-    let stated = headers
-        .get("docker-content-digest")
-        .and_then(|stated| stated.to_str().ok());
-    if let Some(stated) = stated.and_then(Digest::parse) {
+    if let Some(stated) = stated_digest(headers) {
         verify(&stated, body)?;
     }
     Ok(Digest::of(body).to_string())
+}
+
+/// The digest that a registry states in a header.
+fn stated_digest(headers: &HeaderMap) -> Option<Digest> {
+    let stated = headers.get("docker-content-digest")?.to_str().ok()?;
+    Digest::parse(stated)
 }
 
 fn verify(digest: &Digest, content: &[u8]) -> Result<(), LookupError> {
@@ -260,8 +311,22 @@ fn content_type(headers: &HeaderMap) -> &str {
         .unwrap_or_default()
 }
 
-/// The variants, of which the newest for Windows have sizes and configurations. One that cannot be read remains without.
-async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVariant>) -> Vec<ImageVariant> {
+/// What is known, with the configurations that could not be read before, if that is wanted and they can be read now.
+async fn completed(session: &Session<'_>, detail: Detail, known: KnownImage<'_>) -> ImageContents {
+    let mut contents = known.contents.clone();
+    if known.completes && detail == Detail::Configurations {
+        contents.variants = with_configurations(session, contents.variants).await;
+    }
+    contents
+}
+
+/// Whether configurations could not be read that are read otherwise.
+pub(super) fn has_unread_configurations(contents: &ImageContents) -> bool {
+    !unread(&contents.variants).is_empty()
+}
+
+/// The positions of the variants whose configurations are missing: of the newest ones for Windows.
+fn unread(variants: &[ImageVariant]) -> Vec<usize> {
     let windows = variants
         .iter()
         .enumerate()
@@ -274,10 +339,17 @@ async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVaria
         // That of a variant without a version is in its configuration.
         Reverse((version.is_none(), version))
     });
-    let digests: Vec<(usize, String)> = windows
-        .into_iter()
-        .take(CONFIGURATIONS)
-        .map(|(at, variant)| (at, variant.digest.clone()))
+    let newest = windows.into_iter().take(CONFIGURATIONS);
+    newest
+        .filter(|(_, variant)| variant.config.is_none())
+        .map(|(at, _)| at)
+        .collect()
+}
+
+/// The variants, of which the newest for Windows have sizes and configurations. One that cannot be read remains without.
+async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVariant>) -> Vec<ImageVariant> {
+    let digests: Vec<(usize, String)> = (unread(&variants).into_iter())
+        .filter_map(|at| Some((at, variants.get(at)?.digest.clone())))
         .collect();
     let reading = digests
         .into_iter()

@@ -33,10 +33,11 @@ use self::cache::{Asker, Due};
 use self::key::{ImageKey, registry_of};
 use self::metrics::LookupMetrics;
 use self::queue::{Job, Priority};
-use self::state::{Dropped, Next, Outcome, ServiceState};
+use self::state::{Dropped, Finished, Next, Outcome, ServiceState};
 use super::{Keychain, RegistryClient};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
+use crate::model::pod_images::PodImages;
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::process::metrics::Metrics;
 
@@ -54,6 +55,11 @@ const REPORT: Duration = Duration::from_secs(15);
 
 /// Where the credentials of look-ups come from.
 pub trait CredentialSource: Send + Sync + 'static {
+    /// Whose credentials the look-ups for a pod use.
+    fn access(&self, _: &PodImages) -> Access {
+        Access::Shared
+    }
+
     /// The credentials for an access, those to try first in front. A registry without one is asked anonymously.
     fn keychain<'s>(&'s self, access: &'s Access) -> BoxFuture<'s, Keychain>;
 }
@@ -80,17 +86,6 @@ pub struct KnownImages {
     pub pending: Option<LookupsEnded>,
 }
 
-/// The images of one object.
-#[derive(Clone, Debug)]
-pub struct ImageRequest<'r> {
-    /// The references, as written.
-    pub references: &'r [String],
-    /// The namespace of the object.
-    pub namespace: &'r str,
-    /// Whose credentials may be used.
-    pub access: Access,
-}
-
 /// Facts of images. Cheap to clone.
 #[derive(Clone)]
 pub struct ImageService(Arc<Shared>);
@@ -106,6 +101,8 @@ struct Shared {
     unreachable: watch::Sender<Vec<UnreachableRegistry>>,
     /// Counts registries that answer again.
     recoveries: watch::Sender<u64>,
+    /// Counts answers with other contents than before.
+    changes: watch::Sender<u64>,
 }
 
 impl ImageService {
@@ -126,12 +123,13 @@ impl ImageService {
             queued: Notify::new(),
             unreachable: watch::channel(Vec::new()).0,
             recoveries: watch::channel(0).0,
+            changes: watch::channel(0).0,
         }))
     }
 
     /// What is known now of the images of a review. What is not known, or will expire, is queued. Takes a short lock
     /// and never waits.
-    pub fn known(&self, request: &ImageRequest<'_>) -> KnownImages {
+    pub fn known(&self, request: &PodImages) -> KnownImages {
         let now = Instant::now();
         let mut known = KnownImages::default();
         let (mut waits, mut dropped) = (Vec::new(), Vec::new());
@@ -142,7 +140,7 @@ impl ImageService {
         for (text, key, registry) in keys {
             let recalled = state.recall(&key, Asker::Review, now);
             if recalled.due != Due::No {
-                match state.request(&key, &registry, request.namespace, Priority::Review, now) {
+                match state.request(&key, &registry, &request.namespace, Priority::Review, now) {
                     Ok(()) => is_queued = true,
                     Err(why) => dropped.push(why),
                 }
@@ -168,7 +166,18 @@ impl ImageService {
     }
 
     /// What is known now of images that are not looked up for it: those of the previous version of an object.
-    pub fn recalled(&self, request: &ImageRequest<'_>) -> HashMap<String, Arc<ImageFacts>> {
+    pub fn recalled(&self, request: &PodImages) -> HashMap<String, Arc<ImageFacts>> {
+        self.recall(request, Asker::Review)
+    }
+
+    /// What is known now of the images of a stored object; nothing is looked up. That an image does not exist is known
+    /// until another answer arrives, and the time of the look-up is that of the first one with this content: an object is
+    /// evaluated again when something has changed, and not when it was only confirmed.
+    pub fn stored(&self, request: &PodImages) -> HashMap<String, Arc<ImageFacts>> {
+        self.recall(request, Asker::Stored)
+    }
+
+    fn recall(&self, request: &PodImages, asker: Asker) -> HashMap<String, Arc<ImageFacts>> {
         let mut facts = HashMap::new();
         if request.references.is_empty() {
             return facts;
@@ -177,7 +186,7 @@ impl ImageService {
         let keys = self.keys(request);
         let mut state = self.state();
         for (text, key, _) in keys {
-            let recalled = state.recall(&key, Asker::Review, now);
+            let recalled = state.recall(&key, asker, now);
             facts.extend(recalled.facts.map(|found| (text.to_owned(), found)));
         }
         facts
@@ -185,7 +194,7 @@ impl ImageService {
 
     /// A review denied an object because of what is known: tags are looked up again, so that the next try of an author who
     /// has pushed another image meets the new one.
-    pub fn doubt(&self, request: &ImageRequest<'_>) {
+    pub fn doubt(&self, request: &PodImages) {
         /// A second denial within this time looks nothing up.
         const AT_LEAST: Duration = Duration::from_secs(15);
         self.queue(request, Priority::Review, |state, key, now| {
@@ -195,7 +204,7 @@ impl ImageService {
 
     /// Queues the look-ups that a stored workload needs, at a lower priority than those of reviews. Returns whether all
     /// images are known or queued.
-    pub fn prepare(&self, request: &ImageRequest<'_>) -> bool {
+    pub fn prepare(&self, request: &PodImages) -> bool {
         self.queue(request, Priority::Background, |state, key, now| {
             state.recall(key, Asker::Stored, now).due != Due::No
         })
@@ -204,7 +213,7 @@ impl ImageService {
     /// Queues the look-ups of a request that are due. Returns whether none of them was dropped.
     fn queue(
         &self,
-        request: &ImageRequest<'_>,
+        request: &PodImages,
         priority: Priority,
         is_due: impl Fn(&mut ServiceState, &ImageKey, Instant) -> bool,
     ) -> bool {
@@ -216,7 +225,7 @@ impl ImageService {
             if !is_due(&mut state, &key, now) {
                 continue;
             }
-            match state.request(&key, &registry, request.namespace, priority, now) {
+            match state.request(&key, &registry, &request.namespace, priority, now) {
                 Ok(()) => is_queued = true,
                 Err(why) => dropped.push(why),
             }
@@ -241,6 +250,12 @@ impl ImageService {
         self.0.recoveries.subscribe()
     }
 
+    /// Changes when an image has another content than before, or one for the first time: what was evaluated without it can
+    /// be evaluated again.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.changes.subscribe()
+    }
+
     /// Records facts as if they had been looked up now.
     ///
     /// # Panics
@@ -256,7 +271,8 @@ impl ImageService {
             created: Instant::now(),
         };
         let outcome = Outcome::Answered(facts);
-        self.state().finish(&job, outcome, Instant::now());
+        let finished = self.state().finish(&job, outcome, Instant::now());
+        self.announce(&job, finished);
     }
 
     /// Looks up what is queued, forever.
@@ -297,17 +313,28 @@ impl ImageService {
         if let Some(why) = outcome.failure() {
             self.0.metrics.log(pattern, &job.registry, why, now);
         }
-        let recovers = self.state().finish(&job, outcome, now);
+        let finished = self.state().finish(&job, outcome, now);
+        self.announce(&job, finished);
+    }
+
+    fn announce(&self, job: &Job, finished: Finished) {
+        let Finished {
+            recovers,
+            has_changed,
+        } = finished;
         if recovers {
             tracing::info!(registry = &*job.registry, "the registry answers again");
             self.0.recoveries.send_modify(|count| *count += 1);
         }
+        if has_changed {
+            self.0.changes.send_modify(|count| *count += 1);
+        }
     }
 
     async fn look_up(self, key: ImageKey) -> Outcome {
-        let known = self.state().digest(&key);
+        let known = self.state().known_content(&key);
         let keychain = self.0.credentials.keychain(&key.access).await;
-        look_up::look_up(&self.0.client, &key, known.as_deref(), &keychain).await
+        look_up::look_up(&self.0.client, &key, known.as_ref(), &keychain).await
     }
 
     /// Updates the gauges and the state that a condition shows.
@@ -340,10 +367,11 @@ impl ImageService {
     }
 
     /// The keys of the images of a request that are in listed registries, each once.
-    fn keys<'r>(&self, request: &ImageRequest<'r>) -> Vec<(&'r str, ImageKey, String)> {
+    fn keys<'r>(&self, request: &'r PodImages) -> Vec<(&'r str, ImageKey, String)> {
+        let access = self.0.credentials.access(request);
         let mut seen = HashSet::new();
         let mut keys = Vec::new();
-        for text in request.references {
+        for text in &request.references {
             if keys.len() >= IMAGES_OF_OBJECT || !seen.insert(text) {
                 continue;
             }
@@ -351,7 +379,7 @@ impl ImageService {
                 continue;
             };
             if self.0.registries.matches(image.registry) {
-                let key = ImageKey::of(&image, request.access.clone());
+                let key = ImageKey::of(&image, access.clone());
                 keys.push((text.as_str(), key, registry_of(&image)));
             }
         }

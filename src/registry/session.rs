@@ -108,6 +108,15 @@ pub(super) struct Session<'c> {
     key: TokenKey,
 }
 
+/// A request, before redirects.
+struct RegistryRequest {
+    method: Method,
+    uri: Uri,
+    accept: &'static str,
+    /// The maximum size of the response, in bytes.
+    most: usize,
+}
+
 /// A response, and whether the registry itself sent it, and not another host after a redirect.
 struct Answer {
     received: Received,
@@ -150,9 +159,30 @@ impl<'c> Session<'c> {
         accept: &'static str,
         most: usize,
     ) -> Result<Received, Failure> {
+        self.request(Method::GET, (kind, reference), accept, most).await
+    }
+
+    /// Requests only the headers of a resource. A registry that counts pulls does not count this.
+    pub async fn head(&self, kind: &str, reference: &str, accept: &'static str) -> Result<Received, Failure> {
+        self.request(Method::HEAD, (kind, reference), accept, 0).await
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        (kind, reference): (&str, &str),
+        accept: &'static str,
+        most: usize,
+    ) -> Result<Received, Failure> {
         let uri = self.place.uri(kind, reference).map_err(LookupError::registry)?;
         let known = self.tokens.get(&self.key);
-        let first = self.follow(&uri, accept, known.as_ref(), most).await?;
+        let wanted = RegistryRequest {
+            method,
+            uri,
+            accept,
+            most,
+        };
+        let first = self.follow(&wanted, known.as_ref()).await?;
         if first.received.status != StatusCode::UNAUTHORIZED || !first.is_own {
             return Ok(first.received);
         }
@@ -161,7 +191,7 @@ impl<'c> Session<'c> {
         };
         let token = self.authorize(&challenge).await?;
         let header = token.header.clone();
-        let second = self.follow(&uri, accept, Some(&header), most).await?;
+        let second = self.follow(&wanted, Some(&header)).await?;
         if second.received.status != StatusCode::UNAUTHORIZED {
             self.tokens.insert(self.key.clone(), token);
         }
@@ -257,25 +287,24 @@ impl<'c> Session<'c> {
     /// Sends a request, and follows redirects. Only the registry itself receives the authorization.
     async fn follow(
         &self,
-        uri: &Uri,
-        accept: &'static str,
+        wanted: &RegistryRequest,
         authorization: Option<&HeaderValue>,
-        most: usize,
     ) -> Result<Answer, LookupError> {
+        let mut uri = wanted.uri.clone();
         let own = (uri.scheme().cloned(), uri.authority().cloned());
-        let mut uri = uri.clone();
         for _ in 0..=REDIRECTS {
             self.place.allow(&uri).map_err(LookupError::image)?;
             let is_own = own == (uri.scheme().cloned(), uri.authority().cloned());
             let mut request = Request::new(Full::new(Bytes::new()));
+            *request.method_mut() = wanted.method.clone();
             *request.uri_mut() = uri.clone();
             request
                 .headers_mut()
-                .insert(ACCEPT, HeaderValue::from_static(accept));
+                .insert(ACCEPT, HeaderValue::from_static(wanted.accept));
             if let Some(header) = authorization.filter(|_| is_own) {
                 request.headers_mut().insert(AUTHORIZATION, header.clone());
             }
-            let received = self.transport.send(request, most).await?;
+            let received = self.transport.send(request, wanted.most).await?;
             let location = match received.status.as_u16() {
                 301 | 302 | 303 | 307 | 308 => received.headers.get(LOCATION),
                 _ => None,

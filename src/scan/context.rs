@@ -90,6 +90,17 @@ impl<'w> EvalContext<'w> {
         EvalContext { custom, ..self }
     }
 
+    /// The same context with other facts.
+    pub fn with_facts<'f>(&'f self, facts: &'f Facts) -> EvalContext<'f> {
+        EvalContext {
+            facts,
+            policies: Cow::Borrowed(&self.policies),
+            excluded: self.excluded,
+            registered: self.registered,
+            custom: self.custom,
+        }
+    }
+
     /// Whether objects of a kind are evaluated themselves, so that what its controller makes need not be.
     pub fn evaluates(&self, kind: Kind) -> bool {
         !kind.is_custom() || self.custom.iter().any(|(listed, _)| *listed == kind)

@@ -6,13 +6,14 @@ use serde::Deserialize;
 use super::context::{EvalContext, NotReviewed};
 use super::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 use crate::admission::{AdmissionContext, Simulation, simulate_create};
-use crate::engine::Decision;
+use crate::engine::{Decision, infer_os};
 use crate::model::build::Build;
 use crate::model::edit::Edit;
 use crate::model::json::at;
 use crate::model::object::{Object, ObjectError, ReviewStage};
 use crate::model::os::Verdict;
-use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
+use crate::model::pod::PodSpec;
+use crate::model::policy::{Action, IgnoredFields, ImageEvidence, PlacementMode, Policy};
 use crate::model::workload::Kind;
 use crate::rules::{Finding, Image, KnownVersions, Resolver};
 
@@ -116,35 +117,15 @@ pub fn evaluate_object(
     subject: &Object<'_>,
     json: &str,
 ) -> Result<Evaluated, ObjectError> {
-    let kind = subject.kind;
-    if !kind.has_pod() {
-        return Ok(Evaluated::Passed(SkipReason::NoPod));
-    }
-    if subject.meta.deletion_timestamp.0 {
-        return Ok(Evaluated::Passed(SkipReason::Deleted));
-    }
-    if eval_context.facts.is_stored_mirror(subject) {
-        return Ok(Evaluated::Passed(SkipReason::Mirror));
-    }
-    if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind())
-        && eval_context.evaluates(kind)
-    {
-        return Ok(Evaluated::Owned(kind, owner.name.to_string()));
-    }
-    if let Kind::Configured(configured) = kind
-        && !(eval_context.policy_in(&subject.namespace).pod_templates).contains(&configured)
-    {
-        return Ok(Evaluated::Passed(SkipReason::NoPod));
-    }
-    let stored: StoredObject = serde_json::from_str(json).unwrap_or_default();
-    if stored.has_ended(kind) {
-        return Ok(Evaluated::Passed(SkipReason::Finished));
-    }
+    let stored = match top_owner(eval_context, subject, json) {
+        Ok(stored) => stored,
+        Err(evaluated) => return Ok(evaluated),
+    };
     let context = AdmissionContext {
         facts: eval_context.facts,
         policies: &eval_context.policies,
     };
-    let foresight = simulate_create(kind, json, &context)?;
+    let foresight = simulate_create(subject.kind, json, &context)?;
     let not_asked = eval_context.not_asked(&subject.namespace);
     Ok(Evaluated::Judged(Box::new(owner_result(
         subject,
@@ -154,6 +135,68 @@ pub fn evaluate_object(
         not_asked.as_ref(),
         eval_context,
     ))))
+}
+
+/// The references of the images whose registries can add to the evaluation of a stored object. Empty if the object is not
+/// evaluated, if admission is not asked about it, if its policy does not use registries, or if its pods are certainly for
+/// Linux.
+pub fn images_of_stored(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Vec<String> {
+    let namespace = &subject.namespace;
+    let policy = eval_context.policy_in(namespace);
+    if policy.image_evidence != ImageEvidence::Registry
+        || eval_context.not_asked(namespace).is_some()
+        || top_owner(eval_context, subject, json).is_err()
+    {
+        return Vec::new();
+    }
+    let mut images = Vec::new();
+    let mut add = |object: &Object<'_>| {
+        let inference = infer_os(object, eval_context.facts, &policy);
+        if inference.verdict != Verdict::Linux || inference.is_weak() {
+            let pod = object.pod().into_iter();
+            images.extend(pod.flat_map(PodSpec::images).map(str::to_owned));
+        }
+    };
+    if subject.custom_pods.is_empty() {
+        add(subject);
+    }
+    for pod in &subject.custom_pods {
+        add(&subject.with_custom_pod(pod));
+    }
+    images
+}
+
+/// The fields of a top owner that the model does not read; otherwise what the object is.
+fn top_owner(
+    eval_context: &EvalContext<'_>,
+    subject: &Object<'_>,
+    json: &str,
+) -> Result<StoredObject, Evaluated> {
+    let kind = subject.kind;
+    if !kind.has_pod() {
+        return Err(Evaluated::Passed(SkipReason::NoPod));
+    }
+    if subject.meta.deletion_timestamp.0 {
+        return Err(Evaluated::Passed(SkipReason::Deleted));
+    }
+    if eval_context.facts.is_stored_mirror(subject) {
+        return Err(Evaluated::Passed(SkipReason::Mirror));
+    }
+    if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind())
+        && eval_context.evaluates(kind)
+    {
+        return Err(Evaluated::Owned(kind, owner.name.to_string()));
+    }
+    if let Kind::Configured(configured) = kind
+        && !(eval_context.policy_in(&subject.namespace).pod_templates).contains(&configured)
+    {
+        return Err(Evaluated::Passed(SkipReason::NoPod));
+    }
+    let stored: StoredObject = serde_json::from_str(json).unwrap_or_default();
+    if stored.has_ended(kind) {
+        return Err(Evaluated::Passed(SkipReason::Finished));
+    }
+    Ok(stored)
 }
 
 fn owner_result(

@@ -41,6 +41,9 @@ pub struct ScanReport {
     pub pods: Vec<PodTrouble>,
     /// What could not be read or evaluated.
     pub gaps: Vec<ScanGap>,
+    /// The images of which registries report nothing, with the reason: they are evaluated by their names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// The cluster that was scanned.

@@ -84,6 +84,8 @@ pub struct ReportHeader {
     pub judged_as: Vec<String>,
     /// The Windows nodes.
     pub nodes: Vec<NodeReport>,
+    /// The images of which registries report nothing, with the reason.
+    pub notes: Vec<String>,
 }
 
 impl<'s> Scan<'s> {
@@ -237,6 +239,7 @@ impl<'s> Scan<'s> {
             owners: self.owners,
             pods: self.pods,
             gaps: self.gaps,
+            notes: frame.notes,
         }
     }
 

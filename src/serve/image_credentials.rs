@@ -11,11 +11,14 @@ use kube::{Api, Client};
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::errors::{ApiError, answered};
+use crate::model::pod_images::PodImages;
 use crate::registry::Keychain;
 use crate::registry::service::{Access, CredentialSource};
 
 /// How often Transom's own Secret is read, and how long the Secrets of pods are kept.
 const REREAD: Duration = Duration::from_secs(60);
+/// The maximum number of imagePullSecrets of a pod that are read.
+const PULL_SECRETS: usize = 8;
 /// The maximum number of Secrets of pods that are kept.
 const MOST_SECRETS: usize = 1_000;
 /// The key of a Secret of type kubernetes.io/dockerconfigjson.
@@ -34,6 +37,8 @@ pub struct PullSecret {
 pub struct ClusterCredentials {
     client: Client,
     pull_secret: Option<PullSecret>,
+    /// The namespaces whose pods' Secrets may be read.
+    pull_secrets_of: Vec<String>,
     state: Mutex<Credentials>,
 }
 
@@ -48,11 +53,12 @@ struct Credentials {
 }
 
 impl ClusterCredentials {
-    /// Credentials of this Secret, if any, and of pods.
-    pub fn new(client: Client, pull_secret: Option<PullSecret>) -> Self {
+    /// Credentials of this Secret, if any, and of pods in these namespaces.
+    pub fn new(client: Client, pull_secret: Option<PullSecret>, pull_secrets_of: Vec<String>) -> Self {
         ClusterCredentials {
             client,
             pull_secret,
+            pull_secrets_of,
             state: Mutex::default(),
         }
     }
@@ -152,7 +158,29 @@ impl ClusterCredentials {
     }
 }
 
+/// The secrets of a pod, if its namespace is one of those that allow it. The API server copies the imagePullSecrets of a
+/// ServiceAccount into its pods, so those of the pod are all.
+fn access_of(images: &PodImages, allowed: &[String]) -> Access {
+    let is_allowed = allowed.contains(&images.namespace);
+    let secrets: Vec<String> = (images.pull_secrets.iter())
+        .filter(|name| is_allowed && !name.is_empty())
+        .take(PULL_SECRETS)
+        .cloned()
+        .collect();
+    if secrets.is_empty() {
+        return Access::Shared;
+    }
+    Access::Own {
+        namespace: images.namespace.as_str().into(),
+        secrets: secrets.into(),
+    }
+}
+
 impl CredentialSource for std::sync::Arc<ClusterCredentials> {
+    fn access(&self, images: &PodImages) -> Access {
+        access_of(images, &self.pull_secrets_of)
+    }
+
     fn keychain<'s>(&'s self, access: &'s Access) -> BoxFuture<'s, Keychain> {
         Box::pin(async move {
             let mut keychains = Vec::new();
@@ -174,4 +202,34 @@ impl CredentialSource for std::sync::Arc<ClusterCredentials> {
 /// The name of a Secret in messages.
 fn source(secret: &PullSecret) -> String {
     format!("Secret {}/{}", secret.namespace, secret.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pull_secrets_of_pods_are_used_only_in_namespaces_that_allow_it() {
+        let access = |namespace: &str, secrets: &[String]| {
+            let images = PodImages {
+                namespace: namespace.to_owned(),
+                pull_secrets: secrets.to_vec(),
+                ..PodImages::default()
+            };
+            access_of(&images, &["shop".to_owned()])
+        };
+        let secrets = ["pull".to_owned(), String::new()];
+        let own = Access::Own {
+            namespace: "shop".into(),
+            secrets: vec!["pull".to_owned()].into(),
+        };
+        assert_eq!(access("shop", &secrets), own);
+        assert_eq!(access("shop", &[]), Access::Shared);
+        assert_eq!(access("billing", &secrets), Access::Shared);
+        let many: Vec<String> = (0..100).map(|number| format!("pull-{number}")).collect();
+        let Access::Own { secrets, .. } = access("shop", &many) else {
+            panic!("shop allows it");
+        };
+        assert_eq!(secrets.len(), PULL_SECRETS);
+    }
 }

@@ -13,7 +13,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
 use super::images::ImageLookups;
-use crate::admission::PodImages;
 use crate::cluster::follow::{ActivityProblems, ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::cluster::stored::ObjectList;
@@ -21,6 +20,7 @@ use crate::engine::policy_set::{PolicyQuery, PolicySet};
 use crate::model::facts::NamespaceFacts;
 use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
+use crate::model::pod_images::PodImages;
 use crate::model::policy::{ImageEvidence, Policy};
 use crate::model::workload::Kind;
 use crate::registration::configurations::Configurations;

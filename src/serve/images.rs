@@ -7,23 +7,19 @@ use tokio::sync::watch;
 
 use super::image_args::ImageSettings;
 use super::image_credentials::{ClusterCredentials, PullSecret};
-use crate::admission::{PodImages, ReviewImages};
+use crate::admission::ReviewImages;
+use crate::model::pod_images::PodImages;
 use crate::process::metrics::Metrics;
 use crate::process::tasks::Tasks;
 use crate::registry::service::{
-    Access, CredentialSource, ImageRequest, ImageService, KnownImages, NoCredentials, ServiceLimits,
-    UnreachableRegistry,
+    CredentialSource, ImageService, KnownImages, NoCredentials, ServiceLimits, UnreachableRegistry,
 };
 use crate::registry::{RegistryClient, RegistryConfig};
 
-/// The maximum number of imagePullSecrets of a pod that are read.
-const PULL_SECRETS: usize = 8;
-
-/// The image service, and the namespaces whose pull secrets it may use.
+/// The image service, as reviews use it.
 #[derive(Clone)]
 pub struct ImageLookups {
     service: ImageService,
-    pull_secrets_of: Arc<[String]>,
 }
 
 impl ImageLookups {
@@ -55,7 +51,9 @@ impl ImageLookups {
             namespace: namespace.to_owned(),
             name,
         });
-        let credentials = Arc::new(ClusterCredentials::new(client.clone(), pull_secret));
+        let pull_secrets_of = settings.pull_secrets_of.clone();
+        let credentials = ClusterCredentials::new(client.clone(), pull_secret, pull_secrets_of);
+        let credentials = Arc::new(credentials);
         let lookups = ImageLookups::with(settings, Arc::clone(&credentials), metrics, tasks)?;
         let service = lookups.service.clone();
         tasks.spawn("image pull secret", async move {
@@ -73,7 +71,7 @@ impl ImageLookups {
         let ImageSettings {
             registries,
             pull_secret: _,
-            pull_secrets_of,
+            pull_secrets_of: _,
             ca_files,
             plain_http,
         } = settings;
@@ -87,18 +85,25 @@ impl ImageLookups {
         let limits = ServiceLimits::default();
         let service = ImageService::new(client, registries.clone(), credentials, limits, metrics);
         tasks.spawn("look-ups of images", service.clone().run());
-        Ok(ImageLookups {
-            service,
-            pull_secrets_of: pull_secrets_of.as_slice().into(),
-        })
+        Ok(ImageLookups { service })
+    }
+
+    /// The image service.
+    pub fn service(&self) -> &ImageService {
+        &self.service
     }
 
     /// What is known now of the images of a review; the rest is queued. Never waits.
     pub fn known(&self, images: &ReviewImages) -> KnownImages {
-        let mut request = self.request(&images.pod);
-        let mut known = self.service.known(&request);
-        request.references = &images.previous;
-        for (reference, facts) in self.service.recalled(&request) {
+        let mut known = self.service.known(&images.pod);
+        if images.previous.is_empty() {
+            return known;
+        }
+        let previous = PodImages {
+            references: images.previous.clone(),
+            ..images.pod.clone()
+        };
+        for (reference, facts) in self.service.recalled(&previous) {
             known.images.entry(reference).or_insert(facts);
         }
         known
@@ -106,20 +111,12 @@ impl ImageLookups {
 
     /// A review denied an object with what is known of its images; see [`ImageService::doubt`].
     pub fn doubt(&self, images: &ReviewImages) {
-        self.service.doubt(&self.request(&images.pod));
+        self.service.doubt(&images.pod);
     }
 
     /// Queues the look-ups for a stored workload. Returns whether all its images are known or queued.
     pub fn prepare(&self, images: &PodImages) -> bool {
-        self.service.prepare(&self.request(images))
-    }
-
-    fn request<'r>(&self, images: &'r PodImages) -> ImageRequest<'r> {
-        ImageRequest {
-            references: &images.references,
-            namespace: &images.namespace,
-            access: self.access(&images.namespace, &images.pull_secrets),
-        }
+        self.service.prepare(images)
     }
 
     /// Records facts as if they had been looked up now.
@@ -137,23 +134,6 @@ impl ImageLookups {
     pub fn recoveries(&self) -> watch::Receiver<u64> {
         self.service.recoveries()
     }
-
-    /// The API server copies the imagePullSecrets of a ServiceAccount into its pods, so those of the pod are all.
-    fn access(&self, namespace: &str, pull_secrets: &[String]) -> Access {
-        let is_allowed = self.pull_secrets_of.iter().any(|allowed| allowed == namespace);
-        let secrets: Vec<String> = (pull_secrets.iter())
-            .filter(|name| is_allowed && !name.is_empty())
-            .take(PULL_SECRETS)
-            .cloned()
-            .collect();
-        if secrets.is_empty() {
-            return Access::Shared;
-        }
-        Access::Own {
-            namespace: namespace.into(),
-            secrets: secrets.into(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -169,31 +149,6 @@ mod tests {
             ca_files: Vec::new(),
             plain_http: Vec::new(),
         }
-    }
-
-    #[tokio::test]
-    async fn pull_secrets_of_pods_are_used_only_in_namespaces_that_allow_it() {
-        let metrics = Metrics::new("0.0.0", None);
-        let lookups = ImageLookups::with(
-            &settings(&["shop"]),
-            NoCredentials,
-            &metrics,
-            &mut Tasks::default(),
-        )
-        .unwrap();
-        let secrets = ["pull".to_owned(), String::new()];
-        let own = Access::Own {
-            namespace: "shop".into(),
-            secrets: vec!["pull".to_owned()].into(),
-        };
-        assert_eq!(lookups.access("shop", &secrets), own);
-        assert_eq!(lookups.access("shop", &[]), Access::Shared);
-        assert_eq!(lookups.access("billing", &secrets), Access::Shared);
-        let many: Vec<String> = (0..100).map(|number| format!("pull-{number}")).collect();
-        let Access::Own { secrets, .. } = lookups.access("shop", &many) else {
-            panic!("shop allows it");
-        };
-        assert_eq!(secrets.len(), PULL_SECRETS);
     }
 
     #[tokio::test]

@@ -98,9 +98,8 @@ pub async fn run(
     let mut election = Tasks::default();
     let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
-    let image_registries = images.as_ref().map(|images| images.registries.clone());
-    let snapshots =
-        SnapshotBuilder::new(base, excluded).with_image_registries(image_registries.unwrap_or_default());
+    let listed = images.as_ref().map(|images| images.registries.clone());
+    let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(listed.unwrap_or_default());
     let (tell_registered, registered) = watch::channel(None);
     let (tell_contested, contested) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
@@ -149,6 +148,7 @@ pub async fn run(
             client: client.clone(),
             leadership: leadership.clone(),
             latest: latest.clone(),
+            images: images.as_ref().map(|images| images.service().clone()),
             gauges: stored_finding_metrics(&config),
             reporting: tell_reporting,
             settings: reports::ReportSettings::default(),

@@ -63,11 +63,11 @@ impl Reviewer {
         }
     }
 
-    /// What is known of the images of a review.
+    /// What is known of the images of a review, which parses its object.
     fn images(
         &self,
         phase: Phase,
-        read: &DecodedReview<'_>,
+        read: &mut DecodedReview<'_>,
         context: &AdmissionContext<'_>,
     ) -> Option<ImagesOfReview> {
         let lookups = self.images.as_ref()?;
@@ -110,7 +110,7 @@ impl Reviewer {
 
 impl ReviewHandler for Reviewer {
     fn review(&self, phase: Phase, sent: ReviewBody<'_>) -> ReviewResponse {
-        let read = match DecodedReview::of(sent) {
+        let mut read = match DecodedReview::of(sent) {
             Ok(read) => read,
             Err(error) => return malformed(phase, sent, &error),
         };
@@ -123,14 +123,14 @@ impl ReviewHandler for Reviewer {
             facts: &snapshot.facts,
             policies,
         };
-        let images = self.images(phase, &read, &context);
+        let images = self.images(phase, &mut read, &context);
         self.review_with(phase, read, images.as_ref(), &context)
     }
 
     /// Waits for a namespace that was just created: `kubectl apply` creates it and its pods together, before
     /// the watch delivers it. Waits for look-ups of images if the policy allows it.
     fn review_if_known(&self, phase: Phase, sent: ReviewBody<'_>) -> Result<ReviewResponse, PendingData> {
-        let read = match DecodedReview::of(sent) {
+        let mut read = match DecodedReview::of(sent) {
             Ok(read) => read,
             Err(error) => return Ok(malformed(phase, sent, &error)),
         };
@@ -144,7 +144,7 @@ impl ReviewHandler for Reviewer {
             facts: &snapshot.facts,
             policies: &snapshot.policies,
         };
-        let mut images = self.images(phase, &read, &context);
+        let mut images = self.images(phase, &mut read, &context);
         if let Some(pending) = images.as_mut().and_then(|images| images.pending.take()) {
             return Err(pending);
         }

@@ -1,4 +1,5 @@
-//! Look-ups of images by a running server, with a real registry: outages, stored workloads, and credentials. Where pods
+//! Look-ups of images by a running server, with a real registry: outages, slow and lying registries, stored workloads,
+//! reports, and credentials. Where pods
 //! land by what a registry reports is in `placement/images.rs`.
 
 use std::time::Duration;
@@ -6,9 +7,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::hostile_registry::{Behaviour, HostileRegistry};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::join;
-use crate::support::registry::{LTSC2022, Registry, windows};
+use crate::support::registry::{LTSC2022, Registry, linux, windows};
 
 const A_WHILE: Duration = Duration::from_secs(60);
 
@@ -235,5 +237,223 @@ fn a_private_registry_is_asked_with_the_secrets_that_the_flags_allow() {
         wait(2 * A_WHILE, || placed("not-allowed", &shared)),
         "{}",
         cluster.end_of_log("transom")
+    );
+}
+
+/// The number of reviews, and of those that took at most this many seconds.
+fn reviews(replica: &Replica, at_most: &str) -> (f64, f64) {
+    let bucket = |limit: &str| {
+        let of = |kind: &str| {
+            let name = format!("transom_review_duration_seconds_bucket{{le=\"{limit}\",type=\"{kind}\"}}");
+            metric(replica, &name)
+        };
+        of("mutating") + of("validating")
+    };
+    (bucket("+Inf"), bucket(at_most))
+}
+
+#[test]
+fn slow_and_lying_registries_fail_no_create_delay_no_review_and_take_nothing_that_is_known() {
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let Some(cluster) = ControlPlane::start_or_skip("look-ups of images") else {
+        return;
+    };
+    // An image for Linux only, on a pod for Windows: what the registry reports denies it, and each denial looks the tag up
+    // again.
+    registry.push_index("shop/known:1", &[linux()]);
+    let all = [
+        Behaviour::Drip,
+        Behaviour::WrongDigest,
+        Behaviour::Hang,
+        Behaviour::TooManyRequests,
+    ];
+    let hostile = all.map(|behaviour| (behaviour, HostileRegistry::before(registry.port)));
+    join(&cluster, "win-2022", "10.0.20348");
+    install::prepare(&cluster, &policies("200ms"));
+    let hosts = hostile.each_ref().map(|(_, registry)| registry.host()).join(",");
+    let replica = Replica::start(&cluster, "transom", &["--image-registry", &hosts]);
+    install::register(&cluster, replica.port, &["--image-registry", &hosts]);
+    replica.is_ready(&cluster);
+    let create = |image: &str| {
+        let mut pod = pod("default", "known", image, None);
+        pod["spec"]["os"] = json!({"name": "windows"});
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
+        cluster.kubectl_with(&["create", "--dry-run=server", "-f", "-"], &pod.to_string())
+    };
+    let is_denied = |registry: &HostileRegistry| {
+        let printed = create(&registry.reference("shop/known:1"));
+        !printed.ok && printed.err.contains("has no Windows variant")
+    };
+    for (_, registry) in &hostile {
+        assert!(
+            wait(A_WHILE, || is_denied(registry)),
+            "{}",
+            cluster.end_of_log("transom")
+        );
+    }
+    for (behaviour, registry) in &hostile {
+        registry.behave(*behaviour);
+    }
+    // Each denial looks up again what it is by. What is known stays, while that look-up runs and after it has failed.
+    let asked_again = wait(A_WHILE, || {
+        for (behaviour, registry) in &hostile {
+            assert!(is_denied(registry), "{behaviour:?}");
+        }
+        let asked = |(_, registry): &(_, HostileRegistry)| registry.refused("/shop/known/") > 0;
+        hostile.iter().all(asked)
+    });
+    assert!(asked_again, "{}", cluster.end_of_log("transom"));
+    // What nobody knows is created.
+    for number in 0..3 {
+        for (behaviour, registry) in &hostile {
+            let created = create(&registry.reference(&format!("shop/unknown-{number}:1")));
+            assert!(created.ok, "{behaviour:?}: {}", created.err);
+        }
+    }
+    // A look-up of the slow ones takes ten seconds or more, and a review waits for at most a fifth of one.
+    let (all, prompt) = reviews(&replica, "2.0");
+    assert!(
+        all > 0.0 && all <= prompt,
+        "{prompt} of {all} reviews within two seconds"
+    );
+    let lookups = |outcome: &str, registry: &HostileRegistry| {
+        let host = registry.host();
+        metric(
+            &replica,
+            &format!("transom_image_lookups_total{{registry=\"{host}\",outcome=\"{outcome}\"}}"),
+        )
+    };
+    for (behaviour, registry) in &hostile {
+        let outcome = match behaviour {
+            Behaviour::WrongDigest => "failed",
+            _ => "unreachable",
+        };
+        let failed = || lookups(outcome, registry) > 0.0;
+        assert!(
+            wait(A_WHILE, failed),
+            "{behaviour:?}: {}",
+            cluster.end_of_log("transom")
+        );
+        assert!(is_denied(registry), "{behaviour:?}: what is known stays");
+    }
+    // One that wants fewer requests is left alone.
+    let [.., (_, busy)] = &hostile;
+    assert_eq!(busy.refused(""), 1, "the next attempt is after ten minutes");
+}
+
+#[test]
+fn reports_and_scan_use_what_registries_report_of_stored_workloads() {
+    const RULE: &str = "image-has-no-windows-variant";
+    let Some(registry) = Registry::start_or_skip() else {
+        return;
+    };
+    let Some(cluster) = ControlPlane::start_or_skip("look-ups of images") else {
+        return;
+    };
+    registry.push_index("shop/web:1", &[linux()]);
+    let web = registry.reference("shop/web:1");
+    join(&cluster, "win-2022", "10.0.20348");
+    install::prepare(&cluster, &policies("0s"));
+    cluster
+        .kubectl_with(
+            &["apply", "--server-side", "-f", "-"],
+            include_str!("../reports/openreports.yaml"),
+        )
+        .succeeded();
+    let labels = json!({"app": "web"});
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
+            "nodeSelector": {"kubernetes.io/os": "windows"}, "containers": [{"name": "web", "image": web}],
+        }}},
+    });
+    cluster
+        .kubectl_with(&["create", "-f", "-"], &deployment.to_string())
+        .succeeded();
+
+    scan_asks(&cluster, &registry, RULE);
+
+    // The reports of a server: the object is evaluated again when the answer arrives.
+    let _replica = start(&cluster, &registry, &["--reports"]);
+    let reported = || {
+        let listed = cluster.kubectl(&["get", "reports.openreports.io", "-n", "default", "-o", "json"]);
+        let list: Value = serde_json::from_str(&listed.out).unwrap_or_default();
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        items.iter().any(|report| {
+            let results = report["results"].as_array();
+            let mut results = results.into_iter().flatten();
+            results.any(|result| result["rule"] == RULE)
+        })
+    };
+    assert!(wait(2 * A_WHILE, reported), "{}", cluster.end_of_log("transom"));
+}
+
+/// `transom scan` without and with `--registry`, with a cache and credentials of its own.
+fn scan_asks(cluster: &ControlPlane, registry: &Registry, rule: &str) {
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let scan = |options: &[&str]| {
+        let run = std::process::Command::new(install::program())
+            .args([
+                "scan",
+                "--kubeconfig",
+                &kubeconfig,
+                "-o",
+                "json",
+                "--fail-on",
+                "never",
+            ])
+            .args(options)
+            .env("XDG_CACHE_HOME", home.path())
+            .env("DOCKER_CONFIG", home.path())
+            .output()
+            .unwrap();
+        let notes = String::from_utf8(run.stderr).unwrap();
+        let report: Value = serde_json::from_slice(&run.stdout).unwrap_or_default();
+        assert!(report.is_object(), "{notes}");
+        let rules: Vec<String> = (report["owners"].as_array().unwrap().iter())
+            .filter(|owner| owner["name"] == "web")
+            .flat_map(|owner| owner["findings"].as_array().unwrap())
+            .map(|finding| finding["rule"].as_str().unwrap().to_owned())
+            .collect();
+        (rules, report["notes"].clone(), notes)
+    };
+    let (rules, _, notes) = scan(&[]);
+    assert!(!rules.iter().any(|found| found == rule), "{rules:?}");
+    assert!(
+        notes.contains("policy default uses what registries report") && notes.contains("add --registry"),
+        "{notes}"
+    );
+    assert!(registry.requests().is_empty(), "{:?}", registry.requests());
+    let (rules, _, notes) = scan(&["--registry"]);
+    assert!(rules.iter().any(|found| found == rule), "{rules:?}\n{notes}");
+    assert!(!notes.contains("did not look up"), "{notes}");
+    let requests = registry.requests().len();
+    // What was kept is enough for the next scan, also of a cluster without registries.
+    let (rules, _, _) = scan(&["--registry", "--offline"]);
+    assert!(rules.iter().any(|found| found == rule), "{rules:?}");
+    assert_eq!(registry.requests().len(), requests);
+    let other = tempfile::tempdir().unwrap();
+    let run = std::process::Command::new(install::program())
+        .args([
+            "scan",
+            "--kubeconfig",
+            &kubeconfig,
+            "--registry",
+            "--offline",
+            "--fail-on",
+            "never",
+        ])
+        .env("XDG_CACHE_HOME", other.path())
+        .env("DOCKER_CONFIG", other.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(run.stdout).unwrap();
+    assert!(run.status.success(), "{text}");
+    assert!(
+        text.contains("it is not in the cache") && text.contains("1 image"),
+        "{text}"
     );
 }

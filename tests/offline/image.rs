@@ -293,6 +293,9 @@ fn what_is_known_is_not_requested_again() {
     assert_eq!(json(&["--refresh"]), first);
     let again: Vec<String> = registry.requests().split_off(requests);
     assert_eq!(again.len(), 2, "{again:#?}");
+    // What is known is only confirmed, which a registry that counts pulls does not count.
+    let heads = again.iter().filter(|request| request.starts_with("HEAD "));
+    assert_eq!(heads.count(), 1, "{again:#?}");
     assert!(
         again.iter().all(|request| request.contains("/manifests/1.")),
         "{again:#?}"

@@ -8,6 +8,8 @@ pub mod control_plane;
 pub mod dice;
 pub mod gate;
 #[cfg(unix)]
+pub mod hostile_registry;
+#[cfg(unix)]
 pub mod install;
 #[cfg(unix)]
 pub mod kubelet;

@@ -4,14 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use anyhow::bail;
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
-use super::{ScanArgs, assume};
+use super::progress::Progress;
+use super::{ScanArgs, assume, images};
 use crate::check::files::policies;
-use crate::cli::image_evidence::note_names_only;
-use crate::cli::is_quiet;
+use crate::cli::image_evidence::{note_names_only, with_registries};
 use crate::cli::options::nearest;
+use crate::cli::plan::with_registries as planned_with_registries;
 use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{POD_CARRIERS, UnreadPart};
@@ -69,8 +69,18 @@ pub(super) async fn scan(
     let configured = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
     let custom = CustomLists::read(client, &configured.collect()).await;
     eval_context = eval_context.listing(&custom.kinds);
+    let mut registries = None;
+    let facts;
+    if args.registry {
+        eval_context.policies = Cow::Owned(with_registries(&eval_context.policies));
+        let found = images::look_up(args, client, &eval_context, &progress).await?;
+        facts = snapshot.facts.with_images(found.facts());
+        eval_context.facts = &facts;
+        registries = Some(found);
+    } else {
+        note_names_only([&*eval_context.policies], Some("add --registry"));
+    }
     let eval_context = eval_context;
-    note_names_only([&*eval_context.policies], None);
 
     let pod_context = PodContext {
         eval_context: &eval_context,
@@ -102,30 +112,25 @@ pub(super) async fn scan(
     let unlisted = unlisted.await;
     progress.end();
 
-    let mut gaps = of_unread(&cluster, is_by_file);
-    gaps.extend(of_policies(snapshot).filter(|_| !is_by_file));
-    gaps.extend(of_namespaces(args, &cluster));
-    gaps.extend(of_lists(&unlisted));
-    gaps.extend(custom.unknown.iter().map(of_discovery));
-    for gap in gaps {
+    for gap in all_gaps(args, &cluster, is_by_file, &unlisted, &custom) {
         scan.gap(gap);
     }
-    let stored = eval_context
-        .policies
-        .stored()
-        .iter()
-        .map(|stored| stored.policy.name.clone());
-    let plan = planner.map(|planner| planner.plan()).transpose()?;
+    let stored = eval_context.policies.stored().iter();
+    let plan = match planner {
+        Some(planner) => Some(planned_with_registries(planner, registries.as_mut()).await?),
+        None => None,
+    };
     let report = scan.report(ReportHeader {
         cluster: ScannedCluster {
             name: connected.name,
             kubernetes: format!("1.{}", snapshot.view.kubernetes),
             has_webhooks: cluster.has_webhooks,
-            policies: stored.collect(),
+            policies: stored.map(|stored| stored.policy.name.clone()).collect(),
             namespaces_without_policy: eval_context.namespaces_without_policy(),
         },
         judged_as: assume::words(&args.assume),
         nodes: nodes(&snapshot.view.nodes, &snapshot.facts),
+        notes: registries.map_or_else(Vec::new, |registries| registries.notes()),
     });
     Ok((report, plan))
 }
@@ -153,6 +158,22 @@ fn planner<'w>(
     };
     let planner = Planner::new(eval_context.facts, &eval_context.policies, plan_options);
     Ok(Some(planner.with_nodes(nodes)))
+}
+
+/// Everything that could not be read.
+fn all_gaps(
+    args: &ScanArgs,
+    cluster: &OfflineCluster,
+    is_by_file: bool,
+    unlisted: &[UnreadPart],
+    custom: &CustomLists,
+) -> Vec<ScanGap> {
+    let mut gaps = of_unread(cluster, is_by_file);
+    gaps.extend(of_policies(&cluster.snapshot).filter(|_| !is_by_file));
+    gaps.extend(of_namespaces(args, cluster));
+    gaps.extend(of_lists(unlisted));
+    gaps.extend(custom.unknown.iter().map(of_discovery));
+    gaps
 }
 
 /// What of the cluster besides the objects could not be read. Where Transom was never installed, its resources are no
@@ -274,41 +295,4 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
 fn gaps_name(gaps: &[ScanGap], namespace: &str) -> bool {
     let what = format!("namespace {namespace}");
     gaps.iter().any(|gap| gap.what == what)
-}
-
-/// A line on standard error, where that is a terminal.
-struct Progress(ProgressBar);
-
-impl Progress {
-    fn new() -> Self {
-        // indicatif draws on standard error, and draws nothing if that is not a terminal.
-        if is_quiet() {
-            return Progress(ProgressBar::hidden());
-        }
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
-            bar.set_style(style);
-        }
-        Progress(bar)
-    }
-
-    fn say(&self, text: &str) {
-        self.0.set_message(text.to_owned());
-        self.0.tick();
-    }
-
-    fn list(&self, resource: &str, objects: usize, left: Option<u64>) {
-        let objects = HumanCount(objects as u64);
-        self.say(&match left {
-            Some(left) => format!(
-                "reading {resource}: {objects} objects, {} left of these",
-                HumanCount(left)
-            ),
-            None => format!("reading {resource}: {objects} objects"),
-        });
-    }
-
-    fn end(&self) {
-        self.0.finish_and_clear();
-    }
 }

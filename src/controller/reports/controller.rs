@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`OwnerIndex`]: what reports should contain | [`ObjectFeed`] | metrics, [`Health`] |
 //! | [`OwnerIndex`]: what is stored | [`ReportWriter`], [`ReportWatch`] | the same |
+//! | [`StoredImages`]: the facts that were used | [`ObjectFeed`] | [`ReportsController`] |
 //! | [`StuckPods`] | [`ObjectFeed`] | [`StuckPodsTask`] |
 //! | [`RereadQueue`] | every task that finds something to list again | [`ObjectFeed`] |
 //! | [`WriteQueue`](super::write_queue::WriteQueue) | [`ObjectFeed`] | [`ReportWriter`] |
@@ -28,6 +29,7 @@ use super::report_api::{DiscoveredApi, ReportApi};
 use super::report_watch::{Adoption, ReportWatch};
 use super::report_writer::ReportWriter;
 use super::reread_queue::RereadQueue;
+use super::stored_images::StoredImages;
 use super::stuck_pods::{StuckPods, StuckPodsTask};
 use super::write_queue::write_queue;
 use super::{ReportContext, lost};
@@ -96,7 +98,9 @@ impl ReportsController<'_> {
             reconcile,
             gauges: _,
             reporting: _,
+            images,
         } = self.context;
+        let images = StoredImages::new(images.as_ref(), Instant::now());
         let (queue, receiver) = write_queue();
         let feed = ObjectFeed {
             client,
@@ -105,6 +109,7 @@ impl ReportsController<'_> {
             custom: &self.custom,
             settings: *settings,
             evaluator: Evaluator::default(),
+            images: &images,
             index: &self.index,
             stuck: &self.stuck,
             queue: &queue,
@@ -145,6 +150,7 @@ impl ReportsController<'_> {
             client,
             latest,
             stuck: &self.stuck,
+            images: &images,
             events: EventPublisher::new(client, leadership, STUCK_EVENTS.0, STUCK_EVENTS.1),
         };
         tokio::select! {
@@ -153,12 +159,12 @@ impl ReportsController<'_> {
             () = watch.run() => (),
             () = garbage_collector.run() => (),
             () = stuck_pods.run() => (),
-            () = self.supervise(before, || queue.is_empty()) => (),
+            () = self.supervise(before, &images, || queue.is_empty()) => (),
         }
     }
 
     /// Triggers what no event triggers: new evaluations, discovery of the report API, and missing reports.
-    async fn supervise(&self, mut before: Arc<Snapshot>, is_idle: impl Fn() -> bool) {
+    async fn supervise(&self, mut before: Arc<Snapshot>, images: &StoredImages, is_idle: impl Fn() -> bool) {
         let mut latest = self.context.latest.clone();
         let settings = self.context.settings;
         let mut discovered = Instant::now();
@@ -179,6 +185,7 @@ impl ReportsController<'_> {
                 self.rereads.add_all(&Invalidation::All);
             }
             before = now;
+            self.rereads.add_all(&images.changed(Instant::now()));
             if self.index.lock().has_room_again() {
                 self.rereads.defer(Invalidation::All);
             }

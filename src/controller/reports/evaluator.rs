@@ -1,4 +1,4 @@
-//! Evaluates one stored object. Pure: it has no state and does no IO.
+//! Evaluates one stored object with what is known of the cluster and of images. It keeps nothing and does no IO.
 
 use std::borrow::Cow;
 use std::hash::RandomState;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::time::Instant;
 
+use super::stored_images::StoredImages;
 use crate::engine::infer_os;
 use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
@@ -88,6 +89,7 @@ impl Evaluator {
     pub fn evaluate(
         &self,
         context: &EvalContext<'_>,
+        images: &StoredImages,
         kind: Kind,
         json: &str,
     ) -> (Evaluation, Option<StuckPod>) {
@@ -99,6 +101,9 @@ impl Evaluator {
             Ok(object) => object,
             Err(error) => return (unreadable(error.to_string()), None),
         };
+        let known = images.known(context, &object);
+        let facts = known.as_ref().map(|known| known.added_to(context.facts));
+        let context = &context.with_facts(facts.as_ref().unwrap_or(context.facts));
         let stuck = stuck(context, &object, json);
         let evaluation = match evaluate_object(context, &object, json) {
             Ok(Evaluated::Judged(owner)) => Evaluation::Owner(owner, dedup_key(&object, json, &self.hashes)),
@@ -106,6 +111,9 @@ impl Evaluator {
             Ok(Evaluated::Passed(_)) => Evaluation::Skipped,
             Err(error) => unreadable(error.to_string()),
         };
+        if let (Evaluation::Owner(..), Some(known)) = (&evaluation, known) {
+            images.used(known);
+        }
         (evaluation, stuck)
     }
 }
@@ -153,7 +161,8 @@ mod tests {
             ..Host::default()
         });
         let snapshot = Snapshot::of_files(facts, policies);
-        Evaluator::default().evaluate(&EvalContext::of(&snapshot), kind, &object.to_string())
+        let images = StoredImages::new(None, Instant::now());
+        Evaluator::default().evaluate(&EvalContext::of(&snapshot), &images, kind, &object.to_string())
     }
 
     fn pod(os: &str, more: &[(&str, Value)]) -> Value {

@@ -23,6 +23,7 @@ use super::report;
 use super::report_api::DiscoveredApi;
 use super::report_watch::Adoption;
 use super::reread_queue::RereadQueue;
+use super::stored_images::StoredImages;
 use super::stuck_pods::StuckPods;
 use super::write_queue::{ReportWrite, WriteQueue};
 use crate::cluster::follow::{ObjectFollower, follow};
@@ -48,6 +49,8 @@ pub struct ObjectFeed<'c> {
     pub settings: ReportSettings,
     /// Evaluates each object.
     pub evaluator: Evaluator,
+    /// What is known of images.
+    pub images: &'c StoredImages,
     /// Where each owner is recorded.
     pub index: &'c SharedIndex,
     /// Where pods that wait for a node are recorded.
@@ -97,7 +100,7 @@ impl ObjectFeed<'_> {
         if source == ObjectSource::List && self.index.lock().is_touched(kind, &object.uid) {
             return None;
         }
-        let (evaluation, stuck) = self.evaluator.evaluate(context, kind, json);
+        let (evaluation, stuck) = self.evaluator.evaluate(context, self.images, kind, json);
         if kind == Kind::Pod {
             self.stuck.record(&object.uid, stuck);
         }

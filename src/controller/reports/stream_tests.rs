@@ -25,9 +25,14 @@ use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
+use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
 use crate::model::node::Host;
+use crate::model::policy::ImageEvidence;
 use crate::model::policy::Policy;
+use crate::model::registry_patterns::RegistryPatterns;
 use crate::process::metrics::{Metrics, Reconciles};
+use crate::registry::service::{ImageService, NoCredentials, ServiceLimits};
+use crate::registry::{RegistryClient, RegistryConfig};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
@@ -170,6 +175,15 @@ impl TestLeader {
     }
 
     fn start_with(answers: &[(&str, &[String])], has_no_reports: bool) -> Self {
+        Self::start_as(answers, has_no_reports, Policy::cluster_default(), None)
+    }
+
+    fn start_as(
+        answers: &[(&str, &[String])],
+        has_no_reports: bool,
+        policy: Policy,
+        images: Option<ImageService>,
+    ) -> Self {
         let answers = answers
             .iter()
             .map(|(path, answers)| ((*path).to_owned(), answers.to_vec()));
@@ -178,7 +192,7 @@ impl TestLeader {
             has_no_reports,
             ..FakeApiServer::default()
         }));
-        let (latest, follow) = watch::channel(Arc::new(snapshot(Policy::cluster_default())));
+        let (latest, follow) = watch::channel(Arc::new(snapshot(policy)));
         let (reporting, said) = watch::channel(ReportingState::Unknown);
         let far = Instant::now() + Duration::from_secs(1_000_000);
         let (lease, until) = watch::channel(Some(far));
@@ -186,6 +200,7 @@ impl TestLeader {
             client: client(&server),
             leadership: Leadership::new(until),
             latest: follow,
+            images,
             gauges: StoredFindingMetrics::default(),
             reporting,
             settings: ReportSettings::default(),
@@ -596,4 +611,99 @@ async fn the_report_of_an_owner_without_findings_and_those_of_the_other_report_a
             "/apis/wgpolicyk8s.io/v1alpha2/namespaces/shop/policyreports/transom-deployment-uid-one",
         ]
     );
+}
+
+/// A service for images of this registry, which asks nobody.
+fn image_service(registry: &str) -> ImageService {
+    let registries = RegistryPatterns::parse([registry]).unwrap();
+    let client = RegistryClient::new(RegistryConfig::default()).unwrap();
+    let metrics = Metrics::new("0", None);
+    ImageService::new(
+        client,
+        registries,
+        NoCredentials,
+        ServiceLimits::default(),
+        &metrics,
+    )
+}
+
+/// The rules of the last written report on an owner.
+fn rules_of<'s>(server: &'s FakeApiServer, owner: &str) -> Vec<&'s str> {
+    let mut written = server.written.iter().rev();
+    let report = written.find(|report| report["scope"]["name"] == owner);
+    let results = report.and_then(|report| report["results"].as_array());
+    let rules = results.into_iter().flatten();
+    rules.filter_map(|result| result["rule"].as_str()).collect()
+}
+
+const WEB: &str = "registry.corp/shop/web:1";
+const NO_WINDOWS_VARIANT: &str = "image-has-no-windows-variant";
+
+/// A leader with two Deployments of [`WEB`] and one of another image, which are reported for another reason too.
+async fn leader_with_images(evidence: ImageEvidence) -> (TestLeader, ImageService) {
+    let with_image = |name: &str| {
+        let mut object = deployment(name, 1000);
+        object["spec"]["template"]["spec"]["containers"][0]["image"] = json!(WEB);
+        object
+    };
+    let all = [list(
+        "9",
+        &[with_image("one"), with_image("two"), deployment("other", 1000)],
+    )];
+    let policy = Policy {
+        image_evidence: evidence,
+        ..Policy::cluster_default()
+    };
+    let images = image_service("registry.corp");
+    let in_shop = "/apis/apps/v1/namespaces/shop/deployments";
+    let answers: &[(&str, &[String])] = &[(DEPLOYMENTS, &all), (in_shop, &all)];
+    let leader = TestLeader::start_as(answers, false, policy, Some(images.clone()));
+    leader
+        .until("all are reported", |it| {
+            let mut names = reported(it);
+            names.sort_unstable();
+            names == ["one", "other", "two"]
+        })
+        .await;
+    assert!(!rules_of(&leader.server.lock().unwrap(), "one").contains(&NO_WINDOWS_VARIANT));
+    (leader, images)
+}
+
+fn only_for(os: &str, digest: &str, at: &str) -> ImageFacts {
+    ImageFacts {
+        looked_up: at.parse().unwrap(),
+        found: Some(ImageContents {
+            digest: digest.to_owned(),
+            variants: vec![ImageVariant::new(os, "amd64", "10.0.20348.1")],
+        }),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_registry_reports_later_is_reported_of_stored_objects() {
+    let (leader, images) = leader_with_images(ImageEvidence::Registry).await;
+    let is_in_both =
+        |it: &FakeApiServer| ["one", "two"].map(|owner| rules_of(it, owner).contains(&NO_WINDOWS_VARIANT));
+    images.learn(WEB, only_for("linux", "sha256:1", "2026-01-01T00:00:00Z"));
+    leader
+        .until("the registry's answer is reported", |it| {
+            is_in_both(it) == [true; 2]
+        })
+        .await;
+    // The same content again is written to no report.
+    images.learn(WEB, only_for("linux", "sha256:1", "2026-01-02T00:00:00Z"));
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(leader.server.lock().unwrap().written.len(), 5);
+    images.learn(WEB, only_for("windows", "sha256:2", "2026-01-03T00:00:00Z"));
+    leader
+        .until("the new image is reported", |it| is_in_both(it) == [false; 2])
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_uses_names_reports_nothing_of_registries() {
+    let (leader, images) = leader_with_images(ImageEvidence::Names).await;
+    images.learn(WEB, only_for("linux", "sha256:1", "2026-01-01T00:00:00Z"));
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(leader.server.lock().unwrap().written.len(), 3);
 }

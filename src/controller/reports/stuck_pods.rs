@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::evaluator::{ObjectHeadMeta, StuckPod};
 use super::events::{EventOwner, EventPublisher, OwnerEvent};
+use super::stored_images::StoredImages;
 use crate::cluster::errors::answered;
 use crate::cluster::snapshot::SnapshotReceiver;
 use crate::model::object::{Object, ReviewStage};
@@ -72,6 +73,8 @@ pub struct StuckPodsTask<'c> {
     pub latest: &'c SnapshotReceiver,
     /// The pods that may be stuck.
     pub stuck: &'c StuckPods,
+    /// What is known of images.
+    pub images: &'c StoredImages,
     /// Publishes the Events.
     pub events: EventPublisher<'c>,
 }
@@ -98,6 +101,9 @@ impl StuckPodsTask<'_> {
         let (reason, message) = {
             let object = Object::parse(Kind::Pod, &json, ReviewStage::Stored).ok()?;
             let eval_context = EvalContext::of(&snapshot);
+            let known = self.images.known(&eval_context, &object);
+            let facts = known.map(|known| known.added_to(eval_context.facts));
+            let eval_context = eval_context.with_facts(facts.as_ref().unwrap_or(eval_context.facts));
             let context = PodContext {
                 eval_context: &eval_context,
                 nodes: Some(&snapshot.view.nodes),

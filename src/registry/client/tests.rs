@@ -6,9 +6,12 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::model::image_facts::ImageConfig;
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::registry::LookupScope;
 use crate::registry::test_server::{Requests, answer, request, server};
+
+mod refresh;
 
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::key::{Access, ImageKey};
 use crate::model::image_facts::{ImageFacts, ImageVariant};
+use crate::registry::client::has_unread_configurations;
 
 /// How long the answer about a tag is current; reviews refresh it from half of that on.
 pub const TAG_TTL: Duration = Duration::from_secs(10 * 60);
@@ -26,6 +27,8 @@ pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 const FIRST_RETRY: Duration = Duration::from_secs(10);
 /// The longest pause after a failed look-up of an image.
 const LONGEST_RETRY: Duration = Duration::from_secs(10 * 60);
+/// How often configurations that could not be read are requested again, for one content.
+const COMPLETIONS: u8 = 3;
 /// The overhead of an entry or a content in the maps, in bytes.
 const OVERHEAD: usize = 256;
 
@@ -106,6 +109,8 @@ struct Answer {
     /// `None`: the image does not exist.
     content: Option<Arc<str>>,
     looked_up: Timestamp,
+    /// When the first of the answers in a row with this content was given.
+    first: Timestamp,
     at: Instant,
     ttl: Duration,
 }
@@ -121,6 +126,17 @@ struct Content {
     facts: Arc<ImageFacts>,
     bytes: usize,
     users: usize,
+    /// How often configurations that could not be read were requested again.
+    completions: u8,
+}
+
+/// What is known of an image before it is looked up again.
+#[derive(Clone, Debug)]
+pub struct KnownContent {
+    /// The last answer with a content.
+    pub facts: Arc<ImageFacts>,
+    /// Whether configurations that could not be read are requested again.
+    pub completes: bool,
 }
 
 impl ImageCache {
@@ -175,17 +191,18 @@ impl ImageCache {
         };
         let age = now.saturating_duration_since(answer.at);
         let Some(content) = &answer.content else {
-            if age >= answer.ttl || is_outdated {
+            let is_current = age < answer.ttl && !is_outdated;
+            if !is_current && (asker == Asker::Review || age >= KEPT) {
                 return nothing;
             }
             let missing = ImageFacts {
-                looked_up: answer.looked_up,
+                looked_up: answer.as_of(asker),
                 found: None,
             };
             return Recalled {
                 facts: Some(Arc::new(missing)),
                 age,
-                due: Due::No,
+                due: if is_current { Due::No } else { due(Due::Now) },
             };
         };
         let Some(content) = self.contents.get(content).filter(|_| age < KEPT) else {
@@ -200,7 +217,7 @@ impl ImageCache {
             Asker::Review => Due::No,
         };
         Recalled {
-            facts: Some(content.looked_up_at(answer.looked_up)),
+            facts: Some(content.looked_up_at(answer.as_of(asker))),
             age,
             due: due(wanted),
         }
@@ -219,26 +236,60 @@ impl ImageCache {
         is_old
     }
 
-    /// The digest of the last answer, for a look-up that only checks whether it changed.
-    pub fn digest(&self, key: &ImageKey) -> Option<String> {
-        let content = self.entries.get(key)?.answer.as_ref()?.content.as_ref()?;
-        let found = self.contents.get(content)?.facts.found.as_ref()?;
-        Some(found.digest.clone())
+    /// Whether an image with a content is known.
+    pub fn has_content(&self, key: &ImageKey) -> bool {
+        let answer = self.entries.get(key).and_then(|entry| entry.answer.as_ref());
+        answer.is_some_and(|answer| answer.content.is_some())
     }
 
-    /// Records the answer of a registry.
-    pub fn answered(&mut self, key: &ImageKey, namespace: &Arc<str>, facts: ImageFacts, now: Instant) {
+    /// The last content, for a look-up that requests only what has changed. Each call for a content without some of its
+    /// configurations uses up one of the attempts to complete it.
+    pub fn known_content(&mut self, key: &ImageKey) -> Option<KnownContent> {
+        let content = self.entries.get(key)?.answer.as_ref()?.content.as_ref()?;
+        let content = self.contents.get_mut(content)?;
+        let found = content.facts.found.as_ref()?;
+        let completes = content.completions < COMPLETIONS && has_unread_configurations(found);
+        content.completions += u8::from(completes);
+        Some(KnownContent {
+            facts: Arc::clone(&content.facts),
+            completes,
+        })
+    }
+
+    /// Records the answer of a registry. Returns whether it differs from what is known.
+    pub fn answered(
+        &mut self,
+        key: &ImageKey,
+        namespace: &Arc<str>,
+        facts: ImageFacts,
+        now: Instant,
+    ) -> bool {
         let looked_up = facts.looked_up;
         let content = facts.found.as_ref().map(|found| key.content(&found.digest));
+        let mut is_completed = false;
         if let Some(content) = &content {
+            let before = self.contents.get(content);
+            // Another reference with the same content may have had more luck.
+            let facts = match before {
+                Some(known) if configurations(&known.facts) > configurations(&facts) => {
+                    Arc::clone(&known.facts)
+                }
+                _ => Arc::new(facts),
+            };
             let bytes = estimated_bytes(&facts) + content.len() + OVERHEAD;
-            let users = self.contents.get(content).map_or(0, |known| known.users);
-            self.bytes -= self.contents.get(content).map_or(0, |known| known.bytes);
+            is_completed = before.is_some_and(|known| known.facts.found != facts.found);
+            let new = Content {
+                facts,
+                bytes,
+                users: before.map_or(0, |known| known.users),
+                completions: before.map_or(0, |known| known.completions),
+            };
+            self.bytes -= before.map_or(0, |known| known.bytes);
             self.bytes += bytes;
-            let facts = Arc::new(facts);
-            (self.contents).insert(Arc::clone(content), Content { facts, bytes, users });
+            self.contents.insert(Arc::clone(content), new);
         }
-        self.set(key, namespace, content, looked_up, now);
+        let is_other = self.set(key, namespace, content, looked_up, now);
+        is_other || is_completed
     }
 
     /// Records that a registry still has the content that is known.
@@ -256,7 +307,7 @@ impl ImageCache {
         content: Option<Arc<str>>,
         looked_up: Timestamp,
         now: Instant,
-    ) {
+    ) -> bool {
         let ttl = match &content {
             None => MISSING_TTL,
             Some(_) if key.is_immutable() => DIGEST_TTL,
@@ -271,7 +322,11 @@ impl ImageCache {
         }
         let credentials = self.credentials;
         let entry = self.entry(key, namespace);
-        let before = entry.answer.replace(Answer {
+        let before = entry.answer.take();
+        let same = before.as_ref().filter(|before| before.content == content);
+        let is_other = same.is_none();
+        entry.answer = Some(Answer {
+            first: same.map_or(looked_up, |before| before.first),
             content,
             looked_up,
             at: now,
@@ -281,6 +336,7 @@ impl ImageCache {
         entry.credentials = credentials;
         self.release(before);
         self.evict();
+        is_other
     }
 
     /// Records that a look-up of this image failed. `is_refused`: the registry refused the credentials. If they are those
@@ -367,6 +423,16 @@ impl ImageCache {
     }
 }
 
+impl Answer {
+    /// The time that the facts name: of the last look-up, or, for what is stored, of the first one with this content.
+    fn as_of(&self, asker: Asker) -> Timestamp {
+        match asker {
+            Asker::Review => self.looked_up,
+            Asker::Stored => self.first,
+        }
+    }
+}
+
 impl Content {
     /// The facts, as of another look-up that found the same.
     fn looked_up_at(&self, looked_up: Timestamp) -> Arc<ImageFacts> {
@@ -378,6 +444,12 @@ impl Content {
             found: self.facts.found.clone(),
         })
     }
+}
+
+/// The number of variants whose configurations are known.
+fn configurations(facts: &ImageFacts) -> usize {
+    let variants = facts.found.iter().flat_map(|found| &found.variants);
+    variants.filter(|variant| variant.config.is_some()).count()
 }
 
 /// An estimate of the memory of facts, in bytes.

@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::cache::KnownContent;
 use super::key::ImageKey;
 use super::state::Outcome;
 use crate::model::image::ImageRef;
-use crate::registry::{Detail, ImageChange, Keychain, LookupError, LookupScope, RegistryClient};
+use crate::registry::{Detail, ImageChange, Keychain, KnownImage, LookupError, LookupScope, RegistryClient};
 
 /// How long all requests for one image may take.
 const WHOLE: Duration = Duration::from_secs(30);
 
-/// Looks up an image. `known`: the digest of the last answer; if it is unchanged, no further request is made.
+/// Looks up an image. `known`: the content of the last answer; what is unchanged is not requested again.
 pub async fn look_up(
     client: &RegistryClient,
     key: &ImageKey,
-    known: Option<&str>,
+    known: Option<&KnownContent>,
     keychain: &Keychain,
 ) -> Outcome {
     let Ok(image) = ImageRef::parse(&key.reference) else {
@@ -38,21 +39,22 @@ pub async fn look_up(
 async fn with(
     client: &RegistryClient,
     image: &ImageRef<'_>,
-    known: Option<&str>,
+    known: Option<&KnownContent>,
     keychain: &Keychain,
 ) -> Result<Outcome, LookupError> {
     const DETAIL: Detail = Detail::Configurations;
-    let Some(known) = known else {
-        return client
-            .look_up(image, keychain, DETAIL)
-            .await
-            .map(Outcome::Answered);
+    let known = known.and_then(|known| Some((known.facts.found.as_ref()?, known.completes)));
+    let Some((contents, completes)) = known else {
+        let facts = client.look_up(image, keychain, DETAIL).await?;
+        return Ok(Outcome::Answered(facts));
     };
-    let change = client.look_up_again(image, keychain, DETAIL, known).await?;
-    Ok(match change {
-        ImageChange::Unchanged(looked_up) => Outcome::Unchanged(looked_up),
-        ImageChange::Changed(facts) => Outcome::Answered(facts),
-    })
+    let known = KnownImage { contents, completes };
+    Ok(
+        match client.look_up_again(image, keychain, DETAIL, known).await? {
+            ImageChange::Unchanged(looked_up) => Outcome::Unchanged(looked_up),
+            ImageChange::Changed(facts) => Outcome::Answered(facts),
+        },
+    )
 }
 
 fn of_error(error: LookupError) -> Outcome {

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
-use super::cache::{Asker, CacheLimits, ImageCache, Recalled};
+use super::cache::{Asker, CacheLimits, ImageCache, KnownContent, Recalled};
 use super::key::{Access, ImageKey};
 use super::queue::{Job, JobQueue, Priority};
 use crate::model::image_facts::ImageFacts;
@@ -29,8 +29,15 @@ pub struct ServiceLimits {
     pub queued_by_namespace: usize,
     /// Look-ups that run at the same time.
     pub running: usize,
+    /// Look-ups that run at the same time only for registries of which no other one runs: the rest of
+    /// [`running`](Self::running) is for all.
+    pub running_reserve: usize,
     /// Look-ups of one registry that run at the same time.
     pub running_by_registry: usize,
+    /// The same for a registry that is slow, fails, or has not answered yet.
+    pub running_by_slow_registry: usize,
+    /// Look-ups of all such registries together that run at the same time.
+    pub running_by_slow_registries: usize,
     /// Look-ups for one namespace that run at the same time.
     pub running_by_namespace: usize,
     /// Look-ups of one registry per second, and the burst.
@@ -52,7 +59,10 @@ impl Default for ServiceLimits {
             queued_background: 1_536,
             queued_by_namespace: 512,
             running: 16,
+            running_reserve: 4,
             running_by_registry: 8,
+            running_by_slow_registry: 2,
+            running_by_slow_registries: 6,
             running_by_namespace: 8,
             registry_rate: (20, 100),
             namespace_rate: (5, 300),
@@ -61,6 +71,8 @@ impl Default for ServiceLimits {
     }
 }
 
+/// From which time on a look-up is slow: an index with all its configurations takes less, from any continent.
+const SLOW: Duration = Duration::from_secs(5);
 /// Namespaces that are counted separately at the same time.
 const NAMESPACES: usize = 1_024;
 /// All others are counted together. No namespace has this name.
@@ -172,12 +184,32 @@ struct Registry {
     queue: JobQueue,
     breaker: Breaker,
     bucket: TokenBucket,
-    running: usize,
+    /// The look-ups that run, with the times at which they began.
+    running: HashMap<ImageKey, Instant>,
+    /// Whether its last look-up was answered, and within [`SLOW`].
+    is_prompt: bool,
     /// The look-up that finds out whether it answers again.
     trial: Option<Job>,
     used: Instant,
     /// Since when Transom's own credentials are refused what they could read before, and the reason.
     refused: Option<(Instant, String)>,
+}
+
+impl Registry {
+    /// Whether it is slow, fails, or has not answered yet: its look-ups hold their slots for long.
+    fn is_slow(&self, now: Instant) -> bool {
+        let mut began = self.running.values();
+        !self.is_prompt || began.any(|began| now.saturating_duration_since(*began) >= SLOW)
+    }
+}
+
+/// What the end of a look-up changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Finished {
+    /// Whether its registry answers again, which did not before.
+    pub recovers: bool,
+    /// Whether the image has another content than before, or one for the first time.
+    pub has_changed: bool,
 }
 
 #[derive(Debug)]
@@ -237,9 +269,9 @@ impl ServiceState {
         self.cache.doubt(key, at_least, now)
     }
 
-    /// See [`ImageCache::digest`].
-    pub fn digest(&self, key: &ImageKey) -> Option<String> {
-        self.cache.digest(key)
+    /// See [`ImageCache::known_content`].
+    pub fn known_content(&mut self, key: &ImageKey) -> Option<KnownContent> {
+        self.cache.known_content(key)
     }
 
     /// Transom's credentials have changed.
@@ -320,6 +352,10 @@ impl ServiceState {
         }
         let mut soonest: Option<Instant> = None;
         let last = self.last.clone();
+        let slow: usize = (self.registries.values())
+            .filter(|registry| registry.is_slow(now))
+            .map(|registry| registry.running.len())
+            .sum();
         // The registries after the last one, and then those up to it.
         let after = |name: &Arc<str>| last.as_ref().is_none_or(|last| name > last);
         let names: Vec<Arc<str>> = (self.registries.keys().filter(|name| after(name)))
@@ -327,7 +363,7 @@ impl ServiceState {
             .cloned()
             .collect();
         for name in names {
-            match self.next_of(&name, now) {
+            match self.next_of(&name, slow, now) {
                 Next::Start(job) => {
                     self.last = Some(name);
                     return Next::Start(job);
@@ -339,7 +375,25 @@ impl ServiceState {
         soonest.map_or(Next::Idle, Next::At)
     }
 
-    fn next_of(&mut self, name: &Arc<str>, now: Instant) -> Next {
+    /// Whether a registry has a slot for one more look-up. One that is slow holds its slots for up to half a minute each,
+    /// so that it gets few, and all of these together leave most slots to the others. `slow`: the look-ups of slow
+    /// registries that run.
+    fn has_slot(&self, registry: &Registry, slow: usize, now: Instant) -> bool {
+        let limits = &self.limits;
+        let own = registry.running.len();
+        if own > 0 && self.running + limits.running_reserve >= limits.running {
+            return false;
+        }
+        if registry.is_slow(now) {
+            own < limits.running_by_slow_registry && slow < limits.running_by_slow_registries
+        } else {
+            own < limits.running_by_registry
+        }
+    }
+
+    /// The look-up of a registry to run next. `slow`: the look-ups of slow registries that run.
+    fn next_of(&mut self, name: &Arc<str>, slow: usize, now: Instant) -> Next {
+        let has_slot = (self.registries.get(name)).is_some_and(|registry| self.has_slot(registry, slow, now));
         let namespaces = &self.namespaces;
         let most = self.limits.running_by_namespace;
         let may = |name: &str| namespaces.get(name).is_none_or(|it| it.running < most);
@@ -349,7 +403,7 @@ impl ServiceState {
         let trial = registry.breaker.retry().filter(|_| registry.trial.is_some());
         let is_trial = trial.is_some_and(|retry| retry <= now);
         let has_job = !registry.breaker.is_open() && registry.queue.has(may);
-        if registry.running >= self.limits.running_by_registry || !(is_trial || has_job) {
+        if !has_slot || !(is_trial || has_job) {
             return trial.filter(|retry| *retry > now).map_or(Next::Idle, Next::At);
         }
         if let Err(wait) = registry.bucket.take(now) {
@@ -371,15 +425,15 @@ impl ServiceState {
             }
             job
         };
-        registry.running += 1;
+        registry.running.insert(job.key.clone(), now);
         registry.used = now;
         self.running += 1;
         self.namespace(&Arc::clone(&job.namespace), now).running += 1;
         Next::Start(job)
     }
 
-    /// Records how a look-up ended. Returns whether its registry answers again.
-    pub fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant) -> bool {
+    /// Records how a look-up ended.
+    pub fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant) -> Finished {
         self.running = self.running.saturating_sub(1);
         if let Some(asking) = self.namespaces.get_mut(&job.namespace) {
             asking.running = asking.running.saturating_sub(1);
@@ -387,11 +441,11 @@ impl ServiceState {
         // Those who wait continue when the state is unlocked.
         self.pending.remove(&job.key);
         let (key, namespace) = (&job.key, &job.namespace);
-        let mut refused = None;
+        let (mut refused, mut finished) = (None, Finished::default());
         let is_answer = matches!(outcome, Outcome::Answered(_) | Outcome::Unchanged(_));
         let failed = match outcome {
             Outcome::Answered(facts) => {
-                self.cache.answered(key, namespace, facts, now);
+                finished.has_changed = self.cache.answered(key, namespace, facts, now);
                 None
             }
             Outcome::Unchanged(looked_up) => {
@@ -400,7 +454,7 @@ impl ServiceState {
             }
             Outcome::ImageFailed { is_refused, message } => {
                 // Transom's own credentials have expired if they are refused what they could read before.
-                let was_readable = key.access == Access::Shared && self.cache.digest(key).is_some();
+                let was_readable = key.access == Access::Shared && self.cache.has_content(key);
                 if is_refused && was_readable {
                     refused = Some(message);
                 }
@@ -410,9 +464,11 @@ impl ServiceState {
             Outcome::RegistryFailed { message, retry_after } => Some((message, retry_after)),
         };
         let Some(registry) = self.registries.get_mut(&job.registry) else {
-            return false;
+            return finished;
         };
-        registry.running = registry.running.saturating_sub(1);
+        let began = registry.running.remove(key);
+        let is_timely = began.is_some_and(|began| now.saturating_duration_since(began) < SLOW);
+        registry.is_prompt = failed.is_none() && is_timely;
         let Some((message, retry_after)) = failed else {
             registry.trial = None;
             if is_answer && job.key.access == Access::Shared {
@@ -420,7 +476,8 @@ impl ServiceState {
             } else if let Some(message) = refused {
                 registry.refused.get_or_insert((now, message));
             }
-            return registry.breaker.succeeded();
+            finished.recovers = registry.breaker.succeeded();
+            return finished;
         };
         registry.breaker.failed(message, retry_after, now);
         registry.trial.get_or_insert_with(|| Job {
@@ -437,7 +494,7 @@ impl ServiceState {
                 }
             }
         }
-        false
+        finished
     }
 
     /// The registries that have not answered, or have refused what Transom could read before, for at least this long. Without those that never answered, unless `named`:
@@ -477,7 +534,8 @@ impl ServiceState {
                 queue: JobQueue::default(),
                 breaker: Breaker::default(),
                 bucket: TokenBucket::new(rate, burst),
-                running: 0,
+                running: HashMap::new(),
+                is_prompt: false,
                 trial: None,
                 refused: None,
                 used: now,
@@ -489,7 +547,7 @@ impl ServiceState {
 
     /// Forgets the registry that was used longest ago: first one that never answered.
     fn forget_a_registry(&mut self) -> Result<(), Dropped> {
-        let idle = (self.registries.iter()).filter(|(_, it)| it.running == 0 && it.queue.is_empty());
+        let idle = (self.registries.iter()).filter(|(_, it)| it.running.is_empty() && it.queue.is_empty());
         let first = idle.min_by_key(|(_, it)| (it.breaker.has_answered(), it.used));
         let name = first.map(|(name, _)| Arc::clone(name));
         let name = name.ok_or(Dropped::TooManyRegistries)?;

@@ -30,12 +30,15 @@ fn closed() -> String {
 }
 
 fn known(service: &ImageService, references: &[&str]) -> KnownImages {
-    let references: Vec<String> = references.iter().map(|&text| text.to_owned()).collect();
-    service.known(&ImageRequest {
-        references: &references,
-        namespace: "shop",
-        access: Access::Shared,
-    })
+    service.known(&images(references))
+}
+
+fn images(references: &[&str]) -> PodImages {
+    PodImages {
+        namespace: "shop".to_owned(),
+        references: references.iter().map(|&text| text.to_owned()).collect(),
+        ..PodImages::default()
+    }
 }
 
 #[tokio::test]
@@ -77,11 +80,7 @@ async fn only_images_of_listed_registries_are_queued_and_each_once() {
     assert!(known.images.is_empty() && known.pending.is_some());
     assert_eq!(service.state().queued(), 1);
     // What an earlier version of an object had is not looked up for it.
-    let previous = ImageRequest {
-        references: &["registry.corp/old:1".to_owned()],
-        namespace: "shop",
-        access: Access::Shared,
-    };
+    let previous = images(&["registry.corp/old:1"]);
     assert!(service.recalled(&previous).is_empty());
     assert_eq!(service.state().queued(), 1);
     assert!(service.prepare(&previous));

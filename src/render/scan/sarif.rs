@@ -34,6 +34,9 @@ pub fn scan_sarif(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
             .unwrap_or_default();
         json!({"level": "warning", "message": message(&format!("{}: {}{cure}", gap.what, gap.why))})
     });
+    let notes = report.notes.iter();
+    let notifications =
+        notifications.chain(notes.map(|note| json!({"level": "note", "message": message(note)})));
     let run = json!({
         "tool": tool(&rules.metadata),
         "invocations": [{

@@ -97,7 +97,8 @@ impl ScanText<'_> {
         self.namespaces()?;
         self.pods()?;
         self.nodes()?;
-        self.gaps()
+        self.gaps()?;
+        self.notes()
     }
 
     fn summary(&mut self) -> io::Result<()> {
@@ -581,6 +582,13 @@ impl ScanText<'_> {
             }
         }
         writeln!(self.out)
+    }
+
+    fn notes(&mut self) -> io::Result<()> {
+        for note in &self.report.notes {
+            writeln!(self.out, "note: {}", one_line(note))?;
+        }
+        Ok(())
     }
 }
 

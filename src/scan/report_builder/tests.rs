@@ -38,6 +38,7 @@ fn scan(objects: &[(Kind, Value)]) -> ScanReport {
         scan.visit(*kind, &object.to_string());
     }
     scan.report(ReportHeader {
+        notes: Vec::new(),
         cluster: ScannedCluster::default(),
         judged_as: Vec::new(),
         nodes: Vec::new(),

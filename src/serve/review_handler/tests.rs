@@ -132,13 +132,13 @@ async fn an_update_uses_the_facts_of_both_versions_and_waits_for_the_new_one_onl
         policies: &snapshot.policies,
     };
     let images = reviewer
-        .images(Phase::Mutate, &DecodedReview::Whole(request), &context)
+        .images(Phase::Mutate, &mut DecodedReview::Whole(request), &context)
         .unwrap();
     let mut known: Vec<&str> = images.facts.images.keys().map(String::as_str).collect();
     known.sort_unstable();
     assert_eq!(known, [old, WEB]);
     // An update that changes nothing needs no facts.
     let body = review("UPDATE", &pod(&[WEB]), &pod(&[WEB]));
-    let unchanged = DecodedReview::Whole(decode(&body).unwrap());
-    assert!(reviewer.images(Phase::Mutate, &unchanged, &context).is_none());
+    let mut unchanged = DecodedReview::Whole(decode(&body).unwrap());
+    assert!(reviewer.images(Phase::Mutate, &mut unchanged, &context).is_none());
 }

@@ -106,6 +106,7 @@ pub fn report(owners: usize) -> ScanReport {
             .collect(),
         owners,
         pods: pods(),
+        notes: Vec::new(),
         gaps: vec![ScanGap {
             what: "jobs".to_owned(),
             why: format!("the API server answered 403 Forbidden: {HOSTILE}"),

@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::image::ImageRef;
-use crate::model::image_facts::ImageContents;
+use crate::model::image_facts::{ImageConfig, ImageContents};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -202,8 +202,8 @@ fn entries_and_bytes_are_bounded_and_a_namespace_displaces_its_own() {
         for number in 0..10_000 {
             let key = key(&format!("registry.corp/bad-{number}:1"));
             match number % 3 {
-                0 => cache.answered(&key, &bad, facts("sha256:1", 1), start),
-                1 => cache.answered(&key, &bad, missing(), start),
+                0 => drop(cache.answered(&key, &bad, facts("sha256:1", 1), start)),
+                1 => drop(cache.answered(&key, &bad, missing(), start)),
                 _ => cache.failed(&key, &bad, false, start),
             }
             assert!(cache.len() <= entries && cache.bytes() <= bytes, "{number}");
@@ -253,4 +253,63 @@ fn a_tag_that_denied_something_is_looked_up_again() {
     let fixed = key(&format!("registry.corp/web@sha256:{}", "0".repeat(64)));
     cache.answered(&fixed, &shop, facts("sha256:3", 3), start);
     assert!(!cache.doubt(&fixed, at_least, later));
+}
+
+#[test]
+fn what_is_stored_sees_a_change_and_no_confirmation() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let (web, shop) = (key("registry.corp/web:1"), "shop".into());
+    let stored = |cache: &mut ImageCache, now| {
+        let facts = cache.recall(&web, Asker::Stored, now).facts.unwrap();
+        (facts.found.is_some(), facts.looked_up.as_second())
+    };
+    let answer = |cache: &mut ImageCache, facts: ImageFacts, now| cache.answered(&web, &shop, facts, now);
+    let gone = |second| ImageFacts {
+        looked_up: Timestamp::from_second(second).unwrap(),
+        found: None,
+    };
+    assert!(answer(&mut cache, gone(1), start), "an answer for the first time");
+    assert!(!answer(&mut cache, gone(2), start + MINUTE));
+    // A review looks up again what does not exist; until then nothing has changed for what is stored.
+    let later = start + 3 * MINUTE;
+    assert_eq!(due(&mut cache, &web, Asker::Review, later), (false, Due::Now));
+    assert_eq!(due(&mut cache, &web, Asker::Stored, later), (true, Due::Now));
+    assert_eq!(stored(&mut cache, later), (false, 1));
+    assert!(answer(&mut cache, facts("sha256:1", 3), later));
+    assert!(!answer(&mut cache, facts("sha256:1", 4), later));
+    let looked_up = Timestamp::from_second(5).unwrap();
+    cache.unchanged(&web, &shop, looked_up, later);
+    assert_eq!(stored(&mut cache, later), (true, 3));
+    let review = cache.recall(&web, Asker::Review, later).facts.unwrap();
+    assert_eq!(review.looked_up, looked_up);
+    assert!(answer(&mut cache, facts("sha256:2", 6), later));
+    assert_eq!(stored(&mut cache, later), (true, 6));
+}
+
+#[test]
+fn a_configuration_that_could_not_be_read_is_requested_a_few_more_times() {
+    let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
+    let (web, shop) = (key("registry.corp/web:1"), "shop".into());
+    assert!(cache.known_content(&web).is_none());
+    cache.answered(&web, &shop, facts("sha256:1", 1), start);
+    let attempts = |cache: &mut ImageCache| {
+        let known = std::iter::from_fn(|| cache.known_content(&web));
+        known.take(10).filter(|known| known.completes).count()
+    };
+    assert_eq!(attempts(&mut cache), usize::from(COMPLETIONS));
+    // The same content again, still without: it has had its attempts.
+    assert!(!cache.answered(&web, &shop, facts("sha256:1", 2), start));
+    assert_eq!(attempts(&mut cache), 0);
+    let mut complete = facts("sha256:1", 3);
+    complete.found.as_mut().unwrap().variants[0].config = Some(ImageConfig::default());
+    assert!(
+        cache.answered(&web, &shop, complete, start),
+        "its configuration is new"
+    );
+    // Of another tag with the same content it could not be read, and nothing is lost.
+    let other = key("registry.corp/web:other");
+    cache.answered(&other, &shop, facts("sha256:1", 3), start);
+    assert_eq!(attempts(&mut cache), 0);
+    assert!(cache.answered(&web, &shop, facts("sha256:2", 4), start));
+    assert_eq!(attempts(&mut cache), usize::from(COMPLETIONS), "another content");
 }

@@ -84,17 +84,18 @@ fn a_registry_that_fails_refuses_look_ups_until_one_succeeds() {
         request(&mut state, &format!("up.corp/web:{number}"), "shop", now).unwrap();
     }
     request(&mut state, "down.corp/web:waits", "shop", now).unwrap();
-    let jobs = started(&mut state, now);
-    assert_eq!(jobs.len(), 7);
     let waits = key("down.corp/web:late").0;
-    for job in jobs {
-        let outcome = if &*job.registry == "down.corp" {
-            no_route()
-        } else {
-            found()
-        };
-        state.finish(&job, outcome, now);
+    for _ in 0..3 {
+        for job in started(&mut state, now) {
+            let outcome = if &*job.registry == "down.corp" {
+                no_route()
+            } else {
+                found()
+            };
+            state.finish(&job, outcome, now);
+        }
     }
+    assert_eq!(state.queued(), 0, "what waited is released");
     let refused = request(&mut state, "down.corp/web:late", "shop", now);
     assert_eq!(refused, Err(Dropped::RegistryUnavailable));
     assert!(
@@ -127,7 +128,7 @@ fn a_registry_that_fails_refuses_look_ups_until_one_succeeds() {
     now = at;
     let jobs = started(&mut state, now);
     assert_eq!(jobs.len(), 1);
-    assert!(state.finish(&jobs[0], found(), now), "it answers again");
+    assert!(state.finish(&jobs[0], found(), now).recovers, "it answers again");
     assert_eq!(request(&mut state, "down.corp/web:late", "shop", now), Ok(()));
     assert_eq!(state.unreachable(Duration::ZERO, |_| true, now), []);
 }
@@ -138,13 +139,12 @@ fn what_waits_for_a_registry_that_fails_is_released() {
     for number in 0..100 {
         request(&mut state, &format!("down.corp/web:{number}"), "shop", now).unwrap();
     }
-    let jobs = started(&mut state, now);
-    assert_eq!(jobs.len(), ServiceLimits::default().running_by_namespace);
     let last = key("down.corp/web:99").0;
     let done = state.done(&last, Duration::from_secs(1), now).unwrap();
-    for job in &jobs {
-        state.finish(job, no_route(), now);
-    }
+    // Three failures in a row.
+    assert_eq!(run(&mut state, no_route, now), 2);
+    assert_eq!(state.queued(), 98);
+    assert_eq!(run(&mut state, no_route, now), 2);
     assert_eq!(state.queued(), 0);
     assert!(done.has_changed().is_err(), "who waits for it continues");
     assert!(state.pending.is_empty());
@@ -318,4 +318,79 @@ fn a_credential_that_is_refused_what_it_could_read_is_reported_until_it_reads_ag
     request(&mut state, "registry.corp/new:1", "shop", later).unwrap();
     assert_eq!(run(&mut state, found, later), 1);
     assert!(!reported(&state, later));
+}
+
+/// Requests this many images of a registry, for namespaces of its own.
+fn request_many(state: &mut ServiceState, registry: &str, number: usize, now: Instant) {
+    for image in 0..number {
+        let text = format!("{registry}/web-{image}:{}", state.queued());
+        request(state, &text, &format!("{registry}-{}", image % 4), now).unwrap();
+    }
+}
+
+/// How many of the look-ups are for each registry.
+fn by_registry(jobs: &[Job]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for job in jobs {
+        *counts.entry(&*job.registry).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn registries_that_begin_to_drip_leave_slots_to_another_one_and_keep_two_each() {
+    let (mut state, now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    for registry in ["a.corp", "b.corp", "good.corp"] {
+        request_many(&mut state, registry, 1, now);
+    }
+    assert_eq!(run(&mut state, found, now), 3, "all of them answer");
+    for registry in ["a.corp", "b.corp"] {
+        request_many(&mut state, registry, 20, now);
+    }
+    let dripping = started(&mut state, now);
+    assert!(dripping.len() <= 12, "{:?}", by_registry(&dripping));
+    // Nothing of these ends for half a minute.
+    let mut served = 0;
+    for second in 0..30 {
+        let now = now + Duration::from_secs(second);
+        request_many(&mut state, "good.corp", 3, now);
+        served += run(&mut state, found, now);
+    }
+    assert_eq!(served, 30, "one at a time, which is all that is left");
+    let later = now + Duration::from_secs(30);
+    for job in &dripping {
+        state.finish(job, found(), later);
+    }
+    let next = started(&mut state, later);
+    let counts = by_registry(&next);
+    assert_eq!((counts["a.corp"], counts["b.corp"]), (2, 2), "{counts:?}");
+    assert_eq!(counts["good.corp"], 8, "{counts:?}");
+    // A prompt answer gives all slots back.
+    for job in next.iter().filter(|job| &*job.registry != "b.corp") {
+        state.finish(job, found(), later);
+    }
+    let counts = started(&mut state, later);
+    let counts = by_registry(&counts);
+    assert!(
+        counts["a.corp"] > 2 && !counts.contains_key("b.corp"),
+        "{counts:?}"
+    );
+}
+
+#[test]
+fn any_number_of_registries_that_never_answer_leave_most_slots_to_one_that_does() {
+    let (mut state, now) = (ServiceState::new(ServiceLimits::default()), Instant::now());
+    request_many(&mut state, "z-good.corp", 1, now);
+    assert_eq!(run(&mut state, found, now), 1);
+    for number in 0..100 {
+        request_many(&mut state, &format!("a{number}.hostile"), 4, now);
+    }
+    let hostile = started(&mut state, now);
+    assert_eq!(hostile.len(), ServiceLimits::default().running_by_slow_registries);
+    request_many(&mut state, "z-good.corp", 20, now);
+    let good = started(&mut state, now);
+    assert_eq!(by_registry(&good), BTreeMap::from([("z-good.corp", 6)]));
+    // A slow look-up that ends lets another registry try.
+    state.finish(&hostile[0], no_route(), now);
+    assert_eq!(started(&mut state, now).len(), 1);
 }

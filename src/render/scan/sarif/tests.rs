@@ -67,6 +67,7 @@ fn report() -> ScanReport {
             remedy: "add one".to_owned(),
             since: None,
         }],
+        notes: Vec::new(),
         gaps: vec![ScanGap {
             what: "jobs".to_owned(),
             why: "forbidden".to_owned(),

@@ -1,0 +1,53 @@
+//! Looks up the images of the objects of a cluster before they are evaluated.
+
+use std::collections::BTreeSet;
+
+use kube::Client;
+
+use super::ScanArgs;
+use super::progress::Progress;
+use crate::cli::registry::look_up as look_up_images;
+use crate::cluster::walk::{ListItem, walk};
+use crate::model::object::{Object, ReviewStage};
+use crate::registry::{Detail, Registries};
+use crate::scan::{EvalContext, images_of_stored};
+
+/// Lists the objects once for the images whose registries can add to their evaluation, and looks these up. What cannot be
+/// listed is reported by the scan itself, which lists everything again.
+///
+/// # Errors
+/// If the registries cannot be asked at all.
+pub(super) async fn look_up(
+    args: &ScanArgs,
+    client: &Client,
+    eval_context: &EvalContext<'_>,
+    progress: &Progress,
+) -> anyhow::Result<Registries> {
+    let mut registries = args.look_ups.registries.registries(Detail::Configurations)?;
+    let mut images = BTreeSet::new();
+    let add = |met: ListItem<'_>| match met {
+        ListItem::List(resource, _) => progress.say(&format!("reading the images of {resource}")),
+        ListItem::Object(kind, json) => {
+            let object = Object::parse(kind, json, ReviewStage::Stored).ok();
+            if let Some(object) = object.filter(|object| is_selected(args, object)) {
+                images.extend(images_of_stored(eval_context, &object, json));
+            }
+        }
+    };
+    let _ = walk(client, &args.namespaces.namespace, eval_context.custom, add).await;
+    // The look-up has a line of its own.
+    progress.end();
+    look_up_images(&mut registries, images).await;
+    progress.begin();
+    Ok(registries)
+}
+
+fn is_selected(args: &ScanArgs, object: &Object<'_>) -> bool {
+    let labels = object.meta.labels.iter();
+    args.selector.is_everything()
+        || args.selector.selects(
+            &labels
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
+        )
+}

@@ -1,0 +1,51 @@
+//! What a scan shows while it reads.
+
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+
+use crate::cli::is_quiet;
+
+/// A line on standard error, where that is a terminal.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// Nothing is shown yet.
+    pub fn new() -> Self {
+        // indicatif draws on standard error, and draws nothing if that is not a terminal.
+        if is_quiet() {
+            return Progress(ProgressBar::hidden());
+        }
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
+            bar.set_style(style);
+        }
+        Progress(bar)
+    }
+
+    /// Shows what happens.
+    pub fn say(&self, text: &str) {
+        self.0.set_message(text.to_owned());
+        self.0.tick();
+    }
+
+    /// Shows which objects are read.
+    pub fn list(&self, resource: &str, objects: usize, left: Option<u64>) {
+        let objects = HumanCount(objects as u64);
+        self.say(&match left {
+            Some(left) => format!(
+                "reading {resource}: {objects} objects, {} left of these",
+                HumanCount(left)
+            ),
+            None => format!("reading {resource}: {objects} objects"),
+        });
+    }
+
+    /// Removes the line.
+    pub fn end(&self) {
+        self.0.finish_and_clear();
+    }
+
+    /// Shows it again.
+    pub fn begin(&self) {
+        self.0.reset();
+    }
+}
