@@ -108,6 +108,16 @@ impl RegisteredEntry {
 }
 
 impl Configuration {
+    /// Reads the `webhooks` of a configuration; entries that cannot be read are skipped. `None`: the object does not
+    /// exist.
+    pub fn read(title: String, webhooks: Option<&Value>) -> Self {
+        let webhooks = webhooks.and_then(Value::as_array).into_iter().flatten();
+        Configuration {
+            title,
+            entries: webhooks.filter_map(RegisteredEntry::read).collect(),
+        }
+    }
+
     fn entry(&self, name: &str) -> Option<&RegisteredEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }

@@ -29,7 +29,7 @@ const ROOMS: [(&str, &str); 25] = [
     ("scan",         "model rules engine admission registration cluster"),
     ("render",       "model rules engine plan manifest check fix audit_log image_report scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
-    ("certs",        "registration process tls cluster"),
+    ("certs",        "process tls cluster"),
     ("controller",   "model rules engine registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration api check process tls cluster certs \

@@ -24,8 +24,10 @@ use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateConfig, CertificateMode, CertificateTask, FIELD_MANAGER, Lifetimes};
 use transom::cluster::lease::Leadership;
 use transom::cluster::watch_staleness::WatchStaleness;
+use transom::cluster::webhook_configurations::WebhookConfigurations;
 use transom::process::metrics::{Metrics, Reconciles};
 use transom::process::readiness::Readiness;
+use transom::process::tasks::Tasks;
 use transom::registration::configurations::Configurations;
 use transom::tls::files::CertificateFiles;
 use transom::tls::source::CertificateSource;
@@ -76,6 +78,8 @@ struct Replica {
     registered: watch::Receiver<Option<Arc<Configurations>>>,
     contested: watch::Receiver<Option<String>>,
     tasks: Vec<JoinHandle<()>>,
+    /// Aborted when it is dropped.
+    _watches: Tasks,
 }
 
 impl Replica {
@@ -92,7 +96,14 @@ impl Replica {
         let until = |leads: bool| leads.then(|| Instant::now() + Duration::from_secs(3_600));
         let (sender, receiver) = watch::channel(until(leads));
         let (readiness, metrics) = (Readiness::default(), Metrics::new("0", None));
-        let (tell, registered) = watch::channel(None);
+        let mut watches = Tasks::default();
+        let configurations = WebhookConfigurations::start(
+            &mut watches,
+            client,
+            &WatchStaleness::default(),
+            &config.configuration,
+            &metrics,
+        );
         let (tell_contested, contested) = watch::channel(None);
         let serving = certs::first(client, &mode, &config, &readiness).await.unwrap();
         assert!(
@@ -126,13 +137,12 @@ impl Replica {
             readiness: readiness.clone(),
             metrics: metrics.clone(),
             reconcile: Reconciles::new(&metrics).of("certificates"),
-            registered: tell,
             contested: tell_contested,
         };
         let tasks = vec![
             tokio::spawn(async { drop(server.serve(reviews, std::future::pending()).await) }),
-            tokio::spawn(async {
-                let error = keeper.run().await;
+            tokio::spawn(async move {
+                let error = keeper.run(configurations.stored).await;
                 eprintln!("the keeper ended: {error}");
             }),
         ];
@@ -142,9 +152,10 @@ impl Replica {
             reviewer,
             leads: sender,
             metrics,
-            registered,
+            registered: configurations.registered,
             contested,
             tasks,
+            _watches: watches,
         }
     }
 
@@ -388,7 +399,7 @@ async fn certificates_are_kept_over_a_real_api_server() {
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/certificates.rs") else {
         return;
     };
-    let client = Client::try_from(cluster.config().await).unwrap();
+    let client = cluster.client().await;
     // Each has configurations and a Secret of its own, and mostly waits.
     let beside = async {
         the_chart_keeps_its_fields_and_we_keep_ours(&client).await;

@@ -15,6 +15,7 @@ use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::events::Problem;
+use crate::controller::leader_loop::PassResult;
 use crate::engine::namespace_labels::IgnoredLabel;
 use crate::model::text::digest_hex;
 use crate::registration;
@@ -214,8 +215,6 @@ pub struct EventDeduper {
     selected: NamespaceSelection,
     /// The names of the Events that were written.
     told: BTreeSet<String>,
-    /// The last error of the API server: a persistent error is logged once.
-    refused: Option<String>,
 }
 
 impl EventDeduper {
@@ -238,18 +237,19 @@ impl EventDeduper {
         self.told.insert(note.event);
     }
 
-    /// Writes the Events that are due while this replica leads. Returns whether there are more.
+    /// Writes the Events that are due while this replica leads.
     pub(super) async fn write(
         &mut self,
         client: &Client,
         leadership: &Leadership,
         snapshot: &Snapshot,
-    ) -> bool {
+        result: &mut PassResult,
+    ) {
         let api: Api<Event> = Api::namespaced(client.clone(), EVENTS);
-        let (due, more) = self.due(snapshot, Timestamp::now());
+        let (due, has_more) = self.due(snapshot, Timestamp::now());
         for note in due {
             if !leadership.holds() {
-                return false;
+                return;
             }
             let event = note.event(Timestamp::now());
             match answered(api.create(&PostParams::default(), &event)).await {
@@ -257,21 +257,16 @@ impl EventDeduper {
                 // It was reported before this replica led.
                 Err(ApiError::Conflict) => {}
                 Err(error) => {
-                    let error = error.to_string();
-                    if self.refused.as_ref() != Some(&error) {
-                        let NamespaceEvent {
-                            namespace, reason, ..
-                        } = &note;
-                        tracing::warn!("cannot write the Event {reason} of namespace {namespace}: {error}");
-                        self.refused = Some(error);
-                    }
+                    let (namespace, reason) = (&note.namespace, note.reason);
                     // Retried in the next pass.
-                    return false;
+                    return result.fail(
+                        format!("write the Event {reason} of namespace {namespace}"),
+                        &error,
+                    );
                 }
             }
-            self.refused = None;
             self.publish(note);
         }
-        more
+        result.has_more = has_more;
     }
 }
