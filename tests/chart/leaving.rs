@@ -12,6 +12,7 @@ use super::container::account;
 use super::engine::{Engine, engine};
 use super::release::{NAMESPACE, World, cleanup, definitions, node};
 use super::trust;
+use crate::support::command::printed;
 use crate::support::control_plane::wait;
 
 pub const CLASS: &str = "windows-ltsc2022";
@@ -150,13 +151,7 @@ fn nothing_is_removed_by_looking_or_by_no(world: &World) {
         "--kubeconfig",
         &world.kubeconfig,
     ];
-    let visit = Command::new(TRANSOM)
-        .args(["uninstall", "--dry-run"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let shown = String::from_utf8(visit.stdout).unwrap();
-    assert!(visit.status.success(), "{shown}");
+    let shown = printed(&[&["uninstall", "--dry-run"], &arguments[..]].concat());
     for line in [
         "will be removed:",
         "  ValidatingWebhookConfiguration zz-transom",

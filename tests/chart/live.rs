@@ -3,7 +3,6 @@
 //! nothing.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,10 +13,10 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::TRANSOM;
 use super::engine::{Engine, engine};
 use super::older;
 use super::release::{NAMESPACE, World, cleanup, definitions, node, windows_pod};
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 
 /// The entry that `webhooks.linuxPods` registers.
@@ -40,7 +39,7 @@ impl Stream {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async {
-                let client = Client::try_from(cluster.config().await).unwrap();
+                let client = cluster.client().await;
                 let writers = (0..WRITERS).map(|writer| {
                     let kind = kinds[writer % kinds.len()];
                     write(
@@ -212,13 +211,8 @@ fn install(world: &World, engine: &Engine) {
 
 fn the_version_of_the_server_is_printed(world: &World) {
     let version = |more: &[&str]| {
-        let output = Command::new(TRANSOM)
-            .args(["version", "--kubeconfig", &world.kubeconfig])
-            .args(more)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        let version = ["version", "--kubeconfig", &world.kubeconfig];
+        printed(&[&version, more].concat())
     };
     let printed: Value = serde_json::from_str(&version(&["-o", "json"])).unwrap();
     let server = &printed["servers"]["found"][0];

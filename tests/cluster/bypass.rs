@@ -7,9 +7,9 @@ mod deletion;
 mod metadata;
 mod place;
 
-use crate::support::install;
 use std::time::Duration;
 
+use crate::support::command::printed;
 use crate::support::control_plane::wait;
 use crate::support::objects::{KINDS, object};
 use place::{Answer, MALLORY, NODE, OUTSIDE, Place, RUNTIME, TEAM, denied, merged, place, spec_of, windows};
@@ -255,7 +255,7 @@ fn a_namespace_that_leaves_every_selector_is_counted_and_told() {
     };
     assert!(wait(backoff_interval, || !told().is_empty()));
     let kubeconfig = place.cluster.path("admin.kubeconfig");
-    let scan = install::transom(&[
+    let scan = printed(&[
         "scan",
         "--kubeconfig",
         &kubeconfig.display().to_string(),

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use std::{env, fs};
 
+use crate::support::command::{is_up_to_date, printed};
 use crate::support::control_plane::{ControlPlane, Printed, programs, programs_or_skip, wait};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Recorder;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -19,17 +19,18 @@ use transom::api;
 use transom::cluster::cache::{CachedNamespace, ClusterCache};
 use transom::cluster::lease::Leadership;
 use transom::cluster::revisions::StoredRevision;
-use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use transom::controller::{keep_revisions, pod_policies};
+use transom::cluster::snapshot::{Snapshot, SnapshotBuilder, SnapshotReceiver};
+use transom::controller::keep_revisions::RevisionController;
+use transom::controller::leader_loop::LeaderLoop;
+use transom::controller::pod_policies::{PolicyStatusController, StatusSources};
 use transom::model::facts::Facts;
 use transom::model::node::PoolLabel;
 use transom::model::policy::{Action, Mode};
-use transom::process::metrics::{Metrics, Reconcile, Reconciles};
+use transom::process::metrics::{Metrics, Reconciles};
 use transom::registration::configurations::{Configuration, Configurations, RegisteredEntry};
 use transom::registration::{RegistrationOptions, mutating, validating};
 use transom::render::{yaml, yaml_documents};
 
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 /// Where the leader keeps versions of policies: a namespace that every cluster has.
 const OURS: &str = "kube-system";
 
@@ -37,23 +38,10 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compares a generated text with its file, or writes it where `TRANSOM_BLESS=1` asks for that.
-fn is_up_to_date(path: &str, generated: &str) {
-    let file = root().join(path);
-    if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, generated).unwrap();
-        return;
-    }
-    assert!(
-        fs::read_to_string(file).unwrap_or_default() == generated,
-        "{path} is not what the types say; TRANSOM_BLESS=1 cargo test --test cluster crds:: writes it again"
-    );
-}
-
 #[test]
 fn the_definitions_of_chart_and_manifests_are_what_the_types_say() {
     let generated = yaml_documents(&api::definitions());
+    let is_up_to_date = |path: &str, generated: &str| is_up_to_date(path, generated, "cluster crds::");
     is_up_to_date("manifests/crds.yaml", &generated);
     for (file, definition) in [
         ("windowspodpolicies", api::pod_policy_definition()),
@@ -61,8 +49,7 @@ fn the_definitions_of_chart_and_manifests_are_what_the_types_say() {
     ] {
         is_up_to_date(&format!("charts/transom/crds/{file}.yaml"), &yaml(&definition));
     }
-    let printed = Command::new(TRANSOM).args(["generate", "crds"]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&printed.stdout), generated);
+    assert_eq!(printed(&["generate", "crds"]), generated);
 }
 
 /// The cluster that the tests of this file share, with both definitions; `None` where there are no programs.
@@ -76,19 +63,12 @@ fn cluster() -> Option<&'static ControlPlane> {
         if !created.ok || created.err.contains("Warning") {
             return Err(format!("the definitions are refused or warned of: {created:?}"));
         }
-        let established = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=30s",
-            "crd",
-            "--all",
-        ];
-        let printed = cluster.kubectl(&established);
+        cluster.wait_for_definitions();
         let listed = || cluster.kubectl(&["get", "wpp,wnp"]).ok;
-        if printed.ok && wait(Duration::from_secs(30), listed) {
+        if wait(Duration::from_secs(30), listed) {
             Ok(cluster)
         } else {
-            Err(printed.err)
+            Err("the new kinds are not served".to_owned())
         }
     });
     Some(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
@@ -514,9 +494,13 @@ fn newer_cluster(programs: std::path::PathBuf) -> ControlPlane {
     cluster
 }
 
-/// Where nobody reads what is counted.
-fn uncounted() -> Reconcile {
-    Reconciles::new(&Metrics::new("0", None)).of("pod_policies")
+/// A loop whose passes nobody counts.
+fn leader_loop(latest: SnapshotReceiver, until: watch::Receiver<Option<tokio::time::Instant>>) -> LeaderLoop {
+    LeaderLoop {
+        latest,
+        leadership: Leadership::new(until),
+        reconcile: Reconciles::new(&Metrics::new("0", None)).of("pod_policies"),
+    }
 }
 
 /// The task that writes statuses, on a cluster of its own.
@@ -532,33 +516,16 @@ struct Writer {
 
 impl Writer {
     async fn start(cluster: ControlPlane) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let file = Kubeconfig::read_from(cluster.path("admin.kubeconfig")).unwrap();
-        let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(file, &options)
-            .await
-            .unwrap();
-        let client = kube::Client::try_from(config).unwrap();
+        let client = cluster.client().await;
         let mut snapshots = snapshots();
         let first = snapshots.take(&Arc::new(visit(&cluster)), None, jiff::Timestamp::now());
         let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
         let recorder = Recorder::new(client.clone(), "transom".into());
-        let keeps = tokio::spawn(keep_revisions::run(
-            client.clone(),
-            OURS.to_owned(),
-            show.subscribe(),
-            Leadership::new(until.clone()),
-            uncounted(),
-        ));
-        let task = tokio::spawn(pod_policies::run(
-            client.clone(),
-            latest,
-            pod_policies::StatusSources::none(),
-            Leadership::new(until),
-            recorder,
-            uncounted(),
-        ));
+        let revisions = RevisionController::new(client.clone(), OURS);
+        let keeps = tokio::spawn(leader_loop(show.subscribe(), until.clone()).run(revisions));
+        let statuses = PolicyStatusController::new(client.clone(), StatusSources::none(), recorder);
+        let task = tokio::spawn(leader_loop(latest, until).run(statuses));
         Writer {
             cluster,
             client,
@@ -826,14 +793,8 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
     let hour = tokio::time::Instant::now() + Duration::from_secs(3600);
     let (_lease, until) = watch::channel(Some(hour));
     let recorder = Recorder::new(writer.client.clone(), "transom".into());
-    let task = tokio::spawn(pod_policies::run(
-        writer.client.clone(),
-        latest,
-        pod_policies::StatusSources::none(),
-        Leadership::new(until),
-        recorder,
-        uncounted(),
-    ));
+    let statuses = PolicyStatusController::new(writer.client.clone(), StatusSources::none(), recorder);
+    let task = tokio::spawn(leader_loop(latest, until).run(statuses));
     // What it tells next says that it has come past the first.
     tokio::time::sleep(Duration::from_secs(2)).await;
     show.send_replace(taken(Some("Warn")));

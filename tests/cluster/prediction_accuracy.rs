@@ -5,13 +5,12 @@
 #![cfg(unix)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 use std::time::Duration;
 
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs_or_skip, wait};
 use crate::support::install::{self, Replica};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
 use serde_json::{Value, json};
 use transom::rules::{catalogue, examples};
 
@@ -176,30 +175,12 @@ fn audited(cluster: &ControlPlane, namespace: &str) -> BTreeMap<Name, BTreeMap<S
     all
 }
 
-fn client(cluster: &ControlPlane) -> impl Future<Output = Client> {
-    let path = cluster.path("admin.kubeconfig");
-    async move {
-        let read = Kubeconfig::read_from(path).unwrap();
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-        Client::try_from(config.unwrap()).unwrap()
-    }
-}
-
 /// What `transom scan` says of the owners of a namespace, by kind and name.
 fn scan(cluster: &ControlPlane, namespace: &str, more: &[&str]) -> BTreeMap<Name, Value> {
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
-    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .args(["scan", "--kubeconfig", &kubeconfig, "--namespace", namespace])
-        .args(["-o", "json", "--fail-on", "never"])
-        .args(more)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let arguments = ["scan", "--kubeconfig", &kubeconfig, "--namespace", namespace];
+    let text = printed(&[&arguments[..], &["-o", "json", "--fail-on", "never"], more].concat());
+    let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(report["gaps"], json!([]), "all of it could be read");
     let owners = report["owners"].as_array().unwrap().iter();
     owners
@@ -214,17 +195,9 @@ fn scan(cluster: &ControlPlane, namespace: &str, more: &[&str]) -> BTreeMap<Name
 /// be patched.
 fn counted(cluster: &ControlPlane, namespace: &str) -> BTreeMap<Name, [u64; 4]> {
     let log = cluster.path("audit.log").display().to_string();
-    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .args(["audit-log", &log, "--namespace", namespace])
-        .args(["-o", "json", "--fail-on", "never"])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let arguments = ["audit-log", &log, "--namespace", namespace];
+    let text = printed(&[&arguments[..], &["-o", "json", "--fail-on", "never"]].concat());
+    let report: Value = serde_json::from_str(&text).unwrap();
     let mut all: BTreeMap<Name, [u64; 4]> = BTreeMap::new();
     for row in report["workloads"].as_array().unwrap() {
         let (kind, name) = row["workload"].as_str().unwrap().split_once(' ').unwrap();
@@ -302,7 +275,7 @@ async fn start() -> Option<(ControlPlane, Client)> {
         refused.err.contains("transom.dev\" denied the request")
     };
     assert!(wait(Duration::from_secs(60), called), "the webhooks are called");
-    let client = client(&cluster).await;
+    let client = cluster.client().await;
     Some((cluster, client))
 }
 

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use serde_json::{Value, json};
@@ -254,7 +255,7 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
     // And all of it goes.
     cluster.end("two", "TERM");
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
-    let said = install::transom(&[
+    let said = printed(&[
         "uninstall",
         "--yes",
         "--kubeconfig",

@@ -5,15 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::support::collector::{self, Collector, Mood};
-use crate::support::control_plane::{ControlPlane, Printed, free_ports, programs, wait};
+use crate::support::command::{printed, program, transom};
+use crate::support::control_plane::{ControlPlane, Printed, free_ports, programs_or_skip, skipped, wait};
 use serde_json::{Value, json};
 
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 const FACTS: &str = include_str!("webhook/facts.yaml");
 const BAD_DEPLOYMENT: &str = include_str!("../../manifests/examples/deployment-bad.yaml");
 const GOOD_DEPLOYMENT: &str = include_str!("../../manifests/examples/deployment-good.yaml");
@@ -36,14 +35,7 @@ const WEBHOOKS: [(&str, Option<&str>); 4] = [
 /// The cluster that the tests of this file share; `None` where there are no programs to start one.
 fn cluster() -> Option<&'static ControlPlane> {
     static CLUSTER: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
-    let programs = match programs() {
-        Ok(programs) => programs,
-        Err(missing) => {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| skipped("the tests of tests/cluster/webhook.rs", &missing));
-            return None;
-        }
-    };
+    let programs = programs_or_skip("the tests of tests/cluster/webhook.rs")?;
     let started = CLUSTER.get_or_init(|| {
         // The API server's own spans go nowhere: nobody listens there.
         let [nowhere] = free_ports();
@@ -137,17 +129,6 @@ fn collector() -> &'static Collector {
     COLLECTOR.get_or_init(|| Collector::start(Mood::Takes))
 }
 
-/// Says that something is not proved, past the test harness, which would keep it to itself.
-fn skipped(what: &str, missing: &str) {
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED: {what}: {missing}. To get a control plane:\n\
-         SKIPPED:   go install sigs.k8s.io/controller-runtime/tools/setup-envtest@latest\n\
-         SKIPPED:   export KUBEBUILDER_ASSETS=$(setup-envtest use 1.36 -p path)\n\
-         SKIPPED: kube-controller-manager is not among it: put one of the same release beside it"
-    );
-}
-
 /// Starts the webhooks and registers them, and makes what is in the facts.
 fn prepare(cluster: &ControlPlane) -> Result<(), String> {
     std::fs::write(cluster.path("facts.yaml"), FACTS).unwrap();
@@ -218,7 +199,7 @@ fn register(cluster: &ControlPlane, name: &str, policy: Option<&str>) -> Result<
         args.push("--require-client-certificate".to_owned());
     }
     let program = format!("transom-{name}");
-    cluster.run_program(&program, Path::new(TRANSOM), &args);
+    cluster.run_program(&program, &self::program(), &args);
     // The ports are bound before there is a certificate.
     let listens = || Path::new(&ca).exists() && std::net::TcpStream::connect(("127.0.0.1", health)).is_ok();
     if !wait(Duration::from_secs(30), listens) {
@@ -396,23 +377,14 @@ fn check(cluster: &ControlPlane, file: &str, objects: &[Value]) -> Vec<Value> {
     let path = cluster.path(file);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     std::fs::write(&path, list.to_string()).unwrap();
-    let output = Command::new(TRANSOM)
-        .args(["check", "-o", "json"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = transom(path.parent().unwrap(), &["check", "-o", "json", file]).json();
     assert_eq!(report["errors"], json!([]), "every object can be read");
     report["subjects"].as_array().unwrap().clone()
 }
 
 /// The rules about what the API server refuses.
 fn api_rules() -> BTreeSet<String> {
-    let output = Command::new(TRANSOM)
-        .args(["rules", "-o", "json"])
-        .output()
-        .unwrap();
-    let catalogue: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let catalogue: Value = serde_json::from_str(&printed(&["rules", "-o", "json"])).unwrap();
     let rules = catalogue["rules"].as_array().unwrap();
     let refused = |rule: &&Value| {
         rule["severity"] == "error"
@@ -982,7 +954,7 @@ fn a_second_webhook_that_changes_the_pod_has_transom_called_again_and_nothing_is
 fn pods_that_a_controller_made_survive_the_day_on_which_transom_is_installed() {
     let Some(cluster) = cluster() else { return };
     if let Err(missing) = cluster.start_controllers() {
-        return skipped("pods that a controller made", &missing);
+        return skipped(format!("SKIPPED: pods that a controller made: {missing}"));
     }
     make_namespace(cluster, "running", &[]);
     let mut spec = pod("web")["spec"].clone();
@@ -1566,7 +1538,7 @@ fn spans_of_reviews_are_children_of_the_api_servers_own() {
     // An administrator's trace goes on through the API server.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let client = kube::Client::try_from(cluster.config().await).unwrap();
+        let client = cluster.client().await;
         let request = hyper::Request::post("/api/v1/namespaces/traces/pods")
             .header("content-type", "application/json")
             .header("traceparent", format!("00-{TRACE}-{SPAN}-01"))

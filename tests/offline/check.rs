@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::support::command::{
-    CommandRun as Run, assert_valid_sarif, files as folder, junit_cases, transom_with,
+    CommandRun as Run, assert_valid_sarif, files as folder, junit_cases, transom_in, transom_with,
 };
 
 /// Runs `transom check` in a folder, with this on its standard input.
@@ -455,18 +454,8 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
 
 /// Runs any command of the program, with nothing on its standard input.
 fn transom(folder: &Path, arguments: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .args(arguments)
-        .current_dir(folder)
-        .env("KUBECONFIG", "missing.kubeconfig")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    Run {
-        status: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    let kubeconfig = ("KUBECONFIG", Path::new("missing.kubeconfig"));
+    transom_in(folder, &[kubeconfig], arguments, "")
 }
 
 #[test]

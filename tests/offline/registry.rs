@@ -2,18 +2,15 @@
 //! the test pushes. Without the program it says so and proves nothing.
 #![cfg(unix)]
 
-use std::io::Write as _;
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use transom::model::image::ImageRef;
 use transom::model::image_facts::{ImageConfig, ImageContents};
 use transom::registry::{Detail, Keychain, LookupError, LookupScope, RegistryClient, RegistryConfig};
 
+use crate::support::command::transom_in;
 use crate::support::registry::{LTSC2019, LTSC2022, LTSC2025, Media, Registry, linux, variant, windows};
-
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 
 /// The plan for workloads of these names and images, on a pool of Windows Server 2019.
 fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
@@ -27,24 +24,9 @@ fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     // Nothing of this user's, and nothing that an earlier plan has kept.
     let home = tempfile::tempdir().unwrap();
-    let mut child = Command::new(TRANSOM)
-        .args(["plan", "--to", "ltsc2025", "-o", "json"])
-        .args(options)
-        .arg("-")
-        .env("XDG_CACHE_HOME", home.path())
-        .env("DOCKER_CONFIG", home.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(list.to_string().as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
+    let variables = ["XDG_CACHE_HOME", "DOCKER_CONFIG"].map(|name| (name, home.path()));
+    let arguments = [&["plan", "--to", "ltsc2025", "-o", "json"], options, &["-"]].concat();
+    transom_in(home.path(), &variables, &arguments, list.to_string()).json()
 }
 
 /// The class of a workload, and whether what is proposed for it is there.

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::service::{self, Endpoints, asked, name};
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs_or_skip};
 use attacks::Attackers;
 use k8s_openapi::api::core::v1::Pod;
@@ -51,12 +52,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
         .enable_all()
         .build()
         .unwrap();
-    let mut config = runtime.block_on(cluster.config());
-    config.default_retry = false;
-    let client = {
-        let _in_runtime = runtime.enter();
-        Client::try_from(config).unwrap()
-    };
+    let client = runtime.block_on(cluster.client_with(|config| config.default_retry = false));
     cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
     install::prepare(&cluster, install::POLICIES);
     service::make(&cluster);
@@ -100,7 +96,7 @@ fn logs(cluster: &ControlPlane) -> String {
 
 /// Registers both configurations, and gives the API server the time to see it.
 fn register(cluster: &ControlPlane, failure_policy: &str) {
-    let webhooks = install::transom(&[
+    let webhooks = printed(&[
         "generate",
         "webhooks",
         "--service",

@@ -13,6 +13,7 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use crate::service::{self, Endpoints, asked, leader, name};
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs, wait};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
@@ -155,14 +156,11 @@ impl World<'_> {
             .enable_all()
             .build()
             .unwrap();
-        let mut config = runtime.block_on(cluster.config());
-        // What fails is counted, not tried again.
-        config.default_retry = false;
-        config.read_timeout = Some(Duration::from_secs(60));
-        let client = {
-            let _in_runtime = runtime.enter();
-            Client::try_from(config).unwrap()
-        };
+        let client = runtime.block_on(cluster.client_with(|config| {
+            // What fails is counted, not tried again.
+            config.default_retry = false;
+            config.read_timeout = Some(Duration::from_secs(60));
+        }));
         World {
             cluster,
             load: Load::start(runtime.handle(), &client),
@@ -205,7 +203,7 @@ impl World<'_> {
 
     /// Registers the webhooks, and waits until the API server goes by it.
     fn register(&self, failure_policy: &str) {
-        let webhooks = install::transom(&[
+        let webhooks = printed(&[
             "generate",
             "webhooks",
             "--service",

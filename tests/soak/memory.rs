@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use crate::support::command::program;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use futures::StreamExt as _;
@@ -33,11 +34,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = {
-        let config = runtime.block_on(cluster.config());
-        let _in_runtime = runtime.enter();
-        Client::try_from(config).unwrap()
-    };
+    let client = runtime.block_on(cluster.client());
     let began = Instant::now();
     runtime.block_on(fill(&client));
     say(&format!(
@@ -46,7 +43,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     ));
 
     install::prepare(&cluster, install::POLICIES);
-    say(&format!("the program is {}", install::program().display()));
+    say(&format!("the program is {}", program().display()));
     let replica = Replica::start(&cluster, "transom", &[]);
     let pid = cluster.pid("transom");
     install::register(&cluster, replica.port, &[]);

@@ -5,12 +5,13 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use kube::CustomResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
-use kube::{Client, CustomResourceExt as _};
 use serde_json::{Value, json};
 use transom::api::WindowsPodPolicy;
 
 use super::memory::Memory;
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 
@@ -56,11 +57,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = {
-        let config = runtime.block_on(cluster.config());
-        let _in_runtime = runtime.enter();
-        Client::try_from(config).unwrap()
-    };
+    let client = runtime.block_on(cluster.client());
     install::prepare(&cluster, install::POLICIES);
     let replica = Replica::start(&cluster, "transom", &[]);
     let pid = cluster.pid("transom");
@@ -139,7 +136,7 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
     assert!(wait(Duration::from_secs(30), || valid(&replica) == Some(0)));
     // Long enough for pauses between attempts to have grown.
     std::thread::sleep(Duration::from_secs(45));
-    let definitions = install::transom(&["generate", "crds"]);
+    let definitions = printed(&["generate", "crds"]);
     let apply = ["apply", "--server-side", "-f", "-"];
     cluster.kubectl_with(&apply, &definitions).succeeded();
     let stored = || cluster.kubectl_with(&["apply", "-f", "-"], install::POLICIES).ok;

@@ -150,11 +150,7 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
         .kubectl_with(&["create", "-f", "-"], definition)
         .succeeded();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = {
-        let config = runtime.block_on(cluster.config());
-        let _in_runtime = runtime.enter();
-        Client::try_from(config).unwrap()
-    };
+    let client = runtime.block_on(cluster.client());
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let source = Arc::new(Source {

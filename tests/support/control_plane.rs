@@ -85,7 +85,7 @@ pub fn programs() -> Result<PathBuf, String> {
 
 /// Reports skipped tests on the terminal, because the test harness would capture the output. Prints each
 /// message once.
-fn skipped(text: String) {
+pub fn skipped(text: String) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut said = SAID.lock().unwrap();
     if !said.contains(&text) {
@@ -493,10 +493,35 @@ impl ControlPlane {
 
 /// For tests that use Transom's own API client.
 impl ControlPlane {
+    /// Waits until the API server has accepted all CustomResourceDefinitions.
+    #[track_caller]
+    pub fn wait_for_definitions(&self) {
+        let all = [
+            "wait",
+            "--for=condition=Established",
+            "crd",
+            "--all",
+            "--timeout=60s",
+        ];
+        self.kubectl(&all).succeeded();
+    }
+
     /// Starts a control plane; if programs are missing, reports on the terminal that `what` is not tested.
     pub fn start_or_skip(what: &str) -> Option<Self> {
         let programs = programs_or_skip(what)?;
         Some(Self::start(programs).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// A client of the administrator.
+    pub async fn client(&self) -> kube::Client {
+        self.client_with(|_| ()).await
+    }
+
+    /// The same, with changed settings.
+    pub async fn client_with(&self, change: impl FnOnce(&mut kube::Config)) -> kube::Client {
+        let mut config = self.config().await;
+        change(&mut config);
+        kube::Client::try_from(config).unwrap()
     }
 
     /// The client configuration of the administrator.

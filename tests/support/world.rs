@@ -133,20 +133,12 @@ impl World {
     /// Starts a cluster; `None`, with a message, if the programs are missing.
     pub async fn start() -> Option<World> {
         let programs = programs_or_skip("the tests of the controllers")?;
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let plane = tokio::task::spawn_blocking(|| ControlPlane::start(programs))
             .await
             .unwrap();
         let plane = Arc::new(plane.unwrap_or_else(|error| panic!("{error}")));
-        let kubeconfig = kube::config::Kubeconfig::read_from(plane.path("admin.kubeconfig")).unwrap();
-        let config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
-                .await
-                .unwrap();
-        let world = World {
-            plane,
-            client: Client::try_from(config).unwrap(),
-        };
+        let client = plane.client().await;
+        let world = World { plane, client };
         let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
         definitions
             .create(&PostParams::default(), &WindowsNodePolicy::crd())

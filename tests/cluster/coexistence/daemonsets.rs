@@ -238,7 +238,7 @@ async fn change(place: &Place, daemonsets: &[&str]) {
     use k8s_openapi::api::apps::v1::DaemonSet;
     use k8s_openapi::api::core::v1::Node;
     use kube::api::{Patch, PatchParams};
-    let client = kube::Client::try_from(place.cluster.config().await).unwrap();
+    let client = place.cluster.client().await;
     let nodes: kube::Api<Node> = kube::Api::all(client.clone());
     for time in 0..CHANGES {
         for name in daemonsets {

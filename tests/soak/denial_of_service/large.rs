@@ -74,13 +74,10 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
             .enable_all()
             .build()
             .unwrap();
-        let mut config = runtime.block_on(cluster.config());
-        config.default_retry = false;
-        config.auth_info.impersonate = Some("alice".to_owned());
-        let alice = {
-            let _in_runtime = runtime.enter();
-            Client::try_from(config).unwrap()
-        };
+        let alice = runtime.block_on(cluster.client_with(|config| {
+            config.default_retry = false;
+            config.auth_info.impersonate = Some("alice".to_owned());
+        }));
         let world = World {
             cluster,
             runtime,
