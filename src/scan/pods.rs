@@ -225,11 +225,11 @@ impl ScannedPod<'_> {
 
     /// A pod whose RuntimeClass does not exist, or whose node does not have the handler.
     fn without_class(&self, node: Option<&NodeView>) -> Option<TroubleText> {
-        let told = |message, remedy: String| Some((PodProblem::WaitsForRuntimeClass, message, remedy));
+        let problem = |message, remedy: String| Some((PodProblem::WaitsForRuntimeClass, message, remedy));
         let (name, class) = match self.class() {
             Err(name) => {
                 let remedy = format!("create the RuntimeClass {name} again, or name another one");
-                return told(
+                return problem(
                     format!("there is no RuntimeClass {name}, which the pod names"),
                     remedy,
                 );
@@ -242,7 +242,7 @@ impl ScannedPod<'_> {
             return None;
         }
         let handler = &class.handler;
-        told(
+        problem(
             format!(
                 "the node {} has no handler {handler}, which the RuntimeClass {name} requires",
                 node.name
@@ -273,10 +273,10 @@ impl ScannedPod<'_> {
         let unfit = images.iter().flatten().find_map(|image| {
             let versions = image.versions.as_ref()?;
             let fails = versions.fail_on(host?, isolation);
-            let is_told = versions.is_certain() && !in_doubt
+            let is_reported = versions.is_certain() && !in_doubt
                 || kubelet_messages.is_wrong_build()
                 || kubelet_messages.is_wrong_platform();
-            (fails && is_told).then_some((image.text, versions))
+            (fails && is_reported).then_some((image.text, versions))
         });
         let of_node = match (host, host.and_then(Build::release)) {
             (Some(host), Some(release)) => format!("{} ({host}, {})", node.name, release.product),

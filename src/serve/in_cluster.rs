@@ -105,14 +105,14 @@ pub async fn run(
     let image_registries = images.as_ref().map(|images| images.registries.clone());
     let snapshots =
         SnapshotBuilder::new(base, excluded).with_image_registries(image_registries.unwrap_or_default());
-    let (tell_contested, contested) = watch::channel(None);
+    let (publish_contested, contested) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
     let gauges = ClusterMetrics::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
     let freshness = WatchStaleness::new(&config.metrics);
-    tasks.spawn("freshness", freshness.clone().tell());
-    let (tell_arrival, arrival) = watch::channel(None);
-    let (tell_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
+    tasks.spawn("freshness", freshness.clone().log_changes());
+    let (publish_probe, arrival) = watch::channel(None);
+    let (publish_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
     let kept = (args.certificates).config(&args.names, &namespace, &config.certificate);
     let configurations = WebhookConfigurations::start(
         &mut tasks,
@@ -161,7 +161,7 @@ pub async fn run(
             leadership: leadership.clone(),
             latest: latest.clone(),
             gauges: stored_finding_metrics(&config),
-            reporting: tell_reporting,
+            reporting: publish_reporting,
             settings: reports::ReportSettings::default(),
             reconcile: reconciles.of("reports"),
         };
@@ -171,7 +171,7 @@ pub async fn run(
         let (probed, latest, leadership) = (args.probe_namespace.clone(), latest.clone(), leadership.clone());
         tasks.spawn(
             "probe",
-            webhook_probe::run(client.clone(), probed, latest, leadership, tell_arrival),
+            webhook_probe::run(client.clone(), probed, latest, leadership, publish_probe),
         );
     }
 
@@ -187,7 +187,7 @@ pub async fn run(
         metrics: config.metrics.clone(),
         freshness,
         reconcile: reconciles.of("certificates"),
-        contested: tell_contested,
+        contested: publish_contested,
     };
     tasks.spawn_reporting("certificates", certificates.run(configurations.stored));
 
@@ -247,7 +247,7 @@ fn run_for_election(
     mut ended: watch::Receiver<bool>,
 ) -> Leadership {
     let (lead, until) = watch::channel(None);
-    let asked_to_end = async move {
+    let shutdown_requested = async move {
         let _ = ended.wait_for(|ended| *ended).await;
     };
     election.spawn(
@@ -258,7 +258,7 @@ fn run_for_election(
             args.names.lease.clone(),
             identity(args.identity.clone()),
             lead,
-            asked_to_end,
+            shutdown_requested,
         ),
     );
     Leadership::new(until)

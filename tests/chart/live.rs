@@ -148,7 +148,7 @@ fn a_release_lives_and_leaves_nothing() {
     controllers(&world);
     upgrade_and_back(&world, engine);
     // Every replica has been another one since, and has led or not.
-    assert_eq!(ignored_labels_told(&world.cluster), 1);
+    assert_eq!(ignored_label_events(&world.cluster), 1);
 
     // Refused by nobody: the rights of the chart are those that the program needs.
     let logs = world.kubelet.logs();
@@ -306,20 +306,23 @@ fn controllers(world: &World) {
     // The ServiceAccount may write an Event about a label without effect.
     let label = ["label", "namespace", "apps", "transom.dev/mode=enforce"];
     world.cluster.kubectl(&label).succeeded();
-    let told = || ignored_labels_told(&world.cluster) == 1;
-    assert!(wait(Duration::from_secs(60), told), "no Event reports the label");
+    let reported = || ignored_label_events(&world.cluster) == 1;
+    assert!(
+        wait(Duration::from_secs(60), reported),
+        "no Event reports the label"
+    );
     // And about a label that excludes a namespace, with the field manager that the API server recorded.
     let label = ["label", "namespace", "second", "transom.dev/ignore=true"];
     world.cluster.kubectl(&label).succeeded();
-    let told = || {
-        let told = told_of(&world.cluster, "NamespaceExcluded", "second");
-        told.iter().any(|event| {
+    let reported = || {
+        let reported = events_of(&world.cluster, "NamespaceExcluded", "second");
+        reported.iter().any(|event| {
             let note = event["note"].as_str().or(event["message"].as_str());
             note.is_some_and(|note| note.contains("Field manager kubectl-label set it"))
         })
     };
     assert!(
-        wait(Duration::from_secs(60), told),
+        wait(Duration::from_secs(60), reported),
         "no Event names the field manager that excluded the namespace"
     );
     let label = ["label", "namespace", "second", "transom.dev/ignore-"];
@@ -327,12 +330,12 @@ fn controllers(world: &World) {
 }
 
 /// How many Events there are about labels of the namespace that do nothing.
-fn ignored_labels_told(cluster: &ControlPlane) -> usize {
-    told_of(cluster, "LabelIgnored", "apps").len()
+fn ignored_label_events(cluster: &ControlPlane) -> usize {
+    events_of(cluster, "LabelIgnored", "apps").len()
 }
 
 /// The Events about a namespace with this reason.
-fn told_of(cluster: &ControlPlane, reason: &str, namespace: &str) -> Vec<Value> {
+fn events_of(cluster: &ControlPlane, reason: &str, namespace: &str) -> Vec<Value> {
     let selector = format!("--field-selector=reason={reason},involvedObject.name={namespace}");
     let events = ["get", "events", "-n", "default", &selector, "-o", "json"];
     cluster.kubectl(&events).succeeded().objects()

@@ -220,7 +220,7 @@ fn what_cannot_be_meant_is_refused_with_the_field_and_the_cure() {
 }
 
 #[test]
-fn no_execute_is_accepted_where_it_is_asked_for_in_so_many_words() {
+fn no_execute_is_accepted_where_it_is_requested_in_so_many_words() {
     let Some(cluster) = cluster() else { return };
     let spec =
         json!({"taints": {"noExecute": "Allowed", "required": [{"key": "os", "effect": "NoExecute"}]}});
@@ -453,7 +453,7 @@ fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<StoredRevision>> {
 fn events_of(cluster: &ControlPlane, policy: &str) -> Vec<String> {
     let listed = cluster.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"]);
     let of_policy = |event: &&Value| event["regarding"]["name"] == policy;
-    let told = |event: &Value| {
+    let reported = |event: &Value| {
         let again = event["series"]["count"]
             .as_i64()
             .map_or_else(String::new, |count| format!(" x{count}"));
@@ -463,15 +463,15 @@ fn events_of(cluster: &ControlPlane, policy: &str) -> Vec<String> {
             event["reason"].as_str().unwrap()
         )
     };
-    let mut told: Vec<String> = listed
+    let mut reported: Vec<String> = listed
         .succeeded()
         .objects()
         .iter()
         .filter(of_policy)
-        .map(told)
+        .map(reported)
         .collect();
-    told.sort();
-    told
+    reported.sort();
+    reported
 }
 
 /// A cluster whose definitions are of a newer version: a rollback leaves them, and what was stored by them.
@@ -602,11 +602,11 @@ async fn statuses_and_events_say_what_counts_also_after_a_rollback() {
     let writer = Writer::start(cluster).await;
     only_the_leader_writes(&writer);
     the_last_valid_version_applies_whatever_a_status_says(&writer);
-    what_the_api_server_stores_and_nobody_can_mean_is_told(&writer);
+    what_the_api_server_stores_and_nobody_can_mean_is_reported(&writer);
     a_status_is_written_once(&writer);
-    what_is_not_registered_is_told_once(&writer);
+    what_is_not_registered_is_reported_once(&writer);
     an_old_view_does_not_write_over_others(&writer);
-    a_label_that_does_nothing_is_told_once(&writer).await;
+    a_label_that_does_nothing_is_reported_once(&writer).await;
     let Writer {
         show,
         task,
@@ -651,12 +651,14 @@ fn only_the_leader_writes(writer: &Writer) {
             .out;
         row.split_whitespace().collect::<Vec<_>>()[..6] == ["base", "Warn", "0", "1", "True", "False"]
     });
-    let told = [
+    let reported = [
         "Warning OtherPoliciesApply",
         "Warning SamePriority",
         "Warning UnknownRules",
     ];
-    writer.until("Events are told", || events_of(&writer.cluster, "same") == told);
+    writer.until("Events are told", || {
+        events_of(&writer.cluster, "same") == reported
+    });
 }
 
 fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
@@ -696,16 +698,18 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     writer.until_condition("base", "Ready", "True Ready");
     writer.until_condition("same", "Overlapping", "False Unambiguous");
     assert_eq!(writer.get("base", ".status.lastProblem"), "");
-    let told = [
+    let reported = [
         "Normal Accepted",
         "Normal Unambiguous",
         "Warning PreviousVersionApplies",
         "Warning SamePriority",
     ];
-    writer.until("Events are told", || events_of(&writer.cluster, "base") == told);
+    writer.until("Events are told", || {
+        events_of(&writer.cluster, "base") == reported
+    });
 }
 
-fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
+fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
     let bad =
         json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
     writer.apply("base", &bad);
@@ -713,7 +717,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     writer.visit();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Deny);
-    let told = || {
+    let reported = || {
         let listed = writer
             .cluster
             .kubectl(&["get", "events", "-n", "default", "-o", "json"]);
@@ -725,7 +729,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     assert!(writer.get("base", ".status.lastProblem").starts_with(problem));
     writer.until(
         "an Event has its words, and not those of the problem before it",
-        || told().iter().any(|message| message.starts_with(problem)),
+        || reported().iter().any(|message| message.starts_with(problem)),
     );
 
     // Two problems are both told, the one that an older version would not have looked at too.
@@ -751,7 +755,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     });
 }
 
-async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
+async fn a_label_that_does_nothing_is_reported_once(writer: &Writer) {
     writer
         .cluster
         .kubectl(&["create", "namespace", "web"])
@@ -760,21 +764,21 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         let args = ["label", "--overwrite", "namespace", "web", label];
         writer.cluster.kubectl(&args).succeeded();
     };
-    let told = || events_of(&writer.cluster, "web");
+    let reported = || events_of(&writer.cluster, "web");
     label("transom.dev/mode=enforce");
     writer.until_condition("base", "NamespaceLabelsIgnored", "True WithoutEffect");
-    writer.until("the Event is written", || told() == ["Warning LabelIgnored"]);
-    let said = [
+    writer.until("the Event is written", || reported() == ["Warning LabelIgnored"]);
+    let report_text = [
         "get",
         "events",
         "-n",
         "default",
         "--field-selector=reason=LabelIgnored",
     ];
-    let said = writer.cluster.kubectl(&said).succeeded().out;
+    let report_text = writer.cluster.kubectl(&report_text).succeeded().out;
     assert!(
-        said.contains("namespace/web") && said.contains("transom.dev/mode=Enforce"),
-        "{said}"
+        report_text.contains("namespace/web") && report_text.contains("transom.dev/mode=Enforce"),
+        "{report_text}"
     );
 
     // Neither more looks nor another leader tell it again.
@@ -810,7 +814,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         .await
         .expect("it ends with the views")
         .unwrap();
-    assert_eq!(told(), ["Warning LabelIgnored", "Warning LabelIgnored"]);
+    assert_eq!(reported(), ["Warning LabelIgnored", "Warning LabelIgnored"]);
 
     label("transom.dev/mode=Enforce");
     writer.until_condition("base", "NamespaceLabelsIgnored", "False AllCount");
@@ -840,7 +844,7 @@ fn registered(options: &RegistrationOptions) -> Arc<Configurations> {
     })
 }
 
-fn what_is_not_registered_is_told_once(writer: &Writer) {
+fn what_is_not_registered_is_reported_once(writer: &Writer) {
     writer.apply(
         "base",
         &json!({"mode": "Enforce", "priority": 1, "placement": {"linuxPods": "Warn"}}),
@@ -883,14 +887,14 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     writer.until_condition("same", "Programmed", "True Programmed");
     assert_eq!(writer.get("base", ".status.lastProblem"), "");
     writer.until("Events are told", || {
-        let told = events_of(&writer.cluster, "base");
+        let reported = events_of(&writer.cluster, "base");
         [
             "Warning EntryMissing",
             "Warning PoolLabelsUnknown",
             "Normal Programmed",
         ]
         .iter()
-        .all(|event| told.iter().any(|told| told == event))
+        .all(|event| reported.iter().any(|reported| reported == event))
     });
 }
 

@@ -177,7 +177,7 @@ fn images_of_stored_workloads_are_known_before_their_pods_are_created() {
 }
 
 #[test]
-fn a_private_registry_is_asked_with_the_secrets_that_the_flags_allow() {
+fn a_private_registry_is_queried_with_the_secrets_that_the_flags_allow() {
     let Some(registry) = Registry::start_with(true, true) else {
         return;
     };

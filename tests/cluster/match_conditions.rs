@@ -53,7 +53,7 @@ fn linux_pods_cause_no_call_in_any_kind() {
 
 /// What is called without need costs a call and nothing else: where a part fails closed, they are in the other part.
 #[test]
-fn linux_pods_with_a_sign_of_windows_are_asked_about_and_fail_open() {
+fn linux_pods_with_a_sign_of_windows_cause_a_call_and_fail_open() {
     let Some(world) = world() else { return };
     let sent: Vec<Sent> = (linux_pods_with_a_sign().iter().enumerate())
         .flat_map(|(n, over)| KINDS.map(|kind| wrap(kind, PLAIN, &format!("vain-{n}"), &spec(over))))
@@ -108,7 +108,7 @@ fn every_kind_of_evidence_calls_one_entry_in_each_phase() {
 /// What a RuntimeClass selects and runs only Transom knows: pods get the former before webhooks are called, templates carry
 /// its name and no more. Of pods that name a class of Linux by its project's name nothing is asked.
 #[test]
-fn a_runtime_class_is_asked_about_unless_its_name_says_linux() {
+fn a_runtime_class_causes_a_call_unless_its_name_says_linux() {
     let Some(world) = world() else { return };
     let class = |name: &str, selector: Value| {
         let mut class = json!({"metadata": {"name": name}, "handler": "h"});

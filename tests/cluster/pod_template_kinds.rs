@@ -329,11 +329,14 @@ fn the_policy_is_programmed(cluster: &ControlPlane) {
             .into_iter()
             .find(|condition| condition["type"] == "Programmed")
     };
-    let becomes = |status: &str, said: &str| {
+    let becomes = |status: &str, message: &str| {
         let is = || {
             programmed().is_some_and(|condition| {
                 condition["status"] == status
-                    && condition["message"].as_str().unwrap_or_default().contains(said)
+                    && condition["message"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .contains(message)
             })
         };
         assert!(wait(Duration::from_secs(60), is), "{:?}", programmed());

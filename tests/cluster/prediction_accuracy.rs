@@ -280,7 +280,7 @@ async fn start() -> Option<(ControlPlane, Client)> {
 }
 
 /// What was said of every object before and after, and what came of it.
-struct Said {
+struct Predictions {
     /// What came of it where it was only looked at.
     seen: BTreeMap<Name, Answer>,
     /// The scan of that, by the stored policy.
@@ -293,7 +293,7 @@ struct Said {
     counts: [BTreeMap<Name, [u64; 4]>; 2],
 }
 
-impl Said {
+impl Predictions {
     /// What is told otherwise than it came, of one object that was sent where everything is enforced.
     fn wrong_of(&self, name: &Name, answer: &Answer) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -346,16 +346,16 @@ impl Said {
         if let Some(stored) = &answer.stored {
             let is_changed = name.0 == "Pod" && stored["spec"] != as_seen["spec"];
             let [[.., would_patch], [.., patched, _]] = counts;
-            let said = [
+            let predictions = [
                 annotations.contains_key("would-patch"),
                 before["wouldChange"] != json!([]),
                 decision == "patch",
                 would_patch == 1,
                 patched == 1,
             ];
-            if said != [is_changed; 5] {
+            if predictions != [is_changed; 5] {
                 wrong.push(format!(
-                    "{name:?}: changed {is_changed}; would-patch, scan, scan --as, audit-log before and after: {said:?}"
+                    "{name:?}: changed {is_changed}; would-patch, scan, scan --as, audit-log before and after: {predictions:?}"
                 ));
             }
         }
@@ -385,7 +385,7 @@ fn wrong_of_reports(cluster: &ControlPlane, before: &BTreeMap<Name, Value>) -> V
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_said_before_is_what_happens() {
+async fn what_was_reported_before_is_what_happens() {
     let Some((cluster, client)) = start().await else {
         return;
     };
@@ -395,7 +395,7 @@ async fn what_was_said_before_is_what_happens() {
     let before = scan(&cluster, SEEN, &[]);
     let foreseen = scan(&cluster, SEEN, &["--assume", "mode=Enforce"]);
     let held = create_all(&client, HELD, &objects).await;
-    let said = Said {
+    let predictions = Predictions {
         seen,
         before,
         foreseen,
@@ -403,22 +403,23 @@ async fn what_was_said_before_is_what_happens() {
         counts: [SEEN, HELD].map(|namespace| counted(&cluster, namespace)),
     };
     let mut wrong: Vec<String> = (held.iter())
-        .flat_map(|(name, answer)| said.wrong_of(name, answer))
+        .flat_map(|(name, answer)| predictions.wrong_of(name, answer))
         .collect();
-    wrong.extend(wrong_of_reports(&cluster, &said.before));
+    wrong.extend(wrong_of_reports(&cluster, &predictions.before));
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 
     let denied = held
         .values()
         .filter(|answer| answer.is_denied_by_transom())
         .count();
-    let changed = said
+    let changed = predictions
         .foreseen
         .values()
         .filter(|owner| owner["decision"] == "patch");
     let (changed, never) = (
         changed.count(),
-        said.seen
+        predictions
+            .seen
             .values()
             .filter(|answer| answer.stored.is_none())
             .count(),

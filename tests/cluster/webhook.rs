@@ -1095,7 +1095,7 @@ fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
 }
 
 #[test]
-fn what_a_controller_made_is_let_pass_for_its_own_kind_and_judged_where_no_webhook_sees_its_owner() {
+fn what_a_controller_made_is_let_pass_for_its_own_kind_and_evaluated_where_no_webhook_sees_its_owner() {
     let Some(cluster) = cluster() else { return };
     make_namespace(cluster, "owners", &[("webhook", "deny")]);
     let mut spec = pod("web")["spec"].clone();
@@ -1456,7 +1456,7 @@ fn a_windows_pod_is_admitted_to_a_restricted_namespace_by_its_os_name() {
 }
 
 #[test]
-fn a_field_that_another_admission_added_is_said_to_be_added() {
+fn a_field_that_another_admission_added_is_reported_to_be_added() {
     let Some(cluster) = cluster() else { return };
     make_namespace(cluster, "injected", &[("webhook", "deny"), ("inject", "yes")]);
     let injector = json!([
@@ -1481,21 +1481,21 @@ fn a_field_that_another_admission_added_is_said_to_be_added() {
     cluster
         .kubectl_with(&["create", "-f", "-"], &list.to_string())
         .succeeded();
-    let mut said = String::new();
+    let mut message = String::new();
     let denied = || {
-        said = create(cluster, "injected", &[pod("web")], &["--dry-run=server"]).err;
-        said.contains("denied the request")
+        message = create(cluster, "injected", &[pod("web")], &["--dry-run=server"]).err;
+        message.contains("denied the request")
     };
     assert!(wait(Duration::from_secs(30), denied), "the injector works");
     assert!(
-        said.contains(
+        message.contains(
             "\"validate-deny.transom.dev\" denied the request: 1 problem with Pod injected/web for Windows"
         ),
-        "{said}"
+        "{message}"
     );
     assert!(
-        said.contains("spec.hostPID: ") && said.contains(" (added in admission)"),
-        "{said}"
+        message.contains("spec.hostPID: ") && message.contains(" (added in admission)"),
+        "{message}"
     );
 }
 
@@ -1588,12 +1588,12 @@ fn a_webhook_that_asks_for_the_api_servers_certificate_answers_no_other_client()
     let mut tls = rustls::ClientConnection::new(std::sync::Arc::new(config), name).unwrap();
     let mut stream = rustls::Stream::new(&mut tls, &mut tcp);
     let mut answer = Vec::new();
-    let asked = stream
+    let requested = stream
         .write_all(
             b"POST /validate HTTP/1.1\r\nHost: transom\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
         )
         .and_then(|()| std::io::Read::read_to_end(&mut stream, &mut answer));
-    let refused = asked.unwrap_err().to_string();
+    let refused = requested.unwrap_err().to_string();
     assert!(
         refused.contains("CertificateRequired"),
         "{refused}: {}",

@@ -30,7 +30,7 @@ fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
 }
 
 /// The class of a workload, and whether what is proposed for it is there.
-fn said(plan: &Value, name: &str) -> (String, Option<String>) {
+fn reported(plan: &Value, name: &str) -> (String, Option<String>) {
     let workloads = plan["workloads"].as_array().unwrap();
     let workload = workloads.iter().find(|it| it["name"] == name).unwrap();
     let statements = workload["statements"].as_array().unwrap();
@@ -75,12 +75,12 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
         ("silent", "newImage", Some("notVerified")),
         ("metadata", "newImage", Some("notVerified")),
     ];
-    let asked = plan(&["--registry"], &images);
+    let requested = plan(&["--registry"], &images);
     for (name, class, verified) in expected {
         let expected = (class.to_owned(), verified.map(str::to_owned));
-        assert_eq!(said(&asked, name), expected, "{name}: {asked:#}");
+        assert_eq!(reported(&requested, name), expected, "{name}: {requested:#}");
     }
-    let notes: Vec<&str> = asked["notes"]
+    let notes: Vec<&str> = requested["notes"]
         .as_array()
         .unwrap()
         .iter()
@@ -102,9 +102,12 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
         "{notes:#?}"
     );
     // Without the option nothing is asked, and nothing is said of registries.
-    let unasked = plan(&[], &images);
-    assert_eq!(said(&unasked, "there").1.as_deref(), Some("notVerified"));
-    assert_eq!(said(&unasked, "both").0, "unknown");
+    let without_lookups = plan(&[], &images);
+    assert_eq!(
+        reported(&without_lookups, "there").1.as_deref(),
+        Some("notVerified")
+    );
+    assert_eq!(reported(&without_lookups, "both").0, "unknown");
 }
 
 /// What the registry states about an image, without credentials.

@@ -104,7 +104,7 @@ impl Replica {
             &config.configuration,
             &metrics,
         );
-        let (tell_contested, contested) = watch::channel(None);
+        let (publish_contested, contested) = watch::channel(None);
         let serving = certs::first(client, &mode, &config, &readiness).await.unwrap();
         assert!(
             !readiness.is_ready(),
@@ -137,7 +137,7 @@ impl Replica {
             readiness: readiness.clone(),
             metrics: metrics.clone(),
             reconcile: Reconciles::new(&metrics).of("certificates"),
-            contested: tell_contested,
+            contested: publish_contested,
         };
         let tasks = vec![
             tokio::spawn(async { drop(server.serve(reviews, std::future::pending()).await) }),
@@ -406,7 +406,7 @@ async fn certificates_are_kept_over_a_real_api_server() {
         a_bundle_that_somebody_replaces_is_taken_back(&client).await;
         a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader(&client).await;
         a_configuration_that_was_deleted_is_not_made_again(&client).await;
-        files_of_somebody_else_are_served_and_their_ca_published_only_where_asked(&client).await;
+        files_of_somebody_else_are_served_and_their_ca_published_only_on_request(&client).await;
     };
     tokio::join!(rotation_under_load_fails_nobody(&cluster, &client), beside);
 }
@@ -661,10 +661,10 @@ async fn a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader
         replace_bundle(client, name, &foreign).await;
         sleep(Duration::from_millis(100)).await;
     }
-    let said = replica.contested().expect("it is reported");
+    let reported = replica.contested().expect("it is reported");
     assert!(
-        said.starts_with("the field manager \"somebody\" overwrites the caBundle of the Validating"),
-        "{said}"
+        reported.starts_with("the field manager \"somebody\" overwrites the caBundle of the Validating"),
+        "{reported}"
     );
     is_taken_back(client, name, &foreign, Duration::from_secs(20)).await;
     replica.works();
@@ -710,7 +710,7 @@ async fn a_configuration_that_was_deleted_is_not_made_again(client: &Client) {
     }
 }
 
-async fn files_of_somebody_else_are_served_and_their_ca_published_only_where_asked(client: &Client) {
+async fn files_of_somebody_else_are_served_and_their_ca_published_only_on_request(client: &Client) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let issue = || {

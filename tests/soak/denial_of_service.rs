@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::service::{self, Endpoints, asked, name};
+use crate::service::{self, Endpoints, name, requested};
 use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs_or_skip};
 use attacks::Attackers;
@@ -82,7 +82,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
     let after = Counted::of(&runtime, &client, Duration::from_secs(3), REPLICAS);
     assert!(after.is_as_in_peace(), "{after:?}");
     for number in 0..REPLICAS {
-        let (_, metrics) = asked(number).get("/metrics").unwrap();
+        let (_, metrics) = requested(number).get("/metrics").unwrap();
         assert!(metrics.contains("transom_review_panics_total 0"), "{metrics}");
     }
 }
@@ -115,7 +115,7 @@ fn register(cluster: &ControlPlane, failure_policy: &str) {
 struct Counted {
     placed: usize,
     /// Good pods that were refused, or let through without placement: why.
-    hurt: Vec<String>,
+    failures: Vec<String>,
     denied: usize,
     /// Bad pods that were let through, or refused by another than Transom: why.
     slipped: Vec<String>,
@@ -147,7 +147,11 @@ impl Counted {
 
     fn is_as_in_peace(&self) -> bool {
         let there = self.placed > 0 && self.denied > 0 && self.probes > 0;
-        there && self.hurt.is_empty() && self.slipped.is_empty() && self.late.is_empty() && self.peak < LIMIT
+        there
+            && self.failures.is_empty()
+            && self.slipped.is_empty()
+            && self.late.is_empty()
+            && self.peak < LIMIT
     }
 }
 
@@ -158,7 +162,7 @@ fn probe(stop: &AtomicBool, replicas: usize) -> (usize, Vec<String>) {
         for number in 0..replicas {
             for path in ["/livez", "/readyz"] {
                 let began = Instant::now();
-                let answer = asked(number).get(path);
+                let answer = requested(number).get(path);
                 let took = began.elapsed();
                 probes += 1;
                 if took > Duration::from_secs(1) || !answer.as_ref().is_some_and(|(ok, _)| *ok) {
@@ -196,22 +200,22 @@ async fn create(client: Client, span: Duration) -> Counted {
     let began = Instant::now();
     while began.elapsed() < span {
         ticks.tick().await;
-        let asked = Instant::now();
+        let requested = Instant::now();
         match pods.create(&params, &good).await {
             Ok(pod) if is_placed(&pod) => counted.placed += 1,
-            Ok(_) => counted.hurt.push("not placed".to_owned()),
-            Err(error) => counted.hurt.push(error.to_string()),
+            Ok(_) => counted.failures.push("not placed".to_owned()),
+            Err(error) => counted.failures.push(error.to_string()),
         }
-        counted.slowest = counted.slowest.max(asked.elapsed());
-        let asked = Instant::now();
+        counted.slowest = counted.slowest.max(requested.elapsed());
+        let requested = Instant::now();
         match pods.create(&params, &bad).await {
             Ok(_) => counted
                 .slipped
-                .push(format!("let through after {:?}", asked.elapsed())),
+                .push(format!("let through after {:?}", requested.elapsed())),
             Err(error) if error.to_string().contains("denied the request") => counted.denied += 1,
             Err(error) => counted.slipped.push(error.to_string()),
         }
-        counted.slowest = counted.slowest.max(asked.elapsed());
+        counted.slowest = counted.slowest.max(requested.elapsed());
     }
     counted
 }

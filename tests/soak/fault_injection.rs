@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use crate::service::{self, Endpoints, asked, leader, name};
+use crate::service::{self, Endpoints, leader, name, requested};
 use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs, wait};
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -377,7 +377,7 @@ impl World<'_> {
     fn all_is_well(&self) {
         self.endpoints.are(self.cluster, &[0, 1, 2]);
         for number in 0..3 {
-            let ready = asked(number).get("/readyz");
+            let ready = requested(number).get("/readyz");
             assert!(ready.as_ref().is_some_and(|(ok, _)| *ok), "{ready:?}");
         }
         let leads = || leader(self.runtime.handle(), &self.client).is_some();
@@ -476,7 +476,7 @@ impl Step {
         self.leaves_linux_alone();
         let windows = self.of(Kind::Windows);
         let withdrawn = self.notes.withdrawn.unwrap();
-        if let Some(last) = windows.last_hurt {
+        if let Some(last) = windows.last_failure {
             assert!(
                 last <= withdrawn + FOLLOWS,
                 "{}: {:?} after the endpoint was withdrawn: {windows:#?}",

@@ -37,19 +37,19 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     let client = runtime.block_on(cluster.client());
     let began = Instant::now();
     runtime.block_on(fill(&client));
-    say(&format!(
+    print(&format!(
         "{NODES} nodes and {NAMESPACES} namespaces made in {:.0?}",
         began.elapsed()
     ));
 
     install::prepare(&cluster, install::POLICIES);
-    say(&format!("the program is {}", program().display()));
+    print(&format!("the program is {}", program().display()));
     let replica = Replica::start(&cluster, "transom", &[]);
     let pid = cluster.pid("transom");
     install::register(&cluster, replica.port, &[]);
     let began = Instant::now();
     replica.is_ready(&cluster);
-    say(&format!(
+    print(&format!(
         "ready after {:.1?}: {}",
         began.elapsed(),
         Memory::of(pid)
@@ -69,7 +69,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
         "{}",
         cluster.end_of_log("transom")
     );
-    say(&format!("the policy has its status: {}", Memory::of(pid)));
+    print(&format!("the policy has its status: {}", Memory::of(pid)));
 
     let mirrored = || Requests::of(&cluster).patches >= WINDOWS;
     assert!(
@@ -92,7 +92,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     }));
     let took = began.elapsed();
     let memory = Memory::of(pid);
-    say(&format!("after {beats} heartbeats: {memory}"));
+    print(&format!("after {beats} heartbeats: {memory}"));
     assert!(beats > HEARTBEATS, "only {beats} heartbeats");
     assert!(memory.is_bounded(), "{memory}");
     let tainted = || {
@@ -108,13 +108,13 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
         "{}",
         tainted()
     );
-    let asked = Requests::of(&cluster);
+    let requested = Requests::of(&cluster);
     let [patches, gets, events] = [
-        asked.patches - before.patches,
-        asked.gets - before.gets,
-        asked.events - before.events,
+        requested.patches - before.patches,
+        requested.gets - before.gets,
+        requested.events - before.events,
     ];
-    say(&format!(
+    print(&format!(
         "{WINDOWS} nodes written in {took:.0?}: {patches} patches and {gets} reads of nodes, {events} Events"
     ));
     // A heartbeat that overtakes a write costs it once more; of the others each is written at once.
@@ -125,7 +125,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     assert!(ready.as_ref().is_some_and(|(ok, _)| *ok), "{ready:?}");
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "memory: {text}");
 }
 

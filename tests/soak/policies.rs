@@ -63,7 +63,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
     let pid = cluster.pid("transom");
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
-    say(&format!("one policy: {}", Memory::of(pid)));
+    print(&format!("one policy: {}", Memory::of(pid)));
 
     let api: Api<DynamicObject> = Api::all_with(client, &WindowsPodPolicy::api_resource());
     let began = Instant::now();
@@ -94,7 +94,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
         "{}",
         cluster.end_of_log("transom")
     );
-    say(&format!(
+    print(&format!(
         "{POLICIES} policies after {:.0?}: {}",
         began.elapsed(),
         Memory::of(pid)
@@ -115,7 +115,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
     );
     assert!(wait(Duration::from_secs(60), || valid(&replica) == Some(1)));
     let memory = Memory::of(pid);
-    say(&format!("after they were deleted: {memory}"));
+    print(&format!("after they were deleted: {memory}"));
     assert!(memory.most_of_its_own() <= MOST, "{memory}");
 }
 
@@ -149,11 +149,11 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
         cluster.end_of_log("transom")
     );
     let took = began.elapsed();
-    say(&format!("the policy counts {took:.1?} after it is stored again"));
+    print(&format!("the policy counts {took:.1?} after it is stored again"));
     // The longest pause between attempts, and what a machine under load adds; kube's own pauses were 83 s here.
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "policies: {text}");
 }

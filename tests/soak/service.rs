@@ -42,7 +42,7 @@ pub fn start(cluster: &ControlPlane, number: usize) {
 }
 
 /// What a replica says of itself.
-pub fn asked(number: usize) -> Replica {
+pub fn requested(number: usize) -> Replica {
     Replica {
         name: name(number),
         address: ADDRESSES[number].to_owned(),
@@ -53,7 +53,7 @@ pub fn asked(number: usize) -> Replica {
 
 /// How many connections a replica has: where the API server sends its reviews.
 pub fn connections(number: usize) -> u32 {
-    let (_, metrics) = asked(number).get("/metrics").unwrap_or_default();
+    let (_, metrics) = requested(number).get("/metrics").unwrap_or_default();
     let line = (metrics.lines()).find_map(|line| line.strip_prefix("transom_connections_open "));
     line.and_then(|count| count.trim().parse().ok())
         .unwrap_or_default()
@@ -87,7 +87,7 @@ impl Endpoints {
             let slices: Api<EndpointSlice> = Api::namespaced(client, NAMESPACE);
             loop {
                 let began = Instant::now();
-                let is_ready = |number: &usize| asked(*number).get("/readyz").is_some_and(|(ok, _)| ok);
+                let is_ready = |number: &usize| requested(*number).get("/readyz").is_some_and(|(ok, _)| ok);
                 let ready: Vec<usize> = (0..ADDRESSES.len()).filter(is_ready).collect();
                 if published.lock().unwrap().1 != ready && runtime.block_on(publish(&slices, &ready)) {
                     *published.lock().unwrap() = (Instant::now(), ready);
@@ -115,7 +115,7 @@ impl Endpoints {
                 .iter()
                 .map(|number| format!(
                     "{:?}\n{}",
-                    asked(*number).get("/readyz"),
+                    requested(*number).get("/readyz"),
                     cluster.end_of_log(&name(*number))
                 ))
                 .collect::<Vec<_>>()

@@ -138,7 +138,7 @@ async fn serve(listener: TcpListener, source: Arc<Source>) {
 }
 
 #[test]
-fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
+fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
     let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/stored.rs") else {
         return;
@@ -169,7 +169,7 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
     let pid = cluster.pid("reporter");
-    say(&format!("ready: {}", Memory::of(pid)));
+    print(&format!("ready: {}", Memory::of(pid)));
 
     let began = Instant::now();
     let read = || source.read.load(Ordering::Relaxed) == PODS;
@@ -178,7 +178,7 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
         "{}",
         cluster.end_of_log("reporter")
     );
-    say(&format!(
+    print(&format!(
         "{PODS} pods read in {:.0?}: {}",
         began.elapsed(),
         Memory::of(pid)
@@ -193,7 +193,7 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
         cluster.end_of_log("reporter")
     );
     let memory = Memory::of(pid);
-    say(&format!(
+    print(&format!(
         "{} reports after {:.0?}: {memory}",
         PODS / ALONE,
         began.elapsed()
@@ -235,6 +235,6 @@ fn start(cluster: &ControlPlane, kubeconfig: &Path) -> Replica {
     }
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "stored: {text}");
 }

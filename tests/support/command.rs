@@ -168,9 +168,9 @@ pub fn assert_valid_sarif(log: &Value) {
         eprintln!("SKIPPED: SARIF is not validated: Python has no jsonschema");
         return;
     }
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}", said(&output.stderr));
-    assert_eq!(said(&output.stdout), "", "{log:#}");
+    let message = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", message(&output.stderr));
+    assert_eq!(message(&output.stdout), "", "{log:#}");
 }
 
 /// The test cases of a JUnit file as another program reads them: suite, case, and the results with their messages. `None`

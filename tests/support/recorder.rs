@@ -119,13 +119,13 @@ async fn answer(
         .to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
-    let asked = &review["request"];
-    let text = |field: &str| asked[field].as_str().unwrap_or_default().to_owned();
-    let patch = patch(&entry, asked);
+    let requested = &review["request"];
+    let text = |field: &str| requested[field].as_str().unwrap_or_default().to_owned();
+    let patch = patch(&entry, requested);
     calls.lock().unwrap().push(Call {
         entry,
         namespace: text("namespace"),
-        kind: asked["kind"]["kind"].as_str().unwrap_or_default().to_owned(),
+        kind: requested["kind"]["kind"].as_str().unwrap_or_default().to_owned(),
         name: text("name"),
         operation: text("operation"),
         subresource: text("subResource"),
@@ -134,7 +134,7 @@ async fn answer(
     let mut answer = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
-        "response": {"uid": asked["uid"], "allowed": true},
+        "response": {"uid": requested["uid"], "allowed": true},
     });
     if let Some(patch) = patch {
         use base64::Engine as _;

@@ -88,9 +88,9 @@ fn scan(transom: &Path, cluster: &ControlPlane, what: &str, more: &[&str]) -> an
     if !status.success() {
         bail!("the scan ended with {status}");
     }
-    let asked = requests(cluster)? - before;
+    let requested = requests(cluster)? - before;
     println!(
-        "{what:<40} {seconds:>8.1} {cpu:>8.1} {:>9.1} {asked:>9}",
+        "{what:<40} {seconds:>8.1} {cpu:>8.1} {:>9.1} {requested:>9}",
         mebibytes(memory.peak)
     );
     Ok(())
@@ -127,9 +127,9 @@ async fn background(
         rested = if cpu_of(pid)? - used < 0.06 { rested + 1 } else { 0 };
     }
     let memory = memory_of(pid)?;
-    let asked = requests(cluster)? - before;
+    let requested = requests(cluster)? - before;
     println!(
-        "{:<40} {:>8.1} {:>8.1} {:>9.1} {asked:>9}",
+        "{:<40} {:>8.1} {:>8.1} {:>9.1} {requested:>9}",
         "serve, until it rests",
         began.elapsed().as_secs_f64() - 15.0,
         cpu_of(pid)?,

@@ -38,7 +38,7 @@ pub(super) async fn scan(
     let of_file = of_file.transpose()?;
     let (connected, own) = args.connect.connect().await?;
     let progress = Progress::new();
-    progress.say("reading nodes, namespaces, policies");
+    progress.show("reading nodes, namespaces, policies");
     let client = &connected.client;
     let excluded = non_empty_items(args.excluded.exclude_namespace.clone());
     let excluded: Vec<String> = excluded.chain([own.clone()]).collect();
@@ -242,13 +242,13 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
     let mut gaps = Vec::new();
     for list in unlisted {
         let namespace = list.namespace.as_deref();
-        let (what, is_said) = match (namespace, is_whole(namespace)) {
+        let (what, is_reported) = match (namespace, is_whole(namespace)) {
             (Some(name), true) => (format!("namespace {name}"), gaps_name(&gaps, name)),
             (None, true) => ("every object that carries a pod".to_owned(), !gaps.is_empty()),
             (Some(name), false) => (format!("{} of the namespace {name}", list.resource), false),
             (None, false) => (list.resource.clone(), false),
         };
-        if is_said {
+        if is_reported {
             continue;
         }
         let why = match list.read {
@@ -292,14 +292,14 @@ impl Progress {
         Progress(bar)
     }
 
-    fn say(&self, text: &str) {
+    fn show(&self, text: &str) {
         self.0.set_message(text.to_owned());
         self.0.tick();
     }
 
     fn list(&self, resource: &str, objects: usize, left: Option<u64>) {
         let objects = HumanCount(objects as u64);
-        self.say(&match left {
+        self.show(&match left {
             Some(left) => format!(
                 "reading {resource}: {objects} objects, {} left of these",
                 HumanCount(left)

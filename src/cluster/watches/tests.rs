@@ -111,12 +111,12 @@ fn api_server(rights: watch::Receiver<bool>) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told() {
+async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_reported() {
     let log = crate::process::test_log::Log::default();
     let _listening = log.listen();
     let (metrics, readiness) = (Metrics::new("0", None), Readiness::default());
     let freshness = WatchStaleness::new(&metrics);
-    let telling = tokio::spawn(freshness.clone().tell());
+    let logging = tokio::spawn(freshness.clone().log_changes());
     let (rights, has_rights) = watch::channel(true);
     let (publish, mut views) = watch::channel(None);
     let (held, fresh) = (readiness.clone(), freshness.clone());
@@ -137,17 +137,17 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told()
             .as_secs_f64()
             - at
     };
-    let told = || log.text().matches("has not answered the watch").count();
+    let logged = || log.text().matches("has not answered the watch").count();
     let watches = PARTS.into_iter().filter(|part| *part != VERSION);
     assert!(watches.clone().all(|resource| age(resource) < 60.0));
 
     rights.send_replace(false);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert!(watches.clone().all(|resource| age(resource) >= 100.0));
-    assert_eq!(told(), 0, "not for every short gap");
+    assert_eq!(logged(), 0, "not for every short gap");
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(watches.clone().all(|resource| age(resource) >= 3700.0));
-    assert_eq!(told(), watches.clone().count(), "once for each: {}", log.text());
+    assert_eq!(logged(), watches.clone().count(), "once for each: {}", log.text());
     assert!(readiness.is_ready(), "old facts are better than no webhook");
     assert!(views.borrow().as_deref().unwrap().is_same(&view));
 
@@ -158,6 +158,6 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told()
         log.text().matches("answers the watch again").count(),
         watches.count()
     );
-    telling.abort();
+    logging.abort();
     watching.abort();
 }

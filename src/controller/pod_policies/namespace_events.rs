@@ -200,8 +200,8 @@ impl NamespaceSelection {
     fn notes(&self, snapshot: &Snapshot) -> Vec<NamespaceEvent> {
         let lost = self.lost.iter().filter_map(|(name, former)| {
             let seen = snapshot.view.namespaces.get(name)?;
-            let is_asked = snapshot.is_asked_about(name, &seen.labels);
-            is_asked
+            let is_reviewed = snapshot.is_reviewed_in(name, &seen.labels);
+            is_reviewed
                 .then(|| NamespaceEvent::new(WITHOUT_POLICY, name, &seen.uid, without_policy(name, former)))
         });
         lost.collect()
@@ -214,7 +214,7 @@ pub struct EventDeduper {
     /// Which policy selects which namespace.
     selected: NamespaceSelection,
     /// The names of the Events that were written.
-    told: BTreeSet<String>,
+    written: BTreeSet<String>,
 }
 
 impl EventDeduper {
@@ -225,8 +225,8 @@ impl EventDeduper {
         let mut notes = notes(snapshot, now);
         notes.extend(self.selected.notes(snapshot));
         let there: BTreeSet<&str> = notes.iter().map(|note| note.event.as_str()).collect();
-        self.told.retain(|event| there.contains(event.as_str()));
-        notes.retain(|note| !self.told.contains(&note.event));
+        self.written.retain(|event| there.contains(event.as_str()));
+        notes.retain(|note| !self.written.contains(&note.event));
         let more = notes.len() > AT_ONCE;
         notes.truncate(AT_ONCE);
         (notes, more)
@@ -234,7 +234,7 @@ impl EventDeduper {
 
     /// Records that this Event was written, by this or by another replica.
     pub fn publish(&mut self, note: NamespaceEvent) {
-        self.told.insert(note.event);
+        self.written.insert(note.event);
     }
 
     /// Writes the Events that are due while this replica leads.

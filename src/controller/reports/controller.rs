@@ -170,7 +170,7 @@ impl ReportsController<'_> {
                     Ok(()) => sleep(settings.gather).await,
                     Err(_) => return,
                 },
-                () = self.api.asked() => discover = true,
+                () = self.api.requested() => discover = true,
                 () = sleep(LOOK) => (),
             }
             let now = Arc::clone(&latest.borrow_and_update());

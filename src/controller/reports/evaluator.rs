@@ -101,7 +101,7 @@ impl Evaluator {
         };
         let stuck = stuck(context, &object, json);
         let evaluation = match evaluate_object(context, &object, json) {
-            Ok(Evaluated::Judged(owner)) => Evaluation::Owner(owner, dedup_key(&object, json, &self.hashes)),
+            Ok(Evaluated::Owner(owner)) => Evaluation::Owner(owner, dedup_key(&object, json, &self.hashes)),
             Ok(Evaluated::Owned(..)) => Evaluation::Owned,
             Ok(Evaluated::Passed(_)) => Evaluation::Skipped,
             Err(error) => unreadable(error.to_string()),

@@ -146,7 +146,7 @@ impl Problems {
 #[cfg(test)]
 mod tests {
     use super::super::owner_index::{ReportAction, UnreadableObject};
-    use super::super::tests::judged;
+    use super::super::tests::owner_result;
     use super::*;
     use crate::model::workload::Kind;
     use crate::scan::FindingOutcome;
@@ -181,7 +181,8 @@ mod tests {
         let (health, mut index) = (Health::default(), OwnerIndex::default());
         let mut contents = Vec::new();
         for uid in ["a", "b"] {
-            let ReportAction::Write(content) = index.judged(&judged(uid, &[FindingOutcome::Denied]), 1)
+            let ReportAction::Write(content) =
+                index.record_result(&owner_result(uid, &[FindingOutcome::Denied]), 1)
             else {
                 panic!("a new report");
             };

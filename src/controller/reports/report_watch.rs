@@ -77,13 +77,15 @@ pub struct ReportWatch<'c> {
 fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
     let meta = &report.metadata;
     let owner = meta.owner_references.iter().flatten().next()?;
-    let says = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
+    let content_hash = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
     Some(WrittenReport {
         kind: Kind::of_api_version(&owner.api_version, &owner.kind)?,
         namespace: meta.namespace.clone()?,
         uid: owner.uid.clone(),
         // A report with another content is written again.
-        says: says.map_or(0, |(_, says)| u64::from_str_radix(says, 16).unwrap_or_default()),
+        content_hash: content_hash.map_or(0, |(_, content_hash)| {
+            u64::from_str_radix(content_hash, 16).unwrap_or_default()
+        }),
         version: meta.resource_version.as_deref().and_then(|it| it.parse().ok()),
     })
 }

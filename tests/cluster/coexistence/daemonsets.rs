@@ -172,7 +172,7 @@ fn a_daemonset_makes_no_hot_loop_over_ten_minutes_of_changes() {
         ];
         assert_eq!(left, [&Value::Null; 3], "{pod}");
     }
-    an_author_is_told_what_the_pods_will_lose(place);
+    an_author_is_warned_of_what_the_pods_will_lose(place);
     for pod in place.pods("ds-by-image") {
         assert_eq!(
             pod["spec"]["nodeSelector"],
@@ -182,7 +182,7 @@ fn a_daemonset_makes_no_hot_loop_over_ten_minutes_of_changes() {
     }
 }
 
-fn an_author_is_told_what_the_pods_will_lose(place: &Place) {
+fn an_author_is_warned_of_what_the_pods_will_lose(place: &Place) {
     let spec = with_ignored_fields(&daemonsets()[0].1);
     let create = |namespace: &str, kind: &str| {
         place.create(
