@@ -1,7 +1,7 @@
 //! The answer to a review above the size limit: decided from its head, because the object is not parsed.
 
 use super::ReviewAnswer;
-use super::annotations::{self, Annotations};
+use super::annotations::{self, AuditAnnotations};
 use super::audit_record::{AuditRecord, Phase};
 use super::request::{BeingDeleted, Request, ReviewHead};
 use super::response::{Denial, ReviewDecision, encode};
@@ -122,7 +122,7 @@ fn noted(
     outcome: OversizeDecision,
     decision: Decision,
     policy: Option<&Policy>,
-) -> Annotations {
+) -> AuditAnnotations {
     let why = format!("too large: {}; {}", size(oversize), outcome.as_str());
     annotations::of_unevaluated(decision, &why, policy)
 }

@@ -124,13 +124,13 @@ mod tests {
     use crate::process::test_log::Log;
 
     /// Counts passes, and fails each of them for the current reason.
-    struct Failing {
+    struct FailingController {
         passes: Arc<Mutex<usize>>,
         why: Arc<Mutex<&'static str>>,
         more: usize,
     }
 
-    impl SnapshotController for Failing {
+    impl SnapshotController for FailingController {
         const EVERY: Duration = Duration::from_secs(60);
 
         async fn pass(&mut self, _: &Snapshot, _: &Leadership) -> PassResult {
@@ -160,7 +160,7 @@ mod tests {
             leadership: Leadership::new(until),
             reconcile: Reconciles::new(&Metrics::new("0", None)).of("x"),
         };
-        let controller = Failing {
+        let controller = FailingController {
             passes: Arc::clone(&passes),
             why: Arc::clone(&why),
             more: 2,

@@ -32,7 +32,7 @@ pub struct ScanReport {
     /// The totals.
     pub summary: ScanSummary,
     /// The Windows nodes, by name.
-    pub nodes: Vec<NodeReport>,
+    pub nodes: Vec<ScannedNode>,
     /// The namespaces with an object to report, by name.
     pub namespaces: Vec<NamespaceReport>,
     /// The top owners with something to report, and every Windows one; by namespace, kind, name.
@@ -131,7 +131,7 @@ impl ScanSummary {
 /// One Windows node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeReport {
+pub struct ScannedNode {
     /// Its name.
     pub name: String,
     /// Its pool, as named by the label of the platform.

@@ -10,8 +10,8 @@ use super::dedup::{DedupKey, dedup_key, is_at_zero};
 use super::evaluate::{Evaluated, evaluate_object};
 use super::pods::{PodContext, trouble};
 use super::report::{
-    NamespaceReport, NodeReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary,
-    ScannedCluster,
+    NamespaceReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    ScannedNode,
 };
 use super::result::OwnerResult;
 use crate::model::json::at;
@@ -83,7 +83,7 @@ pub struct ReportHeader {
     /// The policy settings that replaced the stored ones.
     pub judged_as: Vec<String>,
     /// The Windows nodes.
-    pub nodes: Vec<NodeReport>,
+    pub nodes: Vec<ScannedNode>,
 }
 
 impl<'s> Scan<'s> {

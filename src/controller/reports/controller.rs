@@ -2,12 +2,12 @@
 //!
 //! | state | written by | read by |
 //! |---|---|---|
-//! | [`OwnerIndex`]: what reports should contain | [`ObjectFeed`] | metrics, [`Health`] |
+//! | [`OwnerIndex`]: what reports should contain | [`ObjectFeed`] | metrics, [`ReportHealth`] |
 //! | [`OwnerIndex`]: what is stored | [`ReportWriter`], [`ReportWatch`] | the same |
 //! | [`StuckPods`] | [`ObjectFeed`] | [`StuckPodsTask`] |
 //! | [`RereadQueue`] | every task that finds something to list again | [`ObjectFeed`] |
 //! | [`WriteQueue`](super::write_queue::WriteQueue) | [`ObjectFeed`] | [`ReportWriter`] |
-//! | [`Health`] | every task | [`ReportsController`] |
+//! | [`ReportHealth`] | every task | [`ReportsController`] |
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::evaluator::Evaluator;
 use super::events::EventPublisher;
 use super::garbage_collection::GarbageCollector;
-use super::health::Health;
+use super::health::ReportHealth;
 use super::invalidation::{EvalInputs, Invalidation, changed};
 use super::object_feed::ObjectFeed;
 use super::owner_index::SharedIndex;
@@ -53,7 +53,7 @@ pub struct ReportsController<'c> {
     index: Arc<SharedIndex>,
     stuck: StuckPods,
     rereads: RereadQueue,
-    health: Health,
+    health: ReportHealth,
     api: DiscoveredApi,
     adoption: Adoption,
 }
@@ -71,7 +71,7 @@ impl ReportsController<'_> {
             rereads: RereadQueue::new(&lists, Instant::now()),
             custom,
             lists,
-            health: Health::default(),
+            health: ReportHealth::default(),
             api: DiscoveredApi::default(),
             adoption: Adoption::default(),
         };

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::evaluator::{Evaluation, ObjectHeadMeta};
+use super::evaluator::{ObjectEvaluation, ObjectHeadMeta};
 use super::report::{content, reported};
 use crate::model::workload::Kind;
 use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerResult};
@@ -185,19 +185,19 @@ impl OwnerIndex {
         &mut self,
         kind: Kind,
         object: &ObjectHeadMeta<'_>,
-        evaluation: &Evaluation,
+        evaluation: &ObjectEvaluation,
         pass: u64,
         source: ObjectSource,
     ) -> Recorded {
         let uid = object.uid.as_str();
         // Nothing was ever reported about an owned object, and most pods are owned.
-        if source == ObjectSource::Watch && !matches!(evaluation, Evaluation::Owned) {
+        if source == ObjectSource::Watch && !matches!(evaluation, ObjectEvaluation::Owned) {
             self.touch(kind, uid);
         }
         let mut recorded = Recorded::default();
         match evaluation {
-            Evaluation::Owned | Evaluation::Skipped => self.is_clean(uid),
-            Evaluation::Unreadable(why) => {
+            ObjectEvaluation::Owned | ObjectEvaluation::Skipped => self.is_clean(uid),
+            ObjectEvaluation::Unreadable(why) => {
                 self.drop_report(uid);
                 let object = UnreadableObject {
                     kind,
@@ -206,7 +206,7 @@ impl OwnerIndex {
                 };
                 recorded.is_newly_unreadable = self.unreadable(uid, object, pass);
             }
-            Evaluation::Owner(owner, key) => {
+            ObjectEvaluation::Owner(owner, key) => {
                 let (represents, freed) = match key {
                     DedupKey::None => (true, false),
                     DedupKey::AtZero => (false, self.stands_no_more(uid)),

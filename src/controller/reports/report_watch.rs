@@ -13,7 +13,7 @@ use kube::runtime::watcher::{Config, Error, Event};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::health::Health;
+use super::health::ReportHealth;
 use super::invalidation::Invalidation;
 use super::owner_index::{MOST_OWNERS, SharedIndex, WrittenReport};
 use super::report::{CONTENT, LABEL};
@@ -69,7 +69,7 @@ pub struct ReportWatch<'c> {
     /// Takes the namespaces in which reports are missing.
     pub rereads: &'c RereadQueue,
     /// Takes problems.
-    pub health: &'c Health,
+    pub health: &'c ReportHealth,
     /// Whether the stored reports are known.
     pub adoption: &'c Adoption,
 }

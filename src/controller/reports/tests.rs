@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::evaluator::{Evaluation, ObjectHeadMeta};
+use super::evaluator::{ObjectEvaluation, ObjectHeadMeta};
 use super::events::event_on;
 use super::owner_index::{ObjectSource, OwnerIndex, Recorded, ReportAction, UnreadableObject, WrittenReport};
 use super::report::{self, MOST_RESULTS, content};
@@ -321,7 +321,12 @@ fn an_event_reports_what_would_be_denied_once_for_the_same_problem() {
 }
 
 /// Records an evaluation of the Deployment `shop/web` with this uid.
-fn record(index: &mut OwnerIndex, uid: &str, evaluation: &Evaluation, source: ObjectSource) -> Recorded {
+fn record(
+    index: &mut OwnerIndex,
+    uid: &str,
+    evaluation: &ObjectEvaluation,
+    source: ObjectSource,
+) -> Recorded {
     let object = json!({"metadata": {"namespace": "shop", "name": "web", "uid": uid}}).to_string();
     index.record(
         Kind::Deployment,
@@ -332,8 +337,8 @@ fn record(index: &mut OwnerIndex, uid: &str, evaluation: &Evaluation, source: Ob
     )
 }
 
-fn owner(uid: &str, key: DedupKey) -> Evaluation {
-    Evaluation::Owner(Box::new(owner_result(uid, &[FindingOutcome::Denied])), key)
+fn owner(uid: &str, key: DedupKey) -> ObjectEvaluation {
+    ObjectEvaluation::Owner(Box::new(owner_result(uid, &[FindingOutcome::Denied])), key)
 }
 
 #[test]
@@ -347,7 +352,7 @@ fn an_evaluation_says_whether_to_write_and_whether_others_must_be_listed_again()
     );
     assert_eq!(index.behind(), 1, "it is to be written");
     assert_eq!(
-        record(index, "a", &Evaluation::Skipped, Watch),
+        record(index, "a", &ObjectEvaluation::Skipped, Watch),
         Recorded::default()
     );
     assert_eq!(index.behind(), 0, "it was never written");
@@ -371,9 +376,9 @@ fn an_evaluation_says_whether_to_write_and_whether_others_must_be_listed_again()
 fn an_object_that_changed_during_a_list_is_not_taken_from_it_but_owned_ones_are_not_remembered() {
     let index = &mut OwnerIndex::default();
     index.begins(Kind::Deployment);
-    record(index, "a", &Evaluation::Skipped, ObjectSource::Watch);
-    record(index, "b", &Evaluation::Owned, ObjectSource::Watch);
-    record(index, "c", &Evaluation::Skipped, ObjectSource::List);
+    record(index, "a", &ObjectEvaluation::Skipped, ObjectSource::Watch);
+    record(index, "b", &ObjectEvaluation::Owned, ObjectSource::Watch);
+    record(index, "c", &ObjectEvaluation::Skipped, ObjectSource::List);
     let touched = |uid| index.is_touched(Kind::Deployment, uid);
     assert_eq!((touched("a"), touched("b"), touched("c")), (true, false, false));
 }
@@ -383,12 +388,12 @@ fn an_unreadable_object_is_new_once_and_its_report_goes() {
     let index = &mut OwnerIndex::default();
     let write = record(index, "a", &owner("a", DedupKey::None), ObjectSource::List).write;
     index.written("a", write, Some(1));
-    let unreadable = || Evaluation::Unreadable("containers: a list is expected".to_owned());
+    let unreadable = || ObjectEvaluation::Unreadable("containers: a list is expected".to_owned());
     assert!(record(index, "a", &unreadable(), ObjectSource::Watch).is_newly_unreadable);
     assert!(!record(index, "a", &unreadable(), ObjectSource::List).is_newly_unreadable);
     assert_eq!(index.all_unreadable().next().unwrap().name, "shop/web");
     let (kind, namespace, uid) = index.next_to_take_away().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", "a"));
-    record(index, "a", &Evaluation::Skipped, ObjectSource::Watch);
+    record(index, "a", &ObjectEvaluation::Skipped, ObjectSource::Watch);
     assert_eq!(index.all_unreadable().len(), 0);
 }

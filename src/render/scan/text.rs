@@ -11,7 +11,7 @@ use super::super::text::{BLUE, BOLD, count, style_of};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 use crate::model::text::{list, one_line};
-use crate::scan::report::{NamespaceReport, NodeReport, PodTrouble, ScanReport};
+use crate::scan::report::{NamespaceReport, PodTrouble, ScanReport, ScannedNode};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// How many owners with the same findings are listed.
@@ -512,7 +512,7 @@ impl ScanText<'_> {
         if self.report.nodes.is_empty() {
             return Ok(());
         }
-        let mut builds: BTreeMap<(Option<&str>, bool), Vec<&NodeReport>> = BTreeMap::new();
+        let mut builds: BTreeMap<(Option<&str>, bool), Vec<&ScannedNode>> = BTreeMap::new();
         for node in &self.report.nodes {
             let key = (node.build.as_deref(), node.is_at_zero);
             builds.entry(key).or_default().push(node);

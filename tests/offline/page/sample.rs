@@ -9,8 +9,8 @@ use transom::model::workload::Kind;
 use transom::render::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
 use transom::rules::{Rule, catalogue};
 use transom::scan::report::{
-    NamespaceReport, NodeReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary,
-    ScannedCluster,
+    NamespaceReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    ScannedNode,
 };
 use transom::scan::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 
@@ -234,11 +234,11 @@ fn inject(owner: &mut OwnerResult) {
     });
 }
 
-fn nodes() -> Vec<NodeReport> {
-    let mut nodes: Vec<NodeReport> = (POOLS.iter())
+fn nodes() -> Vec<ScannedNode> {
+    let mut nodes: Vec<ScannedNode> = (POOLS.iter())
         .flat_map(|(build, pool, number)| (0..*number).map(move |at| node(*build, pool, at)))
         .collect();
-    nodes.push(NodeReport {
+    nodes.push(ScannedNode {
         name: HOSTILE.to_owned(),
         pool: Some(HOSTILE.to_owned()),
         build: None,
@@ -254,10 +254,10 @@ fn nodes() -> Vec<NodeReport> {
     nodes
 }
 
-fn node(build: u32, pool: &str, at: usize) -> NodeReport {
+fn node(build: u32, pool: &str, at: usize) -> ScannedNode {
     let build = Build::new(build);
     let release = build.release();
-    NodeReport {
+    ScannedNode {
         name: format!("aks{pool}00000{at}"),
         pool: Some(pool.to_owned()),
         build: Some(build.to_string()),
