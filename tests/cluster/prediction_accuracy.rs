@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs_or_skip, wait};
 use crate::support::install::{self, Replica};
+use crate::support::objects::workload;
 use kube::Client;
 use serde_json::{Value, json};
 use transom::rules::{catalogue, examples};
@@ -79,33 +80,15 @@ fn workloads() -> Vec<Value> {
             if n % 2 == 0 {
                 spec.as_object_mut().unwrap().remove("os");
             }
-            all.push(workload(n, &id.to_lowercase(), spec));
+            all.push(nth_workload(n, &id.to_lowercase(), spec));
         }
     }
     all
 }
 
-fn workload(n: usize, id: &str, mut spec: Value) -> Value {
+fn nth_workload(n: usize, id: &str, spec: Value) -> Value {
     const KINDS: [&str; 6] = ["Pod", "Deployment", "Pod", "StatefulSet", "DaemonSet", "CronJob"];
-    let name = format!("{id}-{n}");
-    let labels = json!({"app": name});
-    let kind = KINDS[n % KINDS.len()];
-    let metadata = json!({"name": name});
-    if kind == "Pod" {
-        return json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec});
-    }
-    if kind == "CronJob" {
-        spec["restartPolicy"] = json!("Never");
-        let template = json!({"spec": {"template": {"metadata": {"labels": labels}, "spec": spec}}});
-        return json!({"apiVersion": "batch/v1", "kind": kind, "metadata": metadata,
-            "spec": {"schedule": "0 0 1 1 *", "jobTemplate": template}});
-    }
-    let mut object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {
-        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}});
-    if kind == "StatefulSet" {
-        object["spec"]["serviceName"] = json!("none");
-    }
-    object
+    workload(KINDS[n % KINDS.len()], &format!("{id}-{n}"), spec, 1)
 }
 
 fn name_of(object: &Value) -> Name {
@@ -269,7 +252,7 @@ async fn start() -> Option<(ControlPlane, Client)> {
     replica.is_ready(&cluster);
     let spec =
         json!({"os": {"name": "windows"}, "hostPID": true, "containers": [{"name": "c", "image": "i"}]});
-    let bad = workload(0, "probe", spec).to_string();
+    let bad = nth_workload(0, "probe", spec).to_string();
     let called = || {
         let refused = cluster.kubectl_with(&["create", "-n", HELD, "--dry-run=server", "-f", "-"], &bad);
         refused.err.contains("transom.dev\" denied the request")

@@ -15,8 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::service::{self, Endpoints, name, requested};
-use crate::support::command::printed;
+use crate::service::{self, Endpoints, name, replica_of};
 use crate::support::control_plane::{ControlPlane, programs_or_skip};
 use attacks::Attackers;
 use k8s_openapi::api::core::v1::Pod;
@@ -60,7 +59,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
     for number in 0..REPLICAS {
         service::start(&cluster, number);
     }
-    register(&cluster, "Ignore");
+    service::register(&cluster, "Ignore");
     endpoints.are(&cluster, &[0, 1]);
 
     let peace = Counted::of(&runtime, &client, Duration::from_secs(3), REPLICAS);
@@ -69,7 +68,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
     let seconds = std::env::var("TRANSOM_SIEGE_SECONDS").map_or(60, |text| text.parse().unwrap());
     let attackers = Attackers::start(runtime.handle(), REPLICAS);
     for failure_policy in ["Ignore", "Fail"] {
-        register(&cluster, failure_policy);
+        service::register(&cluster, failure_policy);
         let siege = Duration::from_secs(seconds) / 2;
         let counted = Counted::of(&runtime, &client, siege, REPLICAS);
         let _ = writeln!(std::io::stderr(), "siege under {failure_policy}: {counted:?}");
@@ -82,7 +81,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
     let after = Counted::of(&runtime, &client, Duration::from_secs(3), REPLICAS);
     assert!(after.is_as_in_peace(), "{after:?}");
     for number in 0..REPLICAS {
-        let (_, metrics) = requested(number).get("/metrics").unwrap();
+        let (_, metrics) = replica_of(number).get("/metrics").unwrap();
         assert!(metrics.contains("transom_review_panics_total 0"), "{metrics}");
     }
 }
@@ -92,22 +91,6 @@ fn logs(cluster: &ControlPlane) -> String {
         .map(|number| cluster.end_of_log(&name(number)))
         .collect::<Vec<_>>()
         .join("\n")
-}
-
-/// Registers both configurations, and gives the API server the time to see it.
-fn register(cluster: &ControlPlane, failure_policy: &str) {
-    let webhooks = printed(&[
-        "generate",
-        "webhooks",
-        "--service",
-        "transom.transom-system",
-        "--validate-failure-policy",
-        failure_policy,
-    ]);
-    cluster
-        .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
-        .succeeded();
-    std::thread::sleep(Duration::from_secs(2));
 }
 
 /// What came of the creates and the probes of a while.
@@ -162,7 +145,7 @@ fn probe(stop: &AtomicBool, replicas: usize) -> (usize, Vec<String>) {
         for number in 0..replicas {
             for path in ["/livez", "/readyz"] {
                 let began = Instant::now();
-                let answer = requested(number).get(path);
+                let answer = replica_of(number).get(path);
                 let took = began.elapsed();
                 probes += 1;
                 if took > Duration::from_secs(1) || !answer.as_ref().is_some_and(|(ok, _)| *ok) {

@@ -12,8 +12,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use crate::service::{self, Endpoints, leader, name, requested};
-use crate::support::command::printed;
+use crate::service::{self, Endpoints, leader, name, replica_of};
 use crate::support::control_plane::{ControlPlane, programs, wait};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
@@ -203,18 +202,7 @@ impl World<'_> {
 
     /// Registers the webhooks, and waits until the API server goes by it.
     fn register(&self, failure_policy: &str) {
-        let webhooks = printed(&[
-            "generate",
-            "webhooks",
-            "--service",
-            "transom.transom-system",
-            "--validate-failure-policy",
-            failure_policy,
-        ]);
-        self.cluster
-            .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
-            .succeeded();
-        rest(2);
+        service::register(self.cluster, failure_policy);
     }
 
     /// Kills a replica, the leader or another, waits until somebody leads and the endpoint is withdrawn, and starts it
@@ -377,7 +365,7 @@ impl World<'_> {
     fn all_is_well(&self) {
         self.endpoints.are(self.cluster, &[0, 1, 2]);
         for number in 0..3 {
-            let ready = requested(number).get("/readyz");
+            let ready = replica_of(number).get("/readyz");
             assert!(ready.as_ref().is_some_and(|(ok, _)| *ok), "{ready:?}");
         }
         let leads = || leader(self.runtime.handle(), &self.client).is_some();

@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use serde_json::{Value, json};
 use transom::api::WindowsPodPolicy;
 
-use super::memory::Memory;
+use super::memory::memory_of;
 use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
@@ -63,7 +63,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
     let pid = cluster.pid("transom");
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
-    print(&format!("one policy: {}", Memory::of(pid)));
+    print(&format!("one policy: {}", memory_of(pid)));
 
     let api: Api<DynamicObject> = Api::all_with(client, &WindowsPodPolicy::api_resource());
     let began = Instant::now();
@@ -97,7 +97,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
     print(&format!(
         "{POLICIES} policies after {:.0?}: {}",
         began.elapsed(),
-        Memory::of(pid)
+        memory_of(pid)
     ));
 
     runtime.block_on(
@@ -114,9 +114,9 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
             .collect::<()>(),
     );
     assert!(wait(Duration::from_secs(60), || valid(&replica) == Some(1)));
-    let memory = Memory::of(pid);
+    let memory = memory_of(pid);
     print(&format!("after they were deleted: {memory}"));
-    assert!(memory.most_of_its_own() <= MOST, "{memory}");
+    assert!(memory.anonymous_peak() <= MOST, "{memory}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ use kube::Client;
 use kube::client::Body;
 use tokio::net::TcpListener;
 
-use super::memory::Memory;
+use super::memory::{is_bounded, memory_of};
 use crate::support::control_plane::{ControlPlane, free_ports, wait};
 use crate::support::install::{self, Replica};
 
@@ -169,7 +169,7 @@ fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
     let pid = cluster.pid("reporter");
-    print(&format!("ready: {}", Memory::of(pid)));
+    print(&format!("ready: {}", memory_of(pid)));
 
     let began = Instant::now();
     let read = || source.read.load(Ordering::Relaxed) == PODS;
@@ -181,7 +181,7 @@ fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
     print(&format!(
         "{PODS} pods read in {:.0?}: {}",
         began.elapsed(),
-        Memory::of(pid)
+        memory_of(pid)
     ));
     let written = || {
         let listed = cluster.kubectl(&["get", "reports.openreports.io", "-A", "-o", "name"]);
@@ -192,13 +192,13 @@ fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
         "{}",
         cluster.end_of_log("reporter")
     );
-    let memory = Memory::of(pid);
+    let memory = memory_of(pid);
     print(&format!(
         "{} reports after {:.0?}: {memory}",
         PODS / ALONE,
         began.elapsed()
     ));
-    assert!(memory.is_bounded(), "{memory}");
+    assert!(is_bounded(&memory), "{memory}");
     let (_, metrics) = replica.get("/metrics").unwrap();
     let count = format!("action=\"deny\"}} {}", PODS / ALONE);
     let mut findings = metrics

@@ -12,6 +12,8 @@ pub mod install;
 #[cfg(unix)]
 pub mod kubelet;
 pub mod objects;
+#[cfg(target_os = "linux")]
+pub mod process_memory;
 #[cfg(unix)]
 pub mod recorder;
 #[cfg(unix)]

@@ -49,26 +49,16 @@ impl Recorder {
 
     /// A recorder that patches the objects.
     pub async fn start_with(patch: Patch) -> Self {
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let certificate = certificate.self_signed(&key).unwrap();
-        let ca = certificate.pem().into_bytes();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
-            )
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (acceptor, ca) = self_signed();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let calls = Arc::new(Mutex::new(Vec::new()));
         tokio::spawn(accept(listener, acceptor, Arc::clone(&calls), patch));
-        Recorder { url, ca, calls }
+        Recorder {
+            url,
+            ca: ca.into_bytes(),
+            calls,
+        }
     }
 
     /// The calls so far.
@@ -85,6 +75,24 @@ impl Recorder {
     pub fn count(&self) -> usize {
         self.calls.lock().unwrap().len()
     }
+}
+
+/// TLS with a certificate of its own for 127.0.0.1, and that certificate in PEM.
+pub fn self_signed() -> (TlsAcceptor, String) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = certificate.self_signed(&key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        )
+        .unwrap();
+    (TlsAcceptor::from(Arc::new(config)), certificate.pem())
 }
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, calls: Arc<Mutex<Vec<Call>>>, patch: Patch) {
