@@ -365,7 +365,7 @@ fn best(
 
 impl NodeReport {
     fn of(host: &Host, windows: &[&ImageVariant]) -> Self {
-        let architecture = host.labels.get(ARCH_LABEL).map_or(AMD64, String::as_str);
+        let architecture = host.labels.get(ARCH_LABEL).unwrap_or(AMD64);
         let best = |isolation| best(windows, host.build, architecture, isolation);
         let mut process = best(ContainerIsolation::Process);
         let mut reason = reason(&process, host, architecture, windows);

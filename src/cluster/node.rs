@@ -1,7 +1,7 @@
 //! A Node trimmed to the fields that are used: the one type that is watched, read and written.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Taint as NodeTaint;
 use kube::Resource;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::model::network_plugin::NetworkPlugin;
-use crate::model::node::{Labels, NodeReadiness, NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
+use crate::model::node::{NodeReadiness, NodeSigns, PRIVATE_IPV4_RESOURCE, Taint};
 
 /// The annotation that records what of an object is Transom's.
 pub const OWNED_ANNOTATION: &str = "transom.dev/owned";
@@ -118,7 +118,7 @@ pub struct NodeView {
     /// The version that every write must name. If it is outdated, the API server rejects the write.
     pub resource_version: ResourceVersion,
     /// All its labels.
-    pub labels: Labels,
+    pub labels: Arc<BTreeMap<String, String>>,
     /// The value of [`OWNED_ANNOTATION`].
     pub owned: Option<String>,
     /// `spec.taints`, with `timeAdded`, in order.
@@ -218,7 +218,7 @@ impl From<WatchedNode> for NodeView {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
             resource_version: metadata.resource_version.unwrap_or_default().into(),
-            labels: metadata.labels.map(Labels::from).unwrap_or_default(),
+            labels: metadata.labels.map(Arc::new).unwrap_or_default(),
             owned: metadata.annotations.unwrap_or_default().remove(OWNED_ANNOTATION),
             taints: node.spec.taints.unwrap_or_default(),
             operating_system: info.operating_system,
@@ -272,8 +272,8 @@ impl NodeSigns for NodeView {
         self.network_plugin
     }
 
-    fn labels(&self) -> Labels {
-        self.labels.clone()
+    fn labels(&self) -> Arc<BTreeMap<String, String>> {
+        Arc::clone(&self.labels)
     }
 
     fn offers_private_ipv4(&self) -> bool {

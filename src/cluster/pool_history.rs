@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::cache::PoolHistoryObject;
 use super::node::NodeView;
 use crate::model::build::Build;
-use crate::model::node::{Host, NodeSigns as _, POOL_LABELS, Taint};
+use crate::model::node::{Host, NodeSigns as _, Taint, pool_of};
 
 /// The ConfigMap in Transom's namespace with the history.
 pub const NODE_POOLS_CONFIG_MAP: &str = "transom-node-pools";
@@ -23,14 +23,6 @@ pub const SEEN_KEY: &str = "pools.json";
 pub const KEPT_DAYS: i64 = 90;
 /// The maximum number of pools; those seen last are kept.
 const MOST: usize = 200;
-
-/// The pool of a node with these labels, if its platform labels pools.
-pub fn pool_of(labels: &BTreeMap<String, String>) -> Option<(&'static str, &str)> {
-    let mut of = POOL_LABELS
-        .iter()
-        .filter_map(|key| Some((*key, labels.get(*key)?.as_str())));
-    of.next()
-}
 
 /// A pool: what its nodes have in common.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -53,7 +45,7 @@ impl RememberedPool {
         let mut taints = node.taints();
         taints.retain(Taint::marks_windows);
         taints.sort();
-        let label = pool_of(&node.labels).map(|(key, name)| (key.to_owned(), name.to_owned()));
+        let label = pool_of(|key| node.label(key)).map(|(key, name)| (key.to_owned(), name.to_owned()));
         Some(RememberedPool {
             build: node.build().map(|build| build.to_string()),
             taints,
@@ -188,7 +180,7 @@ mod tests {
                 name: (*name).to_owned(),
                 operating_system: "windows".into(),
                 kernel_version: "10.0.20348.1".into(),
-                labels: [("agentpool".to_owned(), "win".to_owned())].into(),
+                labels: Arc::new([("agentpool".to_owned(), "win".to_owned())].into()),
                 taints: vec![taint("os", "Windows"), taint("maintenance", "now")],
                 ..NodeView::default()
             };
@@ -209,7 +201,7 @@ mod tests {
             [Taint::no_schedule("os", "Windows")],
             "a maintenance taint is not remembered"
         );
-        assert_eq!(pool.labels.get("agentpool").map(String::as_str), Some("win"));
+        assert_eq!(pool.labels.get("agentpool"), Some("win"));
         assert_eq!(seen.after(&none, date(2026, 4, 1)), seen);
         assert_eq!(seen.after(&none, date(2026, 4, 2)), PoolHistory::default());
     }
@@ -253,7 +245,7 @@ mod tests {
         for n in 0..300u32 {
             let mut pool = nodes(&["a"]);
             let node = Arc::make_mut(pool.get_mut("a").unwrap());
-            node.labels.insert("agentpool".into(), n.to_string());
+            Arc::make_mut(&mut node.labels).insert("agentpool".into(), n.to_string());
             memory = memory.after(
                 &pool,
                 date(2026, 1, 1).checked_add(i64::from(n / 10).days()).unwrap(),
@@ -264,7 +256,7 @@ mod tests {
         for n in 0..300 {
             let mut pool = nodes(&["a"]);
             let node = Arc::make_mut(pool.get_mut("a").unwrap());
-            node.labels.insert("agentpool".into(), n.to_string());
+            Arc::make_mut(&mut node.labels).insert("agentpool".into(), n.to_string());
             at_once.extend(pool.into_values().map(|node| (n.to_string(), node)));
         }
         assert_eq!(

@@ -1,12 +1,10 @@
 //! Placement: the edits that make a Windows pod land on a node that can run it, and the node selector for Linux pods.
 
-use std::collections::BTreeMap;
-
 use super::pod_patch::PodPatch;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::edit::Edit;
 use crate::model::node::{
-    BETA_OS_LABEL, BUILD_LABEL, OS_LABEL, PRIVATE_IPV4_RESOURCE, RESTRICTED_BUILD_LABEL, Taint,
+    BETA_OS_LABEL, BUILD_LABEL, Labels, OS_LABEL, PRIVATE_IPV4_RESOURCE, RESTRICTED_BUILD_LABEL, Taint,
 };
 use crate::model::os::Os;
 use crate::model::path::Path;
@@ -178,7 +176,7 @@ impl<'p> Placement<'p, '_> {
 
     /// The templates of pools of these builds that an autoscaler knows without the label. The autoscaler considers such
     /// a node suitable only if a term of the pod matches the labels of the template.
-    fn templates(&self, label: &str, builds: &[Build]) -> Vec<&'p BTreeMap<String, String>> {
+    fn templates(&self, label: &str, builds: &[Build]) -> Vec<&'p Labels> {
         /// Each template adds a term for every existing term.
         const MOST: usize = 8;
         let mut templates = Vec::new();
@@ -190,8 +188,8 @@ impl<'p> Placement<'p, '_> {
             .chain(&self.as_written.facts.pools)
         {
             let fits = pool.build.is_some_and(|build| builds.contains(&build));
-            if fits && pool.is_template_without(label) && !templates.contains(&&*pool.labels) {
-                templates.push(&*pool.labels);
+            if fits && pool.is_template_without(label) && !templates.contains(&&pool.labels) {
+                templates.push(&pool.labels);
             }
         }
         templates.truncate(MOST);

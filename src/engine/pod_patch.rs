@@ -1,14 +1,13 @@
 //! The draft: a pod as it will be, together with the edits for it. Every method changes both.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use crate::model::build::Build;
 use crate::model::edit::{Edit, string_map};
 use crate::model::json_types::{Flag, IsPresent, List, Map, Quantity, Str};
-use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, OS_LABEL, Taint};
+use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, Labels, OS_LABEL, Taint};
 use crate::model::node_affinity::holds;
 use crate::model::object::Template;
 use crate::model::os_selectors::is_build_label;
@@ -171,7 +170,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
         label: &'static str,
         builds: &[Build],
         wrong: &[Build],
-        templates: &[&BTreeMap<String, String>],
+        templates: &[&Labels],
     ) {
         let of_build = expression(label, "In", builds.iter().map(ToString::to_string));
         let existing = self.pod().required_terms();
@@ -304,10 +303,10 @@ fn expression<'a>(key: &str, operator: &'static str, values: impl Iterator<Item 
 }
 
 /// The labels of a node that will have the label, but does not have it in its pool's template.
-fn not_yet<'a>(label: &str, template: &BTreeMap<String, String>) -> Vec<Expression<'a>> {
+fn not_yet<'a>(label: &str, template: &Labels) -> Vec<Expression<'a>> {
     let of_template = template
         .iter()
-        .map(|(key, value)| expression(key, "In", std::iter::once(value.clone())));
+        .map(|(key, value)| expression(key, "In", std::iter::once(value.to_owned())));
     of_template
         .chain([expression(label, "DoesNotExist", std::iter::empty())])
         .collect()

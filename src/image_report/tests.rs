@@ -150,7 +150,7 @@ fn a_node_runs_what_its_build_its_revision_and_its_architecture_allow() {
         reason("the build of the node is not known")
     );
     let mut arm = host("a", 26100, 1);
-    arm.labels.insert(ARCH_LABEL.to_owned(), "arm64".to_owned());
+    arm.labels.expect(ARCH_LABEL, "arm64".to_owned());
     assert_eq!(
         runs("10.0.26100.1", &arm),
         (

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -54,6 +53,11 @@ pub const POOL_LABELS: [&str; 6] = [
     "karpenter.sh/nodepool",
     "agentpool",
 ];
+
+/// The pool of a node whose labels `label` reads, if its platform labels pools: the label, and its value.
+pub fn pool_of<'l>(label: impl Fn(&str) -> Option<&'l str>) -> Option<(&'static str, &'l str)> {
+    POOL_LABELS.iter().find_map(|key| Some((*key, label(key)?)))
+}
 /// The resource of EKS Windows nodes: an address of the VPC for each pod.
 pub const PRIVATE_IPV4_RESOURCE: &str = "vpc.amazonaws.com/PrivateIPv4Address";
 
@@ -204,7 +208,7 @@ pub trait NodeSigns {
     /// Its network plugin, if an annotation of the node names it.
     fn network_plugin(&self) -> Option<NetworkPlugin>;
     /// All its labels.
-    fn labels(&self) -> Labels;
+    fn labels(&self) -> Arc<BTreeMap<String, String>>;
     /// Whether `status.allocatable` contains [`PRIVATE_IPV4_RESOURCE`], which is what the scheduler counts.
     fn offers_private_ipv4(&self) -> bool;
     /// Since when the node is Ready.
@@ -293,11 +297,13 @@ impl NodeSigns for Node<'_> {
         NetworkPlugin::of_annotations(self.metadata.annotations.iter().map(|(key, _)| &**key))
     }
 
-    fn labels(&self) -> Labels {
+    fn labels(&self) -> Arc<BTreeMap<String, String>> {
         let labels = self.metadata.labels.iter();
-        labels
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect()
+        Arc::new(
+            labels
+                .map(|(key, value)| (key.to_string(), value.to_string()))
+                .collect(),
+        )
     }
 
     fn offers_private_ipv4(&self) -> bool {
@@ -323,32 +329,109 @@ impl<N: NodeSigns> KnownNodeLabels for N {
     }
 }
 
-/// The labels of a node: shared between its copies, and copied on change.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Labels(Arc<BTreeMap<String, String>>);
+/// The labels of a host: those of its node, shared with every copy of the node, and those that are not written yet.
+/// Clusters have thousands of nodes with dozens of labels each, so that a copy for each set of facts would be most of the
+/// memory.
+#[derive(Clone, Debug, Default)]
+pub struct Labels {
+    written: Arc<BTreeMap<String, String>>,
+    /// Sorted by key. These apply before `written`.
+    expected: Vec<(String, String)>,
+}
 
-impl Deref for Labels {
-    type Target = BTreeMap<String, String>;
-    fn deref(&self) -> &Self::Target {
-        &self.0
+impl Labels {
+    /// The labels of a node.
+    pub fn of_node(written: Arc<BTreeMap<String, String>>) -> Self {
+        Labels {
+            written,
+            expected: Vec::new(),
+        }
+    }
+
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.expected(key)
+            .ok()
+            .and_then(|at| self.expected.get(at))
+            .map(|(_, value)| value)
+            .or_else(|| self.written.get(key))
+            .map(String::as_str)
+    }
+
+    /// Whether there is a label with this key.
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Whether there is no label.
+    pub fn is_empty(&self) -> bool {
+        self.written.is_empty() && self.expected.is_empty()
+    }
+
+    /// Adds or replaces a label that is not on the node yet.
+    pub fn expect(&mut self, key: &str, value: String) {
+        match self.expected(key) {
+            Ok(at) => {
+                if let Some((_, old)) = self.expected.get_mut(at) {
+                    *old = value;
+                }
+            }
+            Err(at) => self.expected.insert(at, (key.to_owned(), value)),
+        }
+    }
+
+    /// The labels, sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut written = self.written.iter().peekable();
+        let mut expected = self.expected.iter().peekable();
+        std::iter::from_fn(move || {
+            let next = match (written.peek(), expected.peek()) {
+                (Some((key, _)), Some((other, _))) if *key < other => written.next(),
+                (Some((key, _)), Some((other, _))) => {
+                    if *key == other {
+                        written.next();
+                    }
+                    expected.next().map(|(key, value)| (key, value))
+                }
+                (_, None) => written.next(),
+                (None, _) => expected.next().map(|(key, value)| (key, value)),
+            };
+            next.map(|(key, value)| (key.as_str(), value.as_str()))
+        })
+    }
+
+    /// The keys, sorted.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    fn expected(&self, key: &str) -> Result<usize, usize> {
+        self.expected
+            .binary_search_by(|(other, _)| other.as_str().cmp(key))
+    }
+
+    fn is_same(&self, other: &Labels) -> bool {
+        Arc::ptr_eq(&self.written, &other.written) && self.expected == other.expected
     }
 }
 
-impl DerefMut for Labels {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        Arc::make_mut(&mut self.0)
+impl PartialEq for Labels {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same(other) || self.iter().eq(other.iter())
     }
 }
+
+impl Eq for Labels {}
 
 impl<T: Into<BTreeMap<String, String>>> From<T> for Labels {
     fn from(labels: T) -> Self {
-        Labels(Arc::new(labels.into()))
+        Labels::of_node(Arc::new(labels.into()))
     }
 }
 
 impl FromIterator<(String, String)> for Labels {
     fn from_iter<I: IntoIterator<Item = (String, String)>>(labels: I) -> Self {
-        Labels(Arc::new(labels.into_iter().collect()))
+        labels.into_iter().collect::<BTreeMap<_, _>>().into()
     }
 }
 
@@ -495,12 +578,14 @@ impl Host {
         }
         let build = node.build();
         // A node without any of its kubelet's labels is a short hand-written one: its kubelet would add them.
-        let mut labels = node.labels();
+        let mut labels = Labels::of_node(node.labels());
         let by_kubelet = [OS_LABEL, BETA_OS_LABEL, ARCH_LABEL, HOSTNAME_LABEL];
         let mut by_kubelet = by_kubelet.iter().chain(&BUILD_LABELS);
         if !by_kubelet.any(|label| labels.contains_key(*label)) {
             for label in BUILD_LABELS {
-                labels.extend(build.map(|build| (label.to_owned(), build.to_string())));
+                if let Some(build) = build {
+                    labels.expect(label, build.to_string());
+                }
             }
         }
         for (label, value) in [
@@ -511,7 +596,7 @@ impl Host {
             (HOSTNAME_LABEL, node.name()),
         ] {
             if !labels.contains_key(label) {
-                labels.insert(label.to_owned(), value.to_owned());
+                labels.expect(label, value.to_owned());
             }
         }
         Some(Host {
@@ -534,7 +619,7 @@ impl Host {
 
     /// Its architecture in Go's words. Windows nodes are amd64 unless their label says otherwise.
     pub fn architecture(&self) -> &str {
-        self.labels.get(ARCH_LABEL).map_or("amd64", String::as_str)
+        self.labels.get(ARCH_LABEL).unwrap_or("amd64")
     }
 
     /// The build in a label.
@@ -544,8 +629,8 @@ impl Host {
 
     /// Adds a label to the host that Transom is about to write.
     pub fn promise_label(&mut self, label: &str, value: String) {
-        if self.labels.get(label) != Some(&value) {
-            self.labels.insert(label.to_owned(), value);
+        if self.labels.get(label) != Some(value.as_str()) {
+            self.labels.expect(label, value);
         }
     }
 
@@ -569,8 +654,7 @@ impl Host {
             && *offers_private_ipv4 == other.offers_private_ipv4
             && *is_settled == other.is_settled
             && *may_be_at_zero == other.may_be_at_zero
-            && (Arc::ptr_eq(&labels.0, &other.labels.0)
-                || shared_labels(labels).eq(shared_labels(&other.labels)))
+            && (labels.is_same(&other.labels) || shared_labels(labels).eq(shared_labels(&other.labels)))
     }
 }
 
@@ -583,10 +667,8 @@ pub const OWN_LABELS: [&str; 3] = [
 ];
 
 /// The labels that several nodes may share.
-pub fn shared_labels(labels: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
-    labels
-        .iter()
-        .filter(|(key, _)| !OWN_LABELS.contains(&key.as_str()))
+pub fn shared_labels(labels: &Labels) -> impl Iterator<Item = (&str, &str)> {
+    labels.iter().filter(|(key, _)| !OWN_LABELS.contains(key))
 }
 
 impl KnownNodeLabels for Host {
@@ -649,6 +731,32 @@ pub fn major_minor(version: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn expected_labels_apply_before_those_of_the_node_and_share_them() {
+        let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            let pairs = pairs.iter();
+            pairs
+                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+                .collect()
+        };
+        let node = Arc::new(pairs(&[("b", "1"), ("d", "2")]));
+        let mut labels = Labels::of_node(Arc::clone(&node));
+        for (key, value) in [("e", "5"), ("a", "3"), ("b", "0"), ("b", "4")] {
+            labels.expect(key, value.to_owned());
+        }
+        let all = [("a", "3"), ("b", "4"), ("d", "2"), ("e", "5")];
+        assert_eq!(labels.iter().collect::<Vec<_>>(), all);
+        assert_eq!(labels.keys().collect::<String>(), "abde");
+        assert_eq!(
+            ["a", "b", "c", "d"].map(|key| labels.get(key)),
+            [Some("3"), Some("4"), None, Some("2")]
+        );
+        assert!(labels.contains_key("e") && !labels.is_empty() && Labels::default().is_empty());
+        assert_eq!(labels, Labels::from(pairs(&all)), "equal when they are written");
+        assert_ne!(labels, Labels::of_node(Arc::clone(&node)));
+        assert_eq!(Arc::strong_count(&node), 2, "nothing is copied");
+    }
 
     #[test]
     fn the_kubelet_is_believed_before_labels_and_its_kernel_before_both_builds() {

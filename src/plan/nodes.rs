@@ -7,7 +7,7 @@ use super::replicas::ClassOverhead;
 use super::resource_list::ResourceList;
 use crate::model::build::Build;
 use crate::model::known_faults::{self, NodeFault};
-use crate::model::node::{Host, POOL_LABELS};
+use crate::model::node::{Host, pool_of};
 use crate::model::object::{Body, Object, ObjectError, ReviewStage};
 use crate::model::resources;
 use crate::model::workload::Kind;
@@ -74,10 +74,8 @@ impl NodeInventory {
         let Some(host) = Host::of_node(node, None) else {
             return;
         };
-        let label = POOL_LABELS
-            .iter()
-            .find_map(|key| Some((*key, host.labels.get(*key)?.clone())));
-        let (label, name) = label.unwrap_or_default();
+        let (label, name) = pool_of(|key| host.labels.get(key)).unwrap_or_default();
+        let name = name.to_owned();
         let allocatable = ResourceList::of(&node.status.allocatable);
         let same = |pool: &NodePool| pool.label == label && pool.name == name && pool.build == host.build;
         let index = self.pools.iter().position(same).unwrap_or_else(|| {

@@ -125,7 +125,7 @@ fn of_pool(nodes: &NodeInventory, index: usize, pool: &NodePool, name: &str, tod
     let of_pool: Vec<&PlannedNode> = nodes.all().filter(|node| node.pool == index).collect();
     let platform = of_pool
         .iter()
-        .find_map(|node| NodePlatform::of_labels(node.host.labels.keys().map(String::as_str)));
+        .find_map(|node| NodePlatform::of_labels(node.host.labels.keys()));
     let dates = pool.build.map(|build| support_dates(platform, build));
     let last = platform
         .zip(pool.build)

@@ -13,7 +13,7 @@ use crate::api::{
 };
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
-use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, PoolLabel, Taint};
+use crate::model::node::{BUILD_LABEL, NodeSigns as _, POOL_LABELS, PoolLabel, Taint, pool_of};
 use crate::model::policy::{Mode, Policy};
 use crate::model::text::list;
 
@@ -125,13 +125,12 @@ fn pools(input: ClusterInput<'_>) -> (Vec<Value>, Vec<String>) {
         .collect();
     let mut done = BTreeSet::new();
     for node in windows(input.snapshot) {
-        let label = POOL_LABELS
-            .iter()
-            .find_map(|key| Some((*key, node.labels.get(*key)?)));
-        let Some((key, name)) = label else { continue };
-        let group = to_zero.iter().find(|group| group.name.contains(name.as_str()));
+        let Some((key, name)) = pool_of(|key| node.label(key)) else {
+            continue;
+        };
+        let group = to_zero.iter().find(|group| group.name.contains(name));
         if let Some(group) = group.filter(|_| done.insert((key, name))) {
-            let labels = BTreeMap::from([(key.to_owned(), name.clone())]);
+            let labels = BTreeMap::from([(key.to_owned(), name.to_owned())]);
             let taints: Vec<Taint> = { node.taints() }
                 .into_iter()
                 .filter(|taint| is_for_windows(taint, input))

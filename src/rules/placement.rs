@@ -212,7 +212,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         }
         if let Some(host) = mislabelled(cx) {
             let label = cx.policy.build_label();
-            let reported = host.labels.get(label).map(String::as_str).unwrap_or_default();
+            let reported = host.labels.get(label).unwrap_or_default();
             let build = host.build.map(|build| build.to_string()).unwrap_or_default();
             out.report(cx.at(&["nodeSelector"]).key(label))
                 .message(format!(

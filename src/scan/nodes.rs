@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use super::report::ScannedNode;
 use crate::cluster::node::NodeView;
-use crate::cluster::pool_history::pool_of;
 use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
 use crate::model::known_faults;
-use crate::model::node::{Host, Labels, NodeSigns as _, Taint};
+use crate::model::node::{Host, NodeSigns as _, Taint, pool_of};
 use crate::model::platform_support::{NodePlatform, support_dates};
 
 /// What a node with DiskPressure is told.
@@ -22,14 +21,14 @@ const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and sna
 pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<ScannedNode> {
     let windows = view.values().filter(|node| node.is_windows());
     let windows = windows.map(|node| {
-        let pool = pool_of(&node.labels).map(|(_, pool)| pool.to_owned());
+        let pool = pool_of(|key| node.label(key)).map(|(_, pool)| pool.to_owned());
         let runtime = node.container_runtime.clone();
         let row = row(
             &node.name,
             pool,
             node.build(),
             &node.taints(),
-            &node.labels,
+            NodePlatform::of_labels(node.labels.keys().map(String::as_str)),
             runtime,
         );
         let faults = known_faults::of_node(&**node).into_iter();
@@ -50,13 +49,13 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
         }
     }
     let pools = pools.into_iter().map(|pool| {
-        let label = pool_of(&pool.labels).map(|(_, pool)| pool.to_owned());
+        let label = pool_of(|key| pool.labels.get(key)).map(|(_, pool)| pool.to_owned());
         let row = row(
             &pool.name,
             label,
             pool.build,
             &pool.taints,
-            &pool.labels,
+            NodePlatform::of_labels(pool.labels.keys()),
             String::new(),
         );
         ScannedNode {
@@ -72,10 +71,9 @@ fn row(
     pool: Option<String>,
     build: Option<Build>,
     taints: &[Taint],
-    labels: &Labels,
+    platform: Option<NodePlatform>,
     container_runtime: String,
 ) -> ScannedNode {
-    let platform = NodePlatform::of_labels(labels.keys().map(String::as_str));
     let dates = build
         .map(|build| support_dates(platform, build))
         .unwrap_or_default();

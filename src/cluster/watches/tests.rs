@@ -24,7 +24,7 @@ fn node(version: &str, kernel: &str, labels: &[(&str, &str)]) -> NodeView {
         resource_version: version.into(),
         operating_system: "windows".into(),
         kernel_version: kernel.into(),
-        labels: labels.collect(),
+        labels: Arc::new(labels.collect()),
         ..NodeView::default()
     }
 }

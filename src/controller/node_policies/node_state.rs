@@ -289,7 +289,7 @@ mod tests {
             operating_system: "windows".into(),
             kernel_version: "10.0.20348.1".into(),
             resource_version: "1".into(),
-            labels: [(PROOF_LABEL.to_owned(), owned.proof().unwrap())].into(),
+            labels: Arc::new([(PROOF_LABEL.to_owned(), owned.proof().unwrap())].into()),
             owned: owned.to_annotation(),
             ..NodeView::default()
         };
@@ -321,7 +321,7 @@ mod tests {
             operating_system: "windows".into(),
             kernel_version: "10.0.20348.1".into(),
             resource_version: "1".into(),
-            labels: labels.map(|(key, value)| (key.to_owned(), value)).into(),
+            labels: Arc::new(labels.map(|(key, value)| (key.to_owned(), value)).into()),
             owned: owned.to_annotation(),
             taints: vec![k8s_openapi::api::core::v1::Taint {
                 key: "sku".into(),

@@ -193,10 +193,12 @@ mod tests {
 
     fn node(labels: &[(&str, &str)]) -> NodeView {
         NodeView {
-            labels: labels
-                .iter()
-                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
-                .collect(),
+            labels: Arc::new(
+                labels
+                    .iter()
+                    .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                    .collect(),
+            ),
             ..NodeView::default()
         }
     }

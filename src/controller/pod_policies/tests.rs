@@ -872,11 +872,13 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
             name: name.to_owned(),
             operating_system: "windows".to_owned(),
             kernel_version: format!("{build}.1"),
-            labels: (labelled
-                .then(|| (BUILD_LABEL.to_owned(), build.to_owned()))
-                .into_iter())
-            .chain([(OS_LABEL.to_owned(), "windows".to_owned())])
-            .collect(),
+            labels: Arc::new(
+                (labelled
+                    .then(|| (BUILD_LABEL.to_owned(), build.to_owned()))
+                    .into_iter())
+                .chain([(OS_LABEL.to_owned(), "windows".to_owned())])
+                .collect(),
+            ),
             ..NodeView::default()
         };
         (name.to_owned(), Arc::new(node))

@@ -379,7 +379,7 @@ fn linux_pods_are_kept_off_by_nodes_and_pools_that_may_be_there() {
 /// A Windows node with these additional labels, and these taints.
 fn windows(name: &str, build: u32, labels: &[(&str, &str)], taints: &[Taint]) -> Host {
     let build = Build::new(build);
-    let mut all: crate::model::node::Labels = [(OS_LABEL, "windows"), (HOSTNAME_LABEL, name)]
+    let mut all: std::collections::BTreeMap<String, String> = [(OS_LABEL, "windows"), (HOSTNAME_LABEL, name)]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
     all.insert(BUILD_LABEL.to_owned(), build.to_string());
@@ -393,7 +393,7 @@ fn windows(name: &str, build: u32, labels: &[(&str, &str)], taints: &[Taint]) ->
         name: name.to_owned(),
         build: Some(build),
         taints: taints.to_vec(),
-        labels: all,
+        labels: all.into(),
         is_settled: true,
         ..Host::default()
     }

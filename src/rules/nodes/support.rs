@@ -48,7 +48,7 @@ pub(super) static NODE_SUPPORT_ENDS: Rule = Rule {
             return;
         };
         let Some(build) = kernel_build(node) else { return };
-        let platform = NodePlatform::of_labels(host.labels.keys().map(String::as_str));
+        let platform = NodePlatform::of_labels(host.labels.keys());
         let path = |field| Path::of(&["status", "nodeInfo", field]);
         let today = cx.facts.today;
         for date in support_dates(platform, build) {

@@ -1,11 +1,11 @@
 //! Which of the known Windows nodes a pod can reach, which of those run its images, and what placement may therefore
 //! require and tolerate. The pod must never lose a node that runs it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
 use crate::model::facts::RuntimeClassFacts;
-use crate::model::node::{Host, OWN_LABELS, Taint};
+use crate::model::node::{Host, Labels, OWN_LABELS, Taint};
 use crate::model::node_affinity::Match;
 use crate::model::os_selectors::is_build_label;
 use crate::rules::context::{KnownVersions, PodCx};
@@ -273,7 +273,7 @@ pub fn mislabelled<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
 }
 
 /// Whether a wrong node that the pod can reach has the labels of a pool's template, but not the build label.
-pub fn lets_in_wrong(cx: &PodCx<'_>, label: &str, template: &BTreeMap<String, String>) -> bool {
+pub fn lets_in_wrong(cx: &PodCx<'_>, label: &str, template: &Labels) -> bool {
     let is_so = |host: &Host| {
         !host.may_be_at_zero
             && !host.labels.contains_key(label)
@@ -305,7 +305,7 @@ pub fn domains(cx: &PodCx<'_>, key: &str) -> i64 {
 
 fn domains_of<'r>(reach: impl Iterator<Item = &'r Reached<'r>>, key: &str) -> i64 {
     let nodes = reach.filter(|reached| !reached.host.may_be_at_zero);
-    let values: BTreeSet<&String> = nodes.filter_map(|reached| reached.host.labels.get(key)).collect();
+    let values: BTreeSet<&str> = nodes.filter_map(|reached| reached.host.labels.get(key)).collect();
     i64::try_from(values.len()).unwrap_or(i64::MAX)
 }
 

@@ -28,12 +28,14 @@ fn windows(name: &str, build: &str) -> NodeView {
         name: name.to_owned(),
         operating_system: "windows".to_owned(),
         kernel_version: format!("{build}.1"),
-        labels: [
-            ("kubernetes.io/os", "windows"),
-            ("node.kubernetes.io/windows-build", build),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into(),
+        labels: Arc::new(
+            [
+                ("kubernetes.io/os", "windows"),
+                ("node.kubernetes.io/windows-build", build),
+            ]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ),
         taints: serde_json::from_value(json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]))
             .unwrap(),
         runtime_handlers: vec!["runhcs-wcow-process".to_owned()],

@@ -58,7 +58,7 @@ mod tests {
             name: "w".into(),
             uid: "u".into(),
             resource_version: version.into(),
-            labels: [("build".to_owned(), build.to_owned())].into(),
+            labels: Arc::new([("build".to_owned(), build.to_owned())].into()),
             ..NodeView::default()
         })
     }

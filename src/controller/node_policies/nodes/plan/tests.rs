@@ -1,5 +1,7 @@
 //! The plan for one node, case by case.
 
+use std::sync::Arc;
+
 use super::super::patch::AnnotationChange;
 use super::*;
 use crate::api::{KubeletLabel, Management};
@@ -10,9 +12,11 @@ fn node(kernel: &str) -> NodeView {
     NodeView {
         name: "w1".into(),
         resource_version: "7".into(),
-        labels: [(OS_LABEL, "windows"), (ARCH_LABEL, "amd64")]
-            .map(|(k, v)| (k.to_owned(), v.to_owned()))
-            .into(),
+        labels: Arc::new(
+            [(OS_LABEL, "windows"), (ARCH_LABEL, "amd64")]
+                .map(|(k, v)| (k.to_owned(), v.to_owned()))
+                .into(),
+        ),
         operating_system: "windows".into(),
         architecture: "amd64".into(),
         kernel_version: kernel.into(),
@@ -35,10 +39,11 @@ fn desired_node() -> DesiredNode {
 /// The node as the API server stores it after the plan.
 fn after(node: &NodeView, plan: &NodePlan) -> NodeView {
     let mut node = node.clone();
+    let labels = Arc::make_mut(&mut node.labels);
     for (key, value) in &plan.labels {
         match value {
-            Some(value) => node.labels.insert((*key).to_owned(), value.clone()),
-            None => node.labels.remove(*key),
+            Some(value) => labels.insert((*key).to_owned(), value.clone()),
+            None => labels.remove(*key),
         };
     }
     if let Some(taints) = &plan.taints {
@@ -76,8 +81,7 @@ fn a_build_label_that_is_missing_stale_or_forged_is_corrected() {
         Some("x".repeat(63).as_str()),
     ] {
         let mut node = node("10.0.20348.2700");
-        node.labels
-            .extend(now.map(|value| (BUILD_LABEL.to_owned(), value.to_owned())));
+        Arc::make_mut(&mut node.labels).extend(now.map(|value| (BUILD_LABEL.to_owned(), value.to_owned())));
         let plan = plan(&node, Some(&desired_node()));
         let change = NodeChange::Label {
             key: BUILD_LABEL,
@@ -103,7 +107,7 @@ fn a_plan_that_was_carried_out_plans_nothing_more() {
 #[test]
 fn exactly_what_is_ours_is_taken_back() {
     let mut before = node("10.0.20348.1");
-    before.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
+    Arc::make_mut(&mut before.labels).insert(BUILD_LABEL.into(), "10.0.20348".into());
     before.taints = vec![other_taint("a"), other_taint("b")];
     let mut ours = after(&before, &plan(&before, Some(&desired_node())));
     assert_eq!(
@@ -112,10 +116,10 @@ fn exactly_what_is_ours_is_taken_back() {
     );
     // Meanwhile another writer adds its own.
     ours.taints.push(other_taint("c"));
-    ours.labels.insert("team".into(), "a".into());
+    Arc::make_mut(&mut ours.labels).insert("team".into(), "a".into());
     let back = after(&ours, &plan(&ours, None));
     before.taints.push(other_taint("c"));
-    before.labels.insert("team".into(), "a".into());
+    Arc::make_mut(&mut before.labels).insert("team".into(), "a".into());
     assert_eq!(back, before);
     assert!(plan(&back, None).is_empty());
 }
@@ -123,10 +127,8 @@ fn exactly_what_is_ours_is_taken_back() {
 #[test]
 fn what_stood_there_before_us_is_not_ours() {
     let mut before = node("10.0.20348.1");
-    before.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
-    before
-        .labels
-        .insert(RESTRICTED_BUILD_LABEL.into(), "10.0.20348".into());
+    Arc::make_mut(&mut before.labels).insert(BUILD_LABEL.into(), "10.0.20348".into());
+    Arc::make_mut(&mut before.labels).insert(RESTRICTED_BUILD_LABEL.into(), "10.0.20348".into());
     before.taints = vec![NodeTaint {
         value: Some("windows".into()),
         ..other_taint("os")
@@ -280,8 +282,8 @@ fn odd_nodes_are_reported_and_not_written() {
 #[test]
 fn labels_of_the_kubelet_are_reported_and_not_written() {
     let mut node = node("10.0.20348.1");
-    node.labels.insert(OS_LABEL.into(), "linux".into());
-    node.labels.remove(ARCH_LABEL);
+    Arc::make_mut(&mut node.labels).insert(OS_LABEL.into(), "linux".into());
+    Arc::make_mut(&mut node.labels).remove(ARCH_LABEL);
     let plan = plan(&node, Some(&desired_node()));
     assert!(!plan.labels.contains_key(OS_LABEL) && !plan.labels.contains_key(ARCH_LABEL));
     assert_eq!(plan.remains.len(), 2, "{plan:?}");
@@ -304,9 +306,8 @@ fn a_node_that_is_windows_no_longer_gives_back_what_is_ours() {
 #[test]
 fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
     let mut node = node("10.0.20348.1");
-    node.labels
-        .insert(RESTRICTED_BUILD_LABEL.into(), "10.0.20348".into());
-    node.labels.insert(BUILD_LABEL.into(), "10.0.20348".into());
+    Arc::make_mut(&mut node.labels).insert(RESTRICTED_BUILD_LABEL.into(), "10.0.20348".into());
+    Arc::make_mut(&mut node.labels).insert(BUILD_LABEL.into(), "10.0.20348".into());
     node.taints = vec![NodeTaint {
         value: Some("windows".into()),
         ..other_taint("os")
@@ -335,8 +336,7 @@ fn of_an_annotation_of_garbage_only_what_can_be_transoms_alone_is_believed() {
         assert_eq!(left.labels[BUILD_LABEL], "10.0.20348");
     }
     // A value that another writer has put there instead is not Transom's.
-    node.labels
-        .insert(RESTRICTED_BUILD_LABEL.into(), "10.0.17763".into());
+    Arc::make_mut(&mut node.labels).insert(RESTRICTED_BUILD_LABEL.into(), "10.0.17763".into());
     let left = after(&node, &plan(&node, None));
     assert_eq!((left.owned, left.labels), (None, node.labels));
 }
@@ -355,7 +355,7 @@ fn a_forged_annotation_takes_away_no_taint_of_another_writer() {
     let windows = node("10.0.20348.1");
     let mut linux = node("6.1.0");
     linux.operating_system = "linux".into();
-    linux.labels.insert(OS_LABEL.into(), "linux".into());
+    Arc::make_mut(&mut linux.labels).insert(OS_LABEL.into(), "linux".into());
     // The proof of what Transom owns does not prove anything else.
     let ours = after(&windows, &plan(&windows, Some(&desired_node())));
     for mut node in [linux, windows, ours] {
