@@ -209,16 +209,12 @@ mod tests {
 
     use super::*;
     use crate::cluster::cache::CachedNamespace;
-    use crate::registration::configurations::{Configuration, RegisteredEntry};
+    use crate::registration::configurations::Configuration;
     use crate::registration::{RegistrationOptions, mutating};
 
     fn registered() -> Configurations {
         let object = serde_json::to_value(mutating(&RegistrationOptions::default())).unwrap();
-        let entries = object["webhooks"].as_array().unwrap().iter();
-        let configuration = Configuration {
-            title: "zz-transom".to_owned(),
-            entries: entries.filter_map(RegisteredEntry::read).collect(),
-        };
+        let configuration = Configuration::read("zz-transom".to_owned(), Some(&object["webhooks"]));
         Configurations {
             mutating: configuration.clone(),
             validating: configuration,

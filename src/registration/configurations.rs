@@ -72,7 +72,7 @@ struct MatchCondition {
 
 impl RegisteredEntry {
     /// Reads one item of `webhooks`; `None` if it is invalid.
-    pub fn read(webhook: &Value) -> Option<Self> {
+    fn read(webhook: &Value) -> Option<Self> {
         let webhook = StoredWebhook::deserialize(webhook).ok()?;
         Some(RegisteredEntry {
             name: webhook.name,

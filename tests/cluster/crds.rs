@@ -27,7 +27,7 @@ use transom::model::facts::Facts;
 use transom::model::node::PoolLabel;
 use transom::model::policy::{Action, Mode};
 use transom::process::metrics::{Metrics, Reconciles};
-use transom::registration::configurations::{Configuration, Configurations, RegisteredEntry};
+use transom::registration::configurations::{Configuration, Configurations};
 use transom::registration::{RegistrationOptions, mutating, validating};
 use transom::render::{yaml, yaml_documents};
 
@@ -832,11 +832,9 @@ fn a_status_is_written_once(writer: &Writer) {
 
 /// The configurations of these options, as the API server would have them.
 fn registered(options: &RegistrationOptions) -> Arc<Configurations> {
-    let read = |configuration: Value| Configuration {
-        title: "webhook configuration zz-transom".to_owned(),
-        entries: (configuration["webhooks"].as_array().unwrap().iter())
-            .map(|webhook| RegisteredEntry::read(webhook).unwrap())
-            .collect(),
+    let read = |configuration: Value| {
+        let title = "webhook configuration zz-transom".to_owned();
+        Configuration::read(title, Some(&configuration["webhooks"]))
     };
     Arc::new(Configurations {
         mutating: read(serde_json::to_value(mutating(options)).unwrap()),

@@ -8,6 +8,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::{Response, StatusCode};
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 
 use super::*;
@@ -160,4 +161,29 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_report
     );
     logging.abort();
     watching.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_exist_is_received_as_such_and_a_broken_watch_is_logged_once() {
+    let log = crate::process::test_log::Log::default();
+    let _listening = log.listen();
+    let (rights, has_rights) = watch::channel(true);
+    let (send, mut receive) = object::object_channel::<Secret>();
+    let api = Api::namespaced(api_server(has_rights), "own");
+    let watching = tokio::spawn(async move {
+        object::watch_object(api, "tls", "secrets", |secret| send.send(secret)).await;
+    });
+    assert_eq!(receive.next().await, Some(None));
+
+    rights.send_replace(false);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let broken = "cannot watch it; grant Transom's ServiceAccount list and watch on secrets";
+    let warnings = log.text().matches("will be tried again").count();
+    assert_eq!(warnings, 1, "{}", log.text());
+    assert!(log.text().contains(broken), "{}", log.text());
+
+    rights.send_replace(true);
+    assert_eq!(receive.next().await, Some(None), "it was listed again");
+    watching.abort();
+    assert_eq!(receive.next().await, None, "the watch has ended");
 }

@@ -9,11 +9,11 @@ use crate::model::workload::configured::PodTemplateKind;
 
 /// The configurations as the API server would store them.
 fn registered(options: &RegistrationOptions) -> Configurations {
-    let read = |title: &str, configuration: Value| Configuration {
-        title: format!("{title} zz-transom"),
-        entries: (configuration["webhooks"].as_array().unwrap().iter())
-            .map(|webhook| RegisteredEntry::read(webhook).unwrap())
-            .collect(),
+    let read = |title: &str, configuration: Value| {
+        let webhooks = &configuration["webhooks"];
+        let read = Configuration::read(format!("{title} zz-transom"), Some(webhooks));
+        assert_eq!(read.entries.len(), webhooks.as_array().unwrap().len());
+        read
     };
     Configurations {
         mutating: read(
@@ -401,10 +401,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
             .iter_mut()
             .find(|it| it["name"] == format!("{phase}.transom.dev"));
         change(found.unwrap());
-        let read = Configuration {
-            title: String::new(),
-            entries: webhooks.iter().filter_map(RegisteredEntry::read).collect(),
-        };
+        let read = Configuration::read(String::new(), Some(&configuration["webhooks"]));
         read.drift(phase == "mutate")
     };
     let set = |path: &'static str, value: Value| {
