@@ -7,10 +7,9 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::apiserver::{Client, make_namespaces, start_control_plane};
-use crate::control_plane::ControlPlane;
 use crate::cost::{block, pod, register_transom};
 use crate::latency::{Shuffle, at, interval, outside, unserved};
 use crate::process::Server;
