@@ -82,7 +82,7 @@ impl CertificateTask {
                 return std::future::pending().await;
             }
             watch_object(secrets.api, &secrets.name, "secrets", |secret| {
-                publish.send(secret)
+                publish.send(secret);
             })
             .await;
         };

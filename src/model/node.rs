@@ -581,7 +581,7 @@ impl Host {
         let mut labels = Labels::of_node(node.labels());
         let by_kubelet = [OS_LABEL, BETA_OS_LABEL, ARCH_LABEL, HOSTNAME_LABEL];
         let mut by_kubelet = by_kubelet.iter().chain(&BUILD_LABELS);
-        if !by_kubelet.any(|label| labels.contains_key(*label)) {
+        if !by_kubelet.any(|label| labels.contains_key(label)) {
             for label in BUILD_LABELS {
                 if let Some(build) = build {
                     labels.expect(label, build.to_string());
@@ -624,7 +624,7 @@ impl Host {
 
     /// The build in a label.
     pub fn labelled_build(&self, label: &str) -> Option<Build> {
-        self.labels.get(label).and_then(|text| Build::parse_label(text))
+        self.labels.get(label).and_then(Build::parse_label)
     }
 
     /// Adds a label to the host that Transom is about to write.

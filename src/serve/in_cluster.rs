@@ -114,13 +114,8 @@ pub async fn run(
     let (publish_probe, arrival) = watch::channel(None);
     let (publish_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
     let kept = (args.certificates).config(&args.names, &namespace, &config.certificate);
-    let configurations = WebhookConfigurations::start(
-        &mut tasks,
-        &client,
-        &freshness,
-        &kept.configuration,
-        &config.metrics,
-    );
+    let (name, metrics) = (&kept.configuration, &config.metrics);
+    let configurations = WebhookConfigurations::start(&mut tasks, &client, &freshness, name, metrics);
     let snapshot_task = SnapshotTask {
         snapshots,
         registered: configurations.registered,

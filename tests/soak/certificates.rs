@@ -142,7 +142,7 @@ impl Replica {
         let tasks = vec![
             tokio::spawn(async { drop(server.serve(reviews, std::future::pending()).await) }),
             tokio::spawn(async move {
-                let error = keeper.run(configurations.stored).await;
+                let error = Box::pin(keeper.run(configurations.stored)).await;
                 eprintln!("the keeper ended: {error}");
             }),
         ];
