@@ -47,12 +47,12 @@ fn main() {
             let manifests = Manifests::parse(vec![input()]);
             assert_eq!(manifests.len(), objects, "every object is read");
             group.bench_function(BenchmarkId::new(format!("{format}/judge"), objects), |b| {
-                b.iter_with_large_drop(|| judge(&manifests, &policies));
+                b.iter_with_large_drop(|| evaluate_all(&manifests, &policies));
             });
             group.bench_function(BenchmarkId::new(format!("{format}/whole"), objects), |b| {
                 b.iter_batched(
                     input,
-                    |input| judge(&Manifests::parse(vec![input]), &policies),
+                    |input| evaluate_all(&Manifests::parse(vec![input]), &policies),
                     BatchSize::PerIteration,
                 );
             });
@@ -63,7 +63,7 @@ fn main() {
 }
 
 /// Collects facts and evaluates; returns the number of findings, so that the compiler cannot remove the work.
-fn judge(manifests: &Manifests, policies: &PolicySet) -> usize {
+fn evaluate_all(manifests: &Manifests, policies: &PolicySet) -> usize {
     let mut facts: Facts = cluster::facts();
     manifests.learn(&mut facts, policies);
     let mut findings = 0;

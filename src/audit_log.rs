@@ -160,8 +160,8 @@ impl LogReader {
             if !event.is_final() {
                 return;
             }
-            let told = EventOutcome::of(event, names);
-            if told.is_silent() || !filter.lets_pass(time, event.namespace()) {
+            let event_outcome = EventOutcome::of(event, names);
+            if event_outcome.is_silent() || !filter.lets_pass(time, event.namespace()) {
                 return;
             }
             let cluster = if input.cluster.is_empty() {
@@ -170,7 +170,7 @@ impl LogReader {
                 &input.cluster
             };
             if seen.is_new((cluster, event.id(), event.request_uri(), time, event.ended())) {
-                gathered.add(cluster, time, event, &told);
+                gathered.add(cluster, time, event, &event_outcome);
             }
         });
         input.has_events |= found > 0;

@@ -30,7 +30,7 @@ pub use self::config::{CONFIG_FILE, CheckConfig, ConfigFailOn, KubernetesVersion
 pub use self::document_file::DocumentFileError;
 pub use self::effective_policy::PolicyChoice;
 pub use self::fix_function::{FixFunction, FixSystem};
-pub use self::images::{ImageCounts, ImageUse};
+pub use self::images::{CheckedImage, ImageCounts};
 pub use self::manifest_fix::{FixScope, PlannedFix, with_edit};
 pub use self::scope::Scope;
 pub use self::suppression::{

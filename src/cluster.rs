@@ -21,3 +21,4 @@ pub mod stored;
 pub mod walk;
 pub mod watch_staleness;
 pub mod watches;
+pub mod webhook_configurations;

@@ -13,6 +13,7 @@ pub mod cleanup;
 pub mod conditions;
 mod events;
 pub mod keep_revisions;
+pub mod leader_loop;
 pub mod node_policies;
 pub mod pod_policies;
 pub mod pool_history;

@@ -152,10 +152,10 @@ pub struct NodeReport {
 }
 
 /// What is added to a message about an image that was missing a moment ago: it may exist by now.
-pub fn cached_note(asked: Timestamp) -> String {
+pub fn cached_note(looked_up_at: Timestamp) -> String {
     format!(
         " (from the cache, asked {} UTC; --refresh asks again)",
-        asked.strftime("%H:%M:%S")
+        looked_up_at.strftime("%H:%M:%S")
     )
 }
 

@@ -621,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_in_json_tell_the_place_and_the_cure() {
+    fn errors_in_json_report_the_place_and_the_cure() {
         let cases = [
             (
                 "{\"a\": 1\n \"é\": 2}",
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_is_told_to_be_rendered() {
+    fn a_template_has_to_be_rendered_first() {
         let cases = [
             ("{{ .Values.x }}\n", 1, 1),
             ("{{- if .Values.x }}\nkind: Pod\n{{- end }}\n", 1, 1),

@@ -426,11 +426,11 @@ impl<'f> Planner<'f> {
                 _ => statement,
             }
         });
-        let mut said: Vec<PlanFinding> = images.collect();
-        said.extend(workload.statements.iter().cloned());
+        let mut findings: Vec<PlanFinding> = images.collect();
+        findings.extend(workload.statements.iter().cloned());
         let target = target::named(self.plan_options.to);
         if workload.kernel != WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
-            said.extend(workload.accounts.iter().map(|account| {
+            findings.extend(workload.accounts.iter().map(|account| {
                 let proven = self.proven.get(&account.name).map(String::as_str);
                 let statement = account.state(&target, proven);
                 if self.plan_options.gmsa_ready {
@@ -443,7 +443,7 @@ impl<'f> Planner<'f> {
                 }
             }));
         }
-        said
+        findings
     }
 }
 

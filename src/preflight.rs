@@ -287,7 +287,7 @@ fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
         _ => all.push(PreflightFinding::fine(format!("Kubernetes is {version}")).by(["the API server"])),
     }
     let file = format!("charts/transom/platforms/{}.yaml", input.platform.name);
-    if input.platform.told_by.is_empty() && !input.could_list(&["nodes"]) {
+    if input.platform.evidence_texts.is_empty() && !input.could_list(&["nodes"]) {
         all.push(PreflightFinding::act(
             "not known (not read): the platform, which is detected mostly from nodes",
             "choose its file in charts/transom/platforms yourself",
@@ -298,7 +298,7 @@ fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>
             "the platform is {}; its file of values is {file}",
             input.platform.title
         ))
-        .by(input.platform.told_by.iter()),
+        .by(input.platform.evidence_texts.iter()),
     );
     if input.snapshot.view.pod_policies.is_empty() && !input.environment.groups.contains_key("transom.dev") {
         all.push(PreflightFinding::fine("Transom is not installed"));

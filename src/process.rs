@@ -35,9 +35,9 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        let said = next.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
+        let message = next.to_string();
+        if !text.contains(&message) {
+            text = format!("{text}: {message}");
         }
         cause = next.source();
     }

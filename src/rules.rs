@@ -107,7 +107,7 @@ static GATES: [(Gate, &Rule); COUNT] = {
 };
 
 /// The rules that may report a finding for an object, by ID.
-pub fn asked(cx: &Cx<'_>) -> impl Iterator<Item = &'static Rule> {
+pub fn applicable(cx: &Cx<'_>) -> impl Iterator<Item = &'static Rule> {
     GATES
         .iter()
         .filter(|(gate, _)| gate.lets_in(cx))

@@ -19,7 +19,7 @@ const LONGEST: usize = 4096;
 const SCHEMA: &str = "v1";
 
 /// Keys and values; the API server puts the webhook's name before each key.
-pub type Annotations = Vec<(&'static str, String)>;
+pub type AuditAnnotations = Vec<(&'static str, String)>;
 
 /// The schema version of the other annotations; added to every answer that has annotations.
 pub fn schema() -> (&'static str, String) {
@@ -34,7 +34,7 @@ pub fn reported(evaluation: &Evaluation) -> impl Iterator<Item = &Finding> {
 }
 
 /// The findings and their effect.
-pub fn of_findings(evaluation: &Evaluation, policy: &Policy, denied: bool) -> Annotations {
+pub fn of_findings(evaluation: &Evaluation, policy: &Policy, denied: bool) -> AuditAnnotations {
     let mut annotations = head(evaluation);
     let evidence: Vec<String> = evaluation
         .inference
@@ -70,7 +70,7 @@ pub fn of_images(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Option
 }
 
 /// The changes, or the changes in dry run; empty if there are none.
-pub fn of_edits(evaluation: &Evaluation, policy: &Policy) -> Annotations {
+pub fn of_edits(evaluation: &Evaluation, policy: &Policy) -> AuditAnnotations {
     if evaluation.edits.is_empty() && evaluation.would_edit.is_empty() {
         return Vec::new();
     }
@@ -99,12 +99,12 @@ pub fn would_deny(evaluation: &Evaluation) -> String {
 }
 
 /// The first annotation after the decision.
-fn head(evaluation: &Evaluation) -> Annotations {
+fn head(evaluation: &Evaluation) -> AuditAnnotations {
     vec![("verdict", evaluation.inference.verdict.to_string())]
 }
 
 /// A review that was answered without an evaluation of its object: the reason and the decision.
-pub fn of_unevaluated(decision: Decision, why: &str, policy: Option<&Policy>) -> Annotations {
+pub fn of_unevaluated(decision: Decision, why: &str, policy: Option<&Policy>) -> AuditAnnotations {
     let mut annotations = vec![("decision", decision.as_str().to_owned())];
     add(&mut annotations, "not-evaluated", why);
     if let Some(policy) = policy {
@@ -115,7 +115,7 @@ pub fn of_unevaluated(decision: Decision, why: &str, policy: Option<&Policy>) ->
 }
 
 /// Adds an annotation unless its value is empty.
-pub fn add(annotations: &mut Annotations, key: &'static str, value: &str) {
+pub fn add(annotations: &mut AuditAnnotations, key: &'static str, value: &str) {
     if !value.is_empty() {
         annotations.push((key, one_line(&cut(value, LONGEST)).into_owned()));
     }

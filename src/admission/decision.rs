@@ -151,13 +151,14 @@ impl<'j> ReviewContext<'j> {
         }
         let takes_back =
             |edit: &Edit| matches!(edit, Edit::Remove(path) if *path == Path::of(&["spec", "os"]));
-        let says_windows = !self.evaluation.edits.iter().any(takes_back)
+        let is_for_windows = !self.evaluation.edits.iter().any(takes_back)
             && self
                 .subject
                 .pod()
                 .is_some_and(|pod| pod.os_name() == Some("windows"));
         denials.any(|finding| {
-            let refused = finding.class == Class::ApiAlways || (finding.class == Class::Api && says_windows);
+            let refused =
+                finding.class == Class::ApiAlways || (finding.class == Class::Api && is_for_windows);
             refused && self.owners().owns(&finding.path)
         })
     }

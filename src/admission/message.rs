@@ -120,10 +120,13 @@ const WARNED: PlaceLimits = PlaceLimits {
 };
 
 /// The findings by rule: those that deny first, otherwise in their order.
-fn groups<'s>(told: impl Iterator<Item = FindingText<'s>>, most: PlaceLimits) -> Vec<FindingGroup<'s>> {
+fn groups<'s>(
+    finding_text: impl Iterator<Item = FindingText<'s>>,
+    most: PlaceLimits,
+) -> Vec<FindingGroup<'s>> {
     let mut groups: Vec<FindingGroup<'s>> = Vec::new();
     let mut known: HashMap<(&str, &str, &str, bool), usize> = HashMap::new();
-    for FindingText { finding, added } in told {
+    for FindingText { finding, added } in finding_text {
         let denies = finding.action == Action::Deny;
         let key = (
             finding.rule.id,
@@ -272,7 +275,7 @@ pub struct DenialMessage<'j> {
 impl DenialMessage<'_> {
     fn shown(&self) -> impl Iterator<Item = FindingText<'_>> {
         let open = self.added.open(self.evaluation);
-        open.filter(|told| told.finding.action >= Action::Warn)
+        open.filter(|finding_text| finding_text.finding.action >= Action::Warn)
     }
 
     /// Writes the message that the user sees.
@@ -289,16 +292,16 @@ impl DenialMessage<'_> {
             "{count} {problems} with {} for Windows:",
             ObjectName(self.subject)
         )?;
-        let mut said = 0;
+        let mut reported = 0;
         for group in groups.iter().take(GROUPS) {
             let mild = if group.denies { "" } else { "(warning) " };
             if !out.write_within(MESSAGE, format_args!("\n{mild}{group}")) {
                 break;
             }
-            said += group.findings;
+            reported += group.findings;
         }
-        if said < count {
-            write!(out, "\nand {} more; run transom check", count - said)?;
+        if reported < count {
+            write!(out, "\nand {} more; run transom check", count - reported)?;
         }
         if groups
             .iter()
@@ -331,16 +334,16 @@ impl DenialMessage<'_> {
     /// # Errors
     /// None: writing to a string cannot fail.
     pub fn write_causes(&self, out: &mut String) -> fmt::Result {
-        for (index, told) in self.shown().take(CAUSES).enumerate() {
-            let reason = match told.finding.class {
+        for (index, finding_text) in self.shown().take(CAUSES).enumerate() {
+            let reason = match finding_text.finding.class {
                 Class::Api | Class::Ignored | Class::Admit => "FieldValueForbidden",
                 _ => "FieldValueInvalid",
             };
             let comma = if index > 0 { "," } else { "" };
             write!(out, "{comma}{{\"reason\":\"{reason}\",\"message\":\"")?;
-            write!(Escaped::new(out), "{told}")?;
+            write!(Escaped::new(out), "{finding_text}")?;
             out.push_str("\",\"field\":\"");
-            write!(OneLine(Escaped::new(out)), "{}", told.finding.path)?;
+            write!(OneLine(Escaped::new(out)), "{}", finding_text.finding.path)?;
             out.push_str("\"}");
         }
         Ok(())
@@ -352,12 +355,12 @@ impl DenialMessage<'_> {
 pub fn warnings(subject: &Object<'_>, evaluation: &Evaluation, added: &AddedFields) -> Vec<String> {
     let warned = added
         .open(evaluation)
-        .filter(|told| told.finding.action == Action::Warn);
+        .filter(|finding_text| finding_text.finding.action == Action::Warn);
     let groups = groups(warned, WARNED);
     let named = ObjectName(subject);
-    let mut says_pod_security = false;
+    let mut names_pod_security = false;
     let lines = groups.iter().map(|group| {
-        let once = group.mentions_pod_security() && !std::mem::replace(&mut says_pod_security, true);
+        let once = group.mentions_pod_security() && !std::mem::replace(&mut names_pod_security, true);
         let line = format!("transom: {named}: {group}");
         match line.split_once(" [TSM").filter(|_| once) {
             Some((text, rule)) => (format!("{text}{POD_SECURITY} [TSM{rule}"), group.findings),

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::annotations::Annotations;
+use super::annotations::AuditAnnotations;
 use super::message::DenialMessage;
 use crate::engine::Decision;
 use crate::model::edit::Edit;
@@ -21,7 +21,7 @@ pub struct ReviewDecision<'j> {
     /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
     /// Audit annotations; the API server puts the webhook's name before each key.
-    pub annotations: Annotations,
+    pub annotations: AuditAnnotations,
 }
 
 impl ReviewDecision<'_> {

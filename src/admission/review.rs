@@ -301,7 +301,7 @@ fn is_unplaced(
 /// Whether the API server would reject a pod because of a `spec.os.name` that no author wrote. Most likely Transom set
 /// it before another webhook added a forbidden field. Parsing the field owners takes time, so that check is last.
 fn blocks_other_writers(subject: &Object<'_>, evaluation: &Evaluation, policy: &Policy) -> bool {
-    let says_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
+    let is_for_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
     let is_refused = || {
         // A disabled rule reports nothing.
         !policy.actions.is_empty()
@@ -311,7 +311,7 @@ fn blocks_other_writers(subject: &Object<'_>, evaluation: &Evaluation, policy: &
                 .any(|finding| finding.rule.class == Class::Api)
     };
     subject.editable == Editable::Pod
-        && says_windows
+        && is_for_windows
         && is_refused()
         && !ManagedFields::of(subject.meta.managed_fields).owns(&Path::of(&["spec", "os", "name"]))
 }

@@ -1,7 +1,7 @@
 //! The answer to a review above the size limit: decided from its head, because the object is not parsed.
 
 use super::ReviewAnswer;
-use super::annotations::{self, Annotations};
+use super::annotations::{self, AuditAnnotations};
 use super::audit_record::{AuditRecord, Phase};
 use super::request::{BeingDeleted, Request, ReviewHead};
 use super::response::{Denial, ReviewDecision, encode};
@@ -122,7 +122,7 @@ fn noted(
     outcome: OversizeDecision,
     decision: Decision,
     policy: Option<&Policy>,
-) -> Annotations {
+) -> AuditAnnotations {
     let why = format!("too large: {}; {}", size(oversize), outcome.as_str());
     annotations::of_unevaluated(decision, &why, policy)
 }
@@ -139,9 +139,9 @@ fn denial(kind: Kind, oversize: Oversize) -> String {
 
 /// The warning about an admitted object; `None` if the policy does not validate, or would not have denied anything.
 fn warning(kind: Kind, oversize: Oversize, outcome: OversizeDecision, policy: &Policy) -> Option<String> {
-    let is_told =
+    let is_reported =
         outcome == OversizeDecision::Policy && policy.validation != Action::Disabled && oversize.has_sign;
-    is_told.then(|| {
+    is_reported.then(|| {
         format!(
             "transom did not evaluate this {kind}: its admission review has {}, and Transom reads at most {}; shorten the \
              longest values of the object",
@@ -190,7 +190,7 @@ mod tests {
         )
     }
 
-    fn judged(review: &str, oversize: Oversize, validation: Action) -> (AuditRecord, Value) {
+    fn record_and_answer(review: &str, oversize: Oversize, validation: Action) -> (AuditRecord, Value) {
         let policy = Policy {
             name: "shop".to_owned(),
             validation,
@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn under_deny_a_person_is_told_the_size_the_bound_and_the_cure() {
+    fn under_deny_the_message_names_the_size_the_bound_and_the_cure() {
         for (kind, operation) in [
             ("Pod", "CREATE"),
             ("Deployment", "CREATE"),
             ("Deployment", "UPDATE"),
         ] {
-            let (record, answer) = judged(&head(kind, operation, "alice", ""), SIZE, Action::Deny);
+            let (record, answer) = record_and_answer(&head(kind, operation, "alice", ""), SIZE, Action::Deny);
             assert_eq!(answer["allowed"], false, "{kind} {operation}");
             assert_eq!(answer["status"]["code"], 403);
             let message = answer["status"]["message"].as_str().unwrap();
@@ -233,7 +233,7 @@ mod tests {
             assert!(record.is_noteworthy());
         }
         let unknown = Oversize { bytes: None, ..SIZE };
-        let (_, answer) = judged(&head("Pod", "CREATE", "alice", ""), unknown, Action::Deny);
+        let (_, answer) = record_and_answer(&head("Pod", "CREATE", "alice", ""), unknown, Action::Deny);
         assert_eq!(
             answer["auditAnnotations"]["not-evaluated"],
             "too large: more than 20 MiB; denied"
@@ -283,7 +283,7 @@ mod tests {
                 OversizeDecision::NotEvaluated,
             ),
         ] {
-            let (record, answer) = judged(&review, oversize, Action::Deny);
+            let (record, answer) = record_and_answer(&review, oversize, Action::Deny);
             let why = why.as_str();
             assert_eq!(answer["allowed"], true, "{why}");
             assert_eq!(
@@ -292,7 +292,8 @@ mod tests {
             );
             assert!(record.is_noteworthy(), "{why}");
         }
-        let (_, answer) = judged(&head("Deployment", "CREATE", controller, ""), SIZE, Action::Deny);
+        let (_, answer) =
+            record_and_answer(&head("Deployment", "CREATE", controller, ""), SIZE, Action::Deny);
         assert_eq!(answer["allowed"], false, "no controller makes Deployments");
     }
 
@@ -303,7 +304,7 @@ mod tests {
             (Action::Audit, true),
             (Action::Disabled, false),
         ] {
-            let (record, answer) = judged(&head("Pod", "CREATE", "alice", ""), SIZE, validation);
+            let (record, answer) = record_and_answer(&head("Pod", "CREATE", "alice", ""), SIZE, validation);
             assert_eq!(
                 (answer["allowed"].clone(), record.labels.decision),
                 (true.into(), "allow")

@@ -433,10 +433,10 @@ mod tests {
             ("ltsc2040", None),
             ("default", None),
         ] {
-            let said = known_releases(written);
+            let reported = known_releases(written);
             let hint = meant.map_or_else(String::new, |meant| format!("did you mean {meant}? "));
             let start = format!("\"{written}\"; {hint}use one of ltsc2016, 1709,");
-            assert!(said.starts_with(&start), "{said}");
+            assert!(reported.starts_with(&start), "{reported}");
         }
     }
 }

@@ -266,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_there_and_what_has_to_is_said_in_words() {
-        for (spec, said) in [
+    fn what_stands_there_and_what_has_to_is_reported_in_words() {
+        for (spec, reported) in [
             (
                 json!({"priority": "high"}),
                 "priority: expected a whole number, found the text \"high\"",
@@ -314,7 +314,7 @@ mod tests {
                 "exemptions[0]: the field \"reason\" is missing; it has no default",
             ),
         ] {
-            assert_eq!(problems(spec), [said]);
+            assert_eq!(problems(spec), [reported]);
         }
     }
 

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_told_as_far_as_there_is_room() {
+    fn problems_are_reported_as_far_as_there_is_room() {
         let problems: Vec<String> = (0..12).map(|i| format!("field{i}: no good")).collect();
         assert_eq!(in_one_line(&problems[..1], 500), "field0: no good");
         assert_eq!(

@@ -105,10 +105,11 @@ mod tests {
         }
         assert_eq!((facts.pools.len(), facts.pool_labels.len()), (1, known + 3));
         assert!(facts.pools[0].offers_private_ipv4 && facts.pools[0].may_be_at_zero);
-        let says = |key: &str, value: &str| facts.pool_labels.iter().any(|label| label.matches(key, value));
-        assert!(says("pool", "win-a") && says("team", "windows"));
+        let is_pool =
+            |key: &str, value: &str| facts.pool_labels.iter().any(|label| label.matches(key, value));
+        assert!(is_pool("pool", "win-a") && is_pool("team", "windows"));
         // As Kubernetes compares them.
-        assert!(!says("pool", "Win-a") && !says("pool", "win-ab") && !says("team", "WIN"));
+        assert!(!is_pool("pool", "Win-a") && !is_pool("pool", "win-ab") && !is_pool("team", "WIN"));
     }
 
     #[test]

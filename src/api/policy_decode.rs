@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told_in_the_order_in_which_the_api_server_prints_the_fields() {
+    fn every_problem_is_reported_in_the_order_in_which_the_api_server_prints_the_fields() {
         let error = decode(&json!({
             "mode": "Deny",
             "validation": {"rules": {"rule-of-tomorrow": "Deny"}},

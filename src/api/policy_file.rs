@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn every_problem_is_told_in_the_order_of_the_file() {
+    fn every_problem_is_reported_in_the_order_of_the_file() {
         let spec = "  priority: high\n  mode: audit\n  validation: {rules: {run-as-usr: Warn}}\n  placement:\n    runtimeClasses:\n    \
                     - {release: \"1809\", name: windows-2019}\n  namespaceSelector:\n    matchLabels:\n      \
                     not a key!: x\n    matchExpressions:\n    - {key: team, operator: In}\n  exemptions:\n  \
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_problems_the_first_are_told_and_how_many_more_there_are() {
+    fn of_many_problems_the_first_are_reported_and_how_many_more_there_are() {
         use std::fmt::Write as _;
         let mut spec = "  mode: Audit\n  validation:\n   rules:\n".to_owned();
         for i in 0..25 {

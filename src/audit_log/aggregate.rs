@@ -163,31 +163,40 @@ pub struct Aggregate {
 
 impl Aggregate {
     /// Adds an event.
-    pub fn add(&mut self, cluster: &str, time: Timestamp, event: &AuditEvent<'_>, told: &EventOutcome<'_>) {
+    pub fn add(
+        &mut self,
+        cluster: &str,
+        time: Timestamp,
+        event: &AuditEvent<'_>,
+        event_outcome: &EventOutcome<'_>,
+    ) {
         let index = self.cluster(cluster);
         let Some(cluster) = self.clusters.get_mut(index) else {
             return;
         };
         cluster.span.add(time);
         if event.is_dry_run() {
-            cluster.dry_runs.count(told.outcomes());
+            cluster.dry_runs.count(event_outcome.outcomes());
             return;
         }
-        cluster.counts.count(told.outcomes());
+        cluster.counts.count(event_outcome.outcomes());
         let key = RowKey {
             cluster: index,
             namespace: bounded(event.namespace()),
-            workload: workload(event.object(), told.owner),
+            workload: workload(event.object(), event_outcome.owner),
             user: bounded(event.user()),
         };
         if self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&key) {
-            cluster.beyond.count(told.outcomes());
+            cluster.beyond.count(event_outcome.outcomes());
             return;
         }
         let row = self.rows.entry(key).or_default();
-        row.counts.count(told.outcomes());
+        row.counts.count(event_outcome.outcomes());
         row.span.add(time);
-        for (names, is_denied) in [(&told.denied_by, true), (&told.would_deny, false)] {
+        for (names, is_denied) in [
+            (&event_outcome.denied_by, true),
+            (&event_outcome.would_deny, false),
+        ] {
             for name in names {
                 let has_room = self.rules < MOST_RULES_OF_ALL;
                 self.rules += usize::from(row.count(name, is_denied, time, has_room));

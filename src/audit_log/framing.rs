@@ -23,7 +23,7 @@ pub struct ObjectFramer {
     /// The lines so far of an object over several lines.
     open: Option<OpenObject>,
     /// The closing brackets of the lists and objects around the next object.
-    around: Vec<u8>,
+    enclosing: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -87,18 +87,18 @@ impl ObjectFramer {
 
     /// Records the closing brackets of the lists that begin here, unless they are nested too deep.
     fn go_into(&mut self, ends: &[u8]) -> bool {
-        let is_bounded = self.around.len() + ends.len() <= DEEPEST;
+        let is_bounded = self.enclosing.len() + ends.len() <= DEEPEST;
         if is_bounded {
-            self.around.extend(ends);
+            self.enclosing.extend(ends);
         }
         is_bounded
     }
 
     /// Handles a line between objects.
     fn between(&mut self, text: &[u8], mut give: impl FnMut(FramedPiece<'_>)) {
-        match (self.around.last(), text) {
+        match (self.enclosing.last(), text) {
             (Some(end), [first, ..]) if end == first => {
-                self.around.pop();
+                self.enclosing.pop();
             }
             // Other members of the object that holds the list.
             (Some(b'}'), _) => {}
@@ -223,7 +223,7 @@ mod tests {
                     broken += u32::from(piece == FramedPiece::Broken);
                 });
             }
-            assert_eq!(pieces.around.len(), DEEPEST, "{opening}");
+            assert_eq!(pieces.enclosing.len(), DEEPEST, "{opening}");
             assert!(broken > 99_000, "{broken}");
         }
     }

@@ -49,7 +49,7 @@ impl WebhookNames {
 pub struct EventOutcome<'e> {
     outcomes: [bool; RequestOutcome::ALL.len()],
     /// Whether a Transom webhook answered, or should have.
-    was_asked: bool,
+    was_reviewed: bool,
     /// The workload of the object, as in `Deployment web`.
     pub owner: Option<&'e str>,
     /// The rules that denied the request.
@@ -61,11 +61,11 @@ pub struct EventOutcome<'e> {
 impl<'e> EventOutcome<'e> {
     /// Reads an event.
     pub fn of(event: &'e AuditEvent<'_>, names: &WebhookNames) -> Self {
-        let mut told = EventOutcome::default();
+        let mut event_outcome = EventOutcome::default();
         let (mut rules, mut is_patched) = ("", false);
         for (key, value) in event.annotations() {
             if FAILED_OPEN.iter().any(|prefix| key.starts_with(prefix)) {
-                told.note(RequestOutcome::FailedOpen, names.is_ours(value));
+                event_outcome.note(RequestOutcome::FailedOpen, names.is_ours(value));
                 continue;
             }
             let Some((webhook, key)) = key.split_once('/') else {
@@ -74,44 +74,44 @@ impl<'e> EventOutcome<'e> {
             if !names.is_ours(webhook) {
                 continue;
             }
-            told.was_asked = true;
+            event_outcome.was_reviewed = true;
             match (key, value) {
-                ("decision", "deny") => told.note(RequestOutcome::Denied, true),
+                ("decision", "deny") => event_outcome.note(RequestOutcome::Denied, true),
                 ("decision", "patch") => is_patched = true,
-                ("not-evaluated", _) => told.note(RequestOutcome::NotEvaluated, true),
-                ("would-patch", _) => told.note(RequestOutcome::WouldPatch, true),
-                ("removed", _) => told.note(RequestOutcome::Removed, true),
-                ("withheld", _) => told.note(RequestOutcome::Withheld, true),
-                ("exempted", _) => told.note(RequestOutcome::Exempted, true),
-                ("owner-trust", _) => told.note(RequestOutcome::OwnerNotTrusted, true),
-                ("owner", owner) => told.owner = Some(owner),
-                ("denied-by", names) => add(&mut told.denied_by, names),
-                ("would-deny", names) => add(&mut told.would_deny, names),
+                ("not-evaluated", _) => event_outcome.note(RequestOutcome::NotEvaluated, true),
+                ("would-patch", _) => event_outcome.note(RequestOutcome::WouldPatch, true),
+                ("removed", _) => event_outcome.note(RequestOutcome::Removed, true),
+                ("withheld", _) => event_outcome.note(RequestOutcome::Withheld, true),
+                ("exempted", _) => event_outcome.note(RequestOutcome::Exempted, true),
+                ("owner-trust", _) => event_outcome.note(RequestOutcome::OwnerNotTrusted, true),
+                ("owner", owner) => event_outcome.owner = Some(owner),
+                ("denied-by", names) => add(&mut event_outcome.denied_by, names),
+                ("would-deny", names) => add(&mut event_outcome.would_deny, names),
                 ("rules", names) => rules = names,
                 _ => {}
             }
         }
-        told.read_failure(event, names);
+        event_outcome.read_failure(event, names);
         // A denied request is not also counted as one that would be denied.
-        let is_denied = told.had(RequestOutcome::Denied);
+        let is_denied = event_outcome.had(RequestOutcome::Denied);
         if is_denied {
-            told.would_deny.clear();
+            event_outcome.would_deny.clear();
         }
-        told.note(RequestOutcome::WouldDeny, !told.would_deny.is_empty());
-        if is_denied && told.denied_by.is_empty() {
-            add(&mut told.denied_by, rules);
+        event_outcome.note(RequestOutcome::WouldDeny, !event_outcome.would_deny.is_empty());
+        if is_denied && event_outcome.denied_by.is_empty() {
+            add(&mut event_outcome.denied_by, rules);
         }
-        let ours = is_denied || told.had(RequestOutcome::FailedClosed);
-        told.note(
+        let ours = is_denied || event_outcome.had(RequestOutcome::FailedClosed);
+        event_outcome.note(
             RequestOutcome::RefusedOtherwise,
-            told.was_asked && event.has_failed() && !ours,
+            event_outcome.was_reviewed && event.has_failed() && !ours,
         );
-        told.note(RequestOutcome::Patched, is_patched && !event.has_failed());
+        event_outcome.note(RequestOutcome::Patched, is_patched && !event.has_failed());
         if event.has_failed() {
             // If the object was not stored, nothing was removed from it.
-            told.retract(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
+            event_outcome.retract(&[RequestOutcome::Removed, RequestOutcome::Withheld]);
         }
-        told
+        event_outcome
     }
 
     /// Reads the error message that the client received, if the webhook's annotations are missing.
@@ -136,7 +136,7 @@ impl<'e> EventOutcome<'e> {
     fn note(&mut self, outcome: RequestOutcome, had: bool) {
         if had && let Some(noted) = self.outcomes.get_mut(outcome as usize) {
             *noted = true;
-            self.was_asked = true;
+            self.was_reviewed = true;
         }
     }
 
@@ -162,7 +162,7 @@ impl<'e> EventOutcome<'e> {
 
     /// Whether there is no information about Transom.
     pub fn is_silent(&self) -> bool {
-        !self.was_asked
+        !self.was_reviewed
     }
 }
 

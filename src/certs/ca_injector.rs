@@ -8,20 +8,19 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::FIELD_MANAGER;
 use super::bundles::WebhookBundle;
-use crate::registration::configurations;
 
 /// One of the two webhook configurations, whether or not it exists.
 #[derive(Clone, Debug)]
 pub(super) struct ConfigurationStore {
-    pub(super) api: Api<DynamicObject>,
+    api: Api<DynamicObject>,
     resource: ApiResource,
-    pub(super) name: String,
+    name: String,
 }
 
 /// A webhook configuration as last observed.
@@ -33,16 +32,13 @@ pub(super) struct PublishedConfiguration {
     /// The other field managers that own a `caBundle`, otherwise the last writer.
     pub(super) writers: Vec<String>,
     pub(super) bundles: Vec<WebhookBundle>,
-    /// The same webhooks: the parts that determine for which requests they are called.
-    pub(super) entries: Vec<configurations::RegisteredEntry>,
 }
 
 impl ConfigurationStore {
-    /// The configuration of kind `K` and this name.
-    pub(super) fn new<K: Resource<DynamicType = ()>>(client: Client, name: &str) -> Self {
-        let resource = ApiResource::erase::<K>(&());
+    /// The configuration of this kind and name.
+    pub(super) fn new(client: &Client, resource: ApiResource, name: &str) -> Self {
         ConfigurationStore {
-            api: Api::all_with(client, &resource),
+            api: Api::all_with(client.clone(), &resource),
             resource,
             name: name.to_owned(),
         }
@@ -150,10 +146,6 @@ impl PublishedConfiguration {
             others: others(object),
             writers: writers(object),
             bundles: webhooks.iter().filter_map(bundle).collect(),
-            entries: webhooks
-                .iter()
-                .filter_map(configurations::RegisteredEntry::read)
-                .collect(),
         }
     }
 }

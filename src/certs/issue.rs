@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use rcgen::{CertifiedIssuer, Issuer, KeyPair, SigningKey};
 
 use super::ca::CaCertificate;
-use super::rotation::Action;
+use super::rotation::RotationAction;
 use super::secret::{CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState};
 use super::{CertsError, Lifetimes};
 use crate::tls::identity::Identity;
@@ -32,17 +32,20 @@ impl IssueContext<'_> {
     /// If even a certificate of a new CA cannot be issued.
     pub(super) fn changes_or_start_over(
         self,
-        action: Action,
+        action: RotationAction,
         secret: &SecretState,
-    ) -> Result<(Action, SecretChanges, Option<CertsError>), CertsError> {
+    ) -> Result<(RotationAction, SecretChanges, Option<CertsError>), CertsError> {
         let error = match self.changes(&action, secret) {
             Ok(changes) => return Ok((action, changes, None)),
             Err(error) => error,
         };
-        if matches!(action, Action::CreateSecret { .. } | Action::StartOver { .. }) {
+        if matches!(
+            action,
+            RotationAction::CreateSecret { .. } | RotationAction::StartOver { .. }
+        ) {
             return Err(error);
         }
-        let over = Action::StartOver {
+        let over = RotationAction::StartOver {
             keep: secret.trusted.clone(),
         };
         let changes = self.changes(&over, secret)?;
@@ -53,13 +56,17 @@ impl IssueContext<'_> {
     ///
     /// # Errors
     /// If a certificate cannot be issued.
-    pub(super) fn changes(self, action: &Action, secret: &SecretState) -> Result<SecretChanges, CertsError> {
+    pub(super) fn changes(
+        self,
+        action: &RotationAction,
+        secret: &SecretState,
+    ) -> Result<SecretChanges, CertsError> {
         let now = self.now;
         let with =
             |more: &[CaCertificate]| Some(CaCertificate::bundle(&[&secret.trusted[..], more].concat()));
         Ok(match action {
-            Action::Nothing { .. } | Action::PublishBundle => SecretChanges::new(),
-            Action::CreateSecret { keep } | Action::StartOver { keep } => {
+            RotationAction::Nothing { .. } | RotationAction::PublishBundle => SecretChanges::new(),
+            RotationAction::CreateSecret { keep } | RotationAction::StartOver { keep } => {
                 let (ca, issuer) = self.ca()?;
                 let mut changes = self.leaf(&ca, &issuer)?;
                 let all = [&[ca], &keep[..]].concat();
@@ -68,17 +75,17 @@ impl IssueContext<'_> {
                 changes.insert(NEXT_CA_KEY, None);
                 changes
             }
-            Action::TrustAgain { cas } => SecretChanges::from([(CA_CERTIFICATES, with(cas))]),
-            Action::RenewLeaf => match secret.signer(now) {
+            RotationAction::TrustAgain { cas } => SecretChanges::from([(CA_CERTIFICATES, with(cas))]),
+            RotationAction::RenewLeaf => match secret.signer(now) {
                 Some((ca, key)) => self.leaf(ca, &self.issuer(ca, key)?)?,
                 None => SecretChanges::new(),
             },
-            Action::AddNextCa => {
+            RotationAction::AddNextCa => {
                 let (ca, issuer) = self.ca()?;
                 let key = issuer.key().serialize_pem();
                 SecretChanges::from([(CA_CERTIFICATES, with(&[ca])), (NEXT_CA_KEY, Some(key))])
             }
-            Action::PromoteNextCa => match secret.next_signer(now) {
+            RotationAction::PromoteNextCa => match secret.next_signer(now) {
                 Some((ca, key)) => {
                     let mut changes = self.leaf(ca, &self.issuer(ca, key)?)?;
                     changes.insert(CA_KEY, Some(key.serialize_pem()));
@@ -87,7 +94,7 @@ impl IssueContext<'_> {
                 }
                 None => SecretChanges::new(),
             },
-            Action::DropOldCas => {
+            RotationAction::DropOldCas => {
                 let keep = [secret.signer(now), secret.next_signer(now)];
                 let keep: Vec<_> = keep.into_iter().flatten().map(|(ca, _)| ca.clone()).collect();
                 SecretChanges::from([(CA_CERTIFICATES, Some(CaCertificate::bundle(&keep)))])

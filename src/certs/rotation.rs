@@ -38,7 +38,7 @@ pub(super) struct RotationState<'a> {
 
 /// The next step; after it, decide again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Action {
+pub(super) enum RotationAction {
     /// Nothing to do, or something must happen first.
     Nothing {
         /// When to decide again at the latest.
@@ -71,19 +71,19 @@ pub(super) enum Action {
     DropOldCas,
 }
 
-impl Action {
+impl RotationAction {
     /// A description of the action, for the log.
     pub(super) fn describe(&self) -> &'static str {
         match self {
-            Action::Nothing { .. } => "nothing to do",
-            Action::CreateSecret { .. } => "there is no Secret: creates it with a new CA",
-            Action::StartOver { .. } => "the Secret has no usable content: creates a new CA",
-            Action::TrustAgain { .. } => "puts a CA that is still needed back into the Secret",
-            Action::PublishBundle => "publishes the CA bundle",
-            Action::RenewLeaf => "issues a new serving certificate",
-            Action::AddNextCa => "creates the next CA, to be trusted before it is used",
-            Action::PromoteNextCa => "issues a new serving certificate from the next CA",
-            Action::DropOldCas => "no longer trusts the old CA",
+            RotationAction::Nothing { .. } => "nothing to do",
+            RotationAction::CreateSecret { .. } => "there is no Secret: creates it with a new CA",
+            RotationAction::StartOver { .. } => "the Secret has no usable content: creates a new CA",
+            RotationAction::TrustAgain { .. } => "puts a CA that is still needed back into the Secret",
+            RotationAction::PublishBundle => "publishes the CA bundle",
+            RotationAction::RenewLeaf => "issues a new serving certificate",
+            RotationAction::AddNextCa => "creates the next CA, to be trusted before it is used",
+            RotationAction::PromoteNextCa => "issues a new serving certificate from the next CA",
+            RotationAction::DropOldCas => "no longer trusts the old CA",
         }
     }
 }
@@ -92,10 +92,10 @@ impl Action {
 ///
 /// The order of the checks: what is trusted stays trusted; then there is a working certificate; then every webhook
 /// has the CAs of the Secret; and only then are certificates and CAs renewed.
-pub(super) fn decide(situation: &RotationState<'_>) -> Action {
+pub(super) fn decide(situation: &RotationState<'_>) -> RotationAction {
     let Some(secret) = situation.secret else {
         let keep = situation.lost(None);
-        return Action::CreateSecret { keep };
+        return RotationAction::CreateSecret { keep };
     };
     let now = situation.now;
     let works = situation.works(secret);
@@ -105,21 +105,21 @@ pub(super) fn decide(situation: &RotationState<'_>) -> Action {
     let lost = situation.lost(Some(secret));
     let is_of_use = works.is_some() || signer.is_some() || next.is_some();
     if !lost.is_empty() && (is_of_use || situation.can_fix(secret, &lost)) {
-        return Action::TrustAgain { cas: lost };
+        return RotationAction::TrustAgain { cas: lost };
     }
     let Some((leaf, issuer)) = works else {
         let all = lost.iter().chain(&secret.trusted);
         return match (signer, next) {
-            (Some(_), _) => Action::RenewLeaf,
-            (None, Some(_)) => Action::PromoteNextCa,
-            (None, None) => Action::StartOver {
+            (Some(_), _) => RotationAction::RenewLeaf,
+            (None, Some(_)) => RotationAction::PromoteNextCa,
+            (None, None) => RotationAction::StartOver {
                 keep: all.take(MOST_KEPT).cloned().collect(),
             },
         };
     };
     let bundle = CaCertificate::bundle(&secret.trusted);
     if !situation.bundles.webhooks().all(|webhook| webhook.is(&bundle)) {
-        return Action::PublishBundle;
+        return RotationAction::PublishBundle;
     }
     let is_settled = situation.is_settled();
     // By every replica, after the grace period.
@@ -127,17 +127,19 @@ pub(super) fn decide(situation: &RotationState<'_>) -> Action {
         && situation.served_before.is_empty()
         && situation.serves(leaf);
     match (signer, next) {
-        (_, Some(_)) if is_settled => Action::PromoteNextCa,
+        (_, Some(_)) if is_settled => RotationAction::PromoteNextCa,
         (_, Some(_)) => situation.wait(None),
-        (None, None) => Action::AddNextCa,
+        (None, None) => RotationAction::AddNextCa,
         // The CA that issued the certificate no longer signs.
-        (Some(signer), None) if issuer != signer && is_settled => Action::RenewLeaf,
-        (Some(signer), None) if issuer == signer && situation.renews(leaf, signer) => Action::RenewLeaf,
+        (Some(signer), None) if issuer != signer && is_settled => RotationAction::RenewLeaf,
+        (Some(signer), None) if issuer == signer && situation.renews(leaf, signer) => {
+            RotationAction::RenewLeaf
+        }
         (Some(signer), None) if issuer == signer && secret.trusted.len() > 1 && is_served => {
-            Action::DropOldCas
+            RotationAction::DropOldCas
         }
         (Some(signer), None) if now >= renewal(signer.validity(), situation.lifetimes.ca) => {
-            Action::AddNextCa
+            RotationAction::AddNextCa
         }
         (Some(signer), None) => situation.wait(Some((leaf, signer))),
     }
@@ -223,7 +225,7 @@ impl RotationState<'_> {
     }
 
     /// Waits for the earliest of these times.
-    fn wait(&self, works: Option<(&Identity, &CaCertificate)>) -> Action {
+    fn wait(&self, works: Option<(&Identity, &CaCertificate)>) -> RotationAction {
         /// Clocks jump, so no wait is longer than this.
         const MOST: Duration = Duration::from_secs(3_600);
         const LEAST: Duration = Duration::from_millis(100);
@@ -247,7 +249,7 @@ impl RotationState<'_> {
         let ends = ends.into_iter().flatten();
         let ends = ends.filter_map(|time| time.duration_since(self.now).ok());
         let ahead = waits.chain(ends).filter(|wait| !wait.is_zero());
-        Action::Nothing {
+        RotationAction::Nothing {
             look_again: ahead.fold(MOST, Duration::min).max(LEAST),
         }
     }

@@ -2,28 +2,18 @@
 //! reports readiness. What only the leader writes is in `leader`.
 
 mod leader;
-mod presence;
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, StreamExt as _};
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
 use kube::api::DynamicObject;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, watch_object};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use self::leader::{LeaderStep, WRITES};
-use self::presence::ConfigurationPresence;
 use super::bootstrap::REASON;
 use super::bundles::Bundles;
 use super::ca_bundle_conflict::CaBundleConflict;
@@ -33,12 +23,12 @@ use super::served::ServedIdentities;
 use super::store::{SecretStore, StoredSecret};
 use super::{CertificateConfig, CertificateMode, CertsError};
 use crate::cluster::lease::Leadership;
-use crate::cluster::rate_limit::WatchBackoff;
 use crate::cluster::watch_staleness::WatchStaleness;
+use crate::cluster::watches::object::{ObjectReceiver, object_channel, watch_object};
+use crate::cluster::webhook_configurations::resources;
 use crate::process::metrics::{Metrics, Reconcile};
 use crate::process::readiness::Readiness;
 use crate::process::token_bucket::TokenBucket;
-use crate::registration::configurations::Configurations;
 use crate::tls::cert_resolver::ServingCert;
 
 /// The longest time between two checks of what depends on the clock: clocks jump.
@@ -64,29 +54,42 @@ pub struct CertificateTask {
     pub serving: Arc<ServingCert>,
     /// Held as `certificate-chain` while an API server cannot be expected to trust what is served.
     pub readiness: Readiness,
-    /// Counts certificate changes, and shows whether the configurations exist.
+    /// Counts certificate changes.
     pub metrics: Metrics,
-    /// Records when the API server last answered each watch.
+    /// Records when the API server last answered the watch of the Secret.
     pub freshness: WatchStaleness,
     /// Counts passes and failed requests.
     pub reconcile: Reconcile,
-    /// Publishes the content of the configurations, once both were read.
-    pub registered: watch::Sender<Option<Arc<Configurations>>>,
     /// Publishes the message about another writer that repeatedly overwrites the `caBundle`.
     pub contested: watch::Sender<Option<String>>,
 }
 
 impl CertificateTask {
     /// Maintains certificates forever: every replica serves them, the leader issues and publishes them. Returns only
-    /// on an error that retrying would not fix.
-    pub async fn run(self) -> CertsError {
+    /// on an error that retrying would not fix. `configurations` are the stored webhook configurations, the mutating one
+    /// first.
+    pub async fn run(self, configurations: [ObjectReceiver<DynamicObject>; 2]) -> CertsError {
         let reload: BoxFuture<'_, ()> = match self.mode.files().cloned() {
             Some(files) => Box::pin(files.keep(Arc::clone(&self.serving), self.metrics.clone())),
             None => Box::pin(std::future::pending()),
         };
+        let (publish, secret) = object_channel();
+        let secrets = SecretStore::new(self.freshness.client(&self.client, "secrets"), &self.config);
+        // If the certificate comes from files, the Secret is not used.
+        let is_watched = self.mode.files().is_none();
+        let watch_secret = async {
+            if !is_watched {
+                return std::future::pending().await;
+            }
+            watch_object(secrets.api, &secrets.name, "secrets", |secret| {
+                publish.send(secret);
+            })
+            .await;
+        };
         tokio::select! {
-            error = TaskState::new(self).run() => error,
+            error = TaskState::new(self).run(secret, configurations) => error,
             () = reload => CertsError::Watch("certificate files".to_owned()),
+            () = watch_secret => CertsError::Watch("certificate's Secret".to_owned()),
         }
     }
 }
@@ -112,31 +115,6 @@ impl<T: PartialEq> Observed<T> {
     }
 }
 
-/// The current object after each change, or why it cannot be watched.
-type ObjectStream<K> = BoxStream<'static, Result<Option<K>, watcher::Error>>;
-
-fn follow<K>(api: &Api<K>, name: &str) -> ObjectStream<K>
-where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let events = watch_object(api.clone(), name);
-    events.backoff(WatchBackoff::default()).boxed()
-}
-
-/// Both configurations, each with its own client.
-fn stores(name: &str, client: impl Fn(&'static str) -> Client) -> [ConfigurationStore; 2] {
-    [
-        ConfigurationStore::new::<MutatingWebhookConfiguration>(
-            client("mutatingwebhookconfigurations"),
-            name,
-        ),
-        ConfigurationStore::new::<ValidatingWebhookConfiguration>(
-            client("validatingwebhookconfigurations"),
-            name,
-        ),
-    ]
-}
-
 /// The state of the loop.
 struct TaskState {
     task: CertificateTask,
@@ -147,7 +125,6 @@ struct TaskState {
     /// Which of the two configurations the watches have listed, and their content.
     listed: [bool; 2],
     published: [Option<PublishedConfiguration>; 2],
-    presence: ConfigurationPresence,
     bundles: Observed<Bundles>,
     served: ServedIdentities,
     writes: TokenBucket,
@@ -164,12 +141,12 @@ impl TaskState {
         let is_placeholder = issues && served.is_self_signed();
         TaskState {
             secrets: SecretStore::new(client.clone(), config),
-            stores: stores(&config.configuration, |_| client.clone()),
+            stores: resources()
+                .map(|resource| ConfigurationStore::new(client, resource, &config.configuration)),
             // If the certificate comes from files, the Secret is not used.
             secret: (!issues).then(|| Observed::new(None)),
             listed: [false, false],
             published: [None, None],
-            presence: ConfigurationPresence::new(&task.metrics, task.registered.clone()),
             bundles: Observed::new(Bundles::default()),
             served: ServedIdentities {
                 current: (!is_placeholder).then_some(served),
@@ -183,32 +160,25 @@ impl TaskState {
         }
     }
 
-    async fn run(mut self) -> CertsError {
-        let watching = |resource| self.task.freshness.client(&self.task.client, resource);
-        let mut secrets = match self.task.mode {
-            CertificateMode::SelfManaged => {
-                let secrets = SecretStore::new(watching("secrets"), &self.task.config);
-                follow(&secrets.api, &secrets.name)
-            }
-            _ => futures::stream::pending().boxed(),
-        };
-        let name = &self.task.config.configuration;
-        let [mut mutating, mut validating] =
-            stores(name, watching).map(|store| follow(&store.api, &store.name));
+    async fn run(
+        mut self,
+        mut secret: ObjectReceiver<Secret>,
+        [mut mutating, mut validating]: [ObjectReceiver<DynamicObject>; 2],
+    ) -> CertsError {
         let mut led = false;
         let mut wake = Instant::now() + LOOK_AGAIN;
         loop {
             tokio::select! {
-                event = secrets.next() => match event {
-                    Some(event) => self.see_secret(event),
+                secret = secret.next() => match secret {
+                    Some(secret) => self.put_secret(secret.map(|secret| StoredSecret::read(Arc::unwrap_or_clone(secret)))),
                     None => return CertsError::Watch(self.secrets.title()),
                 },
-                event = mutating.next() => match event {
-                    Some(event) => self.see_configuration(0, event),
+                object = mutating.next() => match object {
+                    Some(object) => self.see_configuration(0, object.as_deref()),
                     None => return CertsError::Watch(self.stores[0].title()),
                 },
-                event = validating.next() => match event {
-                    Some(event) => self.see_configuration(1, event),
+                object = validating.next() => match object {
+                    Some(object) => self.see_configuration(1, object.as_deref()),
                     None => return CertsError::Watch(self.stores[1].title()),
                 },
                 changed = self.task.leadership.changed() => {
@@ -232,13 +202,6 @@ impl TaskState {
         }
     }
 
-    fn see_secret(&mut self, event: Result<Option<Secret>, watcher::Error>) {
-        match event {
-            Ok(secret) => self.put_secret(secret.map(StoredSecret::read)),
-            Err(error) => self.complain(&format!("cannot watch the {}: {error}", self.secrets.title())),
-        }
-    }
-
     fn put_secret(&mut self, stored: Option<StoredSecret>) {
         match &mut self.secret {
             // A new resourceVersion with the same data is not a new Secret, but the next write must name it.
@@ -247,21 +210,12 @@ impl TaskState {
         }
     }
 
-    fn see_configuration(&mut self, which: usize, event: Result<Option<DynamicObject>, watcher::Error>) {
-        match event {
-            Ok(object) => self.put_configuration(which, object.as_ref().map(PublishedConfiguration::read)),
-            // In bounds: `which` is 0 or 1, and there are two stores.
-            Err(error) => self.complain(&format!(
-                "cannot watch the {}: {error}",
-                self.stores[which].title()
-            )),
-        }
+    fn see_configuration(&mut self, which: usize, object: Option<&DynamicObject>) {
+        self.put_configuration(which, object.map(PublishedConfiguration::read));
     }
 
     fn put_configuration(&mut self, which: usize, published: Option<PublishedConfiguration>) {
-        // In bounds, as above.
-        self.presence
-            .see(which, &self.stores[which].title(), published.as_ref());
+        // In bounds: `which` is 0 or 1, and there are two of each.
         self.listed[which] = true;
         self.published[which] = published;
         let configurations = self.published.iter().flatten();

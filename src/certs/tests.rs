@@ -12,7 +12,7 @@ use super::Lifetimes;
 use super::bundles::{Bundles, WebhookBundle};
 use super::ca::CaCertificate;
 use super::issue::IssueContext;
-use super::rotation::{Action, RotationState, decide, takes_over};
+use super::rotation::{RotationAction, RotationState, decide, takes_over};
 use super::secret::{CA_CERTIFICATES, CA_KEY, CERTIFICATE, KEY, NEXT_CA_KEY, SecretState};
 use super::served::ServedIdentities;
 use crate::tls::identity::Identity;
@@ -176,7 +176,7 @@ impl SimulatedCluster {
         let action = decide(&self.situation(number, state.as_ref()));
         if number == self.leader {
             self.carry_out(&action, &state.unwrap_or_default());
-            return !matches!(action, Action::Nothing { .. });
+            return !matches!(action, RotationAction::Nothing { .. });
         }
         false
     }
@@ -196,20 +196,20 @@ impl SimulatedCluster {
         }
     }
 
-    fn carry_out(&mut self, action: &Action, state: &SecretState) {
+    fn carry_out(&mut self, action: &RotationAction, state: &SecretState) {
         let name = match action {
-            Action::Nothing { .. } => "nothing",
-            Action::CreateSecret { .. } => "create",
-            Action::StartOver { .. } => "start over",
-            Action::TrustAgain { .. } => "trust again",
-            Action::PublishBundle => "publish",
-            Action::RenewLeaf => "renew",
-            Action::AddNextCa => "add",
-            Action::PromoteNextCa => "promote",
-            Action::DropOldCas => "drop",
+            RotationAction::Nothing { .. } => "nothing",
+            RotationAction::CreateSecret { .. } => "create",
+            RotationAction::StartOver { .. } => "start over",
+            RotationAction::TrustAgain { .. } => "trust again",
+            RotationAction::PublishBundle => "publish",
+            RotationAction::RenewLeaf => "renew",
+            RotationAction::AddNextCa => "add",
+            RotationAction::PromoteNextCa => "promote",
+            RotationAction::DropOldCas => "drop",
         };
         *self.actions.entry(name).or_default() += 1;
-        if *action == Action::PublishBundle {
+        if *action == RotationAction::PublishBundle {
             let text = CaCertificate::bundle(&state.trusted);
             for configuration in self.bundles.iter_mut().flatten() {
                 for webhook in configuration {
@@ -291,7 +291,7 @@ impl SimulatedCluster {
 
     /// A Secret that another tool created.
     fn foreign(&self) -> Data {
-        let create = Action::CreateSecret { keep: Vec::new() };
+        let create = RotationAction::CreateSecret { keep: Vec::new() };
         let made = issuing(&self.names, self.now)
             .changes(&create, &SecretState::default())
             .unwrap();
@@ -499,7 +499,7 @@ fn a_ca_that_signs_nothing_acceptable_is_noticed_before_a_replica_serves_it() {
     // A name with an underscore can be written into a certificate, but is not a valid server name.
     let names = ["tran_som!.svc".to_owned()];
     let (issuing, secret) = with_ca(&names, CaCertificate::clone);
-    let error = issuing.changes(&Action::RenewLeaf, &secret).unwrap_err();
+    let error = issuing.changes(&RotationAction::RenewLeaf, &secret).unwrap_err();
     assert!(
         error.to_string().contains("clients would not accept it"),
         "{error}"
@@ -510,8 +510,13 @@ fn a_ca_that_signs_nothing_acceptable_is_noticed_before_a_replica_serves_it() {
 fn a_foreign_ca_that_nothing_can_be_issued_with_is_given_up_and_stays_trusted() {
     let names = ["transom.transom-system.svc".to_owned()];
     let (issuing, secret) = with_ca(&names, unreadable);
-    assert!(issuing.changes(&Action::RenewLeaf, &secret).is_err());
-    let (action, _, why) = issuing.changes_or_start_over(Action::RenewLeaf, &secret).unwrap();
+    assert!(issuing.changes(&RotationAction::RenewLeaf, &secret).is_err());
+    let (action, _, why) = issuing
+        .changes_or_start_over(RotationAction::RenewLeaf, &secret)
+        .unwrap();
     let keep = secret.trusted;
-    assert_eq!((action, why.is_some()), (Action::StartOver { keep }, true));
+    assert_eq!(
+        (action, why.is_some()),
+        (RotationAction::StartOver { keep }, true)
+    );
 }

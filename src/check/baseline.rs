@@ -56,12 +56,12 @@ impl BaselineEntry {
         }
     }
 
-    fn object(&self) -> ObjectKey {
+    fn object(&self) -> BaselineKey {
         (self.kind.clone(), self.namespace.clone(), self.name.clone())
     }
 }
 
-type ObjectKey = (String, String, String);
+type BaselineKey = (String, String, String);
 
 /// The findings of a baseline.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ pub struct Baseline {
     /// The name of its file.
     pub name: String,
     entries: Vec<BaselineEntry>,
-    by_object: HashMap<ObjectKey, Vec<usize>>,
+    by_object: HashMap<BaselineKey, Vec<usize>>,
 }
 
 /// The entries of a baseline that are about checked objects, by index.
@@ -109,7 +109,7 @@ impl Baseline {
             read.problem(&path, &format!("findings[{index}].rule: {message}"));
         }
         let entries = read.finish()?.findings;
-        let mut by_object: HashMap<ObjectKey, Vec<usize>> = HashMap::new();
+        let mut by_object: HashMap<BaselineKey, Vec<usize>> = HashMap::new();
         for (index, entry) in entries.iter().enumerate() {
             by_object.entry(entry.object()).or_default().push(index);
         }

@@ -28,7 +28,7 @@ pub struct ImageCounts {
 
 /// Where an image is used first.
 #[derive(Clone, Debug)]
-pub struct ImageUse {
+pub struct CheckedImage {
     /// The index of its document.
     document: usize,
     path: Path,
@@ -44,8 +44,8 @@ impl Manifests {
         facts: &Facts,
         policies: &PolicySet,
         is_meant: impl Fn(&Object<'_>) -> bool,
-    ) -> BTreeMap<String, ImageUse> {
-        let mut images: BTreeMap<String, ImageUse> = BTreeMap::new();
+    ) -> BTreeMap<String, CheckedImage> {
+        let mut images: BTreeMap<String, CheckedImage> = BTreeMap::new();
         for (index, (source, document)) in self.documents.iter().enumerate() {
             let is_fact = (self.sources.get(*source)).is_none_or(|source| source.role == SourceRole::Facts);
             let Ok(DocumentRole::Subject(kind, _)) = self.role(document) else {
@@ -75,7 +75,7 @@ impl Manifests {
                         continue;
                     }
                     let path = pod.spec_path().field(list.field()).item(at).field("image");
-                    let used = ImageUse {
+                    let used = CheckedImage {
                         document: index,
                         path: place(&path),
                         is_reported,
@@ -94,7 +94,7 @@ impl Manifests {
     }
 
     /// A note about an image, at its first use.
-    pub fn image_note(&self, image: &str, used: &ImageUse, message: &str) -> CheckNote {
+    pub fn image_note(&self, image: &str, used: &CheckedImage, message: &str) -> CheckNote {
         let document = self.documents.get(used.document);
         let source = document.and_then(|(source, _)| self.sources.get(*source));
         let position = document.map(|(_, document)| FieldPositions(document.locator()).of(&used.path));

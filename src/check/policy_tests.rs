@@ -242,7 +242,7 @@ fn read(file: &Path) -> Result<(PolicyTest, Vec<usize>), DocumentFileError> {
 }
 
 /// An evaluated object.
-struct Evaluated {
+struct TestedObject {
     title: String,
     outcome: TestOutcome,
     rules: Vec<String>,
@@ -250,7 +250,7 @@ struct Evaluated {
     findings: Vec<String>,
 }
 
-impl Evaluated {
+impl TestedObject {
     fn of(checked: &Checked<'_>) -> Self {
         let evaluation = &checked.evaluation;
         let loud = || evaluation.open().filter(|finding| finding.action >= Action::Warn);
@@ -261,7 +261,7 @@ impl Evaluated {
         patched.sort();
         patched.dedup();
         let name = &checked.name;
-        Evaluated {
+        TestedObject {
             title: if checked.namespace.is_empty() {
                 format!("{} {name}", checked.kind)
             } else {
@@ -328,7 +328,7 @@ fn evaluate(
     manifests.learn(&mut facts, &policies);
     let mut objects = Vec::new();
     let errors = manifests.check(&facts, &policies, ReviewStage::Written, |checked| {
-        objects.push(Evaluated::of(&checked));
+        objects.push(TestedObject::of(&checked));
     });
     let results = test.expectations.iter().zip(lines);
     let results = results.map(|(expectation, line)| compare(expectation, *line, &objects));
@@ -340,7 +340,7 @@ fn evaluate(
     (results.collect(), errors.collect(), using_registries.collect())
 }
 
-fn compare(expectation: &Expectation, line: usize, objects: &[Evaluated]) -> ExpectationResult {
+fn compare(expectation: &Expectation, line: usize, objects: &[TestedObject]) -> ExpectationResult {
     let mut result = ExpectationResult {
         object: expectation.object.clone(),
         outcome: expectation.outcome,
@@ -348,7 +348,7 @@ fn compare(expectation: &Expectation, line: usize, objects: &[Evaluated]) -> Exp
         differences: Vec::new(),
         findings: Vec::new(),
     };
-    let found: Vec<&Evaluated> = objects
+    let found: Vec<&TestedObject> = objects
         .iter()
         .filter(|object| object.title == expectation.object)
         .collect();

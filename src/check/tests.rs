@@ -19,7 +19,7 @@ fn parsed(yaml: &str) -> Manifests {
 }
 
 #[test]
-fn an_object_with_an_owner_is_taken_for_its_controllers_where_that_is_judged() {
+fn an_object_with_an_owner_is_taken_for_its_controllers_where_that_is_evaluated() {
     let owned = |kind: &str, version: &str, owner: &str| {
         format!(
             "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: web, ownerReferences: \

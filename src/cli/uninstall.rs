@@ -93,10 +93,10 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
             ExitCode::FAILURE
         });
     }
-    let is_asked = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let is_interactive = io::stdin().is_terminal() && io::stderr().is_terminal();
     if args.yes {
         show(&connected, &options, None, &mut anstream::stderr().lock())?;
-    } else if is_asked {
+    } else if is_interactive {
         let preview = cleanup::preview(&connected.client, &options).await;
         show(
             &connected,
@@ -116,12 +116,12 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
             connected.server
         );
     }
-    let say = |text| {
+    let report_progress = |text| {
         if !is_quiet() {
             anstream::eprintln!("{text}");
         }
     };
-    let report = cleanup::run(&connected.client, &options, &say).await;
+    let report = cleanup::run(&connected.client, &options, &report_progress).await;
     print(&report, &options)?;
     if options.hook.is_none() {
         let left = cleanup::of_the_chart(&connected.client, &options).await;

@@ -68,13 +68,13 @@ struct About {
 struct Servers {
     cluster: String,
     namespace: String,
-    found: Vec<Server>,
+    found: Vec<ServerVersion>,
 }
 
 /// One installation.
 #[derive(Serialize, PartialEq, Eq, Debug)]
 #[serde(rename_all = "camelCase")]
-struct Server {
+struct ServerVersion {
     deployment: String,
     /// The label of the Deployment; `None` if another writer has removed it.
     version: Option<String>,
@@ -82,11 +82,11 @@ struct Server {
     image: Option<String>,
 }
 
-impl From<Deployment> for Server {
+impl From<Deployment> for ServerVersion {
     fn from(found: Deployment) -> Self {
         let pod = found.spec.template.spec;
         let container = pod.and_then(|pod| pod.containers.into_iter().next());
-        Server {
+        ServerVersion {
             deployment: found.metadata.name.unwrap_or_default(),
             version: found
                 .metadata
@@ -123,7 +123,7 @@ impl Servers {
             )];
         }
         let mut lines = Vec::new();
-        for Server {
+        for ServerVersion {
             deployment,
             version,
             image,
@@ -139,12 +139,12 @@ impl Servers {
     }
 }
 
-async fn servers(client: &Client, namespace: &str) -> anyhow::Result<Vec<Server>> {
+async fn servers(client: &Client, namespace: &str) -> anyhow::Result<Vec<ServerVersion>> {
     let listing = Listing::new("/apis/apps/v1/deployments")
         .in_namespace(namespace)
         .with_labels(SERVER);
     let (mut found, mut unreadable) = (Vec::new(), None);
-    let visit = |deployment: Deployment, _: &str| found.push(Server::from(deployment));
+    let visit = |deployment: Deployment, _: &str| found.push(ServerVersion::from(deployment));
     for_each_as(client, listing, visit, |name, error| {
         unreadable.get_or_insert_with(|| format!("cannot parse the Deployment {name}: {error}"));
     })
@@ -209,7 +209,7 @@ mod tests {
             "metadata": {"name": "transom", "labels": {VERSION_LABEL: "0.2.0"}},
             "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "transom", "image": "r/transom@sha256:1"}]}}},
         });
-        let server = Server::from(serde_json::from_value::<Deployment>(deployment).unwrap());
+        let server = ServerVersion::from(serde_json::from_value::<Deployment>(deployment).unwrap());
         let servers = |found| Servers {
             cluster: "production".to_owned(),
             namespace: "transom-system".to_owned(),
@@ -219,7 +219,7 @@ mod tests {
             servers(vec![server]).lines(),
             ["server 0.2.0: Deployment transom-system/transom in production, r/transom@sha256:1"]
         );
-        let bare = Server::from(Deployment::default());
+        let bare = ServerVersion::from(Deployment::default());
         assert!(servers(vec![bare]).lines()[0].starts_with("server of an unknown version: "));
         assert!(servers(Vec::new()).lines()[0].contains("--transom-namespace"));
     }

@@ -31,7 +31,7 @@ use crate::model::node::major_minor;
 use crate::model::workload::Kind;
 use crate::process::today;
 use crate::registration::configuration_name;
-use crate::registration::configurations::{Configuration, Configurations, RegisteredEntry};
+use crate::registration::configurations::{Configuration, Configurations};
 
 /// How long one page may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -283,15 +283,9 @@ impl ClusterReader<'_> {
         match answered_within(PATIENCE, api.get_opt(&name)).await {
             Ok(object) => {
                 let object = object.and_then(|object| serde_json::to_value(object).ok());
-                let entries = object.as_ref().and_then(|object| object["webhooks"].as_array());
-                Some(Configuration {
-                    title: format!("{} {name}", K::kind(&())),
-                    entries: entries
-                        .into_iter()
-                        .flatten()
-                        .filter_map(RegisteredEntry::read)
-                        .collect(),
-                })
+                let webhooks = object.as_ref().map(|object| &object["webhooks"]);
+                let title = format!("{} {name}", K::kind(&()));
+                Some(Configuration::read(title, webhooks))
             }
             Err(why) => {
                 self.unread.push(UnreadPart {

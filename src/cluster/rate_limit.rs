@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_that_says_no_is_asked_ever_later_up_to_a_quarter_of_an_hour() {
+    fn a_guard_that_says_no_is_queried_ever_later_up_to_a_quarter_of_an_hour() {
         let minutes: Vec<u64> = (1..=6)
             .chain([u32::MAX])
             .map(|refusals| backoff_interval(Duration::from_secs(60), refusals).as_secs() / 60)

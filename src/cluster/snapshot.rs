@@ -83,7 +83,7 @@ impl Snapshot {
     }
 
     /// Whether the API server calls the webhooks for pods of a namespace with these labels, as far as is known.
-    pub fn is_asked_about(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+    pub fn is_reviewed_in(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         let calls = |registered: &Arc<Configurations>| registered.calls_in(labels);
         !registration::is_left_out(namespace, labels, &self.excluded)
             && self.registered.as_ref().is_none_or(calls)
@@ -94,7 +94,7 @@ impl Snapshot {
     pub fn namespaces_without_policy(&self) -> impl Iterator<Item = &str> {
         let namespaces = self.view.namespaces.iter();
         let without = namespaces.filter(|(name, seen)| {
-            self.policies.selecting(&seen.labels).is_none() && self.is_asked_about(name, &seen.labels)
+            self.policies.selecting(&seen.labels).is_none() && self.is_reviewed_in(name, &seen.labels)
         });
         without.map(|(name, _)| name.as_str())
     }
@@ -209,16 +209,12 @@ mod tests {
 
     use super::*;
     use crate::cluster::cache::CachedNamespace;
-    use crate::registration::configurations::{Configuration, RegisteredEntry};
+    use crate::registration::configurations::Configuration;
     use crate::registration::{RegistrationOptions, mutating};
 
     fn registered() -> Configurations {
         let object = serde_json::to_value(mutating(&RegistrationOptions::default())).unwrap();
-        let entries = object["webhooks"].as_array().unwrap().iter();
-        let configuration = Configuration {
-            title: "zz-transom".to_owned(),
-            entries: entries.filter_map(RegisteredEntry::read).collect(),
-        };
+        let configuration = Configuration::read("zz-transom".to_owned(), Some(&object["webhooks"]));
         Configurations {
             mutating: configuration.clone(),
             validating: configuration,
@@ -226,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_asked_about_where_a_webhook_is_called_for_it() {
+    fn a_namespace_causes_a_call_where_a_webhook_is_called_for_it() {
         let snapshot = SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), []).unknown();
         let with = |registered: Option<Configurations>| Snapshot {
             registered: registered.map(Arc::new),
@@ -239,10 +235,10 @@ mod tests {
             none
         };
         let labels = BTreeMap::new();
-        assert!(with(None).is_asked_about("web", &labels), "nothing is known yet");
-        assert!(with(Some(registered())).is_asked_about("web", &labels));
-        assert!(!with(Some(registered())).is_asked_about("kube-system", &labels));
-        assert!(!with(Some(nowhere())).is_asked_about("web", &labels));
+        assert!(with(None).is_reviewed_in("web", &labels), "nothing is known yet");
+        assert!(with(Some(registered())).is_reviewed_in("web", &labels));
+        assert!(!with(Some(registered())).is_reviewed_in("kube-system", &labels));
+        assert!(!with(Some(nowhere())).is_reviewed_in("web", &labels));
     }
 
     #[test]

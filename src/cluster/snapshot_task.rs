@@ -143,7 +143,7 @@ mod tests {
     async fn a_replica_that_would_enforce_less_than_another_is_not_ready_at_its_start() {
         let accepted = |status: &str, reason: &str| json!({"conditions": [{"type": "Accepted", "status": status, "reason": reason}]});
         let readiness = Readiness::default();
-        let (_tell, registered) = watch::channel(None);
+        let (_publish, registered) = watch::channel(None);
         let task = SnapshotTask {
             snapshots: SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, day_of(Timestamp::now())), []),
             registered,

@@ -29,7 +29,7 @@ struct WatchContact {
     /// The last byte of a successful answer; before the first one, the start.
     record_contact: Instant,
     /// Whether its staleness was logged.
-    told: bool,
+    is_logged: bool,
 }
 
 impl WatchStaleness {
@@ -68,15 +68,15 @@ impl WatchStaleness {
     }
 
     /// Logs when a watch becomes stale, and when it recovers; runs forever.
-    pub async fn tell(self) {
+    pub async fn log_changes(self) {
         loop {
             tokio::time::sleep(LOOK).await;
             for (resource, watch) in self.watches().iter_mut() {
                 let age = watch.record_contact.elapsed();
-                if std::mem::replace(&mut watch.told, age >= STALE) == watch.told {
+                if std::mem::replace(&mut watch.is_logged, age >= STALE) == watch.is_logged {
                     continue;
                 }
-                if watch.told {
+                if watch.is_logged {
                     tracing::error!(
                         resource,
                         "the API server has not answered the watch for {} s: the data on {resource} is as old, and reviews and \
@@ -95,7 +95,7 @@ impl WatchStaleness {
         let mut watches = self.watches();
         let watch = watches.entry(resource).or_insert(WatchContact {
             record_contact,
-            told: false,
+            is_logged: false,
         });
         watch.record_contact = record_contact;
     }

@@ -2,6 +2,7 @@
 //! stays in the cache meanwhile.
 
 mod cache_builder;
+pub mod object;
 pub(super) mod transform;
 
 use std::collections::BTreeMap;
@@ -77,7 +78,7 @@ pub async fn run(
         shared: Arc::new(WatchState::new(readiness)),
         tasks: Tasks::default(),
     };
-    let all = || Config::default().page_size(PAGE);
+    let all = Config::default;
     let of = |resource| freshness.client(&client, resource);
     // As JSON: a policy that this version cannot read must still be listed, and must not hide others.
     let pod_policies = Api::all_with(of(POD_POLICIES), &WindowsPodPolicy::api_resource());
@@ -165,35 +166,60 @@ impl Watches {
     {
         let shared = Arc::clone(&self.shared);
         self.tasks.spawn(name, async move {
-            let mut events = std::pin::pin!(watcher(api, config).backoff(WatchBackoff::default()));
-            // The pages of a list so far; the old cache stays until the list is complete.
-            let mut listed = BTreeMap::new();
             let mut complaint = String::new();
-            while let Some(event) = events.next().await {
-                match event {
-                    Ok(Event::Init) => listed.clear(),
-                    Ok(Event::InitApply(object)) => {
-                        let object_name = name_of(&object);
-                        listed.extend(trim(object).map(|trimmed| (object_name, Arc::new(trimmed))));
-                    }
-                    Ok(Event::InitDone) => {
-                        let listed = std::mem::take(&mut listed);
-                        shared.change(|building| take(building, WatchEvent::All(listed)));
+            let seen = move |event| match event {
+                Ok(event) => {
+                    let is_list = matches!(event, WatchEvent::All(_));
+                    shared.change(|building| take(building, event));
+                    if is_list {
                         shared.seen(name);
                     }
-                    Ok(Event::Apply(object)) => {
-                        let object_name = name_of(&object);
-                        let trimmed = trim(object);
-                        shared.change(|building| take(building, WatchEvent::One(object_name, trimmed)));
-                    }
-                    Ok(Event::Delete(object)) => {
-                        let seen = WatchEvent::One(name_of(&object), None);
-                        shared.change(|building| take(building, seen));
-                    }
-                    Err(error) => shared.broken(name, &error, &mut complaint),
                 }
-            }
+                Err(error) => shared.broken(name, &error, &mut complaint),
+            };
+            watch_kind(api, config.page_size(PAGE), trim, seen).await;
         });
+    }
+}
+
+/// Watches one kind of object, trimmed, forever: every watch of objects that are kept is opened here. A watch that
+/// breaks is opened again after a back-off.
+async fn watch_kind<K, T>(
+    api: Api<K>,
+    config: Config,
+    trim: impl Fn(K) -> Option<T>,
+    mut seen: impl FnMut(Result<WatchEvent<T>, watcher::Error>),
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut events = std::pin::pin!(watcher(api, config).backoff(WatchBackoff::default()));
+    // The pages of a list so far; the previous list is valid until this one is complete.
+    let mut listed = BTreeMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => {
+                let name = name_of(&object);
+                listed.extend(trim(object).map(|trimmed| (name, Arc::new(trimmed))));
+            }
+            Ok(Event::InitDone) => seen(Ok(WatchEvent::All(std::mem::take(&mut listed)))),
+            Ok(Event::Apply(object)) => {
+                let name = name_of(&object);
+                seen(Ok(WatchEvent::One(name, trim(object))));
+            }
+            Ok(Event::Delete(object)) => seen(Ok(WatchEvent::One(name_of(&object), None))),
+            Err(error) => seen(Err(error)),
+        }
+    }
+}
+
+/// Logs each reason why a watch fails once.
+fn log_broken(resource: &str, text: String, complaint: &mut String) {
+    if text == *complaint {
+        tracing::debug!(resource, "the watch has broken again: {text}");
+    } else {
+        tracing::warn!(resource, "the watch has broken and will be tried again: {text}");
+        *complaint = text;
     }
 }
 
@@ -233,15 +259,7 @@ impl WatchState {
         if self.building().missing.contains(&name) {
             self.readiness.hold(name, text.clone());
         }
-        if text == *complaint {
-            tracing::debug!(resource = name, "the watch has broken again: {text}");
-        } else {
-            tracing::warn!(
-                resource = name,
-                "the watch has broken and will be tried again: {text}"
-            );
-            *complaint = text;
-        }
+        log_broken(name, text, complaint);
     }
 
     /// Changes the cache; a change without effect wakes no reader.

@@ -77,14 +77,18 @@ pub struct CleanupReport {
 }
 
 /// Removes everything, in an order in which the API server never waits for a webhook that is gone. Continues after a
-/// failed request. `say` reports what the cleanup waits for.
-pub async fn run(client: &Client, options: &CleanupOptions, say: &dyn Fn(String)) -> CleanupReport {
+/// failed request. `report_progress` reports what the cleanup waits for.
+pub async fn run(
+    client: &Client,
+    options: &CleanupOptions,
+    report_progress: &dyn Fn(String),
+) -> CleanupReport {
     let mut cleanup = Cleanup {
         client,
         options,
         report: CleanupReport::default(),
     };
-    cleanup.everything(say).await;
+    cleanup.everything(report_progress).await;
     cleanup.report
 }
 
@@ -96,7 +100,7 @@ struct Cleanup<'a> {
 }
 
 impl Cleanup<'_> {
-    async fn everything(&mut self, say: &dyn Fn(String)) {
+    async fn everything(&mut self, report_progress: &dyn Fn(String)) {
         let configuration = configuration_name(&self.options.name);
         if let Some(other) = self.other_namespace(&configuration).await {
             return self.report.failures.push(other);
@@ -107,7 +111,7 @@ impl Cleanup<'_> {
             let api = self.cluster::<ValidatingWebhookConfiguration>();
             self.delete(&api, &configuration).await;
         }
-        match self.stop_controllers(say).await {
+        match self.stop_controllers(report_progress).await {
             LeaderState::Gone => {}
             LeaderState::Unknown(why) => self.report.failures.push(why),
             // The leader would create again what the cleanup removes.
@@ -119,7 +123,9 @@ impl Cleanup<'_> {
             Vec::new()
         });
         if others.is_empty() {
-            say("removes Transom's labels and taints from nodes, and its RuntimeClasses".to_owned());
+            report_progress(
+                "removes Transom's labels and taints from nodes, and its RuntimeClasses".to_owned(),
+            );
             self.revert().await;
             reports::remove_reports(self.client, &mut self.report).await;
         } else {

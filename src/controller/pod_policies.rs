@@ -1,6 +1,6 @@
 //! Pod policies: the status of each policy, and the Events for its changes.
 //!
-//! [`reports`] computes the writes from the snapshot (pure); [`run`] carries them out.
+//! [`reports`] computes the writes from the snapshot (pure); [`PolicyStatusController`] carries them out.
 
 mod build_labels;
 mod image_registries;
@@ -10,7 +10,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,21 +19,19 @@ use kube::runtime::events::Recorder;
 use kube::{Client, CustomResourceExt as _};
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 pub use self::namespace_events::{EventDeduper, NamespaceEvent};
 pub use self::status::{StatusUpdate, reports};
 
+use super::leader_loop::{PassResult, SnapshotController};
 use crate::api::WindowsPodPolicy;
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
-use crate::cluster::snapshot::SnapshotReceiver;
+use crate::cluster::snapshot::Snapshot;
 use crate::controller::reports::ReportingState;
 use crate::controller::webhook_probe::ProbeResult;
-use crate::process::metrics::Reconcile;
 use crate::registry::service::UnreachableRegistry;
 
-/// How often statuses are computed if nothing changes in the cluster: exemptions expire by date.
-const LOOK: Duration = Duration::from_secs(60);
 /// The pause after each pass, so that Transom adds little load to a busy cluster or one that rejects its writes.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many names a message in the status lists.
@@ -97,22 +94,30 @@ impl StatusSources {
     }
 }
 
-/// Writes statuses and Events while this replica leads. Returns when the snapshot channel ends.
-pub async fn run(
+/// Writes statuses and Events.
+pub struct PolicyStatusController {
+    api: Api<DynamicObject>,
     client: Client,
-    mut latest: SnapshotReceiver,
-    mut sources: StatusSources,
-    leadership: Leadership,
+    sources: StatusSources,
     recorder: Recorder,
-    reconcile: Reconcile,
-) {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &WindowsPodPolicy::api_resource());
-    let mut deduper = EventDeduper::default();
-    // The last error of each status write: a persistent error is logged once.
-    let mut refused: BTreeMap<String, String> = BTreeMap::new();
-    loop {
-        let snapshot = Arc::clone(&latest.borrow_and_update());
-        let (began, led) = (Instant::now(), leadership.holds());
+    deduper: EventDeduper,
+}
+
+impl PolicyStatusController {
+    /// A controller that has written nothing yet.
+    pub fn new(client: Client, sources: StatusSources, recorder: Recorder) -> Self {
+        PolicyStatusController {
+            api: Api::all_with(client.clone(), &WindowsPodPolicy::api_resource()),
+            client,
+            sources,
+            recorder,
+            deduper: EventDeduper::default(),
+        }
+    }
+
+    /// The statuses that differ from what is stored.
+    fn due(&mut self, snapshot: &Snapshot) -> Vec<StatusUpdate> {
+        let sources = &mut self.sources;
         let reporting = sources.reporting.borrow_and_update().clone();
         let unreached = (sources.probe.borrow_and_update().as_deref()).and_then(ProbeResult::trouble);
         let registries =
@@ -124,64 +129,47 @@ pub async fn run(
             contested: contested.as_deref(),
             registries: registries.as_deref(),
         };
-        for report in reports(&snapshot, states, Timestamp::now()) {
-            if !leadership.holds() {
-                break;
-            }
-            let name = &report.name;
-            match write(&api, &recorder, &report).await {
-                Ok(()) => drop(refused.remove(name)),
-                Err(error) => {
-                    reconcile.failed();
-                    let error = error.to_string();
-                    if refused.get(name) != Some(&error) {
-                        tracing::warn!("cannot write the status of WindowsPodPolicy {name}: {error}");
-                        refused.insert(name.clone(), error);
-                    }
-                }
-            }
-        }
-        let more = leadership.holds() && deduper.write(&client, &leadership, &snapshot).await;
-        if led {
-            reconcile.took(began.elapsed());
-        }
-        // Frees the snapshot before the wait for the next one.
-        drop(snapshot);
-        tokio::time::sleep(PAUSE).await;
-        if more {
-            continue;
-        }
-        tokio::select! {
-            changed = latest.changed() => if changed.is_err() { return },
-            () = sources.changed() => (),
-            () = tokio::time::sleep(LOOK) => (),
-        }
+        reports(snapshot, states, Timestamp::now()).collect()
     }
 }
 
-/// Writes one status, then its Events. If the policy changed or was deleted meanwhile, the next pass handles it. An
-/// Event that the API server rejects is only logged.
-async fn write(
-    api: &Api<DynamicObject>,
-    recorder: &Recorder,
-    report: &StatusUpdate,
-) -> Result<(), kube::Error> {
-    let patch = json!({"metadata": {"resourceVersion": report.resource_version}, "status": report.status});
+impl SnapshotController for PolicyStatusController {
+    /// Exemptions expire by date.
+    const EVERY: Duration = Duration::from_secs(60);
+
+    async fn changed(&mut self) {
+        self.sources.changed().await;
+    }
+
+    async fn pass(&mut self, snapshot: &Snapshot, leadership: &Leadership) -> PassResult {
+        let mut result = PassResult::with_pause(PAUSE);
+        for report in self.due(snapshot) {
+            if !leadership.holds() {
+                return result;
+            }
+            let written = write(&self.api, &self.recorder, &report).await;
+            let name = &report.name;
+            result.record(|| format!("write the status of WindowsPodPolicy {name}"), written);
+        }
+        let deduper = &mut self.deduper;
+        (deduper.write(&self.client, leadership, snapshot, &mut result)).await;
+        result
+    }
+}
+
+/// Writes one status, then its Events. An Event that the API server rejects is only logged.
+async fn write(api: &Api<DynamicObject>, recorder: &Recorder, report: &StatusUpdate) -> Result<(), ApiError> {
+    let patch = Patch::Merge(
+        json!({"metadata": {"resourceVersion": report.resource_version}, "status": report.status}),
+    );
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
     };
-    match api
-        .patch_status(&report.name, &params, &Patch::Merge(patch))
-        .await
-    {
-        Ok(_) => (),
-        Err(kube::Error::Api(refusal)) if refusal.code == 409 || refusal.code == 404 => return Ok(()),
-        Err(error) => return Err(error),
-    }
-    for said in &report.news {
-        if let Err(error) = (recorder.publish(&said.event("EvaluatePolicy"), &report.reference())).await {
-            let (name, reason) = (&report.name, said.reason);
+    answered(api.patch_status(&report.name, &params, &patch)).await?;
+    for event in &report.news {
+        if let Err(error) = (recorder.publish(&event.event("EvaluatePolicy"), &report.reference())).await {
+            let (name, reason) = (&report.name, event.reason);
             tracing::warn!("cannot write the Event {reason} of WindowsPodPolicy {name}: {error}");
         }
     }

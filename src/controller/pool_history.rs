@@ -1,50 +1,51 @@
 //! Stores the pool history: the leader writes it when it has changed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
-use tokio::time::Instant;
 
-use crate::cluster::errors::words;
+use super::leader_loop::{PassResult, SnapshotController};
+use crate::cluster::errors::answered;
 use crate::cluster::lease::Leadership;
 use crate::cluster::pool_history::{NODE_POOLS_CONFIG_MAP, PoolHistory, SEEN_KEY};
-use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
-use crate::process::metrics::Reconcile;
+use crate::cluster::snapshot::Snapshot;
 
 /// The least time between two writes; a pool that appears and disappears in between may be missed.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Stores the pool history of snapshots while this replica leads. Returns when the snapshot channel ends.
-pub async fn run(
-    client: Client,
+/// Stores the pool history of snapshots.
+#[derive(Debug)]
+pub struct PoolHistoryController {
+    api: Api<ConfigMap>,
     namespace: String,
-    mut latest: SnapshotReceiver,
-    leadership: Leadership,
-    reconcile: Reconcile,
-) {
-    let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
-    // Also runs periodically, so that a failed write is retried.
-    let mut hourly = tokio::time::interval(Duration::from_secs(3_600));
-    loop {
-        tokio::select! {
-            changed = latest.changed() => if changed.is_err() { return },
-            _ = hourly.tick() => {}
+}
+
+impl PoolHistoryController {
+    /// A controller that writes to Transom's own namespace.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        PoolHistoryController {
+            api: Api::namespaced(client, namespace),
+            namespace: namespace.to_owned(),
         }
-        let snapshot = Arc::clone(&latest.borrow_and_update());
-        let Snapshot {
-            view, pools, facts, ..
-        } = &*snapshot;
-        let known = view.seen.get(NODE_POOLS_CONFIG_MAP);
-        let memory = pools.after(&view.nodes, facts.today);
-        let text = memory.to_json();
-        let nothing_yet = known.is_none() && memory == PoolHistory::default();
-        if !leadership.holds() || nothing_yet || known.is_some_and(|known| known.pools == text) {
-            continue;
+    }
+}
+
+impl SnapshotController for PoolHistoryController {
+    const EVERY: Duration = Duration::from_secs(3_600);
+
+    /// Writes the history if it has changed.
+    async fn pass(&mut self, snapshot: &Snapshot, _: &Leadership) -> PassResult {
+        let known = snapshot.view.seen.get(NODE_POOLS_CONFIG_MAP);
+        let history = (snapshot.pools).after(&snapshot.view.nodes, snapshot.facts.today);
+        let text = history.to_json();
+        let nothing_yet = known.is_none() && history == PoolHistory::default();
+        if nothing_yet || known.is_some_and(|known| known.pools == text) {
+            return PassResult::default();
         }
+        let namespace = &self.namespace;
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(NODE_POOLS_CONFIG_MAP.to_owned()),
@@ -56,28 +57,18 @@ pub async fn run(
             data: Some([(SEEN_KEY.to_owned(), text)].into()),
             ..ConfigMap::default()
         };
-        let began = Instant::now();
+        let params = PostParams::default();
         let written = match known {
-            Some(_) => {
-                api.replace(NODE_POOLS_CONFIG_MAP, &PostParams::default(), &map)
-                    .await
-            }
-            None => api.create(&PostParams::default(), &map).await,
+            Some(_) => answered(self.api.replace(NODE_POOLS_CONFIG_MAP, &params, &map)).await,
+            None => answered(self.api.create(&params, &map)).await,
         };
-        reconcile.took(began.elapsed());
-        match written {
-            Ok(_) => tracing::debug!("saved the history of Windows pools"),
-            // Another replica was faster; the next snapshot shows what it wrote.
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => {
-                reconcile.failed();
-                tracing::warn!(
-                    "cannot save the history of Windows pools to the ConfigMap {namespace}/{NODE_POOLS_CONFIG_MAP}: {}",
-                    words(&error)
-                );
-            }
+        let task = || {
+            format!("save the history of Windows pools to the ConfigMap {namespace}/{NODE_POOLS_CONFIG_MAP}")
+        };
+        let mut result = PassResult::with_pause(PAUSE);
+        if result.record(task, written).is_some() {
+            tracing::debug!("saved the history of Windows pools");
         }
-        drop(snapshot);
-        tokio::time::sleep(PAUSE).await;
+        result
     }
 }

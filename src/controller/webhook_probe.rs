@@ -108,8 +108,8 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
         }
         Err(error) => error,
     };
-    let said = words(error);
-    match parse_rejection(&said, word) {
+    let message = words(error);
+    match parse_rejection(&message, word) {
         Some(true) => ProbeResult::Arrives,
         Some(false) => ProbeResult::Lost {
             mutating: false,
@@ -117,18 +117,18 @@ fn read(word: &str, answer: &Result<Pod, kube::Error>) -> ProbeResult {
             why: "/validate received a probe that /mutate did not".to_owned(),
         },
         // Another vendor's webhook may fail as well, which proves nothing about Transom's webhooks.
-        None if said.contains("failed calling webhook")
-            && names::ALL.iter().any(|name| said.contains(name)) =>
+        None if message.contains("failed calling webhook")
+            && names::ALL.iter().any(|name| message.contains(name)) =>
         {
             // `/mutate` is called first, and fails open.
-            let of_mutate = said.contains(names::MUTATE);
+            let of_mutate = message.contains(names::MUTATE);
             ProbeResult::Lost {
                 mutating: !of_mutate,
                 validating: of_mutate,
-                why: said,
+                why: message,
             }
         }
-        None => ProbeResult::Unknown(said),
+        None => ProbeResult::Unknown(message),
     }
 }
 
@@ -139,7 +139,7 @@ pub async fn run(
     namespace: String,
     mut latest: SnapshotReceiver,
     leadership: Leadership,
-    tell: watch::Sender<Option<Arc<ProbeResult>>>,
+    publish: watch::Sender<Option<Arc<ProbeResult>>>,
 ) {
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let mut registered = None;
@@ -151,13 +151,13 @@ pub async fn run(
                 Some(why) => ProbeResult::Unknown(why),
                 None => probe_again(&pods).await,
             };
-            let before = tell.borrow().clone();
+            let before = publish.borrow().clone();
             Some(Arc::new(known.after(before.as_deref())))
         } else {
             None
         };
         drop(snapshot);
-        let before = tell.send_replace(known.clone());
+        let before = publish.send_replace(known.clone());
         log_change(&namespace, before.as_deref(), known.as_deref());
         let wait = if known.is_some() { EVERY } else { SETTLE };
         let changed = async { latest.wait_for(|now| now.registered != registered).await.is_ok() };
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_answers_tells_which_calls_arrive() {
+    fn what_the_api_server_answers_shows_which_calls_arrive() {
         let refused = |text: &str| {
             let status = Status::failure(text, "Forbidden");
             Box::new(Err(kube::Error::Api(Box::new(status))))

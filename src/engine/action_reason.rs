@@ -19,12 +19,12 @@ pub fn action_reason(
     }
     let Policy { name, validation, .. } = policy;
     let rule = finding.rule.name;
-    let said = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
+    let by_rule = policy.rule_action(finding.rule.id, finding.severity, finding.rule.since);
     let why = if finding.enforced_action > finding.action {
         format!("the policy {name} limits actions to {}", validation.as_str())
-    } else if said == finding.enforced_action {
+    } else if by_rule == finding.enforced_action {
         let by = file.map_or_else(|| format!("the policy {name}"), str::to_owned);
-        format!("{by} sets {rule} to {}", said.as_str())
+        format!("{by} sets {rule} to {}", by_rule.as_str())
     } else if subject.is_mirror {
         "a mirror pod runs regardless of admission".to_owned()
     } else if subject.origin == Origin::Controller && !finding.class.cannot_run() {

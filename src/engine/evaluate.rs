@@ -185,7 +185,7 @@ fn evaluate_one(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluat
         let lifted = exemption::is_lifted(finding, subject.pod(), policy);
         (!lifted).then(|| enforced_action(finding, subject, policy))
     };
-    for rule in rules::asked(&as_written) {
+    for rule in rules::applicable(&as_written) {
         rule.run_weighed(&as_written, &mut findings, &weigh);
     }
     let is_cut = findings.iter().any(|finding| !finding.beyond.is_empty());
@@ -253,11 +253,11 @@ fn enforced_action(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> 
 /// Whether the policy's `ignoredFields` applies to a finding. It does not if the API server rejects the field, if the
 /// author depends on something that the pod then does not have, or if the policy sets an action for the rule itself.
 fn is_tolerated(finding: &Finding, subject: &Object<'_>, policy: &Policy) -> bool {
-    let says_windows = || subject.pod().and_then(|pod| pod.os_name()) == Some(Os::Windows.label());
+    let is_for_windows = || subject.pod().and_then(|pod| pod.os_name()) == Some(Os::Windows.label());
     finding.is_ignored_field()
         && !finding.rule.asks_for_node
         && !policy.actions.contains_key(finding.rule.id)
-        && (finding.class == Class::Ignored || !says_windows())
+        && (finding.class == Class::Ignored || !is_for_windows())
 }
 
 /// Errors first, and among them those that make the rest irrelevant; then the pod before its containers, in their

@@ -73,10 +73,10 @@ impl<'p> Mutation<'p> {
         let Some(changed) = &self.changed else { return };
         let as_stored = as_written.with_template(changed);
         // An edit resolves findings and never causes one, so only the rules with findings run again.
-        let (mut after, mut asked) = (Vec::new(), Vec::new());
+        let (mut after, mut checked) = (Vec::new(), Vec::new());
         for rule in findings.iter().map(|finding| finding.rule) {
-            if !asked.contains(&rule) {
-                asked.push(rule);
+            if !checked.contains(&rule) {
+                checked.push(rule);
                 rule.run(&as_stored, &mut after);
             }
         }
@@ -147,8 +147,8 @@ impl<'p> MutationBuilder<'p, '_> {
                 let removal = removal && self.removes_ignored_fields();
                 let added: &[Path] = if placement { &subject.added_fields } else { &[] };
                 (patch, withheld) = self.whole(placement, removal, added);
-                let says_windows = patch.pod().os_name() == Some(Os::Windows.label());
-                if self.is_constrained() && !says_windows {
+                let is_for_windows = patch.pod().os_name() == Some(Os::Windows.label());
+                if self.is_constrained() && !is_for_windows {
                     (patch, withheld) = self.whole(placement, false, &[]);
                 }
             }

@@ -154,11 +154,11 @@ fn no_such_value(key: &'static str, value: &str, known: &[&'static str]) -> Igno
 }
 
 fn not_true(key: &'static str, value: &str) -> IgnoredReason {
-    let says_yes = ["true", "yes", "on", "1"]
+    let is_truthy = ["true", "yes", "on", "1"]
         .iter()
         .any(|yes| value.eq_ignore_ascii_case(yes));
     let why = "only the value true excludes a namespace".to_owned();
-    (why, says_yes.then_some((key, "true")), None)
+    (why, is_truthy.then_some((key, "true")), None)
 }
 
 fn no_such_label(key: &str, value: &str, labels: &BTreeMap<String, String>) -> IgnoredReason {

@@ -304,7 +304,7 @@ impl<'p> Placement<'p, '_> {
                 .collect(),
             ForbiddenFields::Unknown => self.with(patch, |pod| {
                 let mut findings = Vec::new();
-                for rule in rules::asked(&pod.cx).filter(|rule| rule.class == Class::Api) {
+                for rule in rules::applicable(&pod.cx).filter(|rule| rule.class == Class::Api) {
                     rule.run_regardless(&pod.cx, &mut findings);
                 }
                 findings.into_iter().map(|finding| finding.path).collect()

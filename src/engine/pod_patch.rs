@@ -315,11 +315,11 @@ fn not_yet<'a>(label: &str, template: &Labels) -> Vec<Expression<'a>> {
 /// Whether a term may be copied for other nodes: not if a rule reports a problem in it, which would then appear twice.
 fn is_sound(term: &NodeSelectorTerm<'_>) -> bool {
     term.match_expressions.iter().all(|expression| {
-        let says =
+        let reported =
             |only: &str| &*expression.operator == "In" && expression.values.iter().all(|v| **v == *only);
         match &*expression.key {
-            OS_LABEL => says("windows"),
-            ARCH_LABEL => says("amd64"),
+            OS_LABEL => reported("windows"),
+            ARCH_LABEL => reported("amd64"),
             BETA_OS_LABEL | BETA_ARCH_LABEL => false,
             _ => true,
         }

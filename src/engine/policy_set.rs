@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exemption_is_told_of_before_its_last_day_and_after() {
+    fn an_exemption_is_reported_before_its_last_day_and_after() {
         let state = |expires| {
             let exemption = Exemption::default();
             let (usernames, groups, namespaces) = (vec![], vec![], vec![]);

@@ -23,7 +23,7 @@ const MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Changes objects of a text, each from its position to its value afterwards. Everything else stays as it is, byte by
 /// byte. An object that cannot be changed safely stays as it is too.
 pub fn rewrite(bytes: &[u8], changes: &BTreeMap<Position, Value>) -> Rewritten {
-    let text = SourceText::read(bytes);
+    let text = ParsedText::read(bytes);
     let mut refused = BTreeMap::new();
     let mut edits = BTreeMap::new();
     match &text {
@@ -75,7 +75,7 @@ pub fn rewrite(bytes: &[u8], changes: &BTreeMap<Position, Value>) -> Rewritten {
 /// The verified replacements for one change of one object; `None` if it cannot be made. Offsets are those after a byte
 /// order mark.
 pub fn replacements_of(bytes: &[u8], position: Position, after: &Value) -> Option<Vec<Replacement>> {
-    let text = SourceText::read(bytes).ok()?;
+    let text = ParsedText::read(bytes).ok()?;
     let changes = BTreeMap::from([(position, after.clone())]);
     let planned = text.plan(&changes).pop()?.1.ok()?;
     let edits = BTreeMap::from([(position, planned)]);
@@ -99,14 +99,14 @@ pub fn line_and_column(bytes: &[u8], offset: usize) -> (usize, usize) {
 }
 
 /// A text that was read without errors.
-struct SourceText<'t> {
+struct ParsedText<'t> {
     text: &'t str,
     /// The length of the byte order mark.
     mark: usize,
     documents: Vec<Document>,
 }
 
-impl<'t> SourceText<'t> {
+impl<'t> ParsedText<'t> {
     fn read(bytes: &'t [u8]) -> Result<Self, String> {
         let rest = bytes.strip_prefix(MARK).unwrap_or(bytes);
         let parsed = parse(bytes.to_vec());
@@ -114,7 +114,7 @@ impl<'t> SourceText<'t> {
             return Err(format!("the file cannot be read at {error}; correct that first"));
         }
         let text = std::str::from_utf8(rest).map_err(|_| "the file is not UTF-8".to_owned())?;
-        Ok(SourceText {
+        Ok(ParsedText {
             text,
             mark: bytes.len() - rest.len(),
             documents: parsed.documents,
@@ -154,7 +154,7 @@ const ATTEMPTS: usize = 64;
 
 /// The search for the edits that can be made together.
 struct Search<'s> {
-    text: &'s SourceText<'s>,
+    text: &'s ParsedText<'s>,
     changes: &'s BTreeMap<Position, Value>,
     edits: &'s BTreeMap<Position, Vec<Replacement>>,
     left: usize,

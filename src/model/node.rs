@@ -229,10 +229,10 @@ pub trait NodeSigns {
 
     /// Whether a label identifies it as a Windows node, including the deprecated label.
     fn is_labelled_windows(&self) -> bool {
-        let mut said = [OS_LABEL, BETA_OS_LABEL]
+        let mut labels_of = [OS_LABEL, BETA_OS_LABEL]
             .into_iter()
             .filter_map(|key| self.label(key));
-        said.any(is_windows)
+        labels_of.any(is_windows)
     }
 
     /// Whether it is a Windows node: according to its kubelet, or to a label until the kubelet reports.
@@ -366,9 +366,9 @@ impl Taint {
             "kubernetes.io/os",
         ];
         let value = self.value.to_ascii_lowercase();
-        let says_windows = value.starts_with("win")
+        let names_windows = value.starts_with("win")
             || (value == "true" && matches!(self.key.as_str(), "windows" | "os" | "sku"));
-        self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && says_windows
+        self.effect == "NoSchedule" && KEYS.contains(&self.key.as_str()) && names_windows
     }
 
     /// Whether pods that do not tolerate it are not scheduled on the node, or are evicted; false for
@@ -641,7 +641,8 @@ mod tests {
                 node.build().map(|build| build.to_string()),
             )
         };
-        let said = |os, windows, build: &str| (os, windows, (!build.is_empty()).then(|| build.to_owned()));
+        let labels_of =
+            |os, windows, build: &str| (os, windows, (!build.is_empty()).then(|| build.to_owned()));
         let labels = format!(
             r#"{{"kubernetes.io/os": "windows", "{BUILD_LABEL}": "10.0.17763", "{RESTRICTED_BUILD_LABEL}": "10.0.26100"}}"#
         );
@@ -649,13 +650,22 @@ mod tests {
         let linux = r#"{"operatingSystem": "linux", "kernelVersion": "6.1.0"}"#;
         assert_eq!(
             node(&labels, kernel),
-            said(ReportedOs::Windows, true, "10.0.20348")
+            labels_of(ReportedOs::Windows, true, "10.0.20348")
         );
-        assert_eq!(node(&labels, "{}"), said(ReportedOs::Silent, true, "10.0.26100"));
-        assert_eq!(node(&labels, linux), said(ReportedOs::Other, false, "10.0.26100"));
+        assert_eq!(
+            node(&labels, "{}"),
+            labels_of(ReportedOs::Silent, true, "10.0.26100")
+        );
+        assert_eq!(
+            node(&labels, linux),
+            labels_of(ReportedOs::Other, false, "10.0.26100")
+        );
         let beta = format!(r#"{{"{BETA_OS_LABEL}": "windows", "{BUILD_LABEL}": "10.0.17763"}}"#);
-        assert_eq!(node(&beta, "{}"), said(ReportedOs::Silent, true, "10.0.17763"));
-        assert_eq!(node("{}", "{}"), said(ReportedOs::Silent, false, ""));
+        assert_eq!(
+            node(&beta, "{}"),
+            labels_of(ReportedOs::Silent, true, "10.0.17763")
+        );
+        assert_eq!(node("{}", "{}"), labels_of(ReportedOs::Silent, false, ""));
     }
 
     #[test]

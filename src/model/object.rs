@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_owner_whose_kind_is_judged_and_makes_such_objects_counts() {
+    fn only_an_owner_whose_kind_is_evaluated_and_makes_such_objects_counts() {
         for (kind, api_version, owner, expected) in [
             (Kind::Pod, "apps/v1", "ReplicaSet", Some(Kind::ReplicaSet)),
             (Kind::Pod, "apps/v1", "StatefulSet", Some(Kind::StatefulSet)),

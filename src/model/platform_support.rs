@@ -363,7 +363,7 @@ pub static MINOR_CHANGES: &[MinorChange] = &[
 mod tests {
     use super::*;
 
-    fn said(platform: Option<NodePlatform>, build: u32) -> Vec<String> {
+    fn messages(platform: Option<NodePlatform>, build: u32) -> Vec<String> {
         let dates = support_dates(platform, Build::new(build));
         dates.iter().map(ToString::to_string).collect()
     }
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn the_dates_are_those_of_the_sources_and_an_unknown_end_stays_unknown() {
         assert_eq!(
-            said(Some(NodePlatform::Aks), 17763),
+            messages(Some(NodePlatform::Aks), 17763),
             [
                 "2026-03-01: end of support for Windows Server 2019 on AKS",
                 "2027-04-01: removal of the node images of Windows Server 2019 from AKS; pools can no longer scale",
@@ -379,7 +379,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            said(Some(NodePlatform::Aks), 20348),
+            messages(Some(NodePlatform::Aks), 20348),
             [
                 "2028-06-30: end of support for Windows Server 2022 on AKS",
                 "2029-06-30: removal of the node images of Windows Server 2022 from AKS; pools can no longer scale",
@@ -387,10 +387,10 @@ mod tests {
             ]
         );
         let by_microsoft = ["2031-10-14: end of Microsoft's support for Windows Server 2022"];
-        assert_eq!(said(Some(NodePlatform::Eks), 20348), by_microsoft);
-        assert_eq!(said(Some(NodePlatform::Rancher), 20348), by_microsoft);
-        assert_eq!(said(None, 20348), by_microsoft);
-        assert_eq!(said(Some(NodePlatform::Aks), 29500), Vec::<String>::new());
+        assert_eq!(messages(Some(NodePlatform::Eks), 20348), by_microsoft);
+        assert_eq!(messages(Some(NodePlatform::Rancher), 20348), by_microsoft);
+        assert_eq!(messages(None, 20348), by_microsoft);
+        assert_eq!(messages(Some(NodePlatform::Aks), 29500), Vec::<String>::new());
         let of_aks = support_of(NodePlatform::Aks, Build::new(20348)).unwrap();
         assert_eq!((of_aks.first_minor, of_aks.last_minor), (None, Some(36)));
         let of_rancher = support_of(NodePlatform::Rancher, Build::new(20348)).unwrap();

@@ -186,10 +186,10 @@ pub fn read<'de, S: DeserializeSeed<'de>>(json: &'de str, seed: S) -> Result<S::
 /// The message of a serde_json error without the position, limited to one line because it quotes the invalid value.
 pub fn reason(error: &serde_json::Error) -> String {
     const LONGEST: usize = 200;
-    let said = error.to_string();
-    let text = said
+    let message = error.to_string();
+    let text = message
         .rsplit_once(" at line ")
-        .map_or(said.as_str(), |(text, _)| text);
+        .map_or(message.as_str(), |(text, _)| text);
     // The expected type is at the end.
     cut_middle(text, LONGEST, LONGEST / 4).into_owned()
 }

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_between_characters_and_never_longer_than_asked_for() {
+    fn a_text_is_cut_between_characters_and_never_longer_than_requested() {
         assert_eq!(cut("short", 5), "short");
         assert_eq!(cut("longer", 5), "lo…");
         assert_eq!(cut("äöüäöü", 8), "äö…");

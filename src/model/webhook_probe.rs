@@ -32,12 +32,12 @@ mod tests {
     #[test]
     fn an_answer_is_read_as_it_was_written_and_another_word_is_another_probe() {
         for mutated in [true, false] {
-            let around = format!(
+            let wrapped = format!(
                 "admission webhook \"x\" denied the request: {}",
                 rejection_message("a1", mutated)
             );
-            assert_eq!(parse_rejection(&around, "a1"), Some(mutated));
-            assert_eq!(parse_rejection(&around, "b1"), None);
+            assert_eq!(parse_rejection(&wrapped, "a1"), Some(mutated));
+            assert_eq!(parse_rejection(&wrapped, "b1"), None);
         }
     }
 }

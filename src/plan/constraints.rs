@@ -105,13 +105,13 @@ impl<'w> TargetNodes<'w> {
                 .into_iter()
                 .collect();
         }
-        let mut said = self.pins(requirements, hosts);
-        if said.is_empty() {
-            said.push(self.not_together());
+        let mut findings = self.pins(requirements, hosts);
+        if findings.is_empty() {
+            findings.push(self.not_together());
         }
         let all: Vec<&CandidateNode<'_>> = candidates.iter().collect();
-        said.extend(self.tainted(cx, &all, all.len()));
-        said
+        findings.extend(self.tainted(cx, &all, all.len()));
+        findings
     }
 
     fn candidate<'h>(
@@ -150,33 +150,33 @@ impl<'w> TargetNodes<'w> {
             .always
             .iter()
             .filter(|requirement| !is_met(requirement));
-        let mut said: Vec<PlanFinding> = unmet.map(|requirement| self.unmet(requirement)).collect();
+        let mut findings: Vec<PlanFinding> = unmet.map(|requirement| self.unmet(requirement)).collect();
         let of_terms =
             |host: &&Host| requirements.matches_terms(&|requirement| self.matches(requirement, host));
         if hosts.iter().any(|host| of_terms(host) != Match::No) {
-            return said;
+            return findings;
         }
         let terms = requirements.terms.as_deref().unwrap_or_default();
         if terms.iter().all(|term| term.is_empty) {
-            said.push(no_term(requirements));
+            findings.push(no_term(requirements));
         }
         let first = |term: &Term<'_>| {
             let first = term.requirements.iter().find(|requirement| !is_met(requirement));
             first.map(|requirement| self.unmet(requirement))
         };
-        said.extend(terms.iter().filter_map(first));
-        said
+        findings.extend(terms.iter().filter_map(first));
+        findings
     }
 
     /// The labels that a node of the new build needs so that the pods can be scheduled on it. Of the terms,
     /// uses the first one that needs only such labels.
     fn notes(&self, requirements: &Requirements<'_>, host: &Host) -> Vec<PlanFinding> {
         let open = |requirement: &&Requirement<'_>| self.matches(requirement, host) == Match::Unknown;
-        let mut said: Vec<PlanFinding> = Vec::new();
+        let mut findings: Vec<PlanFinding> = Vec::new();
         let mut note = |requirement: &Requirement<'_>| {
             let mut nodes = self.nodes.all();
             let is_there = nodes.any(|node| requirement.matches(&node.host) == Match::Yes);
-            said.push(self.note(requirement, is_there));
+            findings.push(self.note(requirement, is_there));
         };
         requirements.always.iter().filter(open).for_each(&mut note);
         let mut terms = requirements.terms.iter().flatten();
@@ -189,7 +189,7 @@ impl<'w> TargetNodes<'w> {
         if let Some(term) = term.filter(|_| is_needed) {
             term.requirements.iter().filter(open).for_each(&mut note);
         }
-        said
+        findings
     }
 
     /// A taint on each of these nodes that the pods do not tolerate. `of` is the total number of nodes.
@@ -209,13 +209,14 @@ impl<'w> TargetNodes<'w> {
             named(self.target),
             first.host.name
         );
-        let because = if taint.marks_windows() {
+        let finding_source = if taint.marks_windows() {
             FindingSource::rule("missing-windows-toleration")
         } else {
             FindingSource::row("taints and tolerations", TAINTS)
         };
         let path = cx.at(&["tolerations"]).named();
-        let statement = PlanFinding::new(UpgradeClass::Blocked, path, message, because).by(BlockedBy::Taint);
+        let statement =
+            PlanFinding::new(UpgradeClass::Blocked, path, message, finding_source).by(BlockedBy::Taint);
         Some(statement.remedy(format!("add a toleration of {taint}")))
     }
 
@@ -321,7 +322,7 @@ impl<'w> TargetNodes<'w> {
             UpgradeClass::Pinned,
             requirement.path.as_str(),
             message,
-            because(requirement),
+            finding_source(requirement),
         )
         .by(by)
         .remedy(remedy)
@@ -350,7 +351,7 @@ impl<'w> TargetNodes<'w> {
             UpgradeClass::Unchanged,
             requirement.path.as_str(),
             message,
-            because(requirement),
+            finding_source(requirement),
         )
         .remedy(format!("give the new nodes {asks}"))
         .note()
@@ -369,7 +370,7 @@ fn no_term(requirements: &Requirements<'_>) -> PlanFinding {
     .remedy("delete the required node affinity, or write into the term what the nodes must have")
 }
 
-fn because(requirement: &Requirement<'_>) -> FindingSource {
+fn finding_source(requirement: &Requirement<'_>) -> FindingSource {
     let (name, source) = match requirement.place {
         RequirementField::Selector => ("nodeSelector", SELECTOR),
         RequirementField::RuntimeClass => ("scheduling of the RuntimeClass", CLASS),

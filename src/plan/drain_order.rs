@@ -215,20 +215,20 @@ impl Planner<'_> {
             .map(|pool| pool.shown(&self.nodes.pools))
             .collect();
         let name = |index: &usize| names.get(*index).cloned().unwrap_or_default();
-        let mut said: Vec<Vec<PlanFinding>> = self
+        let mut findings: Vec<Vec<PlanFinding>> = self
             .workloads
             .iter()
             .map(|workload| self.state(workload))
             .collect();
-        self.daemon_sets(&mut said);
+        self.daemon_sets(&mut findings);
 
         let outlook = self.outlook(&names);
         let versions: BTreeMap<&str, Option<KnownVersions>> = (self.names.iter())
             .map(|image| (&**image, KnownVersions::of_image(image, &self.facts)))
             .collect();
-        let mut workloads: Vec<WorkloadPlan> = Vec::with_capacity(said.len());
+        let mut workloads: Vec<WorkloadPlan> = Vec::with_capacity(findings.len());
         let mut by_pool: BTreeMap<usize, (Vec<Blocker>, ResourceList)> = BTreeMap::new();
-        for (workload, statements) in self.workloads.iter().zip(said) {
+        for (workload, statements) in self.workloads.iter().zip(findings) {
             let pools: Vec<usize> = if workload.pods.is_empty() {
                 workload.fits(&self.nodes.pools, &versions)
             } else {
@@ -340,7 +340,7 @@ impl Planner<'_> {
 
     /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained.
     /// Another DaemonSet with the same main image for the new build is accepted as the second one.
-    fn daemon_sets(&self, said: &mut [Vec<PlanFinding>]) {
+    fn daemon_sets(&self, findings: &mut [Vec<PlanFinding>]) {
         let holds = |statements: &[PlanFinding]| {
             statements
                 .iter()
@@ -353,17 +353,21 @@ impl Planner<'_> {
                 .filter(|(workload, _)| workload.is_daemon_set)
         };
         let able: Vec<&PlannedWorkload> = daemons()
-            .filter(|(_, index)| said.get(*index).is_some_and(|it| !it.iter().any(|it| it.holds)))
+            .filter(|(_, index)| {
+                findings
+                    .get(*index)
+                    .is_some_and(|it| !it.iter().any(|it| it.holds))
+            })
             .map(|(workload, _)| workload)
             .collect();
         for (workload, index) in daemons() {
-            let Some(statements) = said.get_mut(index).filter(|it| holds(it)) else {
+            let Some(statements) = findings.get_mut(index).filter(|it| holds(it)) else {
                 continue;
             };
             let twin = able.iter().find(|other| {
                 other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
             });
-            let because = FindingSource::rule("daemonset-spans-builds");
+            let finding_source = FindingSource::rule("daemonset-spans-builds");
             let target = named(self.plan_options.to);
             if let Some(twin) = twin {
                 for statement in statements.iter_mut() {
@@ -375,7 +379,7 @@ impl Planner<'_> {
                     twin.key.name
                 );
                 statements.push(
-                    PlanFinding::new(UpgradeClass::Pinned, "spec.template", message, because)
+                    PlanFinding::new(UpgradeClass::Pinned, "spec.template", message, finding_source)
                         .by(BlockedBy::DaemonSet)
                         .note(),
                 );
@@ -384,7 +388,7 @@ impl Planner<'_> {
                     format!("it is needed for both builds while pools are drained, and none is for {target}");
                 let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
                 statements.push(
-                    PlanFinding::new(UpgradeClass::Blocked, "spec.template", message, because)
+                    PlanFinding::new(UpgradeClass::Blocked, "spec.template", message, finding_source)
                         .by(BlockedBy::DaemonSet)
                         .remedy(remedy),
                 );

@@ -97,8 +97,8 @@ impl ImageKnowledge<'_> {
         };
         if (self.images.get(text)).is_some_and(|known| known.found.is_none()) {
             let message = format!("the registry has no {}", shown_image(text));
-            let because = FindingSource::row("an image that does not exist", TAGS);
-            return PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because)
+            let finding_source = FindingSource::row("an image that does not exist", TAGS);
+            return PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, finding_source)
                 .remedy("correct the tag, or push the image");
         }
         match self.builds(&image, text) {
@@ -241,8 +241,8 @@ impl ImageKnowledge<'_> {
             "{} has an entry for Windows without os.version, which containerd 1.6.18 and later pulls on every node: its build is not known",
             shown_image(&used.image)
         );
-        let because = FindingSource::row("an index entry without os.version", NO_VERSION);
-        Some(self.unknown(used, message, because))
+        let finding_source = FindingSource::row("an index entry without os.version", NO_VERSION);
+        Some(self.unknown(used, message, finding_source))
     }
 
     /// The finding for an image that runs unchanged, or a blocking one if an existing node of the target build is known to
@@ -269,14 +269,15 @@ impl ImageKnowledge<'_> {
             "{}; such images need nodes of {target}.{needed}, and {node} is {target}.{of_node}",
             found.message
         );
-        let because = FindingSource::row("a newer revision than the node (0xc0370106)", barrier.source);
-        PlanFinding::new(UpgradeClass::Blocked, found.path, message, because).remedy(format!(
+        let finding_source =
+            FindingSource::row("a newer revision than the node (0xc0370106)", barrier.source);
+        PlanFinding::new(UpgradeClass::Blocked, found.path, message, finding_source).remedy(format!(
             "install the update to {target}.{needed} on the new nodes first"
         ))
     }
 
-    fn new_image(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {
-        let statement = PlanFinding::new(UpgradeClass::NewImage, &*used.path, message, because);
+    fn new_image(&self, used: &ImageUse, message: String, finding_source: FindingSource) -> PlanFinding {
+        let statement = PlanFinding::new(UpgradeClass::NewImage, &*used.path, message, finding_source);
         statement.remedy(format!("use an image for {}", named(self.target)))
     }
 
@@ -371,7 +372,7 @@ impl ImageKnowledge<'_> {
                     .remedy("add nodeSelector kubernetes.io/os: linux, or another image")
             }
             _ => {
-                let because = if image.is_untagged_or_latest() {
+                let finding_source = if image.is_untagged_or_latest() {
                     FindingSource::rule("image-untagged-or-latest")
                 } else {
                     FindingSource::row("the build of an image by its name", TAGS)
@@ -384,7 +385,7 @@ impl ImageKnowledge<'_> {
                         format!("the build of {text} is not known from its name: it may exist for several")
                     }
                 };
-                self.unknown(used, message, because)
+                self.unknown(used, message, finding_source)
             }
         }
     }
@@ -394,10 +395,10 @@ impl ImageKnowledge<'_> {
         self.unanswered?.get(&*used.image).map(String::as_str)
     }
 
-    fn unknown(&self, used: &ImageUse, message: String, because: FindingSource) -> PlanFinding {
+    fn unknown(&self, used: &ImageUse, message: String, finding_source: FindingSource) -> PlanFinding {
         const TRY: &str = "try it on one node of the new build";
         let image = &*used.image;
-        let told = if self.why_unanswered(used).is_some() {
+        let cure = if self.why_unanswered(used).is_some() {
             let registry = ImageRef::parse(image).map_or("", |image| image.registry);
             format!("docker login {registry} if it needs credentials, or {TRY}")
         } else if self.unanswered.is_some() || self.images.contains_key(image) {
@@ -408,7 +409,7 @@ impl ImageKnowledge<'_> {
                 shown_image(image)
             )
         };
-        PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, because).remedy(told)
+        PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, finding_source).remedy(cure)
     }
 }
 

@@ -171,11 +171,17 @@ impl ContainerRequests<'_> {
             return ResourceList::default();
         };
         let (requests, limits) = (&resources.requests, &resources.limits);
-        let (asked, most) = (ResourceList::of(requests), ResourceList::of(limits));
-        let or = |name, asked, most| if requests.get(name).is_some() { asked } else { most };
+        let (requested, most) = (ResourceList::of(requests), ResourceList::of(limits));
+        let or = |name, requested, most| {
+            if requests.get(name).is_some() {
+                requested
+            } else {
+                most
+            }
+        };
         ResourceList {
-            cpu_millis: or("cpu", asked.cpu_millis, most.cpu_millis),
-            memory_bytes: or("memory", asked.memory_bytes, most.memory_bytes),
+            cpu_millis: or("cpu", requested.cpu_millis, most.cpu_millis),
+            memory_bytes: or("memory", requested.memory_bytes, most.memory_bytes),
             pods: 0,
         }
     }

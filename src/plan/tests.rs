@@ -113,7 +113,7 @@ fn pod(name: &str, owner: &str, node: &str, rest: &str) -> String {
 }
 
 /// Class, whether it can move, and the cause: of the last blocking finding, or else of the last one.
-fn said(plan: &UpgradePlan, name: &str) -> (UpgradeClass, bool, Option<BlockedBy>) {
+fn class_and_remedy(plan: &UpgradePlan, name: &str) -> (UpgradeClass, bool, Option<BlockedBy>) {
     let workload = plan
         .workloads
         .iter()
@@ -185,7 +185,7 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
         ("init", UpgradeClass::NewImage, false, None),
         ("ephemeral", UpgradeClass::NewImage, false, None),
     ] {
-        assert_eq!(said(&plan, name), (class, can_move, by), "{name}");
+        assert_eq!(class_and_remedy(&plan, name), (class, can_move, by), "{name}");
     }
     assert!(!plan.workloads.iter().any(|it| it.name == "linux"));
     let all = || plan.workloads.iter().flat_map(|it| &it.statements);
@@ -321,7 +321,11 @@ fn every_way_to_name_the_old_nodes_pins() {
             let expected = by.map_or((UpgradeClass::Unchanged, true, None), |by| {
                 (UpgradeClass::Pinned, false, Some(by))
             });
-            assert_eq!(said(&plan, name), expected, "{name}, new nodes: {has_new}");
+            assert_eq!(
+                class_and_remedy(&plan, name),
+                expected,
+                "{name}, new nodes: {has_new}"
+            );
         }
     }
 }
@@ -330,7 +334,10 @@ fn every_way_to_name_the_old_nodes_pins() {
 fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_without_it() {
     let yaml = [NODES, &deployment("fast", LTSC2022, "nodeSelector: {disk: ssd},")].concat();
     let before = plan(&yaml);
-    assert_eq!(said(&before, "fast"), (UpgradeClass::Unchanged, true, None));
+    assert_eq!(
+        class_and_remedy(&before, "fast"),
+        (UpgradeClass::Unchanged, true, None)
+    );
     assert!(
         before.workloads[0]
             .statements
@@ -340,7 +347,7 @@ fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_with
     );
     let after = plan(&[&yaml, NEW_NODE].concat());
     assert_eq!(
-        said(&after, "fast"),
+        class_and_remedy(&after, "fast"),
         (UpgradeClass::Pinned, false, Some(BlockedBy::NodeLabel))
     );
     let unknown = plan(
@@ -351,7 +358,7 @@ fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_with
         .concat(),
     );
     assert_eq!(
-        said(&unknown, "x").0,
+        class_and_remedy(&unknown, "x").0,
         UpgradeClass::Unknown,
         "a pool of which nothing is known"
     );
@@ -362,15 +369,15 @@ fn an_account_blocks_until_a_pod_with_it_is_ready_on_a_new_node() {
     let account = "securityContext: {windowsOptions: {gmsaCredentialSpecName: web}},";
     let yaml = [NODES, NEW_NODE, &deployment("web", LTSC2022, account)].concat();
     assert_eq!(
-        said(&plan(&yaml), "web"),
+        class_and_remedy(&plan(&yaml), "web"),
         (UpgradeClass::Blocked, false, Some(BlockedBy::Gmsa))
     );
-    let asked = PlanOptions {
+    let queried = PlanOptions {
         gmsa_ready: true,
         ..plan_options()
     };
     assert_eq!(
-        said(&planned(&yaml, asked, &[]).unwrap(), "web"),
+        class_and_remedy(&planned(&yaml, queried, &[]).unwrap(), "web"),
         (UpgradeClass::Unchanged, true, None)
     );
     let elsewhere = [
@@ -380,12 +387,15 @@ fn an_account_blocks_until_a_pod_with_it_is_ready_on_a_new_node() {
     ]
     .concat();
     assert_eq!(
-        said(&plan(&elsewhere), "web"),
+        class_and_remedy(&plan(&elsewhere), "web"),
         (UpgradeClass::Unchanged, true, None)
     );
     let plug_in = "securityContext: {windowsOptions: {gmsaCredentialSpec: '{\"HostAccountConfig\": {}}'}},";
     let yaml = [NODES, &deployment("web", LTSC2022, plug_in)].concat();
-    assert_eq!(said(&plan(&yaml), "web"), (UpgradeClass::Unchanged, true, None));
+    assert_eq!(
+        class_and_remedy(&plan(&yaml), "web"),
+        (UpgradeClass::Unchanged, true, None)
+    );
 }
 
 #[test]
@@ -399,15 +409,21 @@ fn a_daemonset_must_be_there_for_both_builds() {
     let old = of("agent", "corp.example/agent:1-ltsc2019", "10.0.17763");
     let alone = plan(&[NODES, &old].concat());
     assert_eq!(
-        said(&alone, "agent"),
+        class_and_remedy(&alone, "agent"),
         (UpgradeClass::Blocked, false, Some(BlockedBy::DaemonSet))
     );
     let twin = of("agent-2025", "corp.example/agent:1-ltsc2025", "10.0.26100");
     let both = plan(&[NODES, &old, &twin].concat());
-    assert_eq!(said(&both, "agent"), (UpgradeClass::Pinned, true, None));
-    assert_eq!(said(&both, "agent-2025"), (UpgradeClass::Unchanged, true, None));
+    assert_eq!(
+        class_and_remedy(&both, "agent"),
+        (UpgradeClass::Pinned, true, None)
+    );
+    assert_eq!(
+        class_and_remedy(&both, "agent-2025"),
+        (UpgradeClass::Unchanged, true, None)
+    );
     let stranger = of("other", "corp.example/other:1-ltsc2025", "10.0.26100");
-    assert!(!said(&plan(&[NODES, &old, &stranger].concat()), "agent").1);
+    assert!(!class_and_remedy(&plan(&[NODES, &old, &stranger].concat()), "agent").1);
     let everywhere = workload(
         "DaemonSet",
         "logs",
@@ -415,7 +431,7 @@ fn a_daemonset_must_be_there_for_both_builds() {
         "nodeSelector: {kubernetes.io/os: windows},",
     );
     assert_eq!(
-        said(&plan(&[NODES, &everywhere].concat()), "logs"),
+        class_and_remedy(&plan(&[NODES, &everywhere].concat()), "logs"),
         (UpgradeClass::Unchanged, true, None)
     );
 }
@@ -426,7 +442,7 @@ fn a_pod_without_a_controller_is_not_made_anew_and_a_taint_keeps_off() {
         "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{name: bare, namespace: shop}}, spec: {{os: {{name: windows}}, containers: [{{name: a, image: '{LTSC2022}'}}]}}}}"
     );
     assert_eq!(
-        said(&plan(&[NODES, &bare].concat()), "bare"),
+        class_and_remedy(&plan(&[NODES, &bare].concat()), "bare"),
         (UpgradeClass::Blocked, false, Some(BlockedBy::NoController))
     );
     let tainted = |taint: &str| NEW_NODE.replace("status:", &format!("spec: {{taints: [{taint}]}}, status:"));
@@ -442,7 +458,7 @@ fn a_pod_without_a_controller_is_not_made_anew_and_a_taint_keeps_off() {
             ),
         ]
         .concat();
-        said(&plan(&yaml), "web")
+        class_and_remedy(&plan(&yaml), "web")
     };
     let blocked = (UpgradeClass::Blocked, false, Some(BlockedBy::Taint));
     assert_eq!(
@@ -480,15 +496,18 @@ fn a_registry_says_what_names_do_not() {
     .concat();
     let ask = |images: &[(&str, ImageFacts)]| planned(&yaml, plan_options(), images).unwrap();
     assert_eq!(
-        said(&ask(&[(own, image(&["10.0.17763", "10.0.20348"]))]), "own").0,
+        class_and_remedy(&ask(&[(own, image(&["10.0.17763", "10.0.20348"]))]), "own").0,
         UpgradeClass::Unchanged
     );
     assert_eq!(
-        said(&ask(&[(own, image(&["10.0.17763"]))]), "own").0,
+        class_and_remedy(&ask(&[(own, image(&["10.0.17763"]))]), "own").0,
         UpgradeClass::HyperVOnly,
         "no tag says what another would be"
     );
-    assert_eq!(said(&ask(&[(own, image(&[]))]), "own").0, UpgradeClass::NewImage);
+    assert_eq!(
+        class_and_remedy(&ask(&[(own, image(&[]))]), "own").0,
+        UpgradeClass::NewImage
+    );
     let new = "corp.example/shop/api:2-ltsc2025";
     let of_old = |images: &[(&str, ImageFacts)]| {
         let plan = ask(images);
@@ -562,7 +581,7 @@ fn pools_hold_a_workload_only_if_the_registry_has_its_image_for_them() {
 }
 
 #[test]
-fn an_image_without_an_answer_is_not_known_and_one_that_was_not_asked_for_is_counted() {
+fn an_image_without_an_answer_is_not_known_and_one_that_was_not_requested_is_counted() {
     let (facts, policies) = (
         Facts::new(36, date(2026, 6, 1)),
         PolicySet::new(Vec::new(), Policy::standalone()),
@@ -805,7 +824,7 @@ fn one_and_the_same_node_must_have_the_labels_and_no_other_taint() {
         ("both", (UpgradeClass::Pinned, false, Some(BlockedBy::NodeLabel))),
         ("either", (UpgradeClass::Unchanged, true, None)),
     ] {
-        assert_eq!(said(&plan, name), expected, "{name}");
+        assert_eq!(class_and_remedy(&plan, name), expected, "{name}");
     }
     let gpu = plan.workloads.iter().find(|it| it.name == "gpu").unwrap();
     let message = &gpu.statements.last().unwrap().message;
@@ -828,9 +847,12 @@ fn an_empty_term_of_the_required_affinity_matches_no_node() {
         .concat();
         let plan = plan(&yaml);
         let pinned = (UpgradeClass::Pinned, false, Some(BlockedBy::NodeAffinity));
-        assert_eq!(said(&plan, "empty"), pinned);
-        assert_eq!(said(&plan, "none"), pinned);
-        assert_eq!(said(&plan, "either"), (UpgradeClass::Unchanged, true, None));
+        assert_eq!(class_and_remedy(&plan, "empty"), pinned);
+        assert_eq!(class_and_remedy(&plan, "none"), pinned);
+        assert_eq!(
+            class_and_remedy(&plan, "either"),
+            (UpgradeClass::Unchanged, true, None)
+        );
         let empty = plan.workloads.iter().find(|it| it.name == "empty").unwrap();
         let statement = empty.statements.last().unwrap();
         assert!(
@@ -859,8 +881,11 @@ fn operating_system_and_architecture_are_compared() {
         .concat();
         let plan = plan(&yaml);
         let pinned = (UpgradeClass::Pinned, false, Some(BlockedBy::NodeLabel));
-        assert_eq!(said(&plan, "arm"), pinned);
-        assert_eq!(said(&plan, "amd"), (UpgradeClass::Unchanged, true, None));
+        assert_eq!(class_and_remedy(&plan, "arm"), pinned);
+        assert_eq!(
+            class_and_remedy(&plan, "amd"),
+            (UpgradeClass::Unchanged, true, None)
+        );
     }
 }
 
@@ -869,11 +894,11 @@ fn what_the_controller_of_a_daemonset_writes_into_its_pods_pins_nothing() {
     let own = "affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [b-1]}]}]}}},";
     let of_daemon_set = |owner: &str| [NODES, &pod("logs-a", owner, "b-1", own)].concat();
     assert_eq!(
-        said(&plan(&of_daemon_set("DaemonSet logs")), "logs"),
+        class_and_remedy(&plan(&of_daemon_set("DaemonSet logs")), "logs"),
         (UpgradeClass::Unchanged, true, None)
     );
     assert_eq!(
-        said(&plan(&of_daemon_set("StatefulSet logs")), "logs"),
+        class_and_remedy(&plan(&of_daemon_set("StatefulSet logs")), "logs"),
         (UpgradeClass::Pinned, false, Some(BlockedBy::NodeName)),
         "that one wrote its author"
     );
@@ -915,7 +940,7 @@ fn a_sidecar_that_two_daemonsets_have_makes_no_pair_of_them() {
         ),
     ] {
         let plan = plan(&[NODES, &old, &new].concat());
-        let can_move = said(&plan, "agent").1;
+        let can_move = class_and_remedy(&plan, "agent").1;
         assert_eq!(can_move, is_pair, "{old}{new}");
     }
 }

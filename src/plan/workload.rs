@@ -175,21 +175,21 @@ impl WorkloadContext<'_, '_> {
 
     /// The findings of its template, except those about images and accounts.
     pub(super) fn statements(&self) -> Vec<PlanFinding> {
-        let mut said = self
+        let mut plan_findings = self
             .target_nodes
             .obstacles(&self.cx, &Requirements::of(&self.cx, self.as_placed));
-        said.truncate(MOST);
+        plan_findings.truncate(MOST);
         if self.cx.spec.has_host_process() {
-            self.host_process(&mut said);
+            self.host_process(&mut plan_findings);
         }
         let subject = self.cx.subject;
         if subject.kind == Kind::Pod && subject.meta.controller().is_none() {
-            said.push(no_controller());
+            plan_findings.push(no_controller());
         }
-        said
+        plan_findings
     }
 
-    fn host_process(&self, said: &mut Vec<PlanFinding>) {
+    fn host_process(&self, plan_findings: &mut Vec<PlanFinding>) {
         let path = self
             .cx
             .at(&["securityContext", "windowsOptions", "hostProcess"])
@@ -198,13 +198,13 @@ impl WorkloadContext<'_, '_> {
         if let Some(rule) = rules::find("host-process-hyperv") {
             rule.run_regardless(&self.cx.cx, &mut findings);
         }
-        said.extend(findings.iter().map(|finding| {
-            let because = FindingSource::rule(finding.rule.name);
+        plan_findings.extend(findings.iter().map(|finding| {
+            let finding_source = FindingSource::rule(finding.rule.name);
             PlanFinding::new(
                 UpgradeClass::Blocked,
                 finding.path.named(),
                 &*finding.message,
-                because,
+                finding_source,
             )
             .by(BlockedBy::HostProcess)
             .remedy(&*finding.remedy)
@@ -225,7 +225,7 @@ impl WorkloadContext<'_, '_> {
                 message,
                 FindingSource::rule("host-process-version"),
             );
-            said.push(
+            plan_findings.push(
                 statement
                     .by(BlockedBy::HostProcess)
                     .remedy("upgrade containerd on them to 1.6 or later"),
@@ -238,7 +238,7 @@ impl WorkloadContext<'_, '_> {
             message,
             FindingSource::row("HostProcess containers run on the node itself", HOST_PROCESS),
         );
-        said.push(
+        plan_findings.push(
             note.by(BlockedBy::HostProcess)
                 .remedy("try it on one node of the new build")
                 .note(),
@@ -293,12 +293,12 @@ fn has_account(options: &WindowsOptions<'_>) -> bool {
 
 fn no_controller() -> PlanFinding {
     let message = "nothing creates the pod again when its node is drained: it has no controller";
-    let because = FindingSource::row("kubectl drain: pods without a controller", DRAIN);
+    let finding_source = FindingSource::row("kubectl drain: pods without a controller", DRAIN);
     PlanFinding::new(
         UpgradeClass::Blocked,
         "metadata.ownerReferences",
         message,
-        because,
+        finding_source,
     )
     .by(BlockedBy::NoController)
     .remedy("make it part of a Deployment or a Job, or create it again once its node is gone")
@@ -313,12 +313,13 @@ impl ServiceAccountUse {
         } else {
             shown(&self.name)
         };
-        let because = || FindingSource::row("gMSA: the nodes must be allowed to read the password", GMSA);
-        let said = |class, message: String| {
-            PlanFinding::new(class, &*self.path, message, because()).by(BlockedBy::Gmsa)
+        let finding_source =
+            || FindingSource::row("gMSA: the nodes must be allowed to read the password", GMSA);
+        let plan_findings = |class, message: String| {
+            PlanFinding::new(class, &*self.path, message, finding_source()).by(BlockedBy::Gmsa)
         };
         if let Some(node) = proven {
-            return said(
+            return plan_findings(
                 UpgradeClass::Unchanged,
                 format!("a pod with the account {name} is ready on {node}"),
             );
@@ -327,14 +328,14 @@ impl ServiceAccountUse {
             let message = format!(
                 "the account {name} uses the plug-in of its credential spec, which the new nodes need"
             );
-            return said(UpgradeClass::Unchanged, message)
+            return plan_findings(UpgradeClass::Unchanged, message)
                 .remedy("make sure that the new nodes have that plug-in")
                 .note();
         }
         let message = format!(
             "the nodes of {target} must be allowed to read the password of the account {name}, which no object shows"
         );
-        said(UpgradeClass::Blocked, message).remedy(
+        plan_findings(UpgradeClass::Blocked, message).remedy(
             "add the new nodes to the security group of the account in Active Directory, then set --gmsa-ready or start a \
              pod with the account there",
         )

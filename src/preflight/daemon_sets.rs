@@ -20,7 +20,7 @@ use crate::scan::OwnerResult;
 use crate::scan::pods::image_for_windows;
 
 /// How many DaemonSets are listed individually.
-const MOST_TOLD: usize = 30;
+const MOST_REPORTED: usize = 30;
 
 /// The last day on which AKS supports Azure Network Policy Manager on Windows nodes.
 const AZURE_NPM_ENDS: Date = date(2026, 9, 30);
@@ -73,10 +73,10 @@ impl<'w> DaemonSets<'w> {
     }
 
     /// Visits one DaemonSet.
-    pub fn visit(&mut self, judged: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
-        let name = format!("{}/{}", judged.namespace, judged.name);
+    pub fn visit(&mut self, owner_result: &OwnerResult, subject: &Object<'_>, pod: &PodSpec<'_>) {
+        let name = format!("{}/{}", owner_result.namespace, owner_result.name);
         let title = format!("DaemonSet {name}");
-        if judged.verdict == Verdict::Windows && is_azure_npm(pod) {
+        if owner_result.verdict == Verdict::Windows && is_azure_npm(pod) {
             self.push(azure_npm(self.facts.today).by([&title]));
         }
         let evidence = [&title];
@@ -91,8 +91,8 @@ impl<'w> DaemonSets<'w> {
             });
             on.map(|node| node.name.clone()).collect()
         };
-        let by_image = image_for_windows(pod).filter(|_| judged.verdict == Verdict::Unknown);
-        if judged.verdict == Verdict::Windows || by_image.is_some() {
+        let by_image = image_for_windows(pod).filter(|_| owner_result.verdict == Verdict::Unknown);
+        if owner_result.verdict == Verdict::Windows || by_image.is_some() {
             let what = by_image.map_or_else(
                 || format!("the pods of {title} are for Windows"),
                 |image| {
@@ -126,7 +126,7 @@ impl<'w> DaemonSets<'w> {
         }
         let wrong = lands(&self.windows_nodes);
         if !wrong.is_empty() {
-            let what = if judged.verdict == Verdict::Linux {
+            let what = if owner_result.verdict == Verdict::Linux {
                 "is for Linux"
             } else {
                 "names no operating system"
@@ -148,7 +148,7 @@ impl<'w> DaemonSets<'w> {
     }
 
     fn push(&mut self, statement: PreflightFinding) {
-        if self.statements.len() < MOST_TOLD {
+        if self.statements.len() < MOST_REPORTED {
             self.statements.push(statement);
         } else {
             self.more += 1;

@@ -116,13 +116,15 @@ pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
 
 /// Whether a taint keeps Linux pods off Windows nodes: by its usual key and value, or by the operator's own.
 pub fn is_for_windows(taint: &Taint, input: ClusterInput<'_>) -> bool {
-    let says = |text: &str| text.to_ascii_lowercase().contains("windows");
+    let reported = |text: &str| text.to_ascii_lowercase().contains("windows");
     let on_linux = || {
         let linux = input.environment.nodes.iter().filter(|node| !node.is_windows());
         linux.flat_map(|node| &node.taints).any(|other| other == taint)
     };
     taint.marks_windows()
-        || (taint.effect != "PreferNoSchedule" && (says(&taint.key) || says(&taint.value)) && !on_linux())
+        || (taint.effect != "PreferNoSchedule"
+            && (reported(&taint.key) || reported(&taint.value))
+            && !on_linux())
 }
 
 fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {

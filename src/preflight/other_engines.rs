@@ -220,7 +220,9 @@ impl Engine {
     fn special(&self, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<String> {
         let namespaces = || input.snapshot.view.namespaces.iter();
         match self.special {
-            SpecialSign::Platform(name) if input.platform.name == name => input.platform.told_by.clone(),
+            SpecialSign::Platform(name) if input.platform.name == name => {
+                input.platform.evidence_texts.clone()
+            }
             SpecialSign::None | SpecialSign::Platform(_) => Vec::new(),
             SpecialSign::PodSecurity => namespaces()
                 .filter(|(name, _)| workloads.in_namespaces.contains_key(*name))

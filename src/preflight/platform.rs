@@ -16,7 +16,7 @@ pub struct Platform {
     /// Its display name.
     pub title: &'static str,
     /// The evidence.
-    pub told_by: Vec<String>,
+    pub evidence_texts: Vec<String>,
 }
 
 /// A platform and its signs. The most specific platform comes first, because Rancher's nodes also run in
@@ -73,19 +73,19 @@ impl Platform {
     /// Detects the platform. Without evidence for another one it is bare metal: the operator's own nodes.
     pub fn of(environment: &ClusterEnvironment) -> Self {
         for signs in &PLATFORMS {
-            let told_by = signs.evidence(environment);
-            if !told_by.is_empty() {
+            let evidence_texts = signs.evidence(environment);
+            if !evidence_texts.is_empty() {
                 return Platform {
                     name: signs.name,
                     title: signs.title,
-                    told_by,
+                    evidence_texts,
                 };
             }
         }
         Platform {
             name: "bare-metal",
             title: "not recognized: bare metal, or your own nodes in a cloud",
-            told_by: Vec::new(),
+            evidence_texts: Vec::new(),
         }
     }
 
@@ -141,8 +141,8 @@ impl PlatformSigns {
             }
         }
         for node in &environment.nodes {
-            if let Some((what, said)) = self.of_node(node) {
-                evidence.entry(what).or_insert(said);
+            if let Some((what, reason)) = self.of_node(node) {
+                evidence.entry(what).or_insert(reason);
             }
         }
         evidence.into_values().collect()
@@ -151,8 +151,8 @@ impl PlatformSigns {
     fn of_node(&self, node: &AnyNode) -> Option<(String, String)> {
         let begins = |text: &str, beginnings: &[&str]| beginnings.iter().any(|begin| text.starts_with(begin));
         if begins(&node.provider_id, self.providers) {
-            let said = format!("spec.providerID {} of node {}", node.provider_id, node.name);
-            return Some(("providerID".to_owned(), said));
+            let reason = format!("spec.providerID {} of node {}", node.provider_id, node.name);
+            return Some(("providerID".to_owned(), reason));
         }
         let label = node
             .labels
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_is_told_by_its_nodes_and_its_groups() {
+    fn a_platform_is_recognised_by_its_nodes_and_its_groups() {
         for (groups, label, provider, name) in [
             (
                 &[][..],
@@ -203,7 +203,11 @@ mod tests {
         ] {
             let platform = Platform::of(&environment(groups, label, provider));
             assert_eq!(platform.name, name, "{groups:?} {label} {provider}");
-            assert_eq!(platform.told_by.is_empty(), name == "bare-metal", "{platform:?}");
+            assert_eq!(
+                platform.evidence_texts.is_empty(),
+                name == "bare-metal",
+                "{platform:?}"
+            );
         }
     }
 
@@ -223,7 +227,7 @@ mod tests {
             let platform = Platform {
                 name,
                 title: "",
-                told_by: Vec::new(),
+                evidence_texts: Vec::new(),
             };
             let of_nodes = &file["nodePolicy"]["spec"];
             let lists = [

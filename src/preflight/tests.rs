@@ -185,14 +185,14 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         assert!(!has_finding(&report, claim), "{claim}: {:#?}", report.sections);
     }
     let sections = report.sections.iter().filter(|section| {
-        let mut said = section.statements.iter();
-        said.any(|it| it.text.contains("not known (not read)"))
+        let mut message = section.statements.iter();
+        message.any(|it| it.text.contains("not known (not read)"))
     });
     assert_eq!(sections.count(), report.sections.len(), "{:#?}", report.sections);
 }
 
 #[test]
-fn the_history_and_the_pods_of_an_owner_that_is_not_judged_count_once() {
+fn the_history_and_the_pods_of_an_owner_that_is_not_evaluated_count_once() {
     let owned = |kind: &str, name: &str, replicas: u32, spec: &str| {
         let of = "ownerReferences: [{apiVersion: argoproj.io/v1alpha1, kind: Rollout, name: web, controller: true}]";
         let pod = format!(
@@ -456,7 +456,7 @@ fn a_runtime_class_is_held_against_the_nodes() {
 }
 
 #[test]
-fn daemon_sets_are_judged_as_they_are_written() {
+fn daemon_sets_are_evaluated_as_they_are_written() {
     let nodes = [
         ("l1", "linux", "6.1", &[][..]),
         ("w1", "windows", "10.0.20348.1", &[mark()][..]),

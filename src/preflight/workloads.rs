@@ -151,7 +151,7 @@ impl<'w> WorkloadFindings<'w> {
             return;
         }
         match evaluate_stored(&self.deny, kind, json) {
-            Ok(Evaluated::Judged(judged)) => self.judged(kind, json, &judged),
+            Ok(Evaluated::Owner(owner_result)) => self.record_result(kind, json, &owner_result),
             Ok(_) => {}
             Err(error) => self.unread(kind, json, &error.to_string()),
         }
@@ -190,15 +190,15 @@ impl<'w> WorkloadFindings<'w> {
 
     /// Why further objects might be denied in addition to the listed ones; `None` if everything is known.
     pub fn not_known(&self, input: ClusterInput<'_>) -> Option<String> {
-        let judged_by = ["nodes", "runtimeclasses", "namespaces"];
-        let judged_by = judged_by
+        let evaluated_with = ["nodes", "runtimeclasses", "namespaces"];
+        let evaluated_with = evaluated_with
             .into_iter()
             .filter(|resource| !input.could_list(&[resource]));
         let all: Vec<&str> = self
             .not_listed
             .iter()
             .map(String::as_str)
-            .chain(judged_by)
+            .chain(evaluated_with)
             .collect();
         let objects = self.unreadable_count();
         match (all.is_empty(), objects) {
@@ -228,15 +228,18 @@ impl<'w> WorkloadFindings<'w> {
         });
     }
 
-    fn judged(&mut self, kind: Kind, json: &str, judged: &OwnerResult) {
-        let is_windows = judged.verdict == Verdict::Windows;
+    fn record_result(&mut self, kind: Kind, json: &str, owner_result: &OwnerResult) {
+        let is_windows = owner_result.verdict == Verdict::Windows;
         if is_windows {
             self.windows += 1;
-            *self.in_namespaces.entry(judged.namespace.clone()).or_default() += 1;
+            *self
+                .in_namespaces
+                .entry(owner_result.namespace.clone())
+                .or_default() += 1;
         }
-        if judged.outcome == OwnerOutcome::Denied {
+        if owner_result.outcome == OwnerOutcome::Denied {
             let softened = match evaluate_stored(&self.warn, kind, json) {
-                Ok(Evaluated::Judged(warned)) if warned.outcome != OwnerOutcome::Denied => {
+                Ok(Evaluated::Owner(warned)) if warned.outcome != OwnerOutcome::Denied => {
                     let changes = changes_of_pods(&self.warn, kind, json, &warned);
                     self.softened_changed += usize::from(!changes.is_empty());
                     true
@@ -249,14 +252,14 @@ impl<'w> WorkloadFindings<'w> {
                 return;
             }
             self.denied.push(DeniedWorkload {
-                namespace: judged.namespace.clone(),
+                namespace: owner_result.namespace.clone(),
                 kind: kind.as_str(),
-                name: judged.name.clone(),
-                rules: judged.denied_by(),
+                name: owner_result.name.clone(),
+                rules: owner_result.denied_by(),
                 softened,
             });
-        } else if is_windows && judged.outcome != OwnerOutcome::NotAsked {
-            let changes = changes_of_pods(&self.deny, kind, json, judged);
+        } else if is_windows && owner_result.outcome != OwnerOutcome::NotReviewed {
+            let changes = changes_of_pods(&self.deny, kind, json, owner_result);
             self.changed += usize::from(!changes.is_empty());
             let fields: BTreeSet<String> = changes.iter().filter_map(|path| field(path)).collect();
             for field in fields {
@@ -266,34 +269,34 @@ impl<'w> WorkloadFindings<'w> {
         if let Ok(subject) = Object::parse(kind, json, ReviewStage::Stored)
             && let Some(pod) = subject.pod()
         {
-            self.selected(judged, pod);
+            self.selected(owner_result, pod);
             if kind == Kind::DaemonSet {
-                if NETWORKS.contains(&judged.name.as_str()) {
+                if NETWORKS.contains(&owner_result.name.as_str()) {
                     self.networks
-                        .insert(format!("{}/{}", judged.namespace, judged.name));
+                        .insert(format!("{}/{}", owner_result.namespace, owner_result.name));
                 }
-                self.daemon_sets.visit(judged, &subject, pod);
+                self.daemon_sets.visit(owner_result, &subject, pod);
             }
         }
     }
 
     /// Records the node labels that it selects.
-    fn selected(&mut self, judged: &OwnerResult, pod: &PodSpec<'_>) {
+    fn selected(&mut self, owner_result: &OwnerResult, pod: &PodSpec<'_>) {
         for (key, value) in &pod.node_selector {
             let label = (key.to_string(), value.to_string());
             if self.candidates.contains(&label) {
-                note(&mut self.marking, label, judged);
+                note(&mut self.marking, label, owner_result);
                 continue;
             }
             let is_common = label.0 == OS_LABEL || BUILD_LABELS.contains(&label.0.as_str());
-            if judged.verdict != Verdict::Windows || is_common {
+            if owner_result.verdict != Verdict::Windows || is_common {
                 continue;
             }
             let mut nodes = self.input.environment.nodes.iter();
             let is_kept = self.missing.len() < MOST_MISSING || self.missing.contains_key(&label);
             let is_known = self.input.could_list(&["nodes"]);
             if is_kept && is_known && !nodes.any(|node| node.labels.get(&label.0) == Some(&label.1)) {
-                note(&mut self.missing, label, judged);
+                note(&mut self.missing, label, owner_result);
             }
         }
     }
@@ -401,22 +404,34 @@ fn most<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
         .collect()
 }
 
-fn note(labels: &mut BTreeMap<(String, String), Vec<String>>, label: (String, String), judged: &OwnerResult) {
+fn note(
+    labels: &mut BTreeMap<(String, String), Vec<String>>,
+    label: (String, String),
+    owner_result: &OwnerResult,
+) {
     let by = labels.entry(label).or_default();
     if by.len() < MOST_SELECTING {
-        by.push(format!("{} {}/{}", judged.kind, judged.namespace, judged.name));
+        by.push(format!(
+            "{} {}/{}",
+            owner_result.kind, owner_result.namespace, owner_result.name
+        ));
     }
 }
 
 /// What admission would change in the pods of a workload. The workload itself is never changed, so one of its
 /// pods is synthesized and evaluated.
-fn changes_of_pods(world: &EvalContext<'_>, kind: Kind, json: &str, judged: &OwnerResult) -> Vec<String> {
+fn changes_of_pods(
+    world: &EvalContext<'_>,
+    kind: Kind,
+    json: &str,
+    owner_result: &OwnerResult,
+) -> Vec<String> {
     match kind {
-        Kind::Pod => judged.changes.clone(),
+        Kind::Pod => owner_result.changes.clone(),
         // Its controller reads the template, and placement does not change where its pods go.
         Kind::DaemonSet => Vec::new(),
-        _ => match pod_of(kind, json, judged).map(|pod| evaluate_stored(world, Kind::Pod, &pod)) {
-            Some(Ok(Evaluated::Judged(pod))) => pod.changes,
+        _ => match pod_of(kind, json, owner_result).map(|pod| evaluate_stored(world, Kind::Pod, &pod)) {
+            Some(Ok(Evaluated::Owner(pod))) => pod.changes,
             _ => Vec::new(),
         },
     }
@@ -430,14 +445,14 @@ fn field(path: &str) -> Option<String> {
 }
 
 /// A pod as the workload's controller would create it.
-fn pod_of(kind: Kind, json: &str, judged: &OwnerResult) -> Option<String> {
+fn pod_of(kind: Kind, json: &str, owner_result: &OwnerResult) -> Option<String> {
     let pointer = format!("/{}", kind.template()?.join("/"));
     let object: Value = serde_json::from_str(json).ok()?;
     let template = object.pointer(&pointer)?;
     let mut metadata = template.get("metadata").filter(|it| it.is_object()).cloned();
     let metadata = metadata.get_or_insert_with(|| json!({}));
-    metadata["name"] = Value::from(judged.name.as_str());
-    metadata["namespace"] = Value::from(judged.namespace.as_str());
+    metadata["name"] = Value::from(owner_result.name.as_str());
+    metadata["namespace"] = Value::from(owner_result.namespace.as_str());
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")?});
     Some(pod.to_string())
 }

@@ -22,7 +22,7 @@ static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 struct PanicWriter {
     text: String,
-    said: Sender<()>,
+    written: Sender<()>,
 }
 
 /// From now on, panics and [`write_line`] wait only briefly for the reader.
@@ -45,19 +45,19 @@ pub fn write_line(text: String) {
     let Some(speaker) = SPEAKER.get() else {
         return anstream::eprint!("{text}");
     };
-    let (said, end) = channel();
-    let waits = speaker.try_send(PanicWriter { text, said }).is_ok();
+    let (written, end) = channel();
+    let waits = speaker.try_send(PanicWriter { text, written }).is_ok();
     if waits && !IS_STUCK.load(Relaxed) && end.recv_timeout(PATIENCE).is_err() {
         IS_STUCK.store(true, Relaxed);
     }
 }
 
 fn speak(words: &Receiver<PanicWriter>) {
-    while let Ok(PanicWriter { text, said }) = words.recv() {
+    while let Ok(PanicWriter { text, written }) = words.recv() {
         // The sender and the reader may both be gone.
         let _ = std::io::stderr().write_all(text.as_bytes());
         IS_STUCK.store(false, Relaxed);
-        let _ = said.send(());
+        let _ = written.send(());
     }
 }
 

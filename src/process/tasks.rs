@@ -104,8 +104,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_task_that_ends_is_named_with_what_it_said() {
-        let said = |name, start: fn(&mut Tasks)| async move {
+    async fn the_first_task_that_ends_is_named_with_what_it_reported() {
+        let end_of = |name, start: fn(&mut Tasks)| async move {
             let mut tasks = Tasks::default();
             tasks.spawn("goes on", pending());
             start(&mut tasks);
@@ -114,17 +114,17 @@ mod tests {
             ended.to_string()
         };
         assert_eq!(
-            said("silent", |tasks| tasks.spawn("silent", async {})).await,
+            end_of("silent", |tasks| tasks.spawn("silent", async {})).await,
             "the task \"silent\" ended unexpectedly"
         );
         assert_eq!(
-            said("talks", |tasks| tasks
+            end_of("talks", |tasks| tasks
                 .spawn_reporting("talks", async { "enough" }))
             .await,
             "the task \"talks\" ended unexpectedly: enough"
         );
         assert_eq!(
-            said("panics", |tasks| tasks.spawn("panics", async { panic!("oh") })).await,
+            end_of("panics", |tasks| tasks.spawn("panics", async { panic!("oh") })).await,
             "the task \"panics\" ended unexpectedly: it panicked"
         );
     }

@@ -72,7 +72,7 @@ struct MatchCondition {
 
 impl RegisteredEntry {
     /// Reads one item of `webhooks`; `None` if it is invalid.
-    pub fn read(webhook: &Value) -> Option<Self> {
+    fn read(webhook: &Value) -> Option<Self> {
         let webhook = StoredWebhook::deserialize(webhook).ok()?;
         Some(RegisteredEntry {
             name: webhook.name,
@@ -108,6 +108,16 @@ impl RegisteredEntry {
 }
 
 impl Configuration {
+    /// Reads the `webhooks` of a configuration; entries that cannot be read are skipped. `None`: the object does not
+    /// exist.
+    pub fn read(title: String, webhooks: Option<&Value>) -> Self {
+        let webhooks = webhooks.and_then(Value::as_array).into_iter().flatten();
+        Configuration {
+            title,
+            entries: webhooks.filter_map(RegisteredEntry::read).collect(),
+        }
+    }
+
     fn entry(&self, name: &str) -> Option<&RegisteredEntry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
@@ -220,7 +230,7 @@ impl Configurations {
     ) -> Option<CoverageGap> {
         let OptionalEntry {
             names: [of_mutate, of_validate],
-            wish: said,
+            wish: setting,
             value,
             flag,
         } = wish;
@@ -242,13 +252,13 @@ impl Configurations {
             return Some(CoverageGap {
                 reason: "EntryMissing",
                 message: format!(
-                    "{said} has no effect: the webhook configurations lack the entry {of_mutate} or {of_validate}; {}",
+                    "{setting} has no effect: the webhook configurations lack the entry {of_mutate} or {of_validate}; {}",
                     cure(selector)
                 ),
             });
         }
         // Namespaces that the entry for any evidence excludes are excluded on purpose.
-        let is_asked = |labels| {
+        let is_called = |labels| {
             entries.iter().all(|(entry, sign)| {
                 let selects = |entry: Option<&RegisteredEntry>| {
                     entry.is_some_and(|entry| entry.namespaces.selects(labels))
@@ -257,13 +267,13 @@ impl Configurations {
             })
         };
         let left_out: Vec<&str> = counts_in
-            .filter(|(_, labels)| !is_asked(labels))
+            .filter(|(_, labels)| !is_called(labels))
             .map(|(name, _)| name)
             .collect();
         (!left_out.is_empty()).then(|| CoverageGap {
             reason: "NamespacesLeftOut",
             message: format!(
-                "{said} has no effect in {}: {of_mutate} and {of_validate} do not both select them; {}",
+                "{setting} has no effect in {}: {of_mutate} and {of_validate} do not both select them; {}",
                 list(&left_out, NAMED),
                 cure(&LabelSelector::default())
             ),
@@ -310,7 +320,7 @@ impl Configurations {
 
     /// The pool labels that no condition matches.
     fn unmatched_pool_labels(&self, pool_labels: &[PoolLabel]) -> Option<CoverageGap> {
-        let heard = |label: &PoolLabel| {
+        let matches = |label: &PoolLabel| {
             self.phases().iter().all(|(configuration, sign)| {
                 let names = [*sign, names::CERTAIN_VALIDATE, names::CUSTOM_RESOURCES_VALIDATE];
                 let mut entries = names.iter().filter_map(|name| configuration.entry(name));
@@ -318,7 +328,7 @@ impl Configurations {
             })
         };
         let unmatched_pool_labels: Vec<&PoolLabel> = (pool_labels.iter())
-            .filter(|label| !heard(label))
+            .filter(|label| !matches(label))
             .take(NAMED)
             .collect();
         if unmatched_pool_labels.is_empty() {

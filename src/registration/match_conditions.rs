@@ -101,10 +101,10 @@ pub fn conditions(
         MatchScope::Rest => (REST, format!("({sign})\n  && !({surely})")),
         MatchScope::Unsaid => {
             let rest = unless_listed(registries, "");
-            (UNSAID, format!("!({sign})\n  && !({}){rest}", says_linux()))
+            (UNSAID, format!("!({sign})\n  && !({}){rest}", names_linux()))
         }
         MatchScope::LinuxPods => {
-            let rest = unless_listed(registries, &format!(" && !({})", says_linux()));
+            let rest = unless_listed(registries, &format!(" && !({})", names_linux()));
             (
                 UNGUARDED,
                 format!("!({sign})\n  && {}{rest}", may_run_on_windows()),
@@ -112,7 +112,7 @@ pub fn conditions(
         }
         MatchScope::Images => {
             // Most pods end at the first test: it is cheaper than that for evidence.
-            let (listed, linux) = (images::has_listed_image(registries), says_linux());
+            let (listed, linux) = (images::has_listed_image(registries), names_linux());
             (LISTED, format!("{listed}\n  && !({linux})\n  && !({sign})"))
         }
     };
@@ -409,7 +409,7 @@ fn says_windows_in_a_container(containers: &str) -> String {
 }
 
 /// Enough evidence of Linux for the engine, so that the default of the namespace is not used.
-fn says_linux() -> String {
+fn names_linux() -> String {
     let one = format!(
         "ts.size() == 1 && has(ts[0].matchExpressions) && ts[0].matchExpressions.exists(e,\n      \
          e.key in {} && e.operator == 'In' && has(e.values) && e.values == ['linux'])",
@@ -698,7 +698,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_hears_the_labels_that_it_was_made_for_and_narrower_ones() {
+    fn a_condition_matches_the_labels_that_it_was_made_for_and_narrower_ones() {
         let made = [MatchScope::Sign, MatchScope::Certain, MatchScope::Rest]
             .map(|match_scope| condition(match_scope, &[("pool", "Win*"), ("pool", "it's"), ("team", "a")]));
         for made in &made {

@@ -48,8 +48,8 @@ fn write_image(report: &ImageReport, nodes: usize, width: usize, out: &mut dyn W
             ImageStatus::Found | ImageStatus::Missing => "",
         };
         let source = match (report.status, report.looked_up) {
-            (ImageStatus::Missing, Some(asked)) if report.cached && report.digest.is_none() => {
-                cached_note(asked)
+            (ImageStatus::Missing, Some(looked_up_at)) if report.cached && report.digest.is_none() => {
+                cached_note(looked_up_at)
             }
             _ => String::new(),
         };

@@ -351,13 +351,13 @@ fn nodes_of(count: u64) -> String {
 }
 
 fn room_of(room: &NodeCapacity) -> String {
-    let (asked, offered) = (room.requested, room.allocatable);
+    let (requests, offered) = (room.requested, room.allocatable);
     let reports_nothing = offered.cpu_millis == 0 && offered.memory_bytes == 0 && offered.pods == 0;
     if room.nodes > 0 && reports_nothing {
         return format!(
             "{}: requested {}; the nodes do not report what is allocatable",
             nodes_of(room.nodes),
-            shown(asked)
+            shown(requests)
         );
     }
     let offers = |of: u64, shown: fn(u64) -> String| match (of, room.nodes) {
@@ -367,11 +367,11 @@ fn room_of(room: &NodeCapacity) -> String {
     format!(
         "{}: cpu {} / {}, memory {} / {}, pods {} / {}",
         nodes_of(room.nodes),
-        cpu(asked.cpu_millis),
+        cpu(requests.cpu_millis),
         offers(offered.cpu_millis, cpu),
-        memory(asked.memory_bytes),
+        memory(requests.memory_bytes),
         offers(offered.memory_bytes, memory),
-        asked.pods,
+        requests.pods,
         offers(offered.pods, |pods| pods.to_string())
     )
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::AnsiColor;
 
-use super::check::junit::{Case, Document, Failure, text};
+use super::check::junit::{Case, Document, JunitFailure, text};
 use super::text::{BOLD, count};
 use crate::check::policy_tests::{Difference, ExpectationResult, TestFileResult};
 use crate::model::text::one_line;
@@ -101,7 +101,7 @@ pub fn tests_junit(files: &[TestFileResult], out: &mut dyn Write) -> io::Result<
         }
         for result in &file.results {
             let title = format!("{} is {}", result.object, result.outcome);
-            let failure = (!result.differences.is_empty()).then(|| Failure {
+            let failure = (!result.differences.is_empty()).then(|| JunitFailure {
                 kind: "expectation",
                 message: format!("not as expected: {}", differing(result)),
                 lines: lines(result).iter().map(|line| text(line)).collect(),

@@ -536,9 +536,9 @@ fn hang(text: &str, width: Option<usize>, used: usize, indent: usize) -> String 
 /// How much of a source line is shown, in characters.
 fn excerpt_width(width: Option<usize>, gutter: usize) -> usize {
     /// The gutter's ` | `, and an ellipsis at both ends.
-    const AROUND: usize = 5;
+    const CONTEXT: usize = 5;
     width.map_or(WIDTH, |width| {
-        width.saturating_sub(gutter + AROUND).clamp(20, WIDTH)
+        width.saturating_sub(gutter + CONTEXT).clamp(20, WIDTH)
     })
 }
 

@@ -76,10 +76,10 @@ fn host_process_at(cx: &PodCx<'_>) -> Option<Path> {
     let first = cx
         .containers()
         .find(|container| cx.spec.is_host_process(container))?;
-    let says_so_itself = first
+    let is_explicit = first
         .windows_options()
         .is_some_and(|options| options.host_process.is_some());
-    Some(option_at(cx, says_so_itself.then_some(first), "hostProcess"))
+    Some(option_at(cx, is_explicit.then_some(first), "hostProcess"))
 }
 
 static HOST_PROCESS_REQUIRES_HOST_NETWORK: Rule = Rule {
@@ -141,7 +141,7 @@ static HOST_PROCESS_ALL_CONTAINERS: Rule = Rule {
             .filter(|container| !cx.spec.is_host_process(container))
         {
             out.report(option_at(cx, Some(container), "hostProcess"))
-                .says("this container is not HostProcess, but other containers of the pod are");
+                .message("this container is not HostProcess, but other containers of the pod are");
         }
     }),
     ..HOST_PROCESS_API
@@ -435,13 +435,13 @@ static HOST_PROCESS_VERSION: Rule = Rule {
         if let Some(path) = host_process_at(cx) {
             let finding = out.report(path);
             if old_cluster {
-                finding.says(format!(
+                finding.message(format!(
                     "Kubernetes 1.{} does not support HostProcess containers",
                     cx.facts.kubernetes
                 ));
             } else if let Some((major, minor)) = newest() {
                 finding
-                    .says(format!(
+                    .message(format!(
                         "the Windows nodes have containerd {major}.{minor}; HostProcess needs 1.6"
                     ))
                     .remedy("upgrade containerd on the Windows nodes to 1.6 or later");
@@ -456,7 +456,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pipes_and_sockets_are_told_from_folders() {
+    fn pipes_and_sockets_are_distinguished_from_folders() {
         for path in [
             r"\\.\pipe\containerd-containerd",
             r"\\.\PIPE\docker_engine",

@@ -190,7 +190,7 @@ static IMAGE_UNTAGGED_OR_LATEST: Rule = Rule {
                 (repository, _) => repository,
             };
             finding
-                .says(format!(
+                .message(format!(
                     "{} has had no latest tag since 2019-04-16",
                     imaged.reference.repository
                 ))
@@ -251,7 +251,7 @@ static DOTNET_TAG_LINUX_ONLY: Rule = Rule {
     check: Check::Pod(|cx, out| {
         for imaged in images(cx).filter(is_dotnet_linux_only) {
             let finding = out.report(imaged.container.at(&["image"]));
-            finding.says(format!("{} exists for Linux only", imaged.shown()));
+            finding.message(format!("{} exists for Linux only", imaged.shown()));
             let repository = imaged.reference.repository;
             if let (Some("aspnet" | "runtime" | "sdk"), Some(tag)) =
                 (repository.rsplit('/').next(), imaged.reference.tag)
@@ -343,13 +343,13 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
                     let image = cx.image(&container);
                     match image.and_then(|image| Some((image.facts?, image.user()?))) {
                         Some((facts, user)) if user.eq_ignore_ascii_case(ADMINISTRATOR) => {
-                            out.report(container.at(&FIELD)).says(format!(
+                            out.report(container.at(&FIELD)).message(format!(
                                 "no user is set, and the image sets ContainerAdministrator ({facts})"
                             ));
                         }
                         Some((_, user)) if !user.is_empty() => {}
                         _ if image.is_some_and(|image| image.reference.is_servercore_or_server_base()) => {
-                            out.report(container.at(&FIELD)).says(
+                            out.report(container.at(&FIELD)).message(
                                 "no user is set, and images on this base run as ContainerAdministrator by default",
                             );
                         }
@@ -360,7 +360,7 @@ static RUN_AS_ADMINISTRATOR: Rule = Rule {
         }
         if inherited {
             out.report(cx.at(&FIELD))
-                .says("the pod's containers run as ContainerAdministrator");
+                .message("the pod's containers run as ContainerAdministrator");
         }
     }),
     ..Rule::BASE
@@ -404,7 +404,7 @@ static IMAGE_DOCKER_HUB_MICROSOFT: Rule = Rule {
                 _ => "",
             };
             out.report(imaged.container.at(&["image"]))
-                .says(format!(
+                .message(format!(
                     "{} has moved to mcr.microsoft.com",
                     imaged.reference.repository
                 ))
@@ -464,7 +464,7 @@ static IMAGE_EOL_BUILD: Rule = Rule {
             } else {
                 named(build)
             };
-            out.report(imaged.container.at(&["image"])).says(format!(
+            out.report(imaged.container.at(&["image"])).message(format!(
                 "{} is based on {base}{}, whose support ended on {end}",
                 imaged.shown(),
                 imaged.source()

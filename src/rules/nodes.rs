@@ -112,7 +112,7 @@ static NODE_BUILD_UNSUPPORTED: Rule = Rule {
             .release()
             .map_or_else(|| build.to_string(), |r| format!("{} ({build})", r.product));
         out.report(Path::of(&["status", "nodeInfo", "kernelVersion"]))
-            .says(format!(
+            .message(format!(
                 "Kubernetes 1.{minor} supports {}, not {node_is}",
                 names.join(" and ")
             ));
@@ -155,7 +155,7 @@ static NODE_BUILD_LABEL_MISMATCH: Rule = Rule {
         let truth = build.to_string();
         if **label != *truth {
             out.report(Path::of(&["metadata", "labels"]).key(BUILD_LABEL))
-                .says(format!(
+                .message(format!(
                     "the label says \"{}\", but the kernel is {truth}",
                     shown(label)
                 ))
@@ -278,7 +278,7 @@ static NODE_MEMORY_RESERVATION: Rule = Rule {
         let kept = capacity.saturating_sub(allocatable);
         if kept < RECOMMENDED {
             out.report(Path::of(&["status", "allocatable"]).key("memory"))
-                .says(format!(
+                .message(format!(
                     "{}Mi of memory is reserved for Windows and its services, less than the recommended 2Gi",
                     kept >> 20
                 ));

@@ -122,7 +122,7 @@ static OS_NAME_MISSING: Rule = Rule {
         }
         let finding = out.report(cx.at(&["os", "name"]));
         if has_scc {
-            finding.says(
+            finding.message(
                 "OpenShift adds Linux-only fields (SELinux, user and group IDs) to pods that do not say that they are \
                  for Windows, or rejects them",
             );
@@ -166,7 +166,7 @@ static OS_NAME_INVALID: Rule = Rule {
                         shown(name)
                     ),
                 };
-                let finding = out.report(cx.at(&["os", "name"])).says(message);
+                let finding = out.report(cx.at(&["os", "name"])).message(message);
                 finding.edit = lower_case(&finding.path, name);
             }
         }
@@ -210,7 +210,7 @@ static MISSING_OS_SELECTOR: Rule = Rule {
             OsSelection::ByPool => {
                 out.report(cx.at(&["nodeSelector"]))
                     .severity(Severity::Advice)
-                    .says("only another label keeps the pod on Windows nodes");
+                    .message("only another label keeps the pod on Windows nodes");
             }
             OsSelection::Nothing => {
                 out.report(cx.at(&["nodeSelector"]));
@@ -243,7 +243,7 @@ static OS_SELECTOR_VALUE: Rule = Rule {
         let is_wrong = |value: &str| ![Os::Windows, Os::Linux].iter().any(|os| os.label() == value);
         for (key, value) in &cx.spec.node_selector {
             if is_os_label(key) && is_wrong(value) {
-                let finding = out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
+                let finding = out.report(cx.at(&["nodeSelector"]).key(key)).message(format!(
                     "no node has the operating system \"{}\"; use windows or linux",
                     shown(value)
                 ));
@@ -299,7 +299,7 @@ static MIXED_OS_CONTRADICTION: Rule = Rule {
         let Some(other) = evidence.iter().find(|e| e.kind.is_strong() && e.os != first.os) else {
             return;
         };
-        out.report(other.path.clone()).says(format!(
+        out.report(other.path.clone()).message(format!(
             "{} is for {}, but {} is for {}",
             sign(other),
             other.os.label(),

@@ -103,7 +103,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
         };
         for taint in missing_tolerations(cx) {
             out.report(cx.at(&["tolerations"]))
-                .says(format!(
+                .message(format!(
                     "Windows nodes have the taint {taint}, which the pod does not tolerate"
                 ))
                 .remedy(format!(
@@ -156,7 +156,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
             BuildNeed::NoHostKnown { images, runs } => {
                 out.report(cx.at(&["nodeSelector"]))
                     .severity(Severity::Advice)
-                    .says(format!(
+                    .message(format!(
                         "the image is for build {}, and nothing keeps the pod off nodes that cannot run it",
                         any_of(&images)
                     ))
@@ -165,7 +165,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
             BuildNeed::Withheld(Withheld::Label, _) => {
                 let label = cx.policy.build_label();
                 out.report(cx.at(&["nodeSelector"]))
-                    .says(format!(
+                    .message(format!(
                         "the pod can land on Windows nodes that cannot run its image, and the label {label} does not \
                          distinguish them from those that can"
                     ))
@@ -176,7 +176,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
             }
             BuildNeed::Withheld(Withheld::Domains(key), builds) => {
                 out.report(cx.at(&["nodeSelector"]))
-                    .says(format!(
+                    .message(format!(
                         "the pod can land on Windows nodes that cannot run its image, but without them its topology spread \
                          constraint over {} has fewer domains than minDomains",
                         shown(&key)
@@ -186,7 +186,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
             BuildNeed::NoneOf(builds) => {
                 let builds: Vec<String> = builds.iter().map(ToString::to_string).collect();
                 out.report(cx.at(&["nodeSelector"]))
-                    .says("the pod can land on Windows nodes that cannot run its image")
+                    .message("the pod can land on Windows nodes that cannot run its image")
                     .remedy(format!(
                         "require with node affinity that {} is not {}",
                         cx.policy.build_label(),
@@ -195,13 +195,13 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
             }
             BuildNeed::OneOf { allowed, .. } => {
                 let none = !cx.host_builds().iter().any(|host| allowed.contains(host));
-                let says = if none {
+                let reported = if none {
                     "no known Windows node can run the pod's image, and nothing keeps it off them"
                 } else {
                     "the cluster has Windows nodes that cannot run the pod's image, and nothing keeps it off them"
                 };
                 let finding = out.report(cx.at(&["nodeSelector"]));
-                finding.says(says).remedy(require(&allowed));
+                finding.message(reported).remedy(require(&allowed));
                 if none {
                     finding.remedy(format!(
                         "use an image for an existing build, or {}",
@@ -212,14 +212,14 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         }
         if let Some(host) = mislabelled(cx) {
             let label = cx.policy.build_label();
-            let says = host.labels.get(label).unwrap_or_default();
+            let reported = host.labels.get(label).unwrap_or_default();
             let build = host.build.map(|build| build.to_string()).unwrap_or_default();
             out.report(cx.at(&["nodeSelector"]).key(label))
-                .says(format!(
+                .message(format!(
                     "node {} runs build {build}, which cannot run the image, but its label {label} says {}: selecting the build \
                      does not keep the pod off this node",
                     host.name,
-                    shown(says)
+                    shown(reported)
                 ))
                 .remedy(format!(
                     "let a WindowsNodePolicy correct the label {label}, or restart the kubelet of the node"
@@ -227,7 +227,7 @@ static MISSING_BUILD_SELECTOR: Rule = Rule {
         }
         if let Some((image, host)) = selected_but_unfit(cx) {
             out.report(cx.at(&["affinity"]))
-                .says(format!(
+                .message(format!(
                     "the pod also selects build {host}, which cannot run its image (build {})",
                     any_of(&image.builds().collect::<Vec<_>>())
                 ))
@@ -292,13 +292,13 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
         for (key, value) in &cx.spec.node_selector {
             if is_build_label(key) && Build::parse_label(value).is_none() {
                 out.report(cx.at(&["nodeSelector"]).key(key))
-                    .says(format!("no node has the build \"{}\"", shown(value)));
+                    .message(format!("no node has the build \"{}\"", shown(value)));
             }
         }
         for expression in cx.required_expressions().filter(|e| is_build_label(&e.key)) {
             match &*expression.operator {
                 "Gt" | "Lt" => {
-                    out.report(expression.at("operator")).says(format!(
+                    out.report(expression.at("operator")).message(format!(
                         "the operator {} compares integers, but a build is not an integer",
                         expression.operator
                     ));
@@ -307,7 +307,7 @@ static WINDOWS_BUILD_FORMAT: Rule = Rule {
                     for (v, value) in expression.values.iter().enumerate() {
                         if Build::parse_label(value).is_none() {
                             out.report(expression.at("values").item(v))
-                                .says(format!("no node has the build \"{}\"", shown(value)));
+                                .message(format!("no node has the build \"{}\"", shown(value)));
                         }
                     }
                 }
@@ -388,7 +388,7 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
         let Some(class) = cx.runtime_class() else { return };
         for (key, value) in &cx.spec.node_selector {
             if let Some(other) = class.node_selector.get(&**key).filter(|other| **other != **value) {
-                out.report(cx.at(&["nodeSelector"]).key(key)).says(format!(
+                out.report(cx.at(&["nodeSelector"]).key(key)).message(format!(
                     "the pod selects {}, but the RuntimeClass {} selects {}",
                     shown(value),
                     shown(cx.spec.runtime_class_name.as_deref().unwrap_or_default()),
@@ -439,7 +439,7 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
         if by_class {
             finding
                 .severity(Severity::Warning)
-                .says("the DaemonSet controller ignores the scheduling of the RuntimeClass");
+                .message("the DaemonSet controller ignores the scheduling of the RuntimeClass");
         } else if guessed {
             finding.severity(Severity::Warning);
         }
@@ -481,7 +481,7 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
             let cannot = |host: &&Host| host.build.is_some_and(|build| image.fail_on(build, isolation));
             if let Some(host) = reached.iter().map(|reached| reached.host).find(cannot) {
                 let build = host.build.map(|build| build.to_string()).unwrap_or_default();
-                let finding = out.report(cx.at(&["nodeSelector"])).says(format!(
+                let finding = out.report(cx.at(&["nodeSelector"])).message(format!(
                     "node {} has build {build}, which cannot run the image of container {} (build {})",
                     host.name,
                     container.name,
@@ -559,12 +559,12 @@ static LINUX_POD_TOLERATES_WINDOWS: Rule = Rule {
         if let Some(host) = stray_target(cx) {
             let finding = out.report(cx.at(&["nodeSelector"]));
             if cx.subject.kind.is_daemon_set() {
-                finding.says(format!(
+                finding.message(format!(
                     "nothing keeps the DaemonSet's pods off Windows nodes such as {}",
                     host.name
                 ));
             } else {
-                finding.says(format!(
+                finding.message(format!(
                     "nothing keeps this pod off Windows nodes such as {}",
                     host.name
                 ));
@@ -606,7 +606,7 @@ static SPREAD_OVER_WINDOWS_NODES: Rule = Rule {
             let domains = reach::domains(cx, &constraint.topology_key);
             if (1..least).contains(&domains) {
                 out.report(cx.at(&["topologySpreadConstraints"]).item(index).field("minDomains"))
-                    .says(format!(
+                    .message(format!(
                         "the Windows nodes that the pod can reach have {domains} of the {least} domains of {} that it requires",
                         shown(&constraint.topology_key)
                     ));

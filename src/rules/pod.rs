@@ -173,7 +173,7 @@ static POD_LEVEL_RESOURCES: Rule = Rule {
             if cx.spec.os_name().is_none() {
                 finding
                     .class(Class::Admit)
-                    .says("the kubelet on Windows rejects a pod with pod-level resources");
+                    .message("the kubelet on Windows rejects a pod with pod-level resources");
             }
         }
     }),
@@ -280,7 +280,7 @@ static DNS_SEARCH_LIST: Rule = Rule {
             if option.name.as_deref() == Some("ndots") {
                 let path = cx.at(&["dnsConfig", "options"]).named_item(index, "ndots");
                 out.report(path)
-                    .says("Windows ignores ndots and treats a name with a dot in it as fully qualified");
+                    .message("Windows ignores ndots and treats a name with a dot in it as fully qualified");
             }
         }
     }),

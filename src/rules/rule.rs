@@ -263,8 +263,8 @@ impl Rule {
     /// contradictory pod: the API server reads `spec.os.name` only and would not report the contradiction.
     fn is_for(&self, cx: &Cx<'_>) -> bool {
         let verdict = cx.inference.verdict;
-        let says_windows = || cx.template.is_some_and(|t| t.spec.os_name() == Some("windows"));
-        let refused = || matches!(self.class, Class::Api | Class::ApiAlways) && says_windows();
+        let is_for_windows = || cx.template.is_some_and(|t| t.spec.os_name() == Some("windows"));
+        let refused = || matches!(self.class, Class::Api | Class::ApiAlways) && is_for_windows();
         self.verdicts.contains(&verdict) || (verdict == Verdict::Conflicting && refused())
     }
 }
@@ -350,7 +350,7 @@ impl Reporter<'_> {
         let more = finding.beyond.len() - 1;
         if more > 0 {
             let message = format!("{} (and {more} more places that are not listed)", finding.message);
-            finding.says(message);
+            finding.message(message);
         }
         self.findings.push(finding);
     }
@@ -425,7 +425,7 @@ impl Finding {
     }
 
     /// Sets a more precise message than the rule's summary.
-    pub fn says(&mut self, message: impl Into<Cow<'static, str>>) -> &mut Self {
+    pub fn message(&mut self, message: impl Into<Cow<'static, str>>) -> &mut Self {
         self.message = tidy(message.into());
         self
     }

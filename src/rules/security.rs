@@ -164,10 +164,10 @@ fn stops_at_the_token(cx: &PodCx<'_>) -> bool {
         let context = container.security_context.as_ref();
         context.is_some_and(|context| context.run_as_user.0)
     };
-    let says_windows = cx.spec.os_name() == Some(Os::Windows.label());
+    let is_for_windows = cx.spec.os_name() == Some(Os::Windows.label());
     (21..=30).contains(&cx.facts.kubernetes)
         && !has_scc
-        && !says_windows
+        && !is_for_windows
         && (of_pod || cx.containers().all(|container| by_itself(&container)))
 }
 
@@ -205,7 +205,7 @@ static RUN_AS_USER: Rule = Rule {
             for finding in out.since(first) {
                 finding
                     .class(Class::Run)
-                    .says("Windows has no user IDs, and kubelets before 1.30.9 hang at the pod's service account token");
+                    .message("Windows has no user IDs, and kubelets before 1.30.9 hang at the pod's service account token");
             }
         }
     }),
@@ -283,7 +283,7 @@ static SUPPLEMENTAL_GROUPS_POLICY: Rule = Rule {
             if policy == "Strict" && cx.spec.os_name().is_none() {
                 finding
                     .class(Class::Admit)
-                    .says("the kubelet on Windows rejects a pod with supplementalGroupsPolicy Strict");
+                    .message("the kubelet on Windows rejects a pod with supplementalGroupsPolicy Strict");
             }
         }
     }),
@@ -372,7 +372,7 @@ static SYSCTLS: Rule = Rule {
             if cx.spec.os_name().is_none() {
                 finding
                     .class(Class::Admit)
-                    .says("the kubelet on Windows rejects a pod with sysctls");
+                    .message("the kubelet on Windows rejects a pod with sysctls");
             }
         }
     }),

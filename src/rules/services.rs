@@ -160,7 +160,7 @@ static SERVICE_SESSION_AFFINITY: Rule = Rule {
         if proxied(cx).is_some_and(affinity_is_client_ip) {
             let finding = out.report(Path::of(&["spec", "sessionAffinity"]));
             if let Some(build) = oldest_below(cx, 20348) {
-                finding.says(format!("kube-proxy on Windows nodes of build {build} has no session affinity"));
+                finding.message(format!("kube-proxy on Windows nodes of build {build} has no session affinity"));
             }
         }
     }),
@@ -215,7 +215,7 @@ static SERVICE_TOO_MANY_BACKENDS: Rule = Rule {
         if count > limit {
             let selects = !service.spec.selector.is_empty();
             let path = if selects { Path::of(&["spec", "selector"]) } else { Path::of(&["metadata", "name"]) };
-            out.report(path).says(format!("{count} backends; Windows balances at most {limit} for one Service"));
+            out.report(path).message(format!("{count} backends; Windows balances at most {limit} for one Service"));
         }
     }),
     ..Rule::BASE
@@ -261,9 +261,9 @@ static SERVICE_EXTERNAL_TRAFFIC_LOCAL: Rule = Rule {
         }
         let path = || Path::of(&["spec", "externalTrafficPolicy"]);
         if let Some(build) = oldest_below(cx, 17763) {
-            out.report(path()).says(format!("kube-proxy on Windows nodes of build {build} ignores externalTrafficPolicy Local"));
+            out.report(path()).message(format!("kube-proxy on Windows nodes of build {build} ignores externalTrafficPolicy Local"));
         } else if !has_dsr(cx) && concerns_windows(cx, service) {
-            out.report(path()).says(format!(
+            out.report(path()).message(format!(
                 "kube-proxy on Windows has no Direct Server Return by default in Kubernetes 1.{}, and ignores Local without it",
                 cx.facts.kubernetes
             ));
@@ -345,7 +345,7 @@ static SERVICE_IPV6: Rule = Rule {
         let finding = out.report(Path::of(&["spec", "ipFamilies"]));
         if cx.facts.kubernetes >= 20 && oldest_below(cx, 17763).is_none() {
             finding.severity(Severity::Warning);
-            finding.says("an IPv6-only Service with Windows backends needs a dual-stack l2bridge network");
+            finding.message("an IPv6-only Service with Windows backends needs a dual-stack l2bridge network");
         }
     }),
     ..Rule::BASE

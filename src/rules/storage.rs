@@ -85,12 +85,12 @@ spec:
                 if is_block(&claim.spec)
                     && cx.facts.is_used_on_windows(&cx.subject.namespace, &cx.subject.meta.name) =>
             {
-                out.report(mode()).says("a Windows workload uses this claim, but Windows cannot use a volume in Block mode");
+                out.report(mode()).message("a Windows workload uses this claim, but Windows cannot use a volume in Block mode");
             }
             Body::Volume(volume) if volume.spec.volume_mode.as_deref() == Some("Block") => {
                 let claim = volume.spec.claim_ref.as_ref();
                 if claim.is_some_and(|claim| cx.facts.is_used_on_windows(&claim.namespace, &claim.name)) {
-                    out.report(mode()).says("a Windows workload uses this volume's claim, but Windows cannot use a volume in Block mode");
+                    out.report(mode()).message("a Windows workload uses this volume's claim, but Windows cannot use a volume in Block mode");
                 }
             }
             _ => {}
@@ -131,7 +131,7 @@ fn block_claims_of_pod(cx: &Cx<'_>, out: &mut Reporter<'_>) {
         let claim = (cx.subject.namespace.to_string(), source.claim_name.to_string());
         if cx.facts.block_claims.contains(&claim) {
             let finding = out.report(volume.at(&["persistentVolumeClaim", "claimName"]));
-            finding.says(format!(
+            finding.message(format!(
                 "the claim \"{}\" is in Block mode, which Windows cannot use",
                 claim.1
             ));

@@ -135,7 +135,7 @@ impl<'w> EvalContext<'w> {
         }
         let namespaces = self.facts.namespaces.iter();
         let without = namespaces.filter(|(name, known)| {
-            self.policies.selecting(&known.labels).is_none() && self.not_asked(name).is_none()
+            self.policies.selecting(&known.labels).is_none() && self.not_reviewed(name).is_none()
         });
         let mut names: Vec<String> = without.map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
@@ -143,7 +143,7 @@ impl<'w> EvalContext<'w> {
     }
 
     /// Why the API server does not send the objects of a namespace for review; `None` if it does.
-    pub fn not_asked(&self, namespace: &str) -> Option<NotReviewed> {
+    pub fn not_reviewed(&self, namespace: &str) -> Option<NotReviewed> {
         let none = BTreeMap::new();
         let known = self.facts.namespaces.get(namespace);
         let labels = known.map_or(&none, |known| &known.labels);

@@ -21,7 +21,7 @@ use crate::rules::{Finding, Image, KnownVersions, Resolver};
 #[derive(Debug)]
 pub enum Evaluated {
     /// A top owner.
-    Judged(Box<OwnerResult>),
+    Owner(Box<OwnerResult>),
     /// A controller created it for an owner, which is evaluated instead: kind and name of that owner.
     Owned(Kind, String),
     /// There is nothing to evaluate.
@@ -126,8 +126,8 @@ pub fn evaluate_object(
         policies: &eval_context.policies,
     };
     let foresight = simulate_create(subject.kind, json, &context)?;
-    let not_asked = eval_context.not_asked(&subject.namespace);
-    Ok(Evaluated::Judged(Box::new(owner_result(
+    let not_asked = eval_context.not_reviewed(&subject.namespace);
+    Ok(Evaluated::Owner(Box::new(owner_result(
         subject,
         json,
         stored,
@@ -144,7 +144,7 @@ pub fn images_of_stored(eval_context: &EvalContext<'_>, subject: &Object<'_>, js
     let namespace = &subject.namespace;
     let policy = eval_context.policy_in(namespace);
     if policy.image_evidence != ImageEvidence::Registry
-        || eval_context.not_asked(namespace).is_some()
+        || eval_context.not_reviewed(namespace).is_some()
         || top_owner(eval_context, subject, json).is_err()
     {
         return Vec::new();
@@ -211,13 +211,13 @@ fn owner_result(
     let (image_builds, has_unknown_images) = builds(subject, inference.verdict, eval_context);
     let words = not_asked.map(|why| why.words(&subject.namespace));
     let outcome = match (not_asked, foresight.denied_in) {
-        (Some(_), _) => OwnerOutcome::NotAsked,
+        (Some(_), _) => OwnerOutcome::NotReviewed,
         (None, Some(_)) => OwnerOutcome::Denied,
         (None, None) if !foresight.edits.is_empty() => OwnerOutcome::Changed,
         (None, None) => OwnerOutcome::Passes,
     };
     let decision = match outcome {
-        OwnerOutcome::NotAsked => Decision::Skip,
+        OwnerOutcome::NotReviewed => Decision::Skip,
         OwnerOutcome::Denied => Decision::Deny,
         _ if foresight.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
         OwnerOutcome::Changed => Decision::Patch,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::report::NodeReport;
+use super::report::ScannedNode;
 use crate::cluster::node::NodeView;
 use crate::model::build::{Build, Release};
 use crate::model::facts::Facts;
@@ -18,7 +18,7 @@ const DISK_PRESSURE: &str = "the node reports DiskPressure: image layers and sna
 
 /// The Windows nodes by name, then the pools that have no nodes now: pools seen earlier, and pools that
 /// policies declare.
-pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeReport> {
+pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<ScannedNode> {
     let windows = view.values().filter(|node| node.is_windows());
     let windows = windows.map(|node| {
         let pool = pool_of(|key| node.label(key)).map(|(_, pool)| pool.to_owned());
@@ -33,7 +33,7 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeR
         );
         let faults = known_faults::of_node(&**node).into_iter();
         let pressure = node.has_disk_pressure.then(|| DISK_PRESSURE.to_owned());
-        NodeReport {
+        ScannedNode {
             problems: faults
                 .map(|fault| format!("{}; {}", fault.message, fault.cure))
                 .chain(pressure)
@@ -58,7 +58,7 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<NodeR
             NodePlatform::of_labels(pool.labels.keys()),
             String::new(),
         );
-        NodeReport {
+        ScannedNode {
             is_at_zero: true,
             ..row
         }
@@ -73,12 +73,12 @@ fn row(
     taints: &[Taint],
     platform: Option<NodePlatform>,
     container_runtime: String,
-) -> NodeReport {
+) -> ScannedNode {
     let dates = build
         .map(|build| support_dates(platform, build))
         .unwrap_or_default();
     let release = build.and_then(Build::release);
-    NodeReport {
+    ScannedNode {
         name: name.to_owned(),
         pool,
         build: build.map(|build| build.to_string()),

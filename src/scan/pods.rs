@@ -42,7 +42,7 @@ pub fn may_have_trouble(subject: &Object<'_>, json: &str) -> bool {
     if subject.meta.deletion_timestamp.0 {
         return true;
     }
-    let record: PodRecord = serde_json::from_str(json).unwrap_or_default();
+    let record = PodRecord::read(json);
     !record.is_ready() && !record.has_ended()
 }
 
@@ -61,70 +61,47 @@ pub fn trouble(
     now: Timestamp,
 ) -> Option<PodTrouble> {
     let spec = subject.pod()?;
+    let record = PodRecord::read(json);
     let windows = || {
         let node = pod_context.nodes?.get(spec.node_name.as_deref()?);
         node.filter(|node| node.is_windows())
     };
-    if subject.meta.deletion_timestamp.0 {
-        let found = symptoms::terminating(json, windows()?, now)?;
-        return Some(told(subject, owner, found, None));
-    }
-    if pod_context.eval_context.facts.is_stored_mirror(subject) {
-        return None;
-    }
-    let record: PodRecord = serde_json::from_str(json).unwrap_or_default();
-    if record.is_ready() || record.has_ended() {
-        return None;
-    }
-    let policy = pod_context.eval_context.policy_in(&subject.namespace);
     let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
-    let pod = ScannedPod {
-        subject,
-        spec,
-        owner: owner.map(str::to_owned).or_else(controller),
-        inference: infer_os(subject, pod_context.eval_context.facts, &policy),
-        policy: &policy,
-        pod_context,
-    };
-    let (wrong, message, remedy) = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
-        Some(node) => (pod.misplaced(node, record.kubelet_messages()))
-            .or_else(|| symptoms::failing(subject, json, windows()?))?,
-        None if record.waits_for_a_node(now) => pod.waits()?,
-        None => return None,
+    let owner = owner.map(str::to_owned).or_else(controller);
+    let ((wrong, message, remedy), since) = if subject.meta.deletion_timestamp.0 {
+        (symptoms::terminating(&record, windows()?, now)?, None)
+    } else {
+        if pod_context.eval_context.facts.is_stored_mirror(subject) || record.is_ready() || record.has_ended()
+        {
+            return None;
+        }
+        let policy = pod_context.eval_context.policy_in(&subject.namespace);
+        let pod = ScannedPod {
+            subject,
+            spec,
+            owner: owner.as_deref(),
+            inference: infer_os(subject, pod_context.eval_context.facts, &policy),
+            policy: &policy,
+            pod_context,
+        };
+        let found = match spec.node_name.as_deref().filter(|node| !node.is_empty()) {
+            Some(node) => (pod.misplaced(node, record.kubelet_messages()))
+                .or_else(|| symptoms::failing(spec, &record, windows()?))?,
+            None if record.waits_for_a_node(now) => pod.waits()?,
+            None => return None,
+        };
+        (found, record.since())
     };
     Some(PodTrouble {
         namespace: subject.namespace.to_string(),
         name: subject.meta.name.to_string(),
-        owner: pod.owner,
+        owner,
         node: spec.node_name.as_ref().map(ToString::to_string),
         wrong,
         message,
         remedy,
-        since: record.since(),
-    })
-}
-
-/// The problem of a pod whose fields do not matter.
-fn told(
-    subject: &Object<'_>,
-    owner: Option<&str>,
-    found: TroubleText,
-    since: Option<Timestamp>,
-) -> PodTrouble {
-    let controller = || (subject.meta.controller()).map(|owner| format!("{} {}", owner.kind, owner.name));
-    let (wrong, message, remedy) = found;
-    PodTrouble {
-        namespace: subject.namespace.to_string(),
-        name: subject.meta.name.to_string(),
-        owner: owner.map(str::to_owned).or_else(controller),
-        node: subject
-            .pod()
-            .and_then(|spec| Some(spec.node_name.as_ref()?.to_string())),
-        wrong,
-        message,
-        remedy,
         since,
-    }
+    })
 }
 
 /// The first image of a pod whose name says Windows, certain or not. It is too weak to classify the pod as
@@ -156,7 +133,7 @@ struct ScannedPod<'p> {
     subject: &'p Object<'p>,
     spec: &'p PodSpec<'p>,
     /// The top owner, as in `Deployment web`.
-    owner: Option<String>,
+    owner: Option<&'p str>,
     inference: Inference,
     policy: &'p Policy,
     pod_context: &'p PodContext<'p>,
@@ -248,11 +225,11 @@ impl ScannedPod<'_> {
 
     /// A pod whose RuntimeClass does not exist, or whose node does not have the handler.
     fn without_class(&self, node: Option<&NodeView>) -> Option<TroubleText> {
-        let told = |message, remedy: String| Some((PodProblem::WaitsForRuntimeClass, message, remedy));
+        let problem = |message, remedy: String| Some((PodProblem::WaitsForRuntimeClass, message, remedy));
         let (name, class) = match self.class() {
             Err(name) => {
                 let remedy = format!("create the RuntimeClass {name} again, or name another one");
-                return told(
+                return problem(
                     format!("there is no RuntimeClass {name}, which the pod names"),
                     remedy,
                 );
@@ -265,7 +242,7 @@ impl ScannedPod<'_> {
             return None;
         }
         let handler = &class.handler;
-        told(
+        problem(
             format!(
                 "the node {} has no handler {handler}, which the RuntimeClass {name} requires",
                 node.name
@@ -296,10 +273,10 @@ impl ScannedPod<'_> {
         let unfit = images.iter().flatten().find_map(|image| {
             let versions = image.versions.as_ref()?;
             let fails = versions.fail_on(host?, isolation);
-            let is_told = versions.is_certain() && !in_doubt
+            let is_reported = versions.is_certain() && !in_doubt
                 || kubelet_messages.is_wrong_build()
                 || kubelet_messages.is_wrong_platform();
-            (fails && is_told).then_some((image.text, versions))
+            (fails && is_reported).then_some((image.text, versions))
         });
         let of_node = match (host, host.and_then(Build::release)) {
             (Some(host), Some(release)) => format!("{} ({host}, {})", node.name, release.product),
@@ -341,7 +318,7 @@ impl ScannedPod<'_> {
 
     /// What to write, and where: a pod cannot be changed, so its owner must create it again.
     fn recreate_advice(&self, what: &str) -> String {
-        match &self.owner {
+        match self.owner {
             Some(owner) => format!("change the template of the {owner}: {what}"),
             None => format!("delete the pod, change it, and create it again: {what}"),
         }

@@ -32,7 +32,7 @@ pub struct ScanReport {
     /// The totals.
     pub summary: ScanSummary,
     /// The Windows nodes, by name.
-    pub nodes: Vec<NodeReport>,
+    pub nodes: Vec<ScannedNode>,
     /// The namespaces with an object to report, by name.
     pub namespaces: Vec<NamespaceReport>,
     /// The top owners with something to report, and every Windows one; by namespace, kind, name.
@@ -101,23 +101,25 @@ pub struct ScanSummary {
 
 impl ScanSummary {
     /// Adds one top owner to the counts.
-    pub fn count(&mut self, judged: &OwnerResult) {
+    pub fn count(&mut self, owner_result: &OwnerResult) {
         self.owners += 1;
-        self.windows += usize::from(judged.verdict == Verdict::Windows);
-        self.denied += usize::from(judged.outcome == OwnerOutcome::Denied);
-        self.would_be_denied += usize::from(judged.findings.iter().any(|found| found.would_deny));
-        self.changed += usize::from(judged.outcome == OwnerOutcome::Changed);
-        let would_change = judged.outcome == OwnerOutcome::Changed || !judged.would_change.is_empty();
+        self.windows += usize::from(owner_result.verdict == Verdict::Windows);
+        self.denied += usize::from(owner_result.outcome == OwnerOutcome::Denied);
+        self.would_be_denied += usize::from(owner_result.findings.iter().any(|found| found.would_deny));
+        self.changed += usize::from(owner_result.outcome == OwnerOutcome::Changed);
+        let would_change =
+            owner_result.outcome == OwnerOutcome::Changed || !owner_result.would_change.is_empty();
         self.would_be_changed += usize::from(would_change);
         let is_warned = || {
-            judged
+            owner_result
                 .findings
                 .iter()
                 .any(|found| found.fate == FindingOutcome::Warned)
         };
-        self.warned += usize::from(judged.outcome == OwnerOutcome::Passes && is_warned());
-        self.not_asked += usize::from(judged.outcome == OwnerOutcome::NotAsked && !judged.is_clean());
-        for found in &judged.findings {
+        self.warned += usize::from(owner_result.outcome == OwnerOutcome::Passes && is_warned());
+        self.not_asked +=
+            usize::from(owner_result.outcome == OwnerOutcome::NotReviewed && !owner_result.is_clean());
+        for found in &owner_result.findings {
             *self.findings.entry(found.fate).or_default() += 1;
             if matches!(
                 found.fate,
@@ -132,7 +134,7 @@ impl ScanSummary {
 /// One Windows node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeReport {
+pub struct ScannedNode {
     /// Its name.
     pub name: String,
     /// Its pool, as named by the label of the platform.

@@ -10,8 +10,8 @@ use super::dedup::{DedupKey, dedup_key, is_at_zero};
 use super::evaluate::{Evaluated, evaluate_object};
 use super::pods::{PodContext, trouble};
 use super::report::{
-    NamespaceReport, NodeReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary,
-    ScannedCluster,
+    NamespaceReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    ScannedNode,
 };
 use super::result::OwnerResult;
 use crate::model::json::at;
@@ -83,7 +83,7 @@ pub struct ReportHeader {
     /// The policy settings that replaced the stored ones.
     pub judged_as: Vec<String>,
     /// The Windows nodes.
-    pub nodes: Vec<NodeReport>,
+    pub nodes: Vec<ScannedNode>,
     /// The images of which registries report nothing, with the reason.
     pub notes: Vec<String>,
 }
@@ -138,7 +138,7 @@ impl<'s> Scan<'s> {
         });
         if is_meant && !self.foreign.is_seen(&subject, json) {
             match evaluate_object(self.pod_context.eval_context, &subject, json) {
-                Ok(Evaluated::Judged(judged)) => self.add_result(*judged),
+                Ok(Evaluated::Owner(owner_result)) => self.add_result(*owner_result),
                 Ok(Evaluated::Owned(..) | Evaluated::Passed(_)) => {}
                 Err(error) => return self.unreadable(kind, json, &error.to_string()),
             }
@@ -167,13 +167,13 @@ impl<'s> Scan<'s> {
         Some(above.unwrap_or_else(|| format!("{} {}", owner.kind, owner.name)))
     }
 
-    fn add_result(&mut self, judged: OwnerResult) {
-        self.summary.count(&judged);
-        if judged.is_clean() && judged.verdict != Verdict::Windows {
+    fn add_result(&mut self, owner_result: OwnerResult) {
+        self.summary.count(&owner_result);
+        if owner_result.is_clean() && owner_result.verdict != Verdict::Windows {
             return;
         }
         if self.owners.len() < MOST_OWNERS {
-            self.owners.push(judged);
+            self.owners.push(owner_result);
         } else {
             self.left_out.owners += 1;
         }
@@ -216,11 +216,11 @@ impl<'s> Scan<'s> {
     /// Finishes the report.
     pub fn report(mut self, frame: ReportHeader) -> ScanReport {
         self.count_what_is_left_out();
-        let key = |judged: &OwnerResult| {
+        let key = |owner_result: &OwnerResult| {
             (
-                judged.namespace.clone(),
-                judged.kind.as_str(),
-                judged.name.clone(),
+                owner_result.namespace.clone(),
+                owner_result.kind.as_str(),
+                owner_result.name.clone(),
             )
         };
         self.owners.sort_by_cached_key(key);
@@ -269,7 +269,7 @@ impl<'s> Scan<'s> {
 
     fn namespaces(&self) -> Vec<NamespaceReport> {
         let eval_context = self.pod_context.eval_context;
-        let of_owners = self.owners.iter().map(|judged| &judged.namespace);
+        let of_owners = self.owners.iter().map(|owner_result| &owner_result.namespace);
         let of_pods = self.pods.iter().map(|pod| &pod.namespace);
         let mut all: BTreeMap<&str, NamespaceReport> = BTreeMap::new();
         for name in of_owners.chain(of_pods) {
@@ -280,7 +280,7 @@ impl<'s> Scan<'s> {
                     policy: policy.name.clone(),
                     validation: policy.validation.as_str(),
                     placement: policy.placement.as_str(),
-                    not_asked: eval_context.not_asked(name).map(|why| why.words(name)),
+                    not_asked: eval_context.not_reviewed(name).map(|why| why.words(name)),
                 }
             });
         }

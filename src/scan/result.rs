@@ -47,7 +47,7 @@ string_enum! {
         /// It is allowed unchanged, perhaps with a warning.
         Passes = "passes",
         /// The API server does not send it for review.
-        NotAsked = "not-asked",
+        NotReviewed = "not-asked",
     }
 }
 

@@ -169,9 +169,9 @@ impl ClusterMetrics {
         );
         self.show_node_policies(snapshot);
         let namespaces = snapshot.view.namespaces.iter();
-        let asked_by_name =
+        let excluded_by_label =
             namespaces.filter(|(name, _)| !registration::is_left_out_by_name(name, &snapshot.excluded));
-        let labels = asked_by_name.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label));
+        let labels = excluded_by_label.flat_map(|(_, seen)| seen.left_out_by.iter().map(|by| by.label));
         set(
             &self.excluded,
             |label| LabelNameLabels { label },

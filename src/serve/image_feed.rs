@@ -249,7 +249,7 @@ fn wanted(snapshot: &Snapshot) -> BTreeSet<String> {
             groups: &[],
             today: snapshot.facts.today,
         };
-        uses(&snapshot.policies.effective(&query)) && snapshot.is_asked_about(name, &facts.labels)
+        uses(&snapshot.policies.effective(&query)) && snapshot.is_reviewed_in(name, &facts.labels)
     });
     namespaces.map(|(name, _)| name.clone()).collect()
 }

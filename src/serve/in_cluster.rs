@@ -23,11 +23,15 @@ use crate::cluster::lease::{self, Leadership};
 use crate::cluster::snapshot::{SnapshotBuilder, SnapshotReceiver};
 use crate::cluster::snapshot_task::SnapshotTask;
 use crate::cluster::watch_staleness::WatchStaleness;
+use crate::cluster::webhook_configurations::WebhookConfigurations;
 use crate::controller::conditions::REPORTER;
-use crate::controller::pod_policies::StatusSources;
+use crate::controller::keep_revisions::RevisionController;
+use crate::controller::leader_loop::LeaderLoop;
+use crate::controller::pod_policies::{PolicyStatusController, StatusSources};
+use crate::controller::pool_history::PoolHistoryController;
 use crate::controller::reports::ReportingState;
 use crate::controller::webhook_probe;
-use crate::controller::{keep_revisions, node_policies, pod_policies, pool_history, reports};
+use crate::controller::{node_policies, reports};
 use crate::model::facts::Facts;
 use crate::process::metrics::{Metrics, Reconciles};
 use crate::process::tasks::Tasks;
@@ -98,20 +102,23 @@ pub async fn run(
     let mut election = Tasks::default();
     let leadership = run_for_election(&mut election, &client, &namespace, &args, ended);
     let excluded = registration::names::non_empty_items(args.exclude_namespace).chain([namespace.clone()]);
-    let listed = images.as_ref().map(|images| images.registries.clone());
-    let snapshots = SnapshotBuilder::new(base, excluded).with_image_registries(listed.unwrap_or_default());
-    let (tell_registered, registered) = watch::channel(None);
-    let (tell_contested, contested) = watch::channel(None);
+    let image_registries = images.as_ref().map(|images| images.registries.clone());
+    let snapshots =
+        SnapshotBuilder::new(base, excluded).with_image_registries(image_registries.unwrap_or_default());
+    let (publish_contested, contested) = watch::channel(None);
     let mut tasks = Tasks::on(behind);
     let gauges = ClusterMetrics::new(&config.metrics);
     tasks.spawn("leadership", gauges.clone().follow(leadership.clone()));
     let freshness = WatchStaleness::new(&config.metrics);
-    tasks.spawn("freshness", freshness.clone().tell());
-    let (tell_arrival, arrival) = watch::channel(None);
-    let (tell_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
+    tasks.spawn("freshness", freshness.clone().log_changes());
+    let (publish_probe, arrival) = watch::channel(None);
+    let (publish_reporting, reporting) = watch::channel(ReportingState::at_start(args.reports));
+    let kept = (args.certificates).config(&args.names, &namespace, &config.certificate);
+    let (name, metrics) = (&kept.configuration, &config.metrics);
+    let configurations = WebhookConfigurations::start(&mut tasks, &client, &freshness, name, metrics);
     let snapshot_task = SnapshotTask {
         snapshots,
-        registered,
+        registered: configurations.registered,
         readiness: config.readiness.clone(),
         freshness: freshness.clone(),
     };
@@ -132,7 +139,7 @@ pub async fn run(
     start_controllers(
         &mut tasks,
         &client,
-        namespace.clone(),
+        &namespace,
         &leadership,
         &latest,
         StatusSources {
@@ -150,7 +157,7 @@ pub async fn run(
             latest: latest.clone(),
             images: images.as_ref().map(|images| images.service().clone()),
             gauges: stored_finding_metrics(&config),
-            reporting: tell_reporting,
+            reporting: publish_reporting,
             settings: reports::ReportSettings::default(),
             reconcile: reconciles.of("reports"),
         };
@@ -160,13 +167,10 @@ pub async fn run(
         let (probed, latest, leadership) = (args.probe_namespace.clone(), latest.clone(), leadership.clone());
         tasks.spawn(
             "probe",
-            webhook_probe::run(client.clone(), probed, latest, leadership, tell_arrival),
+            webhook_probe::run(client.clone(), probed, latest, leadership, publish_probe),
         );
     }
 
-    let kept = args
-        .certificates
-        .config(&args.names, &namespace, &config.certificate);
     let serving = certs::first(&client, &mode, &kept, &config.readiness).await?;
     config.certificate = CertificateSource::Provided(Arc::clone(&serving));
     let certificates = certs::CertificateTask {
@@ -179,10 +183,9 @@ pub async fn run(
         metrics: config.metrics.clone(),
         freshness,
         reconcile: reconciles.of("certificates"),
-        registered: tell_registered,
-        contested: tell_contested,
+        contested: publish_contested,
     };
-    tasks.spawn_reporting("certificates", certificates.run());
+    tasks.spawn_reporting("certificates", certificates.run(configurations.stored));
 
     let server = Server::on(listening, config).await?;
     let reviewer = Arc::new(Reviewer::watching(latest, images));
@@ -240,7 +243,7 @@ fn run_for_election(
     mut ended: watch::Receiver<bool>,
 ) -> Leadership {
     let (lead, until) = watch::channel(None);
-    let asked_to_end = async move {
+    let shutdown_requested = async move {
         let _ = ended.wait_for(|ended| *ended).await;
     };
     election.spawn(
@@ -251,7 +254,7 @@ fn run_for_election(
             args.names.lease.clone(),
             identity(args.identity.clone()),
             lead,
-            asked_to_end,
+            shutdown_requested,
         ),
     );
     Leadership::new(until)
@@ -261,7 +264,7 @@ fn run_for_election(
 fn start_controllers(
     tasks: &mut Tasks,
     client: &Client,
-    namespace: String,
+    namespace: &str,
     leadership: &Leadership,
     latest: &SnapshotReceiver,
     sources: StatusSources,
@@ -274,31 +277,20 @@ fn start_controllers(
         };
         Recorder::new(client.clone(), reporter)
     };
-    let keeping = keep_revisions::run(
-        client.clone(),
-        namespace.clone(),
-        latest.clone(),
-        leadership.clone(),
-        reconciles.of("policy_revisions"),
+    let leader_loop = |name| LeaderLoop {
+        latest: latest.clone(),
+        leadership: leadership.clone(),
+        reconcile: reconciles.of(name),
+    };
+    let revisions = RevisionController::new(client.clone(), namespace);
+    let pools = PoolHistoryController::new(client.clone(), namespace);
+    let statuses = PolicyStatusController::new(client.clone(), sources, recorder());
+    tasks.spawn(
+        "revisions of policies",
+        leader_loop("policy_revisions").run(revisions),
     );
-    tasks.spawn("revisions of policies", keeping);
-    let remembering = pool_history::run(
-        client.clone(),
-        namespace,
-        latest.clone(),
-        leadership.clone(),
-        reconciles.of("node_pools"),
-    );
-    tasks.spawn("memory of pools", remembering);
-    let statuses = pod_policies::run(
-        client.clone(),
-        latest.clone(),
-        sources,
-        leadership.clone(),
-        recorder(),
-        reconciles.of("pod_policies"),
-    );
-    tasks.spawn("pod policies", statuses);
+    tasks.spawn("memory of pools", leader_loop("node_pools").run(pools));
+    tasks.spawn("pod policies", leader_loop("pod_policies").run(statuses));
     let context = node_policies::NodeControllerContext {
         client: client.clone(),
         leadership: leadership.clone(),

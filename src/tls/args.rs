@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_client_certificates_needs_their_ca() {
+    fn what_is_required_of_client_certificates_needs_their_ca() {
         assert!(parse(&["--require-client-certificate"]).is_err());
         assert!(parse(&["--client-name", "kube-apiserver"]).is_err());
         let flags = parse(&[

@@ -114,7 +114,7 @@ fn is_of_one_client(error: &std::io::Error) -> bool {
 #[derive(Default)]
 struct AcceptFailures {
     pause: AcceptBackoff,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl AcceptFailures {
@@ -122,9 +122,9 @@ impl AcceptFailures {
     /// failures continuously.
     fn report(&mut self, error: &std::io::Error, now: Instant) -> Duration {
         let wait = self.pause.next();
-        let is_news = (self.told).is_none_or(|told| now.saturating_duration_since(told) >= MINUTE);
+        let is_news = (self.logged).is_none_or(|logged| now.saturating_duration_since(logged) >= MINUTE);
         if is_news {
-            self.told = Some(now);
+            self.logged = Some(now);
             tracing::error!(%error, "cannot accept connections; this is logged once a minute");
         }
         wait
@@ -172,15 +172,18 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_once_a_minute() {
+    fn failures_are_reported_once_a_minute() {
         let (mut failures, start) = (AcceptFailures::default(), Instant::now());
         let error = std::io::Error::other("too many open files");
-        let mut told_at = |second: u64| {
+        let mut logged_at = |second: u64| {
             failures.report(&error, start + Duration::from_secs(second));
             failures
-                .told
-                .map(|told| told.saturating_duration_since(start).as_secs())
+                .logged
+                .map(|logged| logged.saturating_duration_since(start).as_secs())
         };
-        assert_eq!([0, 1, 59, 61, 120].map(&mut told_at), [0, 0, 0, 61, 61].map(Some));
+        assert_eq!(
+            [0, 1, 59, 61, 120].map(&mut logged_at),
+            [0, 0, 0, 61, 61].map(Some)
+        );
     }
 }

@@ -122,7 +122,7 @@ impl LimitArgs {
 }
 
 /// How many connections the resource limits allow.
-fn connections(asked: Option<usize>, room: ResourceLimits) -> u32 {
+fn connections(configured: Option<usize>, room: ResourceLimits) -> u32 {
     /// The minimum: a server with fewer connections is unusable.
     const LEAST: u32 = 16;
     let fit = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
@@ -130,7 +130,9 @@ fn connections(asked: Option<usize>, room: ResourceLimits) -> u32 {
     let by_memory = (room.memory).map_or(most, |bytes| {
         fit(bytes / MEMORY_SHARE / CONNECTION_BYTES).min(most)
     });
-    let wanted = asked.map_or(by_memory, |asked| u32::try_from(asked).unwrap_or(u32::MAX));
+    let wanted = configured.map_or(by_memory, |configured| {
+        u32::try_from(configured).unwrap_or(u32::MAX)
+    });
     let by_descriptors =
         (room.descriptors).map_or(u32::MAX, |all| fit(all.saturating_sub(OTHER_DESCRIPTORS)));
     wanted.min(by_descriptors).max(LEAST)

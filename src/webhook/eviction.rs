@@ -140,12 +140,12 @@ fn first_to_evict(ranks: impl Iterator<Item = EvictionRank>) -> Option<u64> {
             least.push(rank);
         }
     }
-    let mut crowded: HashMap<IpAddr, usize> = HashMap::new();
+    let mut per_network: HashMap<IpAddr, usize> = HashMap::new();
     for rank in &least {
-        *crowded.entry(rank.network).or_default() += 1;
+        *per_network.entry(rank.network).or_default() += 1;
     }
     let rank = |one: &&EvictionRank| {
-        let neighbours = crowded.get(&one.network).copied();
+        let neighbours = per_network.get(&one.network).copied();
         (neighbours, Reverse((one.last_good, one.number)))
     };
     least.iter().max_by_key(rank).map(|first| first.number)
@@ -222,13 +222,13 @@ mod tests {
     }
 
     #[test]
-    fn each_call_for_room_tells_another_connection() {
+    fn each_call_for_room_cancels_another_connection() {
         let connections = ConnectionSet::default();
         let places = [1, 1, 2].map(|network| connections.enter([10, 0, 0, network].into()));
-        let told = || places.each_ref().map(|place| place.client.gone.is_cancelled());
+        let cancelled = || places.each_ref().map(|place| place.client.gone.is_cancelled());
         assert!(connections.make_room());
-        assert_eq!(told(), [true, false, false]);
+        assert_eq!(cancelled(), [true, false, false]);
         assert!(connections.make_room() && connections.make_room());
-        assert_eq!((told(), connections.make_room()), ([true; 3], false));
+        assert_eq!((cancelled(), connections.make_room()), ([true; 3], false));
     }
 }

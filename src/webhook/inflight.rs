@@ -245,11 +245,11 @@ impl InflightPermit {
 
     /// Resolves when the request is cancelled because others need its capacity.
     pub(super) async fn refused(&self) {
-        let heard = match self.lock().open.get_mut(&self.number) {
+        let end_token = match self.lock().open.get_mut(&self.number) {
             Some(open) => open.subscribe(),
             None => return,
         };
-        heard.cancelled().await;
+        end_token.cancelled().await;
     }
 
     /// A permit to wait for capacity with a body.
@@ -353,7 +353,7 @@ enum CancelTarget {
     /// leave this state.
     Unheard,
     /// A task waits for the cancellation.
-    Heard(CancellationToken),
+    Token(CancellationToken),
     /// Its connection: the request is answered, but the client does not read the answer.
     Connection,
 }
@@ -460,7 +460,7 @@ impl InflightTable {
         };
         match request.end {
             CancelTarget::Unheard => {}
-            CancelTarget::Heard(token) => token.cancel(),
+            CancelTarget::Token(token) => token.cancel(),
             CancelTarget::Connection => request.client.gone.cancel(),
         }
     }
@@ -546,11 +546,11 @@ impl InflightRequest {
     /// A token that is cancelled together with the request.
     fn subscribe(&mut self) -> CancellationToken {
         match &self.end {
-            CancelTarget::Heard(token) => token.clone(),
+            CancelTarget::Token(token) => token.clone(),
             CancelTarget::Connection => self.client.gone.clone(),
             CancelTarget::Unheard => {
                 let token = CancellationToken::new();
-                self.end = CancelTarget::Heard(token.clone());
+                self.end = CancelTarget::Token(token.clone());
                 token
             }
         }
@@ -799,21 +799,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_being_judged_is_not_refused_and_its_answer_takes_its_connection_along() {
+    async fn what_is_being_evaluated_is_not_refused_and_its_answer_takes_its_connection_along() {
         let limiter = limiter(9);
         let (one, two) = (client(1, 1), client(2, 2));
-        let judged = whole(&limiter, &one, MAX_BODY).await;
-        judged.complete().await.unwrap();
-        assert!(judged.set_reviewing(true));
+        let evaluated = whole(&limiter, &one, MAX_BODY).await;
+        evaluated.complete().await.unwrap();
+        assert!(evaluated.set_reviewing(true));
         let waiting = open(&limiter, &two);
         assert_eq!(waiting.take_whole(MIB).await, Err(RejectReason::Bytes));
 
-        judged.answer(4 * MIB).await.unwrap();
+        evaluated.answer(4 * MIB).await.unwrap();
         assert_eq!(in_flight(&limiter), (2, 0, 4 * MIB));
         let next = open(&limiter, &two);
         next.grow_to(MIB).await.unwrap();
         assert!(one.gone.is_cancelled() && !two.gone.is_cancelled());
-        assert!(!judged.set_reviewing(true));
+        assert!(!evaluated.set_reviewing(true));
     }
 
     #[tokio::test(start_paused = true)]

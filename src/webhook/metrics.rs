@@ -34,7 +34,7 @@ struct FindingLabels {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
-struct ReasonLabels {
+struct RejectionLabels {
     reason: &'static str,
 }
 
@@ -106,7 +106,7 @@ pub(super) struct ReviewMetrics {
 impl ReviewMetrics {
     /// Metrics at zero, registered in `metrics`.
     pub(super) fn new(metrics: &Metrics) -> Self {
-        let rejected = Family::<ReasonLabels, Counter>::default();
+        let rejected = Family::<RejectionLabels, Counter>::default();
         let durations =
             Family::<WebhookTypeLabels, Histogram, _>::new_with_constructor(|| Histogram::new(BUCKETS));
         let duration = |phase: Phase| {
@@ -121,11 +121,11 @@ impl ReviewMetrics {
             mutating: duration(Phase::Mutate),
             validating: duration(Phase::Validate),
             panics: Counter::default(),
-            rejected_requests: rejected.get_or_create_owned(&ReasonLabels { reason: "requests" }),
-            rejected_bytes: rejected.get_or_create_owned(&ReasonLabels { reason: "bytes" }),
-            rejected_open: rejected.get_or_create_owned(&ReasonLabels { reason: "open" }),
-            rejected_share: rejected.get_or_create_owned(&ReasonLabels { reason: "share" }),
-            rejected_large: rejected.get_or_create_owned(&ReasonLabels { reason: "large" }),
+            rejected_requests: rejected.get_or_create_owned(&RejectionLabels { reason: "requests" }),
+            rejected_bytes: rejected.get_or_create_owned(&RejectionLabels { reason: "bytes" }),
+            rejected_open: rejected.get_or_create_owned(&RejectionLabels { reason: "open" }),
+            rejected_share: rejected.get_or_create_owned(&RejectionLabels { reason: "share" }),
+            rejected_large: rejected.get_or_create_owned(&RejectionLabels { reason: "large" }),
             in_flight: InflightGauges::default(),
         };
         metrics.register(|registry| {

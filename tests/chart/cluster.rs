@@ -51,18 +51,7 @@ pub fn define_foreign(cluster: &ControlPlane) {
         });
         apply(cluster, &definition.to_string());
     }
-    established(cluster);
-}
-
-fn established(cluster: &ControlPlane) {
-    let all = [
-        "wait",
-        "--for=condition=Established",
-        "crd",
-        "--all",
-        "--timeout=60s",
-    ];
-    cluster.kubectl(&all).succeeded();
+    cluster.wait_for_definitions();
 }
 
 /// The kinds that the chart needs of others, and its own.
@@ -71,7 +60,7 @@ fn define(cluster: &ControlPlane) {
     for file in ["windowspodpolicies", "windowsnodepolicies"] {
         apply(cluster, &read(&format!("crds/{file}.yaml")));
     }
-    established(cluster);
+    cluster.wait_for_definitions();
     for namespace in ["transom-system", "other"] {
         cluster.kubectl(&["create", "namespace", namespace]).succeeded();
     }
@@ -319,14 +308,7 @@ fn the_manifests_install_what_the_chart_installs() {
         printed.succeeded().out.lines().count()
     };
     assert_eq!(apply("crds.yaml"), 2);
-    let definitions = [
-        "wait",
-        "--for=condition=Established",
-        "crd",
-        "--all",
-        "--timeout=60s",
-    ];
-    cluster.kubectl(&definitions).succeeded();
+    cluster.wait_for_definitions();
     assert!(apply("install.yaml") > 10);
     // Over the policies of install.yaml, which have the same names.
     for entry in std::fs::read_dir(root.join("manifests/examples/platforms")).unwrap() {

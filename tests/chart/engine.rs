@@ -73,11 +73,11 @@ pub fn skipped(what: &str, missing: &str) {
 /// The engine that the tests share; `None`, said once, where there is none.
 pub fn engine() -> Option<&'static Engine> {
     static ENGINE: OnceLock<Result<Engine, String>> = OnceLock::new();
-    static SAID: Once = Once::new();
+    static REPORTED: Once = Once::new();
     match ENGINE.get_or_init(Engine::start) {
         Ok(engine) => Some(engine),
         Err(missing) => {
-            SAID.call_once(|| skipped("the chart", missing));
+            REPORTED.call_once(|| skipped("the chart", missing));
             None
         }
     }

@@ -9,6 +9,7 @@ use super::TRANSOM;
 use super::container::kubeconfig_of;
 use super::engine::{Engine, engine};
 use super::leaving::{CLASS, untainted};
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, Printed, free_ports, wait};
 use crate::support::install;
 
@@ -140,12 +141,7 @@ fn define_reports(cluster: &ControlPlane) {
         },
     });
     apply(cluster, &definition.to_string());
-    let established = [
-        "wait",
-        "--for=condition=Established",
-        "crd/reports.openreports.io",
-    ];
-    cluster.kubectl(&established).succeeded();
+    cluster.wait_for_definitions();
 }
 
 /// Applies objects; an API server that has just started does not know its own schemas yet.
@@ -572,7 +568,7 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
     };
     attack.is_held();
     let cluster = &attack.cluster;
-    apply(cluster, &install::transom(&["generate", "crds"]));
+    apply(cluster, &printed(&["generate", "crds"]));
     let created = |object: &str| cluster.kubectl_with(&["create", "-f", "-"], object).ok;
     apply(cluster, POLICIES);
     assert!(created(&untainted().to_string()));

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Map, Value, json};
@@ -30,19 +29,8 @@ pub fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/transom")
 }
 
-/// Compares a file with what it is made from, or writes it where `TRANSOM_BLESS=1` asks for that.
 pub fn is_up_to_date(file: &Path, generated: &str) {
-    if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, generated).unwrap();
-        return;
-    }
-    let shown = file.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(file);
-    assert!(
-        fs::read_to_string(file).unwrap_or_default() == generated,
-        "{} is not what the code says; TRANSOM_BLESS=1 cargo test --test chart writes it again",
-        shown.display()
-    );
+    crate::support::command::is_up_to_date(file, generated, "chart");
 }
 
 /// The webhook configurations with every entry (that of `/validate` by what it does without Transom), and what stands in

@@ -17,7 +17,7 @@ const OBJECTS: [&[&str]; 5] = [
 ];
 
 #[test]
-fn a_test_of_the_release_tells_whether_the_api_server_calls_it() {
+fn a_test_of_the_release_reports_whether_the_api_server_calls_it() {
     let Some(engine) = engine() else { return };
     let Some(world) = World::start("helm test", &node()) else {
         return;
@@ -27,10 +27,10 @@ fn a_test_of_the_release_tells_whether_the_api_server_calls_it() {
     world.deploy(engine, "install", &values);
     let test = || world.ask(engine, "test", &json!({}));
     test().unwrap_or_else(|error| panic!("{error}\n{}\n{}", world.kubelet.jobs(), world.kubelet.logs()));
-    let said = world.kubelet.jobs();
+    let message = world.kubelet.jobs();
     assert!(
-        said.contains("the API server calls /mutate and /validate"),
-        "{said}"
+        message.contains("the API server calls /mutate and /validate"),
+        "{message}"
     );
     for object in OBJECTS {
         assert!(!world.has(object), "{object:?} is left");
@@ -42,11 +42,11 @@ fn a_test_of_the_release_tells_whether_the_api_server_calls_it() {
         world.cluster.kubectl(&delete).succeeded();
     }
     assert!(test().is_err(), "{}", world.kubelet.jobs());
-    let said = world.kubelet.jobs();
+    let message = world.kubelet.jobs();
     let lost = "calls of the API server to /mutate and /validate do not arrive";
     assert!(
-        said.contains(lost) && said.contains("do not select the namespace default"),
-        "{said}"
+        message.contains(lost) && message.contains("do not select the namespace default"),
+        "{message}"
     );
     // Its rights end with it. The Job stays for its log, and Kubernetes deletes it after ten minutes.
     for object in OBJECTS {
@@ -106,9 +106,9 @@ fn the_account_of_the_test_creates_dry_runs_only() {
     let nobody = account(&cluster, "nobody-at-all", &json!([]));
     let unknown = probe(nobody.to_str().unwrap());
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
-    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    let message = String::from_utf8_lossy(&unknown.stderr).into_owned();
     assert!(
-        said.contains("cannot determine whether") && said.contains("forbidden"),
-        "{said}"
+        message.contains("cannot determine whether") && message.contains("forbidden"),
+        "{message}"
     );
 }

@@ -38,12 +38,12 @@ struct State {
     replicas: Vec<Replica>,
     jobs: BTreeMap<String, String>,
     /// Everything that ended replicas said.
-    said: String,
+    shown_text: String,
     /// What no release may do.
     failed: Vec<String>,
     count: usize,
     /// How often it was asked to settle, and for which of these it has.
-    asked: usize,
+    requested: usize,
     settled: usize,
 }
 
@@ -101,15 +101,15 @@ impl Kubelet {
 
     /// Waits until the replicas are those that the Deployment wants now, every one of them ready.
     pub fn settled(&self) {
-        let asked = {
+        let requested = {
             let mut state = self.state.lock().unwrap();
-            state.asked += 1;
-            state.asked
+            state.requested += 1;
+            state.requested
         };
         let ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         let done = || {
             let state = self.state.lock().unwrap();
-            state.settled >= asked || !state.failed.is_empty() || ended()
+            state.settled >= requested || !state.failed.is_empty() || ended()
         };
         let done = wait(Duration::from_secs(240), done);
         let failed = self.state.lock().unwrap().failed.clone();
@@ -130,7 +130,7 @@ impl Kubelet {
     /// What the replicas said, those that ended too.
     pub fn logs(&self) -> String {
         let state = self.state.lock().unwrap();
-        let mut text = state.said.clone();
+        let mut text = state.shown_text.clone();
         for replica in &state.replicas {
             let _ = writeln!(text, "== {}", replica.name);
             text.push_str(&fs::read_to_string(&replica.log).unwrap_or_default());
@@ -187,9 +187,13 @@ fn jobs(cluster: &ControlPlane, state: &Mutex<State>) {
             std::thread::sleep(Duration::from_millis(100));
         }
         let output = process.wait_with_output().unwrap();
-        let said =
+        let shown_text =
             [output.stdout, output.stderr].map(|it: Vec<u8>| String::from_utf8_lossy(&it).into_owned());
-        state.lock().unwrap().jobs.insert(uid.to_owned(), said.concat());
+        state
+            .lock()
+            .unwrap()
+            .jobs
+            .insert(uid.to_owned(), shown_text.concat());
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": "Ended", "lastTransitionTime": now});
         let status = if output.status.success() {
@@ -227,12 +231,12 @@ fn stop_replicas(cluster: &ControlPlane, state: &Mutex<State>) {
 
 /// Brings the replicas to what the Deployment says: new ones first, and an old one goes when a new one is ready.
 fn deployment(cluster: &ControlPlane, state: &Mutex<State>, address: IpAddr) {
-    let asked = {
+    let requested = {
         let state = state.lock().unwrap();
         if !state.failed.is_empty() {
             return;
         }
-        state.asked
+        state.requested
     };
     alive(state);
     let listed = cluster.kubectl(&["get", "deployments", "-n", "transom-system", "-o", "json"]);
@@ -272,7 +276,7 @@ fn deployment(cluster: &ControlPlane, state: &Mutex<State>, address: IpAddr) {
         state.replicas.extract_if(.., goes).collect()
     };
     end(cluster, state, too_many);
-    state.lock().unwrap().settled = asked;
+    state.lock().unwrap().settled = requested;
 }
 
 /// A kubelet would restart what its liveness probe finds dead; here that fails the test.
@@ -324,13 +328,13 @@ fn start(
         is_ok(&health, &health.ready) || process.try_wait().unwrap().is_some()
     });
     if !ready || !is_ok(&health, &health.ready) || !is_ok(&health, &health.live) {
-        let said = [&health.ready, &health.live].map(|path| answer(health.port, path));
+        let shown_text = [&health.ready, &health.live].map(|path| answer(health.port, path));
         let _ = process.kill();
         let _ = process.wait();
         let log = fs::read_to_string(&log).unwrap_or_default();
         return Err(format!(
             "{name} does not become ready:\n{}\n{log}",
-            said.join("\n")
+            shown_text.join("\n")
         ));
     }
     let slice = json!({
@@ -386,8 +390,12 @@ fn end(cluster: &ControlPlane, state: &Mutex<State>, mut replicas: Vec<Replica>)
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        let said = fs::read_to_string(&replica.log).unwrap_or_default();
-        let _ = writeln!(state.lock().unwrap().said, "== {} (ended)\n{said}", replica.name);
+        let shown_text = fs::read_to_string(&replica.log).unwrap_or_default();
+        let _ = writeln!(
+            state.lock().unwrap().shown_text,
+            "== {} (ended)\n{shown_text}",
+            replica.name
+        );
     }
 }
 

@@ -12,6 +12,7 @@ use super::container::account;
 use super::engine::{Engine, engine};
 use super::release::{NAMESPACE, World, cleanup, definitions, node};
 use super::trust;
+use crate::support::command::printed;
 use crate::support::control_plane::wait;
 
 pub const CLASS: &str = "windows-ltsc2022";
@@ -81,8 +82,8 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
     let kept = [version("node", "win-1"), version("runtimeclass", CLASS)];
     second("uninstall", &json!({}));
     let jobs = world.kubelet.jobs();
-    let says = "kept: the labels and taints of nodes, RuntimeClasses, and reports: Transom is also registered as zz-transom";
-    assert!(jobs.contains(says), "{jobs}");
+    let reported = "kept: the labels and taints of nodes, RuntimeClasses, and reports: Transom is also registered as zz-transom";
+    assert!(jobs.contains(reported), "{jobs}");
     assert_eq!([version("node", "win-1"), version("runtimeclass", CLASS)], kept);
     let configuration = ["mutatingwebhookconfiguration", "zz-second-transom"];
     assert!(!world.has(&configuration));
@@ -150,13 +151,7 @@ fn nothing_is_removed_by_looking_or_by_no(world: &World) {
         "--kubeconfig",
         &world.kubeconfig,
     ];
-    let visit = Command::new(TRANSOM)
-        .args(["uninstall", "--dry-run"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    let shown = String::from_utf8(visit.stdout).unwrap();
-    assert!(visit.status.success(), "{shown}");
+    let shown = printed(&[&["uninstall", "--dry-run"], &arguments[..]].concat());
     for line in [
         "will be removed:",
         "  ValidatingWebhookConfiguration zz-transom",
@@ -169,9 +164,9 @@ fn nothing_is_removed_by_looking_or_by_no(world: &World) {
     assert!(shown.starts_with("cluster: "), "{shown}");
 
     // `script` gives the program a terminal.
-    let asked = format!("{TRANSOM} uninstall {}", arguments.join(" "));
+    let requested = format!("{TRANSOM} uninstall {}", arguments.join(" "));
     let mut terminal = Command::new("script")
-        .args(["--quiet", "--return", "--command", &asked, "/dev/null"])
+        .args(["--quiet", "--return", "--command", &requested, "/dev/null"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -201,14 +196,14 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
     nothing_is_removed_by_looking_or_by_no(&world);
 
     let done = cleanup(half.to_str().unwrap(), &["--hook", "pre-delete"]);
-    let said = String::from_utf8(done.stdout).unwrap();
-    assert_eq!(done.status.code(), Some(1), "{said}");
+    let message = String::from_utf8(done.stdout).unwrap();
+    assert_eq!(done.status.code(), Some(1), "{message}");
     // Kept versions of policies carry a uid in their name.
     let beginning = |line: &str| match line.strip_prefix("ControllerRevision policy-") {
         Some(_) => "ControllerRevision policy-… deleted".to_owned(),
         None => line.split(": ").take(2).collect::<Vec<_>>().join(": "),
     };
-    let lines: Vec<String> = said.lines().map(beginning).collect();
+    let lines: Vec<String> = message.lines().map(beginning).collect();
     assert_eq!(
         lines,
         [
@@ -224,22 +219,22 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
             "the policies remain, and their status is no longer updated; --crds deletes them with their definitions",
             "3 could not be done: run transom uninstall again when that is fixed",
         ],
-        "{said}"
+        "{message}"
     );
-    for line in said.lines().filter(|line| line.starts_with("FAILED")) {
+    for line in message.lines().filter(|line| line.starts_with("FAILED")) {
         assert!(line.contains("is forbidden"), "{line}");
     }
     assert_eq!(of_ours(&world.get("node", "win-1")), of_ours(&before));
 
     let done = cleanup(&world.kubeconfig, &[]);
-    let said = String::from_utf8(done.stdout).unwrap();
-    assert!(done.status.success(), "{said}");
+    let message = String::from_utf8(done.stdout).unwrap();
+    assert!(done.status.success(), "{message}");
     let fixed = [
         "ValidatingWebhookConfiguration zz-transom deleted",
         "Deployment transom scaled to 0",
         "Secret transom-certificates deleted",
     ];
-    assert_eq!(said.lines().take(3).collect::<Vec<_>>(), fixed, "{said}");
+    assert_eq!(message.lines().take(3).collect::<Vec<_>>(), fixed, "{message}");
     world.ask(engine, "uninstall", &json!({})).unwrap();
     let left: Vec<String> = (world.left().into_iter())
         .filter(|it| !it.ends_with("/half"))

@@ -3,7 +3,6 @@
 //! nothing.
 
 use std::collections::BTreeMap;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -14,10 +13,10 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::TRANSOM;
 use super::engine::{Engine, engine};
 use super::older;
 use super::release::{NAMESPACE, World, cleanup, definitions, node, windows_pod};
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 
 /// The entry that `webhooks.linuxPods` registers.
@@ -40,7 +39,7 @@ impl Stream {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async {
-                let client = Client::try_from(cluster.config().await).unwrap();
+                let client = cluster.client().await;
                 let writers = (0..WRITERS).map(|writer| {
                     let kind = kinds[writer % kinds.len()];
                     write(
@@ -149,7 +148,7 @@ fn a_release_lives_and_leaves_nothing() {
     controllers(&world);
     upgrade_and_back(&world, engine);
     // Every replica has been another one since, and has led or not.
-    assert_eq!(ignored_labels_told(&world.cluster), 1);
+    assert_eq!(ignored_label_events(&world.cluster), 1);
 
     // Refused by nobody: the rights of the chart are those that the program needs.
     let logs = world.kubelet.logs();
@@ -212,13 +211,8 @@ fn install(world: &World, engine: &Engine) {
 
 fn the_version_of_the_server_is_printed(world: &World) {
     let version = |more: &[&str]| {
-        let output = Command::new(TRANSOM)
-            .args(["version", "--kubeconfig", &world.kubeconfig])
-            .args(more)
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        let version = ["version", "--kubeconfig", &world.kubeconfig];
+        printed(&[&version, more].concat())
     };
     let printed: Value = serde_json::from_str(&version(&["-o", "json"])).unwrap();
     let server = &printed["servers"]["found"][0];
@@ -312,20 +306,23 @@ fn controllers(world: &World) {
     // The ServiceAccount may write an Event about a label without effect.
     let label = ["label", "namespace", "apps", "transom.dev/mode=enforce"];
     world.cluster.kubectl(&label).succeeded();
-    let told = || ignored_labels_told(&world.cluster) == 1;
-    assert!(wait(Duration::from_secs(60), told), "no Event reports the label");
+    let reported = || ignored_label_events(&world.cluster) == 1;
+    assert!(
+        wait(Duration::from_secs(60), reported),
+        "no Event reports the label"
+    );
     // And about a label that excludes a namespace, with the field manager that the API server recorded.
     let label = ["label", "namespace", "second", "transom.dev/ignore=true"];
     world.cluster.kubectl(&label).succeeded();
-    let told = || {
-        let told = told_of(&world.cluster, "NamespaceExcluded", "second");
-        told.iter().any(|event| {
+    let reported = || {
+        let reported = events_of(&world.cluster, "NamespaceExcluded", "second");
+        reported.iter().any(|event| {
             let note = event["note"].as_str().or(event["message"].as_str());
             note.is_some_and(|note| note.contains("Field manager kubectl-label set it"))
         })
     };
     assert!(
-        wait(Duration::from_secs(60), told),
+        wait(Duration::from_secs(60), reported),
         "no Event names the field manager that excluded the namespace"
     );
     let label = ["label", "namespace", "second", "transom.dev/ignore-"];
@@ -333,12 +330,12 @@ fn controllers(world: &World) {
 }
 
 /// How many Events there are about labels of the namespace that do nothing.
-fn ignored_labels_told(cluster: &ControlPlane) -> usize {
-    told_of(cluster, "LabelIgnored", "apps").len()
+fn ignored_label_events(cluster: &ControlPlane) -> usize {
+    events_of(cluster, "LabelIgnored", "apps").len()
 }
 
 /// The Events about a namespace with this reason.
-fn told_of(cluster: &ControlPlane, reason: &str, namespace: &str) -> Vec<Value> {
+fn events_of(cluster: &ControlPlane, reason: &str, namespace: &str) -> Vec<Value> {
     let selector = format!("--field-selector=reason={reason},involvedObject.name={namespace}");
     let events = ["get", "events", "-n", "default", &selector, "-o", "json"];
     cluster.kubectl(&events).succeeded().objects()

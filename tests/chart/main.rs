@@ -31,11 +31,11 @@ mod trust;
 mod values;
 
 use std::fs;
-use std::process::Command;
 
 use engine::engine;
 use generated::{chart, is_up_to_date};
 use serde_json::{Value, json};
+use support::command::printed;
 
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 
@@ -83,17 +83,9 @@ fn strict_lint_finds_nothing() {
 
 /// The configurations as `transom generate webhooks` prints them.
 fn generated_webhooks(arguments: &[&str]) -> Vec<Value> {
-    let output = Command::new(TRANSOM)
-        .args(["generate", "webhooks", "-o", "json"])
-        .args(arguments)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let generate = ["generate", "webhooks", "-o", "json"];
+    let text = printed(&[&generate, arguments].concat());
+    let list: Value = serde_json::from_str(&text).unwrap();
     list["items"].as_array().unwrap().clone()
 }
 
@@ -540,12 +532,7 @@ fn tracing_is_off_until_there_is_an_endpoint_and_then_says_what_the_program_unde
         .collect();
     let at = |name: &str| names.iter().position(|it| *it == name).unwrap();
     assert!(at("TRANSOM_NAMESPACE").max(at("TRANSOM_IDENTITY")) < at("OTEL_RESOURCE_ATTRIBUTES"));
-    let help = Command::new(TRANSOM)
-        .args(["serve", "--help"])
-        .output()
-        .unwrap()
-        .stdout;
-    let help = String::from_utf8(help).unwrap();
+    let help = printed(&["serve", "--help"]);
     for variable in &variables {
         let name = variable["name"].as_str().unwrap();
         assert!(

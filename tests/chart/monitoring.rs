@@ -60,7 +60,7 @@ fn grouped(expression: &str) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_asked_for_is_read() {
+fn what_is_requested_is_read() {
     let expression = "sum by (a, le) (rate(m_total{x=\"1\",y=~\".+\",z!=\"3\"}[5m])) or by_b{}";
     let m = ("m_total".to_owned(), ["x", "z", "y"].map(str::to_owned).to_vec());
     assert_eq!(selected(expression), [m, ("by_b".to_owned(), vec![])]);
@@ -154,8 +154,8 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
     install::register(cluster, nobody, &[]);
     let neither = || arrives("mutating", 0) && arrives("validating", 0);
     assert!(wait(minutes, neither), "{}", cluster.end_of_log("replica"));
-    let told = || registered() == "False CallsDoNotArrive";
-    assert!(wait(minutes, told), "{}", registered());
+    let reported = || registered() == "False CallsDoNotArrive";
+    assert!(wait(minutes, reported), "{}", registered());
     install::register(cluster, port, &[]);
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));
     assert!(
@@ -196,9 +196,9 @@ fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there(
     assert!(!monitor.to_string().contains("honorLabels"), "{monitor}");
     let groups = rendered.object("PrometheusRule", "transom")["spec"]["groups"].clone();
     let rules = groups[0]["rules"].clone();
-    let mut asked: Vec<(String, String)> = Vec::new();
+    let mut requested: Vec<(String, String)> = Vec::new();
     for rule in rules.as_array().unwrap() {
-        asked.push((
+        requested.push((
             rule["expr"].as_str().unwrap().to_owned(),
             rule["annotations"].to_string(),
         ));
@@ -207,7 +207,7 @@ fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there(
     let dashboard: Value = serde_json::from_str(dashboard.as_str().unwrap()).unwrap();
     for panel in dashboard["panels"].as_array().unwrap() {
         for target in panel["targets"].as_array().into_iter().flatten() {
-            asked.push((target["expr"].as_str().unwrap().to_owned(), String::new()));
+            requested.push((target["expr"].as_str().unwrap().to_owned(), String::new()));
         }
     }
     for variable in dashboard["templating"]["list"].as_array().unwrap() {
@@ -216,11 +216,11 @@ fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there(
                 .strip_prefix("label_values(")
                 .and_then(|it| it.strip_suffix(')'));
             let (metric, label) = within.and_then(|it| it.split_once(", ")).unwrap();
-            asked.push((format!("sum by ({label}) ({metric}{{}})"), String::new()));
+            requested.push((format!("sum by ({label}) ({metric}{{}})"), String::new()));
         }
     }
-    assert!(asked.len() > 15, "{asked:?}");
-    for (expression, annotations) in &asked {
+    assert!(requested.len() > 15, "{requested:?}");
+    for (expression, annotations) in &requested {
         let mut has: BTreeSet<&str> = OF_THE_TARGET.into();
         let metrics = selected(expression);
         assert!(!metrics.is_empty(), "{expression}");
@@ -260,7 +260,7 @@ fn alerts_dashboard_and_documentation_ask_for_metrics_and_labels_that_are_there(
     for rule in prometheus.rules() {
         assert_eq!(rule["health"], "ok", "{rule:#}");
     }
-    for (expression, annotations) in &asked {
+    for (expression, annotations) in &requested {
         let found = evaluated(&prometheus, expression);
         // An alert, which has annotations, finds nothing while all is well; so does what compares.
         let compares = [" > ", " < ", " == "].iter().any(|it| expression.contains(it));

@@ -68,13 +68,13 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
 #[test]
 fn the_notes_promise_what_the_values_hold() {
     let Some(engine) = engine() else { return };
-    for (values, said, not_said) in cases() {
+    for (values, present, absent) in cases() {
         engine.ask("validate", json!({"values": values})).unwrap();
         let notes = engine.render(&values).unwrap().notes;
-        for words in said {
+        for words in present {
             assert!(notes.contains(words), "{values}: {words}\n{notes}");
         }
-        for words in not_said {
+        for words in absent {
             assert!(!notes.contains(words), "{values}: {words}\n{notes}");
         }
     }

@@ -306,14 +306,7 @@ fn the_examples_are_taken_by_an_api_server_to_the_last_field() {
         assert_eq!(printed.err, "", "{file}");
     };
     apply("crds.yaml", &[]);
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "crd",
-        "--all",
-        "--timeout=60s",
-    ];
-    cluster.kubectl(&wait).succeeded();
+    cluster.wait_for_definitions();
     apply("break-glass.yaml", &[]);
     let mut applied = Vec::new();
     for entry in fs::read_dir(root().join("manifests/examples")).unwrap() {

@@ -80,7 +80,7 @@ fn values_of(platform: &'static str) -> Value {
     let platform = Platform {
         name: platform,
         title: platform,
-        told_by: Vec::new(),
+        evidence_texts: Vec::new(),
     };
     let sight = ClusterInput {
         snapshot: &snapshot,

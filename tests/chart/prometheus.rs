@@ -42,12 +42,12 @@ impl Drop for Prometheus {
 /// Whether Debian's package `prometheus` is installed, which has both programs.
 fn is_installed() -> bool {
     ["prometheus", "promtool"].iter().all(|program| {
-        let asked = Command::new(program)
+        let requested = Command::new(program)
             .arg("--version")
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status();
-        asked.is_ok_and(|status| status.success())
+        requested.is_ok_and(|status| status.success())
     })
 }
 

@@ -429,14 +429,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
     cluster
         .kubectl(&["apply", "--server-side", "-f", &crds])
         .succeeded();
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "crd",
-        "--all",
-        "--timeout=60s",
-    ];
-    cluster.kubectl(&wait).succeeded();
+    cluster.wait_for_definitions();
     cluster
         .kubectl(&["create", "namespace", "transom-system"])
         .succeeded();

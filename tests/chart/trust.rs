@@ -107,7 +107,7 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
 }
 
 #[test]
-fn a_network_policy_is_there_as_soon_as_it_is_told_who_may_come() {
+fn a_network_policy_is_there_as_soon_as_the_values_name_who_may_come() {
     let Some(engine) = engine() else { return };
     let peer = json!([{"ipBlock": {"cidr": "192.0.2.0/28"}}]);
     for (policy, there) in [
@@ -272,8 +272,8 @@ fn the_right_to_write_goes_after_what_was_written() {
     let before = world.get("node", "win-1");
     leaving::install(&world, engine, &json!({}));
     let may = |verb: &str, resource: &str| {
-        let asked = ["auth", "can-i", verb, resource, "--as", ACCOUNT];
-        world.cluster.kubectl(&asked).out.starts_with("yes")
+        let requested = ["auth", "can-i", verb, resource, "--as", ACCOUNT];
+        world.cluster.kubectl(&requested).out.starts_with("yes")
     };
     assert!(may("patch", "nodes") && may("delete", "runtimeclasses"));
     // With the policy goes what it wrote, by the rights that it needed.

@@ -83,14 +83,14 @@ fn a_name_of_a_file_or_a_workload_does_no_more_than_stand_there() {
 }
 
 #[test]
-fn a_real_log_tells_who_was_denied_and_who_would_be_by_workload_user_and_rule() {
+fn a_real_log_shows_who_was_denied_and_who_would_be_by_workload_user_and_rule() {
     let report = report(REAL.as_bytes());
     assert_eq!(summary(&report), all());
     assert_eq!(report["schema"], "transom.dev/audit-log/v1");
     assert_eq!(report["dryRuns"]["denied"], 1, "dry runs are counted apart");
     assert_eq!(report["dryRuns"]["wouldDeny"], 1);
     let workloads = report["workloads"].as_array().unwrap();
-    let told: Vec<String> = (workloads.iter())
+    let reported: Vec<String> = (workloads.iter())
         .map(|row| {
             let text = |key: &str| row[key].as_str().unwrap();
             let counts = &row["summary"];
@@ -119,16 +119,16 @@ fn a_real_log_tells_who_was_denied_and_who_would_be_by_workload_user_and_rule() 
         "bank Deployment unseen by jane: 0 0 0 0 1",
     ] {
         assert!(
-            told.iter().any(|row| row == expected),
+            reported.iter().any(|row| row == expected),
             "{expected}\n{}",
-            told.join("\n")
+            reported.join("\n")
         );
     }
     assert!(
-        !told
+        !reported
             .iter()
             .any(|row| row.contains("linux") || row.contains("tried")),
-        "{told:?}"
+        "{reported:?}"
     );
     let web = workloads
         .iter()
@@ -349,7 +349,7 @@ fn a_line_of_gigabytes_is_passed_over_in_little_memory() {
 }
 
 #[test]
-fn an_input_that_ends_early_is_told_of_beside_what_it_held() {
+fn an_input_that_ends_early_is_reported_beside_what_it_held() {
     let folder = tempfile::tempdir().unwrap();
     let whole = gzip(REAL);
     fs::write(folder.path().join("cut.gz"), &whole[..whole.len() * 3 / 4]).unwrap();
@@ -399,7 +399,7 @@ fn what_is_no_audit_log_is_an_error_that_says_so() {
 }
 
 #[test]
-fn clusters_are_told_apart_by_the_names_that_the_user_gives_them() {
+fn clusters_are_distinguished_by_the_names_that_the_user_gives_them() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.log"), REAL).unwrap();
     fs::write(folder.path().join("b.log"), REAL).unwrap();

@@ -7,9 +7,9 @@ mod deletion;
 mod metadata;
 mod place;
 
-use crate::support::install;
 use std::time::Duration;
 
+use crate::support::command::printed;
 use crate::support::control_plane::wait;
 use crate::support::objects::{KINDS, object};
 use place::{Answer, MALLORY, NODE, OUTSIDE, Place, RUNTIME, TEAM, denied, merged, place, spec_of, windows};
@@ -63,7 +63,7 @@ fn the_annotation_of_mirror_pods_opens_nothing() {
     let mut mirror = object(Kind::Pod, "mirror-of-kubelet", &bad);
     mirror["metadata"]["annotations"] = annotations;
     mirror["metadata"]["ownerReferences"] = owner;
-    let asked_by = |user: &str| {
+    let creates_as = |user: &str| {
         let requester = [
             "create",
             "-n",
@@ -78,9 +78,9 @@ fn the_annotation_of_mirror_pods_opens_nothing() {
         ];
         place.cluster.kubectl_with(&requester, &mirror.to_string())
     };
-    let own = asked_by(&format!("system:node:{NODE}"));
+    let own = creates_as(&format!("system:node:{NODE}"));
     assert!(own.ok, "{own:?}");
-    let other = asked_by("system:node:another");
+    let other = creates_as("system:node:another");
     assert!(other.err.contains("host-pid"), "{other:?}");
 }
 
@@ -221,7 +221,7 @@ fn no_term_of_the_affinity_hides_another_one() {
 }
 
 #[test]
-fn a_namespace_that_leaves_every_selector_is_counted_and_told() {
+fn a_namespace_that_leaves_every_selector_is_counted_and_reported() {
     let Some(place) = place() else { return };
     let kubectl = |args: &[&str]| place.cluster.kubectl(args);
     kubectl(&["create", "namespace", "leaving"]).succeeded();
@@ -249,13 +249,13 @@ fn a_namespace_that_leaves_every_selector_is_counted_and_told() {
         "{}",
         condition()
     );
-    let told = || {
+    let reported = || {
         let field = "--field-selector=reason=NamespaceWithoutPolicy";
         kubectl(&["get", "events", "-n", "default", field, "-o", "name"]).out
     };
-    assert!(wait(backoff_interval, || !told().is_empty()));
+    assert!(wait(backoff_interval, || !reported().is_empty()));
     let kubeconfig = place.cluster.path("admin.kubeconfig");
-    let scan = install::transom(&[
+    let scan = printed(&[
         "scan",
         "--kubeconfig",
         &kubeconfig.display().to_string(),
@@ -270,10 +270,10 @@ fn a_namespace_that_leaves_every_selector_is_counted_and_told() {
 fn the_requester_is_a_namespace_admin_and_nothing_else() {
     let Some(place) = place() else { return };
     let may = |verb: &str, what: &str, namespace: &str| {
-        let asked = place
+        let requested = place
             .cluster
             .kubectl(&["auth", "can-i", verb, what, "-n", namespace, "--as", MALLORY]);
-        asked.out.trim() == "yes"
+        requested.out.trim() == "yes"
     };
     for what in [
         "pods",

@@ -124,8 +124,8 @@ impl Place {
     /// The Events of a namespace that tell of a pod which a controller could not make.
     fn refused_pods(&self, namespace: &str) -> String {
         let failed = ["--field-selector", "reason=FailedCreate", "-o", "name"];
-        let asked = [&["get", "events", "-n", namespace][..], &failed].concat();
-        self.kubectl(&asked).succeeded().out
+        let requested = [&["get", "events", "-n", namespace][..], &failed].concat();
+        self.kubectl(&requested).succeeded().out
     }
 
     fn kubectl(&self, args: &[&str]) -> Printed {
@@ -481,12 +481,12 @@ fn runtime_classes_that_contradict_themselves_harm_nobody_who_does_not_name_them
         for spec in [selects, only] {
             // Its pods would stay Pending for ever; whoever names the class is told at once.
             let denied = place.create("classes", &workload("Deployment", "web", &spec), &[]);
-            let told = denied
+            let reported = denied
                 .err
                 .lines()
                 .find(|line| line.ends_with("[TSM105 mixed-os-contradiction]"));
             assert!(
-                !denied.ok && told.is_some_and(|line| line.contains(&format!("RuntimeClass ({class}"))),
+                !denied.ok && reported.is_some_and(|line| line.contains(&format!("RuntimeClass ({class}"))),
                 "{class}: {denied:?}"
             );
         }
@@ -543,7 +543,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
     for name in ["default", "other"] {
         comes("wnp", name, "Overlapping", "True SameNodes");
     }
-    let told = || {
+    let reported = || {
         let events = place.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"]);
         let events = events.succeeded().objects();
         let about = |name: &str, reason: &str| {
@@ -554,7 +554,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
         about("a-denies", "UnknownRules") && about("b-looks-away", "SamePriority")
     };
     assert!(
-        wait(PATIENCE, told),
+        wait(PATIENCE, reported),
         "{}",
         place.kubectl(&["get", "events", "-n", "default"]).out
     );

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use std::{env, fs};
 
+use crate::support::command::{is_up_to_date, printed};
 use crate::support::control_plane::{ControlPlane, Printed, programs, programs_or_skip, wait};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Recorder;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -19,17 +19,18 @@ use transom::api;
 use transom::cluster::cache::{CachedNamespace, ClusterCache};
 use transom::cluster::lease::Leadership;
 use transom::cluster::revisions::StoredRevision;
-use transom::cluster::snapshot::{Snapshot, SnapshotBuilder};
-use transom::controller::{keep_revisions, pod_policies};
+use transom::cluster::snapshot::{Snapshot, SnapshotBuilder, SnapshotReceiver};
+use transom::controller::keep_revisions::RevisionController;
+use transom::controller::leader_loop::LeaderLoop;
+use transom::controller::pod_policies::{PolicyStatusController, StatusSources};
 use transom::model::facts::Facts;
 use transom::model::node::PoolLabel;
 use transom::model::policy::{Action, Mode};
-use transom::process::metrics::{Metrics, Reconcile, Reconciles};
-use transom::registration::configurations::{Configuration, Configurations, RegisteredEntry};
+use transom::process::metrics::{Metrics, Reconciles};
+use transom::registration::configurations::{Configuration, Configurations};
 use transom::registration::{RegistrationOptions, mutating, validating};
 use transom::render::{yaml, yaml_documents};
 
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 /// Where the leader keeps versions of policies: a namespace that every cluster has.
 const OURS: &str = "kube-system";
 
@@ -37,23 +38,10 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Compares a generated text with its file, or writes it where `TRANSOM_BLESS=1` asks for that.
-fn is_up_to_date(path: &str, generated: &str) {
-    let file = root().join(path);
-    if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, generated).unwrap();
-        return;
-    }
-    assert!(
-        fs::read_to_string(file).unwrap_or_default() == generated,
-        "{path} is not what the types say; TRANSOM_BLESS=1 cargo test --test cluster crds:: writes it again"
-    );
-}
-
 #[test]
 fn the_definitions_of_chart_and_manifests_are_what_the_types_say() {
     let generated = yaml_documents(&api::definitions());
+    let is_up_to_date = |path: &str, generated: &str| is_up_to_date(path, generated, "cluster crds::");
     is_up_to_date("manifests/crds.yaml", &generated);
     for (file, definition) in [
         ("windowspodpolicies", api::pod_policy_definition()),
@@ -61,8 +49,7 @@ fn the_definitions_of_chart_and_manifests_are_what_the_types_say() {
     ] {
         is_up_to_date(&format!("charts/transom/crds/{file}.yaml"), &yaml(&definition));
     }
-    let printed = Command::new(TRANSOM).args(["generate", "crds"]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&printed.stdout), generated);
+    assert_eq!(printed(&["generate", "crds"]), generated);
 }
 
 /// The cluster that the tests of this file share, with both definitions; `None` where there are no programs.
@@ -76,19 +63,12 @@ fn cluster() -> Option<&'static ControlPlane> {
         if !created.ok || created.err.contains("Warning") {
             return Err(format!("the definitions are refused or warned of: {created:?}"));
         }
-        let established = [
-            "wait",
-            "--for=condition=Established",
-            "--timeout=30s",
-            "crd",
-            "--all",
-        ];
-        let printed = cluster.kubectl(&established);
+        cluster.wait_for_definitions();
         let listed = || cluster.kubectl(&["get", "wpp,wnp"]).ok;
-        if printed.ok && wait(Duration::from_secs(30), listed) {
+        if wait(Duration::from_secs(30), listed) {
             Ok(cluster)
         } else {
-            Err(printed.err)
+            Err("the new kinds are not served".to_owned())
         }
     });
     Some(started.as_ref().unwrap_or_else(|error| panic!("{error}")))
@@ -240,7 +220,7 @@ fn what_cannot_be_meant_is_refused_with_the_field_and_the_cure() {
 }
 
 #[test]
-fn no_execute_is_accepted_where_it_is_asked_for_in_so_many_words() {
+fn no_execute_is_accepted_where_it_is_requested_in_so_many_words() {
     let Some(cluster) = cluster() else { return };
     let spec =
         json!({"taints": {"noExecute": "Allowed", "required": [{"key": "os", "effect": "NoExecute"}]}});
@@ -473,7 +453,7 @@ fn revisions(cluster: &ControlPlane) -> BTreeMap<String, Arc<StoredRevision>> {
 fn events_of(cluster: &ControlPlane, policy: &str) -> Vec<String> {
     let listed = cluster.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"]);
     let of_policy = |event: &&Value| event["regarding"]["name"] == policy;
-    let told = |event: &Value| {
+    let reported = |event: &Value| {
         let again = event["series"]["count"]
             .as_i64()
             .map_or_else(String::new, |count| format!(" x{count}"));
@@ -483,15 +463,15 @@ fn events_of(cluster: &ControlPlane, policy: &str) -> Vec<String> {
             event["reason"].as_str().unwrap()
         )
     };
-    let mut told: Vec<String> = listed
+    let mut reported: Vec<String> = listed
         .succeeded()
         .objects()
         .iter()
         .filter(of_policy)
-        .map(told)
+        .map(reported)
         .collect();
-    told.sort();
-    told
+    reported.sort();
+    reported
 }
 
 /// A cluster whose definitions are of a newer version: a rollback leaves them, and what was stored by them.
@@ -514,9 +494,13 @@ fn newer_cluster(programs: std::path::PathBuf) -> ControlPlane {
     cluster
 }
 
-/// Where nobody reads what is counted.
-fn uncounted() -> Reconcile {
-    Reconciles::new(&Metrics::new("0", None)).of("pod_policies")
+/// A loop whose passes nobody counts.
+fn leader_loop(latest: SnapshotReceiver, until: watch::Receiver<Option<tokio::time::Instant>>) -> LeaderLoop {
+    LeaderLoop {
+        latest,
+        leadership: Leadership::new(until),
+        reconcile: Reconciles::new(&Metrics::new("0", None)).of("pod_policies"),
+    }
 }
 
 /// The task that writes statuses, on a cluster of its own.
@@ -532,33 +516,16 @@ struct Writer {
 
 impl Writer {
     async fn start(cluster: ControlPlane) -> Self {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let file = Kubeconfig::read_from(cluster.path("admin.kubeconfig")).unwrap();
-        let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(file, &options)
-            .await
-            .unwrap();
-        let client = kube::Client::try_from(config).unwrap();
+        let client = cluster.client().await;
         let mut snapshots = snapshots();
         let first = snapshots.take(&Arc::new(visit(&cluster)), None, jiff::Timestamp::now());
         let (show, latest) = watch::channel(Arc::new(first));
         let (lease, until) = watch::channel(None);
         let recorder = Recorder::new(client.clone(), "transom".into());
-        let keeps = tokio::spawn(keep_revisions::run(
-            client.clone(),
-            OURS.to_owned(),
-            show.subscribe(),
-            Leadership::new(until.clone()),
-            uncounted(),
-        ));
-        let task = tokio::spawn(pod_policies::run(
-            client.clone(),
-            latest,
-            pod_policies::StatusSources::none(),
-            Leadership::new(until),
-            recorder,
-            uncounted(),
-        ));
+        let revisions = RevisionController::new(client.clone(), OURS);
+        let keeps = tokio::spawn(leader_loop(show.subscribe(), until.clone()).run(revisions));
+        let statuses = PolicyStatusController::new(client.clone(), StatusSources::none(), recorder);
+        let task = tokio::spawn(leader_loop(latest, until).run(statuses));
         Writer {
             cluster,
             client,
@@ -635,11 +602,11 @@ async fn statuses_and_events_say_what_counts_also_after_a_rollback() {
     let writer = Writer::start(cluster).await;
     only_the_leader_writes(&writer);
     the_last_valid_version_applies_whatever_a_status_says(&writer);
-    what_the_api_server_stores_and_nobody_can_mean_is_told(&writer);
+    what_the_api_server_stores_and_nobody_can_mean_is_reported(&writer);
     a_status_is_written_once(&writer);
-    what_is_not_registered_is_told_once(&writer);
+    what_is_not_registered_is_reported_once(&writer);
     an_old_view_does_not_write_over_others(&writer);
-    a_label_that_does_nothing_is_told_once(&writer).await;
+    a_label_that_does_nothing_is_reported_once(&writer).await;
     let Writer {
         show,
         task,
@@ -684,12 +651,14 @@ fn only_the_leader_writes(writer: &Writer) {
             .out;
         row.split_whitespace().collect::<Vec<_>>()[..6] == ["base", "Warn", "0", "1", "True", "False"]
     });
-    let told = [
+    let reported = [
         "Warning OtherPoliciesApply",
         "Warning SamePriority",
         "Warning UnknownRules",
     ];
-    writer.until("Events are told", || events_of(&writer.cluster, "same") == told);
+    writer.until("Events are told", || {
+        events_of(&writer.cluster, "same") == reported
+    });
 }
 
 fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
@@ -729,16 +698,18 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     writer.until_condition("base", "Ready", "True Ready");
     writer.until_condition("same", "Overlapping", "False Unambiguous");
     assert_eq!(writer.get("base", ".status.lastProblem"), "");
-    let told = [
+    let reported = [
         "Normal Accepted",
         "Normal Unambiguous",
         "Warning PreviousVersionApplies",
         "Warning SamePriority",
     ];
-    writer.until("Events are told", || events_of(&writer.cluster, "base") == told);
+    writer.until("Events are told", || {
+        events_of(&writer.cluster, "base") == reported
+    });
 }
 
-fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
+fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
     let bad =
         json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
     writer.apply("base", &bad);
@@ -746,7 +717,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     writer.visit();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Deny);
-    let told = || {
+    let reported = || {
         let listed = writer
             .cluster
             .kubectl(&["get", "events", "-n", "default", "-o", "json"]);
@@ -758,7 +729,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     assert!(writer.get("base", ".status.lastProblem").starts_with(problem));
     writer.until(
         "an Event has its words, and not those of the problem before it",
-        || told().iter().any(|message| message.starts_with(problem)),
+        || reported().iter().any(|message| message.starts_with(problem)),
     );
 
     // Two problems are both told, the one that an older version would not have looked at too.
@@ -784,7 +755,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_told(writer: &Writer) {
     });
 }
 
-async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
+async fn a_label_that_does_nothing_is_reported_once(writer: &Writer) {
     writer
         .cluster
         .kubectl(&["create", "namespace", "web"])
@@ -793,21 +764,21 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         let args = ["label", "--overwrite", "namespace", "web", label];
         writer.cluster.kubectl(&args).succeeded();
     };
-    let told = || events_of(&writer.cluster, "web");
+    let reported = || events_of(&writer.cluster, "web");
     label("transom.dev/mode=enforce");
     writer.until_condition("base", "NamespaceLabelsIgnored", "True WithoutEffect");
-    writer.until("the Event is written", || told() == ["Warning LabelIgnored"]);
-    let said = [
+    writer.until("the Event is written", || reported() == ["Warning LabelIgnored"]);
+    let report_text = [
         "get",
         "events",
         "-n",
         "default",
         "--field-selector=reason=LabelIgnored",
     ];
-    let said = writer.cluster.kubectl(&said).succeeded().out;
+    let report_text = writer.cluster.kubectl(&report_text).succeeded().out;
     assert!(
-        said.contains("namespace/web") && said.contains("transom.dev/mode=Enforce"),
-        "{said}"
+        report_text.contains("namespace/web") && report_text.contains("transom.dev/mode=Enforce"),
+        "{report_text}"
     );
 
     // Neither more looks nor another leader tell it again.
@@ -826,14 +797,8 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
     let hour = tokio::time::Instant::now() + Duration::from_secs(3600);
     let (_lease, until) = watch::channel(Some(hour));
     let recorder = Recorder::new(writer.client.clone(), "transom".into());
-    let task = tokio::spawn(pod_policies::run(
-        writer.client.clone(),
-        latest,
-        pod_policies::StatusSources::none(),
-        Leadership::new(until),
-        recorder,
-        uncounted(),
-    ));
+    let statuses = PolicyStatusController::new(writer.client.clone(), StatusSources::none(), recorder);
+    let task = tokio::spawn(leader_loop(latest, until).run(statuses));
     // What it tells next says that it has come past the first.
     tokio::time::sleep(Duration::from_secs(2)).await;
     show.send_replace(taken(Some("Warn")));
@@ -849,7 +814,7 @@ async fn a_label_that_does_nothing_is_told_once(writer: &Writer) {
         .await
         .expect("it ends with the views")
         .unwrap();
-    assert_eq!(told(), ["Warning LabelIgnored", "Warning LabelIgnored"]);
+    assert_eq!(reported(), ["Warning LabelIgnored", "Warning LabelIgnored"]);
 
     label("transom.dev/mode=Enforce");
     writer.until_condition("base", "NamespaceLabelsIgnored", "False AllCount");
@@ -867,11 +832,9 @@ fn a_status_is_written_once(writer: &Writer) {
 
 /// The configurations of these options, as the API server would have them.
 fn registered(options: &RegistrationOptions) -> Arc<Configurations> {
-    let read = |configuration: Value| Configuration {
-        title: "webhook configuration zz-transom".to_owned(),
-        entries: (configuration["webhooks"].as_array().unwrap().iter())
-            .map(|webhook| RegisteredEntry::read(webhook).unwrap())
-            .collect(),
+    let read = |configuration: Value| {
+        let title = "webhook configuration zz-transom".to_owned();
+        Configuration::read(title, Some(&configuration["webhooks"]))
     };
     Arc::new(Configurations {
         mutating: read(serde_json::to_value(mutating(options)).unwrap()),
@@ -879,7 +842,7 @@ fn registered(options: &RegistrationOptions) -> Arc<Configurations> {
     })
 }
 
-fn what_is_not_registered_is_told_once(writer: &Writer) {
+fn what_is_not_registered_is_reported_once(writer: &Writer) {
     writer.apply(
         "base",
         &json!({"mode": "Enforce", "priority": 1, "placement": {"linuxPods": "Warn"}}),
@@ -922,14 +885,14 @@ fn what_is_not_registered_is_told_once(writer: &Writer) {
     writer.until_condition("same", "Programmed", "True Programmed");
     assert_eq!(writer.get("base", ".status.lastProblem"), "");
     writer.until("Events are told", || {
-        let told = events_of(&writer.cluster, "base");
+        let reported = events_of(&writer.cluster, "base");
         [
             "Warning EntryMissing",
             "Warning PoolLabelsUnknown",
             "Normal Programmed",
         ]
         .iter()
-        .all(|event| told.iter().any(|told| told == event))
+        .all(|event| reported.iter().any(|reported| reported == event))
     });
 }
 

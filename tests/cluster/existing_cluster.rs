@@ -489,9 +489,9 @@ fn where_they_belong(day: &Day) {
             _ => "",
         };
         assert!(node.starts_with(belongs), "{app} is on {node}: {pod}");
-        let says = text(&pod, "/spec/os/name");
+        let reported = text(&pod, "/spec/os/name");
         assert_eq!(
-            says,
+            reported,
             if app == "says-windows" { "windows" } else { "" },
             "{app}: {pod}"
         );
@@ -599,8 +599,8 @@ fn what_was_bad_before_is_scaled_changed_fixed_and_deleted_and_comes_back_bad_on
     let fixed = kubectl(&["patch", "deployment/bad", "-p", better]).succeeded();
     assert_eq!(fixed.err, "");
     settles(&day.cluster, BEFORE, "fixed");
-    let says = list(&day.cluster, &["-n", BEFORE, "pods", "-l", "app=bad"]);
-    let running = says
+    let reported = list(&day.cluster, &["-n", BEFORE, "pods", "-l", "app=bad"]);
+    let running = reported
         .iter()
         .filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
     for pod in running {
@@ -710,7 +710,7 @@ spec:
 }
 
 #[test]
-fn a_policy_that_only_looks_changes_and_denies_nothing_and_the_audit_log_tells() {
+fn a_policy_that_only_looks_changes_and_denies_nothing_and_the_audit_log_reports() {
     let Some(day) = day() else { return };
     day.make_namespace("looked-at", &["only=looked-at"]);
     day.make_namespace("not-looked-at", &["transom.dev/ignore=true"]);

@@ -179,7 +179,7 @@ fn images_of_stored_workloads_are_known_before_their_pods_are_created() {
 }
 
 #[test]
-fn a_private_registry_is_asked_with_the_secrets_that_the_flags_allow() {
+fn a_private_registry_is_queried_with_the_secrets_that_the_flags_allow() {
     let Some(registry) = Registry::start_with(true, true) else {
         return;
     };
@@ -395,7 +395,7 @@ fn scan_asks(cluster: &ControlPlane, registry: &Registry, rule: &str) {
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
     let scan = |options: &[&str]| {
-        let run = std::process::Command::new(install::program())
+        let run = std::process::Command::new(crate::support::command::program())
             .args([
                 "scan",
                 "--kubeconfig",
@@ -436,7 +436,7 @@ fn scan_asks(cluster: &ControlPlane, registry: &Registry, rule: &str) {
     assert!(rules.iter().any(|found| found == rule), "{rules:?}");
     assert_eq!(registry.requests().len(), requests);
     let other = tempfile::tempdir().unwrap();
-    let run = std::process::Command::new(install::program())
+    let run = std::process::Command::new(crate::support::command::program())
         .args([
             "scan",
             "--kubeconfig",

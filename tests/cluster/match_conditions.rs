@@ -11,6 +11,8 @@ mod pods;
 mod updates;
 mod world;
 
+use std::path::Path;
+
 use pods::{linux_pods, linux_pods_with_a_sign, windows_pods};
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
@@ -19,6 +21,8 @@ use world::{
     KINDS, OPTED, OS, PLAIN, RUNTIME, Sent, affinity, closed, entries, image, label_os, spec, term, world,
     wrap,
 };
+
+use crate::support::command::transom;
 
 #[test]
 fn linux_pods_cause_no_call_in_any_kind() {
@@ -49,7 +53,7 @@ fn linux_pods_cause_no_call_in_any_kind() {
 
 /// What is called without need costs a call and nothing else: where a part fails closed, they are in the other part.
 #[test]
-fn linux_pods_with_a_sign_of_windows_are_asked_about_and_fail_open() {
+fn linux_pods_with_a_sign_of_windows_cause_a_call_and_fail_open() {
     let Some(world) = world() else { return };
     let sent: Vec<Sent> = (linux_pods_with_a_sign().iter().enumerate())
         .flat_map(|(n, over)| KINDS.map(|kind| wrap(kind, PLAIN, &format!("vain-{n}"), &spec(over))))
@@ -104,7 +108,7 @@ fn every_kind_of_evidence_calls_one_entry_in_each_phase() {
 /// What a RuntimeClass selects and runs only Transom knows: pods get the former before webhooks are called, templates carry
 /// its name and no more. Of pods that name a class of Linux by its project's name nothing is asked.
 #[test]
-fn a_runtime_class_is_asked_about_unless_its_name_says_linux() {
+fn a_runtime_class_causes_a_call_unless_its_name_says_linux() {
     let Some(world) = world() else { return };
     let class = |name: &str, selector: Value| {
         let mut class = json!({"metadata": {"name": name}, "handler": "h"});
@@ -233,16 +237,8 @@ fn the_entries_to_opt_into_take_what_the_others_leave() {
 #[test]
 fn what_is_printed_is_what_the_library_makes() {
     let generate = |args: &[&str]| {
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_transom"))
-            .args(["generate", "webhooks"])
-            .args(args)
-            .output()
-            .unwrap();
-        (
-            output.status.code(),
-            String::from_utf8(output.stdout).unwrap(),
-            String::from_utf8(output.stderr).unwrap(),
-        )
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        transom(root, &[&["generate", "webhooks"], args].concat())
     };
     let options = RegistrationOptions {
         validate_failure_policy: FailurePolicy::Fail,
@@ -258,20 +254,17 @@ fn what_is_printed_is_what_the_library_makes() {
         "--validate-failure-policy",
         "Fail",
     ];
-    let (code, yaml, said) = generate(&args);
-    assert_eq!(code, Some(0), "{said}");
-    let parsed = transom::manifest::parse(yaml.into_bytes());
+    let run = generate(&args);
+    assert_eq!(run.status, 0, "{}", run.err);
+    let parsed = transom::manifest::parse(run.out.into_bytes());
     assert!(parsed.errors.is_empty(), "{:?}", parsed.errors);
     let printed = parsed
         .documents
         .iter()
         .map(|d| serde_json::from_str(d.json()).unwrap());
     assert_eq!(printed.collect::<Vec<Value>>(), expected);
-    let (_, list, _) = generate(&[&args[..], &["-o", "json"]].concat());
-    assert_eq!(
-        serde_json::from_str::<Value>(&list).unwrap()["items"],
-        json!(expected)
-    );
+    let list = generate(&[&args[..], &["-o", "json"]].concat()).json();
+    assert_eq!(list["items"], json!(expected));
 
     for (args, why) in [
         (&[][..], "--service"),
@@ -288,7 +281,7 @@ fn what_is_printed_is_what_the_library_makes() {
             "\"mcr.*\" ends with a *",
         ),
     ] {
-        let (code, _, said) = generate(args);
-        assert!(code == Some(2) && said.contains(why), "{args:?}: {code:?} {said}");
+        let run = generate(args);
+        assert!(run.status == 2 && run.err.contains(why), "{args:?}: {run:?}");
     }
 }

@@ -216,7 +216,7 @@ async fn nothing_of_another_writer_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_set_and_taken_back() {
+async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_then_set_and_taken_back() {
     let world = world!();
     let foreign = json!([{"key": "team", "value": "blue", "effect": "NoSchedule"}]);
     for (name, labels) in [
@@ -290,9 +290,9 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_hurt_then_se
     world.status_until("windows", "Ready", "True", "AsWanted").await;
     world.event_until("windows", "no taint is withheld").await;
     // The guard was asked more than once meanwhile.
-    let told = world.events("windows").await;
+    let reported = world.events("windows").await;
     assert_eq!(
-        told,
+        reported,
         ["Normal NobodyHurt", "Normal TaintSet", "Warning WouldHurt"]
     );
 
@@ -515,9 +515,9 @@ async fn odd_nodes_are_reported_and_not_written() {
     let drift: BTreeMap<&str, &str> = (status["driftedNodes"].as_array().unwrap().iter())
         .map(|one| (one["name"].as_str().unwrap(), one["message"].as_str().unwrap()))
         .collect();
-    for (node, says) in &odd {
+    for (node, states) in &odd {
         let name = node["metadata"]["name"].as_str().unwrap();
-        assert!(drift[name].contains(says), "{name}: {}", drift[name]);
+        assert!(drift[name].contains(states), "{name}: {}", drift[name]);
         assert_eq!(
             owned(&world.node(name).await).is_some(),
             name.starts_with("wrong-"),

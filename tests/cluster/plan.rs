@@ -210,7 +210,10 @@ spec: {mode: Audit, placement: {mode: Apply}}
 
     move_to_the_new_build(&cluster, &all);
     let pods = pods(&cluster);
-    let right = all.iter().filter(|workload| is_as_said(workload, &pods)).count();
+    let right = all
+        .iter()
+        .filter(|workload| matches_plan(workload, &pods))
+        .count();
     assert_eq!(right, all.len(), "{}", cluster.end_of_log("transom"));
     let _ = writeln!(
         std::io::stderr(),
@@ -352,7 +355,7 @@ fn are_placed(pods: &[Value]) -> bool {
 }
 
 /// Whether the pods of a workload are where its class says, and run there by the table.
-fn is_as_said(workload: &Workload, pods: &[Value]) -> bool {
+fn matches_plan(workload: &Workload, pods: &[Value]) -> bool {
     let nodes: Vec<Option<&str>> = of(pods, &workload.name)
         .map(|pod| pod["spec"]["nodeName"].as_str())
         .collect();

@@ -3,9 +3,9 @@
 //! of envtest this says so and proves nothing.
 #![cfg(unix)]
 
-use std::process::Command;
 use std::time::Duration;
 
+use crate::support::command::transom;
 use crate::support::control_plane::{ControlPlane, Printed, wait};
 use crate::support::install::{self, Replica};
 use serde_json::{Value, json};
@@ -84,14 +84,7 @@ fn define(cluster: &ControlPlane) {
             .kubectl_with(&["apply", "-f", "-"], &definition.to_string())
             .succeeded();
     }
-    let wait = [
-        "wait",
-        "--for=condition=Established",
-        "crd",
-        "--all",
-        "--timeout=60s",
-    ];
-    cluster.kubectl(&wait).succeeded();
+    cluster.wait_for_definitions();
 }
 
 /// An object whose pod is for this system and has a user ID.
@@ -154,17 +147,11 @@ fn reviews(replica: &Replica) -> f64 {
         .sum()
 }
 
-fn scan(cluster: &ControlPlane, args: &[&str]) -> (Option<i32>, Value) {
-    let output = Command::new(install::program())
-        .args(["scan", "-o", "json", "--kubeconfig"])
-        .arg(cluster.path("admin.kubeconfig"))
-        .args(args)
-        .output()
-        .unwrap();
-    let report = serde_json::from_slice(&output.stdout);
-    let report =
-        report.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    (output.status.code(), report)
+fn scan(cluster: &ControlPlane, args: &[&str]) -> (i32, Value) {
+    let file = cluster.path("admin.kubeconfig");
+    let scan = ["scan", "-o", "json", "--kubeconfig", "admin.kubeconfig"];
+    let run = transom(file.parent().unwrap(), &[&scan, args].concat());
+    (run.status, run.json())
 }
 
 #[test]
@@ -303,7 +290,7 @@ fn what_was_stored_before_can_be_scaled_and_deleted(cluster: &ControlPlane) {
 fn a_scan_reports_them_and_absent_kinds_are_no_gap(cluster: &ControlPlane) {
     let (status, report) = scan(cluster, &["--namespace", "before"]);
     assert_eq!(report["gaps"], json!([]), "{report:#}");
-    assert_eq!(status, Some(1), "{report:#}");
+    assert_eq!(status, 1, "{report:#}");
     let owners = report["owners"].as_array().unwrap().iter();
     let denied = owners.filter(|owner| owner["decision"] == "deny").map(|owner| {
         let finding = &owner["findings"][0];
@@ -342,11 +329,14 @@ fn the_policy_is_programmed(cluster: &ControlPlane) {
             .into_iter()
             .find(|condition| condition["type"] == "Programmed")
     };
-    let becomes = |status: &str, said: &str| {
+    let becomes = |status: &str, message: &str| {
         let is = || {
             programmed().is_some_and(|condition| {
                 condition["status"] == status
-                    && condition["message"].as_str().unwrap_or_default().contains(said)
+                    && condition["message"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .contains(message)
             })
         };
         assert!(wait(Duration::from_secs(60), is), "{:?}", programmed());

@@ -5,13 +5,13 @@
 #![cfg(unix)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 use std::time::Duration;
 
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs_or_skip, wait};
 use crate::support::install::{self, Replica};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use crate::support::objects::workload;
+use kube::Client;
 use serde_json::{Value, json};
 use transom::rules::{catalogue, examples};
 
@@ -80,33 +80,15 @@ fn workloads() -> Vec<Value> {
             if n % 2 == 0 {
                 spec.as_object_mut().unwrap().remove("os");
             }
-            all.push(workload(n, &id.to_lowercase(), spec));
+            all.push(nth_workload(n, &id.to_lowercase(), spec));
         }
     }
     all
 }
 
-fn workload(n: usize, id: &str, mut spec: Value) -> Value {
+fn nth_workload(n: usize, id: &str, spec: Value) -> Value {
     const KINDS: [&str; 6] = ["Pod", "Deployment", "Pod", "StatefulSet", "DaemonSet", "CronJob"];
-    let name = format!("{id}-{n}");
-    let labels = json!({"app": name});
-    let kind = KINDS[n % KINDS.len()];
-    let metadata = json!({"name": name});
-    if kind == "Pod" {
-        return json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec});
-    }
-    if kind == "CronJob" {
-        spec["restartPolicy"] = json!("Never");
-        let template = json!({"spec": {"template": {"metadata": {"labels": labels}, "spec": spec}}});
-        return json!({"apiVersion": "batch/v1", "kind": kind, "metadata": metadata,
-            "spec": {"schedule": "0 0 1 1 *", "jobTemplate": template}});
-    }
-    let mut object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "spec": {
-        "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}}});
-    if kind == "StatefulSet" {
-        object["spec"]["serviceName"] = json!("none");
-    }
-    object
+    workload(KINDS[n % KINDS.len()], &format!("{id}-{n}"), spec, 1)
 }
 
 fn name_of(object: &Value) -> Name {
@@ -176,30 +158,12 @@ fn audited(cluster: &ControlPlane, namespace: &str) -> BTreeMap<Name, BTreeMap<S
     all
 }
 
-fn client(cluster: &ControlPlane) -> impl Future<Output = Client> {
-    let path = cluster.path("admin.kubeconfig");
-    async move {
-        let read = Kubeconfig::read_from(path).unwrap();
-        let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-        Client::try_from(config.unwrap()).unwrap()
-    }
-}
-
 /// What `transom scan` says of the owners of a namespace, by kind and name.
 fn scan(cluster: &ControlPlane, namespace: &str, more: &[&str]) -> BTreeMap<Name, Value> {
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
-    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .args(["scan", "--kubeconfig", &kubeconfig, "--namespace", namespace])
-        .args(["-o", "json", "--fail-on", "never"])
-        .args(more)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let arguments = ["scan", "--kubeconfig", &kubeconfig, "--namespace", namespace];
+    let text = printed(&[&arguments[..], &["-o", "json", "--fail-on", "never"], more].concat());
+    let report: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(report["gaps"], json!([]), "all of it could be read");
     let owners = report["owners"].as_array().unwrap().iter();
     owners
@@ -214,17 +178,9 @@ fn scan(cluster: &ControlPlane, namespace: &str, more: &[&str]) -> BTreeMap<Name
 /// be patched.
 fn counted(cluster: &ControlPlane, namespace: &str) -> BTreeMap<Name, [u64; 4]> {
     let log = cluster.path("audit.log").display().to_string();
-    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .args(["audit-log", &log, "--namespace", namespace])
-        .args(["-o", "json", "--fail-on", "never"])
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let arguments = ["audit-log", &log, "--namespace", namespace];
+    let text = printed(&[&arguments[..], &["-o", "json", "--fail-on", "never"]].concat());
+    let report: Value = serde_json::from_str(&text).unwrap();
     let mut all: BTreeMap<Name, [u64; 4]> = BTreeMap::new();
     for row in report["workloads"].as_array().unwrap() {
         let (kind, name) = row["workload"].as_str().unwrap().split_once(' ').unwrap();
@@ -296,18 +252,18 @@ async fn start() -> Option<(ControlPlane, Client)> {
     replica.is_ready(&cluster);
     let spec =
         json!({"os": {"name": "windows"}, "hostPID": true, "containers": [{"name": "c", "image": "i"}]});
-    let bad = workload(0, "probe", spec).to_string();
+    let bad = nth_workload(0, "probe", spec).to_string();
     let called = || {
         let refused = cluster.kubectl_with(&["create", "-n", HELD, "--dry-run=server", "-f", "-"], &bad);
         refused.err.contains("transom.dev\" denied the request")
     };
     assert!(wait(Duration::from_secs(60), called), "the webhooks are called");
-    let client = client(&cluster).await;
+    let client = cluster.client().await;
     Some((cluster, client))
 }
 
 /// What was said of every object before and after, and what came of it.
-struct Said {
+struct Predictions {
     /// What came of it where it was only looked at.
     seen: BTreeMap<Name, Answer>,
     /// The scan of that, by the stored policy.
@@ -320,7 +276,7 @@ struct Said {
     counts: [BTreeMap<Name, [u64; 4]>; 2],
 }
 
-impl Said {
+impl Predictions {
     /// What is told otherwise than it came, of one object that was sent where everything is enforced.
     fn wrong_of(&self, name: &Name, answer: &Answer) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -373,16 +329,16 @@ impl Said {
         if let Some(stored) = &answer.stored {
             let is_changed = name.0 == "Pod" && stored["spec"] != as_seen["spec"];
             let [[.., would_patch], [.., patched, _]] = counts;
-            let said = [
+            let predictions = [
                 annotations.contains_key("would-patch"),
                 before["wouldChange"] != json!([]),
                 decision == "patch",
                 would_patch == 1,
                 patched == 1,
             ];
-            if said != [is_changed; 5] {
+            if predictions != [is_changed; 5] {
                 wrong.push(format!(
-                    "{name:?}: changed {is_changed}; would-patch, scan, scan --as, audit-log before and after: {said:?}"
+                    "{name:?}: changed {is_changed}; would-patch, scan, scan --as, audit-log before and after: {predictions:?}"
                 ));
             }
         }
@@ -412,7 +368,7 @@ fn wrong_of_reports(cluster: &ControlPlane, before: &BTreeMap<Name, Value>) -> V
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_said_before_is_what_happens() {
+async fn what_was_reported_before_is_what_happens() {
     let Some((cluster, client)) = start().await else {
         return;
     };
@@ -422,7 +378,7 @@ async fn what_was_said_before_is_what_happens() {
     let before = scan(&cluster, SEEN, &[]);
     let foreseen = scan(&cluster, SEEN, &["--assume", "mode=Enforce"]);
     let held = create_all(&client, HELD, &objects).await;
-    let said = Said {
+    let predictions = Predictions {
         seen,
         before,
         foreseen,
@@ -430,22 +386,23 @@ async fn what_was_said_before_is_what_happens() {
         counts: [SEEN, HELD].map(|namespace| counted(&cluster, namespace)),
     };
     let mut wrong: Vec<String> = (held.iter())
-        .flat_map(|(name, answer)| said.wrong_of(name, answer))
+        .flat_map(|(name, answer)| predictions.wrong_of(name, answer))
         .collect();
-    wrong.extend(wrong_of_reports(&cluster, &said.before));
+    wrong.extend(wrong_of_reports(&cluster, &predictions.before));
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 
     let denied = held
         .values()
         .filter(|answer| answer.is_denied_by_transom())
         .count();
-    let changed = said
+    let changed = predictions
         .foreseen
         .values()
         .filter(|owner| owner["decision"] == "patch");
     let (changed, never) = (
         changed.count(),
-        said.seen
+        predictions
+            .seen
             .values()
             .filter(|answer| answer.stored.is_none())
             .count(),

@@ -131,7 +131,7 @@ fn preflight(cluster: &ControlPlane, user: &str, more: &[&str]) -> (String, i32)
 
 /// The statement of a section whose text has this in it.
 #[track_caller]
-fn said<'r>(report: &'r Value, section: &str, part: &str) -> &'r Value {
+fn message<'r>(report: &'r Value, section: &str, part: &str) -> &'r Value {
     let sections = report["sections"].as_array().unwrap();
     let section = sections.iter().find(|it| it["title"] == section).unwrap();
     let statements = section["statements"].as_array().unwrap();
@@ -177,7 +177,7 @@ fn a_cluster_without_transom_is_looked_at_and_the_values_fit_it() {
         (&report["schema"], &report["platform"]),
         (&json!("transom.dev/preflight/v1"), &json!("bare-metal"))
     );
-    whats_said(&report);
+    check_findings(&report);
     the_values_are_taken(&cluster, &report);
 
     let (text, status) = preflight(&cluster, "", &["--fail-on", "deny"]);
@@ -229,7 +229,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
     let placement = "DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies";
     let (json, _) = preflight(&cluster, "", &["-o", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
-    let hint = said(&report, "Nodes", "there is a newer build")["text"]
+    let hint = message(&report, "Nodes", "there is a newer build")["text"]
         .as_str()
         .unwrap();
     assert!(
@@ -251,7 +251,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
     assert!(page.contains(&line), "{}", page.len());
 }
 
-fn whats_said(report: &Value) {
+fn check_findings(report: &Value) {
     let denied: Vec<&str> = report["denied"]
         .as_array()
         .unwrap()
@@ -263,18 +263,18 @@ fn whats_said(report: &Value) {
         (&report["denied"][0]["softened"], &report["denied"][1]["softened"]),
         (&json!(false), &json!(true))
     );
-    said(report, "Platform", "Kubernetes is v1.36");
-    said(report, "Platform", "Transom is not installed");
-    assert_eq!(said(report, "Nodes", "node with 10.0.17763")["weight"], "act");
+    message(report, "Platform", "Kubernetes is v1.36");
+    message(report, "Platform", "Transom is not installed");
+    assert_eq!(message(report, "Nodes", "node with 10.0.17763")["weight"], "act");
     assert_eq!(
-        said(
+        message(
             report,
             "Nodes",
             "1 of 2 Windows nodes has no taint that keeps Linux pods off"
         )["evidence"],
         json!(["node w2"])
     );
-    let plan = said(report, "Nodes", "there is a newer build");
+    let plan = message(report, "Nodes", "there is a newer build");
     assert!(
         plan["cure"]
             .as_str()
@@ -283,18 +283,18 @@ fn whats_said(report: &Value) {
         "{plan}"
     );
     assert_eq!(
-        said(report, "Nodes", "own pods would not be scheduled")["evidence"],
+        message(report, "Nodes", "own pods would not be scheduled")["evidence"],
         json!(["node l1"])
     );
-    said(
+    message(
         report,
         "Pools at zero nodes",
         "eks-windows-2022-abc has no ready node (it may have 0 to 4)",
     );
-    let waits = said(report, "Pools at zero nodes", "select agentpool=gone");
+    let waits = message(report, "Pools at zero nodes", "select agentpool=gone");
     assert_eq!(waits["evidence"], json!(["Deployment shop/waits"]));
-    said(report, "RuntimeClasses", "windows-2022 is for Windows");
-    let everywhere = said(report, "DaemonSets", "names no operating system");
+    message(report, "RuntimeClasses", "windows-2022 is for Windows");
+    let everywhere = message(report, "DaemonSets", "names no operating system");
     assert_eq!(everywhere["evidence"], json!(["DaemonSet shop/everywhere"]));
     assert!(
         everywhere["text"]
@@ -303,15 +303,15 @@ fn whats_said(report: &Value) {
             .ends_with("Windows nodes: w2"),
         "{everywhere}"
     );
-    let exporter = said(report, "DaemonSets", "does not tolerate os=Windows:NoSchedule");
+    let exporter = message(report, "DaemonSets", "does not tolerate os=Windows:NoSchedule");
     assert_eq!(exporter["evidence"], json!(["DaemonSet shop/exporter"]));
-    let kyverno = said(report, "Other engines", "profile restricted");
+    let kyverno = message(report, "Other engines", "profile restricted");
     assert_eq!(
         kyverno["evidence"],
         json!(["clusterpolicies restrict-seccomp-strict"])
     );
-    said(report, "Other engines", "zzz-late is called after zz-transom");
-    let pod_security = said(report, "Other engines", "Pod Security");
+    message(report, "Other engines", "zzz-late is called after zz-transom");
+    let pod_security = message(report, "Other engines", "Pod Security");
     assert_eq!(
         pod_security["evidence"],
         json!(["namespace shop enforces baseline"])

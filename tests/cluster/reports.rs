@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 use serde_json::{Value, json};
@@ -106,11 +107,11 @@ impl Test {
     #[track_caller]
     fn condition(&self, status_and_reason: &str) {
         let path = "-o=jsonpath={.status.conditions[?(@.type=='ReportsWritten')]['status','reason']}";
-        let said = || self.cluster.kubectl(&["get", "wpp", "default", path]).out;
+        let message = || self.cluster.kubectl(&["get", "wpp", "default", path]).out;
         assert!(
-            wait(PATIENCE, || said() == status_and_reason),
+            wait(PATIENCE, || message() == status_and_reason),
             "{}, not {status_and_reason}\n{}",
-            said(),
+            message(),
             self.logs()
         );
     }
@@ -140,7 +141,7 @@ impl Test {
 
 #[test]
 #[allow(clippy::too_many_lines)] // one story on one cluster
-fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_leaders_come_and_go() {
+fn what_is_stored_is_evaluated_as_it_changes_and_reported_while_definitions_and_leaders_come_and_go() {
     let Some(cluster) = ControlPlane::start_or_skip("tests/cluster/reports.rs") else {
         return;
     };
@@ -254,7 +255,7 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
     // And all of it goes.
     cluster.end("two", "TERM");
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
-    let said = install::transom(&[
+    let message = printed(&[
         "uninstall",
         "--yes",
         "--kubeconfig",
@@ -263,8 +264,8 @@ fn what_is_stored_is_judged_as_it_changes_and_reported_while_definitions_and_lea
         "transom-system",
     ]);
     assert!(
-        said.contains("1 reports of openreports.io/v1alpha1 deleted"),
-        "{said}"
+        message.contains("1 reports of openreports.io/v1alpha1 deleted"),
+        "{message}"
     );
     assert!(test.reports(OPEN).is_empty() && test.reports(OLDER).is_empty());
 }
@@ -281,14 +282,14 @@ fn the_event_and_the_metrics(test: &Test, leader: &Replica, other: &Replica) {
         let path = "-o=jsonpath={range .items[?(@.reason=='WindowsFindings')]}{.involvedObject.name}{' '}{.message}{'\\n'}{end}";
         test.cluster.kubectl(&["-n", "shop", "get", "events", path]).out
     };
-    let told = || {
+    let reported = || {
         let events = events();
         ["stored", "later"].iter().all(|name| {
             let of = events.lines().filter(|line| line.starts_with(name));
             of.filter(|line| line.contains("run-as-user")).count() == 1
         })
     };
-    assert!(wait(PATIENCE, told), "{}\n{}", events(), test.logs());
+    assert!(wait(PATIENCE, reported), "{}\n{}", events(), test.logs());
     let line =
         "transom_stored_findings{resource_namespace=\"shop\",rule=\"run-as-user\",action=\"would-deny\"} 2";
     let shows = |replica: &Replica| {

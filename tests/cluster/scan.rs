@@ -143,7 +143,7 @@ fn troubles(report: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_scan_tells_what_would_become_of_what_is_stored() {
+fn a_scan_reports_what_would_become_of_what_is_stored() {
     let Some(programs) = programs_of_a_whole_control_plane("tests/cluster/scan.rs") else {
         return;
     };
@@ -158,7 +158,7 @@ fn a_scan_tells_what_would_become_of_what_is_stored() {
     install::register(&cluster, 1, &[]);
     the_stored_policy_counts_until_another_is_named(&cluster);
     reports_are_for_people_and_for_machines(&cluster);
-    missing_rights_are_told_and_the_rest_is_judged(&cluster);
+    missing_rights_are_reported_and_the_rest_is_evaluated(&cluster);
 }
 
 fn the_scheduler_s_refusals_are_explained(cluster: &ControlPlane) {
@@ -267,7 +267,7 @@ fn reports_are_for_people_and_for_machines(cluster: &ControlPlane) {
     assert!(refused.err.contains("add -o html=FILE"), "{refused:?}");
 }
 
-fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
+fn missing_rights_are_reported_and_the_rest_is_evaluated(cluster: &ControlPlane) {
     const KINDS: &str = "pods,podtemplates,replicationcontrollers,deployments.apps,replicasets.apps,statefulsets.apps,\
                          daemonsets.apps,jobs.batch";
     let resources = format!("--resource={KINDS}");
@@ -308,8 +308,11 @@ fn missing_rights_are_told_and_the_rest_is_judged(cluster: &ControlPlane) {
     assert_eq!(report["pods"], json!([]), "nodes are not known");
     let everywhere = scan(cluster, "reader", &["-o", "json"]).json();
     assert!(gaps(&everywhere).contains(&"every object that carries a pod".to_owned()));
-    let said = scan(cluster, "reader", &[]).out;
-    assert!(said.contains("no object could be read, see below"), "{said}");
+    let message = scan(cluster, "reader", &[]).out;
+    assert!(
+        message.contains("no object could be read, see below"),
+        "{message}"
+    );
     let by_file = cluster.path("policy.yaml");
     let of_file = ["--policy", by_file.to_str().unwrap(), "-n", "shop", "-o", "json"];
     let of_file = gaps(&scan(cluster, "reader", &of_file).json());

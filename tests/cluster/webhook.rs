@@ -5,15 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
-use std::process::Command;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::support::collector::{self, Collector, Mood};
-use crate::support::control_plane::{ControlPlane, Printed, free_ports, programs, wait};
+use crate::support::command::{printed, program, transom};
+use crate::support::control_plane::{ControlPlane, Printed, free_ports, programs_or_skip, skipped, wait};
 use serde_json::{Value, json};
 
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 const FACTS: &str = include_str!("webhook/facts.yaml");
 const BAD_DEPLOYMENT: &str = include_str!("../../manifests/examples/deployment-bad.yaml");
 const GOOD_DEPLOYMENT: &str = include_str!("../../manifests/examples/deployment-good.yaml");
@@ -36,14 +35,7 @@ const WEBHOOKS: [(&str, Option<&str>); 4] = [
 /// The cluster that the tests of this file share; `None` where there are no programs to start one.
 fn cluster() -> Option<&'static ControlPlane> {
     static CLUSTER: OnceLock<Result<ControlPlane, String>> = OnceLock::new();
-    let programs = match programs() {
-        Ok(programs) => programs,
-        Err(missing) => {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| skipped("the tests of tests/cluster/webhook.rs", &missing));
-            return None;
-        }
-    };
+    let programs = programs_or_skip("the tests of tests/cluster/webhook.rs")?;
     let started = CLUSTER.get_or_init(|| {
         // The API server's own spans go nowhere: nobody listens there.
         let [nowhere] = free_ports();
@@ -137,17 +129,6 @@ fn collector() -> &'static Collector {
     COLLECTOR.get_or_init(|| Collector::start(Mood::Takes))
 }
 
-/// Says that something is not proved, past the test harness, which would keep it to itself.
-fn skipped(what: &str, missing: &str) {
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED: {what}: {missing}. To get a control plane:\n\
-         SKIPPED:   go install sigs.k8s.io/controller-runtime/tools/setup-envtest@latest\n\
-         SKIPPED:   export KUBEBUILDER_ASSETS=$(setup-envtest use 1.36 -p path)\n\
-         SKIPPED: kube-controller-manager is not among it: put one of the same release beside it"
-    );
-}
-
 /// Starts the webhooks and registers them, and makes what is in the facts.
 fn prepare(cluster: &ControlPlane) -> Result<(), String> {
     std::fs::write(cluster.path("facts.yaml"), FACTS).unwrap();
@@ -218,7 +199,7 @@ fn register(cluster: &ControlPlane, name: &str, policy: Option<&str>) -> Result<
         args.push("--require-client-certificate".to_owned());
     }
     let program = format!("transom-{name}");
-    cluster.run_program(&program, Path::new(TRANSOM), &args);
+    cluster.run_program(&program, &self::program(), &args);
     // The ports are bound before there is a certificate.
     let listens = || Path::new(&ca).exists() && std::net::TcpStream::connect(("127.0.0.1", health)).is_ok();
     if !wait(Duration::from_secs(30), listens) {
@@ -396,23 +377,14 @@ fn check(cluster: &ControlPlane, file: &str, objects: &[Value]) -> Vec<Value> {
     let path = cluster.path(file);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     std::fs::write(&path, list.to_string()).unwrap();
-    let output = Command::new(TRANSOM)
-        .args(["check", "-o", "json"])
-        .arg(&path)
-        .output()
-        .unwrap();
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = transom(path.parent().unwrap(), &["check", "-o", "json", file]).json();
     assert_eq!(report["errors"], json!([]), "every object can be read");
     report["subjects"].as_array().unwrap().clone()
 }
 
 /// The rules about what the API server refuses.
 fn api_rules() -> BTreeSet<String> {
-    let output = Command::new(TRANSOM)
-        .args(["rules", "-o", "json"])
-        .output()
-        .unwrap();
-    let catalogue: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let catalogue: Value = serde_json::from_str(&printed(&["rules", "-o", "json"])).unwrap();
     let rules = catalogue["rules"].as_array().unwrap();
     let refused = |rule: &&Value| {
         rule["severity"] == "error"
@@ -982,7 +954,7 @@ fn a_second_webhook_that_changes_the_pod_has_transom_called_again_and_nothing_is
 fn pods_that_a_controller_made_survive_the_day_on_which_transom_is_installed() {
     let Some(cluster) = cluster() else { return };
     if let Err(missing) = cluster.start_controllers() {
-        return skipped("pods that a controller made", &missing);
+        return skipped(format!("SKIPPED: pods that a controller made: {missing}"));
     }
     make_namespace(cluster, "running", &[]);
     let mut spec = pod("web")["spec"].clone();
@@ -1123,7 +1095,7 @@ fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
 }
 
 #[test]
-fn what_a_controller_made_is_let_pass_for_its_own_kind_and_judged_where_no_webhook_sees_its_owner() {
+fn what_a_controller_made_is_let_pass_for_its_own_kind_and_evaluated_where_no_webhook_sees_its_owner() {
     let Some(cluster) = cluster() else { return };
     make_namespace(cluster, "owners", &[("webhook", "deny")]);
     let mut spec = pod("web")["spec"].clone();
@@ -1484,7 +1456,7 @@ fn a_windows_pod_is_admitted_to_a_restricted_namespace_by_its_os_name() {
 }
 
 #[test]
-fn a_field_that_another_admission_added_is_said_to_be_added() {
+fn a_field_that_another_admission_added_is_reported_to_be_added() {
     let Some(cluster) = cluster() else { return };
     make_namespace(cluster, "injected", &[("webhook", "deny"), ("inject", "yes")]);
     let injector = json!([
@@ -1509,21 +1481,21 @@ fn a_field_that_another_admission_added_is_said_to_be_added() {
     cluster
         .kubectl_with(&["create", "-f", "-"], &list.to_string())
         .succeeded();
-    let mut said = String::new();
+    let mut message = String::new();
     let denied = || {
-        said = create(cluster, "injected", &[pod("web")], &["--dry-run=server"]).err;
-        said.contains("denied the request")
+        message = create(cluster, "injected", &[pod("web")], &["--dry-run=server"]).err;
+        message.contains("denied the request")
     };
     assert!(wait(Duration::from_secs(30), denied), "the injector works");
     assert!(
-        said.contains(
+        message.contains(
             "\"validate-deny.transom.dev\" denied the request: 1 problem with Pod injected/web for Windows"
         ),
-        "{said}"
+        "{message}"
     );
     assert!(
-        said.contains("spec.hostPID: ") && said.contains(" (added in admission)"),
-        "{said}"
+        message.contains("spec.hostPID: ") && message.contains(" (added in admission)"),
+        "{message}"
     );
 }
 
@@ -1566,7 +1538,7 @@ fn spans_of_reviews_are_children_of_the_api_servers_own() {
     // An administrator's trace goes on through the API server.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let client = kube::Client::try_from(cluster.config().await).unwrap();
+        let client = cluster.client().await;
         let request = hyper::Request::post("/api/v1/namespaces/traces/pods")
             .header("content-type", "application/json")
             .header("traceparent", format!("00-{TRACE}-{SPAN}-01"))
@@ -1616,12 +1588,12 @@ fn a_webhook_that_asks_for_the_api_servers_certificate_answers_no_other_client()
     let mut tls = rustls::ClientConnection::new(std::sync::Arc::new(config), name).unwrap();
     let mut stream = rustls::Stream::new(&mut tls, &mut tcp);
     let mut answer = Vec::new();
-    let asked = stream
+    let requested = stream
         .write_all(
             b"POST /validate HTTP/1.1\r\nHost: transom\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}",
         )
         .and_then(|()| std::io::Read::read_to_end(&mut stream, &mut answer));
-    let refused = asked.unwrap_err().to_string();
+    let refused = requested.unwrap_err().to_string();
     assert!(
         refused.contains("CertificateRequired"),
         "{refused}: {}",

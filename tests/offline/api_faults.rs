@@ -194,7 +194,7 @@ impl ApiServer {
         let requests = self.requests.lock().unwrap();
         let of_path = requests
             .iter()
-            .filter(|(asked, _)| asked.split('?').next() == Some(path));
+            .filter(|(requested, _)| requested.split('?').next() == Some(path));
         of_path.map(|(_, count)| count).sum()
     }
 }
@@ -306,10 +306,10 @@ fn every_command_says_what_it_may_not_read_and_exits_with_2() {
         let commands = COMMANDS.iter().take(3);
         for (command, ((code, stdout, stderr), _)) in commands.zip(run_all(faulty, Fault::Forbidden)) {
             assert_eq!(code, Some(2), "{command:?}: {stdout}{stderr}");
-            let said = format!("{stdout}{stderr}");
+            let message = format!("{stdout}{stderr}");
             assert!(
-                said.contains(resource) && said.contains("403"),
-                "{command:?}: {said}"
+                message.contains(resource) && message.contains("403"),
+                "{command:?}: {message}"
             );
         }
     }

@@ -29,7 +29,7 @@ const ROOMS: [(&str, &str); 25] = [
     ("scan",         "model rules engine admission registration cluster"),
     ("render",       "model rules engine plan manifest check fix audit_log image_report scan"),
     ("preflight",    "model engine plan manifest registration api cluster scan render"),
-    ("certs",        "registration process tls cluster"),
+    ("certs",        "process tls cluster"),
     ("controller",   "model rules engine registration api process registry cluster scan"),
     ("webhook",      "model admission process tls"),
     ("serve",        "model engine admission registration api check process tls cluster certs \
@@ -125,13 +125,13 @@ fn is_room(name: &str) -> bool {
 /// Every circle of a graph that has not been told yet, each once, with one import for every step.
 fn circles(parent: &[String], graph: &Graph<'_>) -> Vec<String> {
     let mut found = Vec::new();
-    let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut reported: BTreeSet<&str> = BTreeSet::new();
     for start in graph.keys() {
-        if told.contains(start.as_str()) {
+        if reported.contains(start.as_str()) {
             continue;
         }
         if let Some(circle) = way_back(graph, start) {
-            told.extend(circle.iter().copied());
+            reported.extend(circle.iter().copied());
             let names: Vec<String> = circle
                 .iter()
                 .map(|name| [parent, &[(*name).to_owned()]].concat().join("/"))

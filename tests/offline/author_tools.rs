@@ -35,7 +35,7 @@ fn command(program: &str, folder: &Path) -> Command {
     command
 }
 
-fn said(output: &Output) -> String {
+fn message(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}{}", text(&output.stdout), text(&output.stderr))
 }
@@ -69,7 +69,7 @@ fn the_hooks_name_commands_and_options_that_exist() {
             .arg("--help")
             .output()
             .unwrap();
-        assert!(help.status.success(), "{hook}: {}", said(&help));
+        assert!(help.status.success(), "{hook}: {}", message(&help));
     }
     assert_eq!(ids, ["transom-check", "transom-check-build", "transom-test"]);
 }
@@ -104,17 +104,17 @@ fn pre_commit_itself_runs_the_hook() {
     fs::write(folder.path().join(".gitignore"), ".cache\n").unwrap();
     for arguments in [&["init", "--quiet"][..], &["add", "."]] {
         let run = in_folder("git", arguments);
-        assert!(run.status.success(), "{}", said(&run));
+        assert!(run.status.success(), "{}", message(&run));
     }
     let run = in_folder("pre-commit", &["run", "--all-files", "--verbose"]);
-    assert!(run.status.success(), "{}", said(&run));
+    assert!(run.status.success(), "{}", message(&run));
     fs::write(folder.path().join("bad.yaml"), bad_pod("name: web")).unwrap();
     in_folder("git", &["add", "."]);
     let run = in_folder("pre-commit", &["run"]);
     assert!(
-        !run.status.success() && said(&run).contains("Pod web would be denied"),
+        !run.status.success() && message(&run).contains("Pod web would be denied"),
         "{}",
-        said(&run)
+        message(&run)
     );
 }
 
@@ -177,9 +177,9 @@ fn the_steps_of_the_action_check_the_paths_and_write_sarif() {
         ("arguments", "--fail-on=error\n--exclude=x y"),
     ];
     let steps = run_action(&inputs, folder.path());
-    assert_eq!(steps[0].status.code(), Some(0), "{}", said(&steps[0]));
-    assert_eq!(steps[1].status.code(), Some(1), "{}", said(&steps[1]));
-    let commands = said(&steps[1]);
+    assert_eq!(steps[0].status.code(), Some(0), "{}", message(&steps[0]));
+    assert_eq!(steps[1].status.code(), Some(1), "{}", message(&steps[1]));
+    let commands = message(&steps[1]);
     for file in ["bad pods/a.yaml", "b.yaml", "$(touch evil)/c.yaml"] {
         assert!(
             commands.contains(&format!("::error file={file},line=11")),
@@ -198,11 +198,11 @@ fn the_steps_of_the_action_check_the_paths_and_write_sarif() {
     )
     .unwrap();
     let steps = run_action(&[], folder.path());
-    assert_eq!(steps[1].status.code(), Some(0), "{}", said(&steps[1]));
+    assert_eq!(steps[1].status.code(), Some(0), "{}", message(&steps[1]));
     assert!(
-        said(&steps[1]).contains("::error file=b.yaml"),
+        message(&steps[1]).contains("::error file=b.yaml"),
         "{}",
-        said(&steps[1])
+        message(&steps[1])
     );
 }
 
@@ -222,17 +222,17 @@ fn the_action_downloads_only_what_has_the_digest() {
         .arg("transom")
         .output()
         .unwrap();
-    let digest = said(&digest)[..64].to_owned();
+    let digest = message(&digest)[..64].to_owned();
     let steps = run_action(
         &[("paths", "b.yaml"), ("url", &url), ("sha256", &digest)],
         folder.path(),
     );
-    assert!(steps[0].status.success(), "{}", said(&steps[0]));
-    assert_eq!(said(&steps[1]), "a fake: check --output github -- b.yaml\n");
+    assert!(steps[0].status.success(), "{}", message(&steps[0]));
+    assert_eq!(message(&steps[1]), "a fake: check --output github -- b.yaml\n");
     for digest in ["", &"0".repeat(64)] {
         let folder = files(&[]);
         let steps = run_action(&[("url", &url), ("sha256", digest)], folder.path());
-        assert!(!steps[0].status.success(), "{digest:?}: {}", said(&steps[0]));
+        assert!(!steps[0].status.success(), "{digest:?}: {}", message(&steps[0]));
         assert!(!folder.path().join(".runner/GITHUB_PATH").exists(), "{digest:?}");
     }
 }
@@ -251,8 +251,8 @@ fn the_gitlab_job_writes_the_reports_that_it_names() {
         bash.env(name, value.as_str().unwrap());
     }
     let run = bash.env("TRANSOM_PATHS", "a.yaml b.yaml").output().unwrap();
-    assert_eq!(run.status.code(), Some(1), "{}", said(&run));
-    assert!(said(&run).contains("2 objects checked"), "{}", said(&run));
+    assert_eq!(run.status.code(), Some(1), "{}", message(&run));
+    assert!(message(&run).contains("2 objects checked"), "{}", message(&run));
     let reports = job["artifacts"]["reports"].as_object().unwrap();
     assert_eq!(reports.keys().collect::<Vec<_>>(), ["codequality", "junit"]);
     for (kind, file) in reports {

@@ -86,7 +86,7 @@ fn a_baseline_without_comments_keeps_inline_suppressions_apart() {
 #[test]
 fn a_bad_baseline_is_an_error_with_its_lines() {
     let entry = "{\"kind\": \"Pod\", \"name\": \"a\", \"rule\": \"run-as-user\", \"path\": \"spec\"}";
-    for (text, said) in [
+    for (text, message) in [
         (
             format!("{{\"schema\": \"transom.dev/baseline/v2\", \"findings\": [{entry}]}}"),
             "known.json:1: schema: there is no schema \"transom.dev/baseline/v2\"; did you mean transom.dev/baseline/v1?",
@@ -117,6 +117,6 @@ fn a_bad_baseline_is_an_error_with_its_lines() {
             &["check", "--no-config", "--baseline", "known.json", "a.yaml"],
         );
         assert_eq!(run.status, 2, "{}", run.out);
-        assert!(run.err.contains(said), "{}", run.err);
+        assert!(run.err.contains(message), "{}", run.err);
     }
 }

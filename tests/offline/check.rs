@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::support::command::{
-    CommandRun as Run, assert_valid_sarif, files as folder, junit_cases, transom_with,
+    CommandRun as Run, assert_valid_sarif, files as folder, junit_cases, transom_in, transom_with,
 };
 
 /// Runs `transom check` in a folder, with this on its standard input.
@@ -444,10 +443,10 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
             );
             for line in run.out.lines().chain(run.err.lines()) {
                 assert!(!line.trim_start().starts_with("::"), "{line:?}");
-                let told = line.contains(['\r', '\x1b', '\u{202e}'])
+                let reported = line.contains(['\r', '\x1b', '\u{202e}'])
                     || line.contains("##vso[")
                     || line.contains("##[");
-                assert!(!told, "{arguments:?}: {line:?}");
+                assert!(!reported, "{arguments:?}: {line:?}");
             }
         }
     }
@@ -455,18 +454,8 @@ fn nothing_of_an_input_gives_an_order_to_who_reads_the_report() {
 
 /// Runs any command of the program, with nothing on its standard input.
 fn transom(folder: &Path, arguments: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_transom"))
-        .args(arguments)
-        .current_dir(folder)
-        .env("KUBECONFIG", "missing.kubeconfig")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    Run {
-        status: output.status.code().unwrap(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    let kubeconfig = ("KUBECONFIG", Path::new("missing.kubeconfig"));
+    transom_in(folder, &[kubeconfig], arguments, "")
 }
 
 #[test]
@@ -500,7 +489,7 @@ fn outputs_go_where_they_are_sent_and_objects_are_selected_by_labels_and_namespa
     assert_eq!(never.status, 0);
     let color = at(&["--color", "always", "pods.yaml"]);
     assert!(color.out.contains("\x1b["), "{}", color.out);
-    for (arguments, said) in [
+    for (arguments, message) in [
         (&["-o", "jsn", "pods.yaml"][..], "a similar value exists: 'json'"),
         (
             &["--today", "2026-02-30", "pods.yaml"],
@@ -515,7 +504,7 @@ fn outputs_go_where_they_are_sent_and_objects_are_selected_by_labels_and_namespa
     ] {
         let run = at(arguments);
         assert!(
-            run.status == 2 && run.err.contains(said),
+            run.status == 2 && run.err.contains(message),
             "{arguments:?}: {}",
             run.err
         );
@@ -523,7 +512,7 @@ fn outputs_go_where_they_are_sent_and_objects_are_selected_by_labels_and_namespa
 }
 
 #[test]
-fn commands_without_a_cluster_print_what_they_are_asked_for() {
+fn commands_without_a_cluster_print_what_is_requested() {
     let files = folder(&[]);
     let run = |arguments: &[&str]| transom(files.path(), arguments);
     let version = run(&["version", "-o", "json"]).json();
@@ -556,20 +545,20 @@ fn a_kubeconfig_that_is_named_is_the_only_one_and_nothing_is_removed_without_an_
                   {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}], users: [{name: u}]}";
     let files = folder(&[("config", config)]);
     let missing = transom(files.path(), &["crds", "apply"]);
-    let said = "there is no cluster: $KUBECONFIG names missing.kubeconfig, which does not exist";
+    let message = "there is no cluster: $KUBECONFIG names missing.kubeconfig, which does not exist";
     assert!(
-        missing.status == 2 && missing.err.contains(said),
+        missing.status == 2 && missing.err.contains(message),
         "{}",
         missing.err
     );
-    let asked = transom(files.path(), &["uninstall", "--kubeconfig", "config"]);
-    assert_eq!(asked.status, 2);
+    let requested = transom(files.path(), &["uninstall", "--kubeconfig", "config"]);
+    assert_eq!(requested.status, 2);
     assert!(
-        asked
+        requested
             .err
             .contains("add --yes to uninstall from laptop (https://127.0.0.1:1/)"),
         "{}",
-        asked.err
+        requested.err
     );
 }
 

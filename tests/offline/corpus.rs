@@ -290,7 +290,7 @@ fn none(failures: &[String]) {
 }
 
 #[test]
-fn a_rule_that_is_not_called_would_have_said_nothing() {
+fn a_rule_that_is_not_called_would_have_reported_nothing() {
     for (file, answer) in answers() {
         let json = answer.json.to_string();
         let subject = Object::parse(answer.kind, &json, file.world.stage).unwrap();
@@ -403,7 +403,7 @@ fn every_kind_is_in_the_corpus() {
 }
 
 #[test]
-fn admission_asked_twice_changes_nothing_more_and_makes_nothing_worse() {
+fn admission_called_twice_changes_nothing_more_and_makes_nothing_worse() {
     let mut failures = Vec::new();
     for (file, answer) in answers().filter(|(_, answer)| !answer.evaluation.edits.is_empty()) {
         let second = again(&file.world, &patched(answer));

@@ -934,16 +934,8 @@ fn every_command_has_a_page_that_lists_its_options_and_no_others() {
     }
 }
 
-/// Compares a generated text with its file, or writes it where `TRANSOM_BLESS=1` asks for that.
 fn is_up_to_date(path: &str, generated: &str) {
-    if env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
-        fs::write(root().join(path), generated).unwrap();
-        return;
-    }
-    assert!(
-        fs::read_to_string(root().join(path)).unwrap_or_default() == generated,
-        "{path} is not what the catalogue says; TRANSOM_BLESS=1 cargo test --test offline docs:: writes it again"
-    );
+    crate::support::command::is_up_to_date(path, generated, "offline docs::");
 }
 
 #[test]

@@ -673,12 +673,7 @@ fn the_fixes_of_sarif_are_the_edits_of_fix() {
     let pod = POD.replace("{name: web}", "{name: web, labels: {é: ü}}");
     for text in [pod.clone(), pod.replace('\n', "\r\n")] {
         let folder = folder(&[("web.yaml", text.as_bytes())]);
-        let output = Command::new(env!("CARGO_BIN_EXE_transom"))
-            .args(["check", "-o", "sarif", "web.yaml"])
-            .current_dir(folder.path())
-            .output()
-            .unwrap();
-        let log: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let log = transom_with(folder.path(), &["check", "-o", "sarif", "web.yaml"], "").json();
         assert_valid_sarif(&log);
         let results = log["runs"][0]["results"].as_array().unwrap();
         let mut edits = Vec::new();

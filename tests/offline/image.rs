@@ -209,7 +209,7 @@ fn the_page_about_images_shows_what_is_printed() {
     let (before, rest) = page.split_once(START).unwrap();
     let (_, after) = rest.split_once("```\n").unwrap();
     let page = format!("{before}{START}{printed}```\n{after}");
-    is_up_to_date(PAGE, &page, "image::");
+    is_up_to_date(PAGE, &page, "offline image::");
 }
 
 #[test]

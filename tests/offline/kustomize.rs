@@ -128,7 +128,7 @@ fn a_function_fixes_what_fix_fixes_with_its_settings() {
     )
     .unwrap();
     let output = kustomize(folder.path(), &arguments, false).unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "{said}");
-    assert!(said.contains("did you mean placement?"), "{said}");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{message}");
+    assert!(message.contains("did you mean placement?"), "{message}");
 }

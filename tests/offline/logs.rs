@@ -84,14 +84,14 @@ fn a_reader_of_the_log_that_sleeps_holds_up_no_review_no_probe_and_not_the_end()
     // It wakes up: what waited is there, and how much is missing.
     let mut log = BufReader::new(log).lines().map(Result::unwrap);
     let mut denials = 0;
-    let said = log
+    let message = log
         .by_ref()
         .inspect(|line| denials += u64::from(line.contains("decision=deny")))
         .find(|line| line.contains("log lines were dropped"));
-    let said = said.expect("it is reported");
+    let message = message.expect("it is reported");
     assert!(
-        said.contains(&format!("{dropped} log lines were dropped")),
-        "{said}"
+        message.contains(&format!("{dropped} log lines were dropped")),
+        "{message}"
     );
     assert_eq!(denials + dropped, 10_000);
 
@@ -130,7 +130,7 @@ fn lines(flags: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_denial_is_told_by_default_and_what_is_plainly_allowed_only_where_it_is_asked_for() {
+fn a_denial_is_logged_by_default_and_what_is_plainly_allowed_only_on_request() {
     let [denied] = lines(&["--log-format=json"]).try_into().unwrap();
     let denied: Value = serde_json::from_str(&denied).unwrap();
     let mut expected = json!({
@@ -188,8 +188,8 @@ fn names_of_any_length_make_no_long_lines() {
     }
     assert_eq!(server.terminate(), Some(0));
     let lines = reader.join().unwrap();
-    let told: Vec<_> = lines.iter().filter(|line| line.contains("\"audit\"")).collect();
-    assert_eq!(told.len(), 4);
+    let reported: Vec<_> = lines.iter().filter(|line| line.contains("\"audit\"")).collect();
+    assert_eq!(reported.len(), 4);
     for line in lines {
         assert!(line.len() < 32 << 10, "a line of {} bytes", line.len());
         let line: Value = serde_json::from_str(&line).expect("a line is whole");

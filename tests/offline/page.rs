@@ -63,7 +63,7 @@ fn only_the_scripts_and_the_style_of_the_page_may_run() {
         .nth(1)
         .unwrap();
     let policy = policy.split('"').next().unwrap().replace("&#39;", "'");
-    let told: BTreeSet<String> = (policy
+    let reported: BTreeSet<String> = (policy
         .split([' ', ';'])
         .filter(|word| word.starts_with("'sha256-")))
     .map(str::to_owned)
@@ -77,7 +77,7 @@ fn only_the_scripts_and_the_style_of_the_page_may_run() {
         })
         .collect();
     assert_eq!(stands.len(), 3);
-    assert_eq!(told, stands);
+    assert_eq!(reported, stands);
     assert!(
         policy.starts_with("default-src 'none'; ") && !policy.contains("unsafe"),
         "{policy}"
@@ -122,12 +122,12 @@ fn an_empty_report_has_a_page_too() {
     report.gaps.clear();
     report.namespaces.clear();
     let page = written(&report, false);
-    for said in [
+    for message in [
         "There is no Windows node",
         "Nothing was found",
         "No workload has findings",
     ] {
-        assert!(page.contains(said), "{said}");
+        assert!(page.contains(message), "{message}");
     }
     assert!(!page.contains("id=\"pods\"") && !page.contains("id=\"gaps\"") && !page.contains("id=\"plan\""));
 }
@@ -210,7 +210,7 @@ fn choose(browser: &mut Browser, field: &str, value: &str) {
 
 fn filters(browser: &mut Browser) {
     assert_eq!(browser.eval(SHOWN), json!(200));
-    for (field, value, says) in [
+    for (field, value, states) in [
         ("ns", "shop", "row.dataset.ns == 'shop'"),
         ("outcome", "denied", "row.cells[5].textContent.trim() == 'denied'"),
         (
@@ -222,11 +222,11 @@ fn filters(browser: &mut Browser) {
         choose(browser, field, value);
         browser.until(|browser| browser.eval(SHOWN) != json!(200));
         let all = format!(
-            "[...document.querySelectorAll('#owners tbody tr')].every(row => row.hidden != ({says}))"
+            "[...document.querySelectorAll('#owners tbody tr')].every(row => row.hidden != ({states}))"
         );
         let is_right = if field == "severity" {
             // A row whose worst finding is an error may have warnings too.
-            format!("[...document.querySelectorAll('#owners tbody tr:not([hidden])')].every(row => {says})")
+            format!("[...document.querySelectorAll('#owners tbody tr:not([hidden])')].every(row => {states})")
         } else {
             all
         };
@@ -273,8 +273,8 @@ fn sorts_by_keyboard(browser: &mut Browser) {
         names.iter().rev().is_sorted_by_key(|name| name.to_lowercase()),
         "{names:?}"
     );
-    let said = browser.eval("document.getElementById('sorted').textContent");
-    assert_eq!(said, json!("Sorted by Name, descending"));
+    let message = browser.eval("document.getElementById('sorted').textContent");
+    assert_eq!(message, json!("Sorted by Name, descending"));
     // The next header is one Tab away; the worst findings come first.
     for _ in 0..4 {
         browser.press("Tab");
@@ -422,7 +422,7 @@ fn refuses_foreign_scripts(browser: &mut Browser) {
         browser
             .complaints()
             .iter()
-            .any(|said| said.contains("Content Security Policy"))
+            .any(|message| message.contains("Content Security Policy"))
     });
 }
 

@@ -90,7 +90,7 @@ fn a_failure_shows_what_differs() {
 
 #[test]
 fn a_test_that_cannot_be_run_ends_with_status_2() {
-    for (test, said) in [
+    for (test, message) in [
         (
             "resources: [pods.yaml]\nexpectations:\n- {object: Pod shop/web, outcome: deny}\n",
             "transom-test.yaml:3: expectations[0].outcome: unknown value \"deny\"; use one of admitted, warned, denied",
@@ -127,7 +127,7 @@ fn a_test_that_cannot_be_run_ends_with_status_2() {
         let folder = with_test(test);
         let run = transom(folder.path(), &["test", "tests"]);
         assert_eq!(run.status, 2, "{test}\n{}", run.out);
-        assert!(run.out.contains(said), "{test}\n{}", run.out);
+        assert!(run.out.contains(message), "{test}\n{}", run.out);
     }
     let folder = with_test("");
     let run = transom(&folder.path().join("tests/.hidden"), &["test", ".."]);

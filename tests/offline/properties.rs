@@ -317,15 +317,15 @@ fn mutated_review() -> impl Strategy<Value = Value> {
 }
 
 /// Whatever is asked, the answer is for the one who asked.
-fn is_answered_with_its_uid(asked: &Value, facts: &Facts, policy: Policy) -> Result<(), TestCaseError> {
+fn is_answered_with_its_uid(requested: &Value, facts: &Facts, policy: Policy) -> Result<(), TestCaseError> {
     let policies = PolicySet::new(Vec::new(), policy);
     for phase in [Phase::Mutate, Phase::Validate] {
-        if let Some(response) = answer(phase, asked, facts, &policies) {
-            prop_assert_eq!(&response["uid"], &asked["request"]["uid"]);
+        if let Some(response) = answer(phase, requested, facts, &policies) {
+            prop_assert_eq!(&response["uid"], &requested["request"]["uid"]);
             prop_assert!(response["allowed"].is_boolean());
             if let Some(operations) = operations(&response) {
                 prop_assert!(phase == Phase::Mutate && response["allowed"] == true);
-                patched(&asked["request"]["object"], &operations);
+                patched(&requested["request"]["object"], &operations);
             }
         }
     }
@@ -337,30 +337,30 @@ proptest! {
 
     #[test]
     fn any_json_is_answered_or_refused(object in any_json(), kind in any_json(), whole in any_json(), facts in any_cluster()) {
-        let mut asked = creation(&object);
-        is_answered_with_its_uid(&asked, &facts, Policy::standalone())?;
-        asked["request"]["kind"] = kind;
-        is_answered_with_its_uid(&asked, &facts, Policy::standalone())?;
-        asked["request"] = whole.clone();
-        is_answered_with_its_uid(&asked, &facts, Policy::standalone())?;
+        let mut requested = creation(&object);
+        is_answered_with_its_uid(&requested, &facts, Policy::standalone())?;
+        requested["request"]["kind"] = kind;
+        is_answered_with_its_uid(&requested, &facts, Policy::standalone())?;
+        requested["request"] = whole.clone();
+        is_answered_with_its_uid(&requested, &facts, Policy::standalone())?;
         is_answered_with_its_uid(&whole, &facts, Policy::standalone())?;
     }
 
     #[test]
     fn a_real_review_with_anything_in_it_is_answered(
-        asked in mutated_review(), facts in any_cluster(), policy in guarded(any_policy()),
+        requested in mutated_review(), facts in any_cluster(), policy in guarded(any_policy()),
     ) {
-        is_answered_with_its_uid(&asked, &facts, policy)?;
+        is_answered_with_its_uid(&requested, &facts, policy)?;
     }
 
     #[test]
     fn an_object_that_cannot_be_read_is_still_answered(object in any_json(), kind in prop::sample::select(Kind::ALL.to_vec())) {
         let facts = Facts::new(Facts::KUBERNETES, jiff::civil::date(2026, 1, 1));
-        let mut asked = creation(&object);
-        asked["request"]["kind"] = json!({"group": kind.group(), "version": "v1", "kind": kind.as_str()});
+        let mut requested = creation(&object);
+        requested["request"]["kind"] = json!({"group": kind.group(), "version": "v1", "kind": kind.as_str()});
         let policies = PolicySet::new(Vec::new(), Policy::standalone());
         for phase in [Phase::Mutate, Phase::Validate] {
-            let response = answer(phase, &asked, &facts, &policies);
+            let response = answer(phase, &requested, &facts, &policies);
             prop_assert_eq!(response.map(|response| response["uid"].clone()), Some(json!("u-1")));
         }
     }
@@ -637,8 +637,8 @@ fn a_list_where_an_object_belongs_is_no_object() {
         json!({"os": ["windows"]}),
         json!({"containers": [["a", "nginx"]]}),
     ] {
-        let asked = creation(&json!({"metadata": {"name": "a"}, "spec": spec}));
-        let response = answer(Phase::Mutate, &asked, &facts, &policies).expect("a review is answered");
+        let requested = creation(&json!({"metadata": {"name": "a"}, "spec": spec}));
+        let response = answer(Phase::Mutate, &requested, &facts, &policies).expect("a review is answered");
         assert_eq!(
             response["allowed"], false,
             "{spec} is read as if it were an object: {response}"
@@ -663,7 +663,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_that_is_not_called_would_have_said_nothing(
+    fn a_rule_that_is_not_called_would_have_reported_nothing(
         pod in pods::pod(), facts in any_cluster(), policy in guarded(any_policy()),
     ) {
         let [with, without] = with_subject(&pod, |subject| gate::with_and_without(subject, &facts, &policy));

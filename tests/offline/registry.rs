@@ -2,18 +2,15 @@
 //! the test pushes. Without the program it says so and proves nothing.
 #![cfg(unix)]
 
-use std::io::Write as _;
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use transom::model::image::ImageRef;
 use transom::model::image_facts::{ImageConfig, ImageContents};
 use transom::registry::{Detail, Keychain, LookupError, LookupScope, RegistryClient, RegistryConfig};
 
+use crate::support::command::transom_in;
 use crate::support::registry::{LTSC2019, LTSC2022, LTSC2025, Media, Registry, linux, variant, windows};
-
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 
 /// The plan for workloads of these names and images, on a pool of Windows Server 2019.
 fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
@@ -32,28 +29,13 @@ fn plan_of(options: &[&str], items: Vec<Value>) -> Value {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     // Nothing of this user's, and nothing that an earlier plan has kept.
     let home = tempfile::tempdir().unwrap();
-    let mut child = Command::new(TRANSOM)
-        .args(["plan", "--to", "ltsc2025", "-o", "json"])
-        .args(options)
-        .arg("-")
-        .env("XDG_CACHE_HOME", home.path())
-        .env("DOCKER_CONFIG", home.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(list.to_string().as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
-    serde_json::from_slice(&output.stdout).unwrap()
+    let variables = ["XDG_CACHE_HOME", "DOCKER_CONFIG"].map(|name| (name, home.path()));
+    let arguments = [&["plan", "--to", "ltsc2025", "-o", "json"], options, &["-"]].concat();
+    transom_in(home.path(), &variables, &arguments, list.to_string()).json()
 }
 
 /// The class of a workload, and whether what is proposed for it is there.
-fn said(plan: &Value, name: &str) -> (String, Option<String>) {
+fn reported(plan: &Value, name: &str) -> (String, Option<String>) {
     let workloads = plan["workloads"].as_array().unwrap();
     let workload = workloads.iter().find(|it| it["name"] == name).unwrap();
     let statements = workload["statements"].as_array().unwrap();
@@ -98,12 +80,12 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
         ("silent", "newImage", Some("notVerified")),
         ("metadata", "newImage", Some("notVerified")),
     ];
-    let asked = plan(&["--registry"], &images);
+    let requested = plan(&["--registry"], &images);
     for (name, class, verified) in expected {
         let expected = (class.to_owned(), verified.map(str::to_owned));
-        assert_eq!(said(&asked, name), expected, "{name}: {asked:#}");
+        assert_eq!(reported(&requested, name), expected, "{name}: {requested:#}");
     }
-    let notes: Vec<&str> = asked["notes"]
+    let notes: Vec<&str> = requested["notes"]
         .as_array()
         .unwrap()
         .iter()
@@ -125,9 +107,12 @@ fn a_registry_says_which_tags_are_there_and_which_builds_they_hold() {
         "{notes:#?}"
     );
     // Without the option nothing is asked, and nothing is said of registries.
-    let unasked = plan(&[], &images);
-    assert_eq!(said(&unasked, "there").1.as_deref(), Some("notVerified"));
-    assert_eq!(said(&unasked, "both").0, "unknown");
+    let without_lookups = plan(&[], &images);
+    assert_eq!(
+        reported(&without_lookups, "there").1.as_deref(),
+        Some("notVerified")
+    );
+    assert_eq!(reported(&without_lookups, "both").0, "unknown");
 }
 
 #[test]

@@ -205,7 +205,7 @@ fn every_bad_example_has_a_field_that_its_rule_needs() {
 
 /// Every rule on every example, of whichever rule: what one speaks of is what another might have overlooked.
 #[test]
-fn a_rule_that_is_not_called_would_have_said_nothing() {
+fn a_rule_that_is_not_called_would_have_reported_nothing() {
     let examples: BTreeSet<&str> = catalogue()
         .flat_map(|rule| rule.bad.iter().chain(rule.good).copied())
         .collect();

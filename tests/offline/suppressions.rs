@@ -263,10 +263,10 @@ fn a_bad_suppression_is_an_error_with_its_line_and_the_nearest_name() {
         );
         if let Some(why) = error.strip_prefix("transom:ignore: ") {
             let run = check(&[], &bad_pod(&annotated));
-            let said = format!("cannot read -:3: the annotation {SUPPRESS_ANNOTATION}: {why}\n");
+            let message = format!("cannot read -:3: the annotation {SUPPRESS_ANNOTATION}: {why}\n");
             let is_empty = comment == "ignore";
             assert_eq!(run.status, if is_empty { 1 } else { 2 }, "{}", run.out);
-            assert_eq!(run.out.contains(&said), !is_empty, "{}", run.out);
+            assert_eq!(run.out.contains(&message), !is_empty, "{}", run.out);
         }
     }
 }

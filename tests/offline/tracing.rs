@@ -114,8 +114,11 @@ fn a_review_with_a_sampled_parent_is_its_child_and_says_what_the_audit_line_says
             span.end > span.start && span.end - span.start < 2_000_000_000,
             "{span:?}"
         );
-        let said = format!("{span:?}");
-        assert!(!said.contains("alice") && !said.contains("hush"), "{said}");
+        let message = format!("{span:?}");
+        assert!(
+            !message.contains("alice") && !message.contains("hush"),
+            "{message}"
+        );
     }
     assert_ne!(mutated.id, denied.id);
     assert_eq!(
@@ -234,7 +237,7 @@ fn what_gets_no_review_is_a_span_with_an_error() {
     drop(slow);
 
     let spans = spans(&collector, 6);
-    let said: Vec<_> = spans
+    let message: Vec<_> = spans
         .iter()
         .map(|span| {
             let of = |key: &str| span.attributes.get(key).cloned().unwrap_or(Value::Null);
@@ -248,7 +251,7 @@ fn what_gets_no_review_is_a_span_with_an_error() {
         })
         .collect();
     assert_eq!(
-        json!(said),
+        json!(message),
         json!([
             ["POST /validate", 400, "400", "the body is not an AdmissionReview"],
             [
@@ -413,9 +416,9 @@ fn what_cannot_be_used_ends_the_start_with_the_variable_and_the_cure() {
             .env(variable, value)
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(words), "{variable}: {said}");
-        assert!(!said.contains("hush"), "{said}");
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(words), "{variable}: {message}");
+        assert!(!message.contains("hush"), "{message}");
     }
 }

@@ -24,8 +24,10 @@ use tokio_rustls::TlsConnector;
 use transom::certs::{self, CertificateConfig, CertificateMode, CertificateTask, FIELD_MANAGER, Lifetimes};
 use transom::cluster::lease::Leadership;
 use transom::cluster::watch_staleness::WatchStaleness;
+use transom::cluster::webhook_configurations::WebhookConfigurations;
 use transom::process::metrics::{Metrics, Reconciles};
 use transom::process::readiness::Readiness;
+use transom::process::tasks::Tasks;
 use transom::registration::configurations::Configurations;
 use transom::tls::files::CertificateFiles;
 use transom::tls::source::CertificateSource;
@@ -76,6 +78,8 @@ struct Replica {
     registered: watch::Receiver<Option<Arc<Configurations>>>,
     contested: watch::Receiver<Option<String>>,
     tasks: Vec<JoinHandle<()>>,
+    /// Aborted when it is dropped.
+    _watches: Tasks,
 }
 
 impl Replica {
@@ -92,8 +96,15 @@ impl Replica {
         let until = |leads: bool| leads.then(|| Instant::now() + Duration::from_secs(3_600));
         let (sender, receiver) = watch::channel(until(leads));
         let (readiness, metrics) = (Readiness::default(), Metrics::new("0", None));
-        let (tell, registered) = watch::channel(None);
-        let (tell_contested, contested) = watch::channel(None);
+        let mut watches = Tasks::default();
+        let configurations = WebhookConfigurations::start(
+            &mut watches,
+            client,
+            &WatchStaleness::default(),
+            &config.configuration,
+            &metrics,
+        );
+        let (publish_contested, contested) = watch::channel(None);
         let serving = certs::first(client, &mode, &config, &readiness).await.unwrap();
         assert!(
             !readiness.is_ready(),
@@ -126,13 +137,12 @@ impl Replica {
             readiness: readiness.clone(),
             metrics: metrics.clone(),
             reconcile: Reconciles::new(&metrics).of("certificates"),
-            registered: tell,
-            contested: tell_contested,
+            contested: publish_contested,
         };
         let tasks = vec![
             tokio::spawn(async { drop(server.serve(reviews, std::future::pending()).await) }),
-            tokio::spawn(async {
-                let error = keeper.run().await;
+            tokio::spawn(async move {
+                let error = Box::pin(keeper.run(configurations.stored)).await;
                 eprintln!("the keeper ended: {error}");
             }),
         ];
@@ -142,9 +152,10 @@ impl Replica {
             reviewer,
             leads: sender,
             metrics,
-            registered,
+            registered: configurations.registered,
             contested,
             tasks,
+            _watches: watches,
         }
     }
 
@@ -388,14 +399,14 @@ async fn certificates_are_kept_over_a_real_api_server() {
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/certificates.rs") else {
         return;
     };
-    let client = Client::try_from(cluster.config().await).unwrap();
+    let client = cluster.client().await;
     // Each has configurations and a Secret of its own, and mostly waits.
     let beside = async {
         the_chart_keeps_its_fields_and_we_keep_ours(&client).await;
         a_bundle_that_somebody_replaces_is_taken_back(&client).await;
         a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader(&client).await;
         a_configuration_that_was_deleted_is_not_made_again(&client).await;
-        files_of_somebody_else_are_served_and_their_ca_published_only_where_asked(&client).await;
+        files_of_somebody_else_are_served_and_their_ca_published_only_on_request(&client).await;
     };
     tokio::join!(rotation_under_load_fails_nobody(&cluster, &client), beside);
 }
@@ -650,10 +661,10 @@ async fn a_writer_that_replaces_the_bundle_without_end_never_silences_the_leader
         replace_bundle(client, name, &foreign).await;
         sleep(Duration::from_millis(100)).await;
     }
-    let said = replica.contested().expect("it is reported");
+    let reported = replica.contested().expect("it is reported");
     assert!(
-        said.starts_with("the field manager \"somebody\" overwrites the caBundle of the Validating"),
-        "{said}"
+        reported.starts_with("the field manager \"somebody\" overwrites the caBundle of the Validating"),
+        "{reported}"
     );
     is_taken_back(client, name, &foreign, Duration::from_secs(20)).await;
     replica.works();
@@ -699,7 +710,7 @@ async fn a_configuration_that_was_deleted_is_not_made_again(client: &Client) {
     }
 }
 
-async fn files_of_somebody_else_are_served_and_their_ca_published_only_where_asked(client: &Client) {
+async fn files_of_somebody_else_are_served_and_their_ca_published_only_on_request(client: &Client) {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let issue = || {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::service::{self, Endpoints, asked, name};
+use crate::service::{self, Endpoints, name, replica_of};
 use crate::support::control_plane::{ControlPlane, programs_or_skip};
 use attacks::Attackers;
 use k8s_openapi::api::core::v1::Pod;
@@ -51,12 +51,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
         .enable_all()
         .build()
         .unwrap();
-    let mut config = runtime.block_on(cluster.config());
-    config.default_retry = false;
-    let client = {
-        let _in_runtime = runtime.enter();
-        Client::try_from(config).unwrap()
-    };
+    let client = runtime.block_on(cluster.client_with(|config| config.default_retry = false));
     cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
     install::prepare(&cluster, install::POLICIES);
     service::make(&cluster);
@@ -64,7 +59,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
     for number in 0..REPLICAS {
         service::start(&cluster, number);
     }
-    register(&cluster, "Ignore");
+    service::register(&cluster, "Ignore");
     endpoints.are(&cluster, &[0, 1]);
 
     let peace = Counted::of(&runtime, &client, Duration::from_secs(3), REPLICAS);
@@ -73,7 +68,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
     let seconds = std::env::var("TRANSOM_SIEGE_SECONDS").map_or(60, |text| text.parse().unwrap());
     let attackers = Attackers::start(runtime.handle(), REPLICAS);
     for failure_policy in ["Ignore", "Fail"] {
-        register(&cluster, failure_policy);
+        service::register(&cluster, failure_policy);
         let siege = Duration::from_secs(seconds) / 2;
         let counted = Counted::of(&runtime, &client, siege, REPLICAS);
         let _ = writeln!(std::io::stderr(), "siege under {failure_policy}: {counted:?}");
@@ -86,7 +81,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
     let after = Counted::of(&runtime, &client, Duration::from_secs(3), REPLICAS);
     assert!(after.is_as_in_peace(), "{after:?}");
     for number in 0..REPLICAS {
-        let (_, metrics) = asked(number).get("/metrics").unwrap();
+        let (_, metrics) = replica_of(number).get("/metrics").unwrap();
         assert!(metrics.contains("transom_review_panics_total 0"), "{metrics}");
     }
 }
@@ -98,28 +93,12 @@ fn logs(cluster: &ControlPlane) -> String {
         .join("\n")
 }
 
-/// Registers both configurations, and gives the API server the time to see it.
-fn register(cluster: &ControlPlane, failure_policy: &str) {
-    let webhooks = install::transom(&[
-        "generate",
-        "webhooks",
-        "--service",
-        "transom.transom-system",
-        "--validate-failure-policy",
-        failure_policy,
-    ]);
-    cluster
-        .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
-        .succeeded();
-    std::thread::sleep(Duration::from_secs(2));
-}
-
 /// What came of the creates and the probes of a while.
 #[derive(Default, Debug)]
 struct Counted {
     placed: usize,
     /// Good pods that were refused, or let through without placement: why.
-    hurt: Vec<String>,
+    failures: Vec<String>,
     denied: usize,
     /// Bad pods that were let through, or refused by another than Transom: why.
     slipped: Vec<String>,
@@ -151,7 +130,11 @@ impl Counted {
 
     fn is_as_in_peace(&self) -> bool {
         let there = self.placed > 0 && self.denied > 0 && self.probes > 0;
-        there && self.hurt.is_empty() && self.slipped.is_empty() && self.late.is_empty() && self.peak < LIMIT
+        there
+            && self.failures.is_empty()
+            && self.slipped.is_empty()
+            && self.late.is_empty()
+            && self.peak < LIMIT
     }
 }
 
@@ -162,7 +145,7 @@ fn probe(stop: &AtomicBool, replicas: usize) -> (usize, Vec<String>) {
         for number in 0..replicas {
             for path in ["/livez", "/readyz"] {
                 let began = Instant::now();
-                let answer = asked(number).get(path);
+                let answer = replica_of(number).get(path);
                 let took = began.elapsed();
                 probes += 1;
                 if took > Duration::from_secs(1) || !answer.as_ref().is_some_and(|(ok, _)| *ok) {
@@ -200,22 +183,22 @@ async fn create(client: Client, span: Duration) -> Counted {
     let began = Instant::now();
     while began.elapsed() < span {
         ticks.tick().await;
-        let asked = Instant::now();
+        let requested = Instant::now();
         match pods.create(&params, &good).await {
             Ok(pod) if is_placed(&pod) => counted.placed += 1,
-            Ok(_) => counted.hurt.push("not placed".to_owned()),
-            Err(error) => counted.hurt.push(error.to_string()),
+            Ok(_) => counted.failures.push("not placed".to_owned()),
+            Err(error) => counted.failures.push(error.to_string()),
         }
-        counted.slowest = counted.slowest.max(asked.elapsed());
-        let asked = Instant::now();
+        counted.slowest = counted.slowest.max(requested.elapsed());
+        let requested = Instant::now();
         match pods.create(&params, &bad).await {
             Ok(_) => counted
                 .slipped
-                .push(format!("let through after {:?}", asked.elapsed())),
+                .push(format!("let through after {:?}", requested.elapsed())),
             Err(error) if error.to_string().contains("denied the request") => counted.denied += 1,
             Err(error) => counted.slipped.push(error.to_string()),
         }
-        counted.slowest = counted.slowest.max(asked.elapsed());
+        counted.slowest = counted.slowest.max(requested.elapsed());
     }
     counted
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use crate::service::{self, Endpoints, asked, leader, name};
+use crate::service::{self, Endpoints, leader, name, replica_of};
 use crate::support::control_plane::{ControlPlane, programs, wait};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams};
@@ -155,14 +155,11 @@ impl World<'_> {
             .enable_all()
             .build()
             .unwrap();
-        let mut config = runtime.block_on(cluster.config());
-        // What fails is counted, not tried again.
-        config.default_retry = false;
-        config.read_timeout = Some(Duration::from_secs(60));
-        let client = {
-            let _in_runtime = runtime.enter();
-            Client::try_from(config).unwrap()
-        };
+        let client = runtime.block_on(cluster.client_with(|config| {
+            // What fails is counted, not tried again.
+            config.default_retry = false;
+            config.read_timeout = Some(Duration::from_secs(60));
+        }));
         World {
             cluster,
             load: Load::start(runtime.handle(), &client),
@@ -205,18 +202,7 @@ impl World<'_> {
 
     /// Registers the webhooks, and waits until the API server goes by it.
     fn register(&self, failure_policy: &str) {
-        let webhooks = install::transom(&[
-            "generate",
-            "webhooks",
-            "--service",
-            "transom.transom-system",
-            "--validate-failure-policy",
-            failure_policy,
-        ]);
-        self.cluster
-            .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
-            .succeeded();
-        rest(2);
+        service::register(self.cluster, failure_policy);
     }
 
     /// Kills a replica, the leader or another, waits until somebody leads and the endpoint is withdrawn, and starts it
@@ -379,7 +365,7 @@ impl World<'_> {
     fn all_is_well(&self) {
         self.endpoints.are(self.cluster, &[0, 1, 2]);
         for number in 0..3 {
-            let ready = asked(number).get("/readyz");
+            let ready = replica_of(number).get("/readyz");
             assert!(ready.as_ref().is_some_and(|(ok, _)| *ok), "{ready:?}");
         }
         let leads = || leader(self.runtime.handle(), &self.client).is_some();
@@ -478,7 +464,7 @@ impl Step {
         self.leaves_linux_alone();
         let windows = self.of(Kind::Windows);
         let withdrawn = self.notes.withdrawn.unwrap();
-        if let Some(last) = windows.last_hurt {
+        if let Some(last) = windows.last_failure {
             assert!(
                 last <= withdrawn + FOLLOWS,
                 "{}: {:?} after the endpoint was withdrawn: {windows:#?}",

@@ -108,7 +108,7 @@ async fn a_paused_leader_knows_that_it_does_not_lead_and_its_late_write_is_refus
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     // The leader's runtime has one thread, so that it can be starved as a paused process is.
     let (control, commands) = std::sync::mpsc::channel::<Duration>();
-    let (tell, told) = oneshot::channel();
+    let (signal, signalled) = oneshot::channel();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -120,7 +120,7 @@ async fn a_paused_leader_knows_that_it_does_not_lead_and_its_late_write_is_refus
             let one = Replica::start(&client, "paused", "one");
             one.leads_within(Duration::from_secs(5)).await;
             let before = get(&client, "paused").await;
-            tell.send(()).unwrap();
+            signal.send(()).unwrap();
             // Blocks this thread, and so the election with it.
             let pause = commands.recv().unwrap();
             std::thread::sleep(pause);
@@ -129,7 +129,7 @@ async fn a_paused_leader_knows_that_it_does_not_lead_and_its_late_write_is_refus
             (held, before)
         })
     });
-    told.await.unwrap();
+    signalled.await.unwrap();
     let two = Replica::start(client, "paused", "two");
     control.send(LEASE + Duration::from_secs(4)).unwrap();
     assert!(ACT < LEASE);

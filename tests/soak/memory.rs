@@ -3,8 +3,10 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
+use crate::support::command::program;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
+use crate::support::process_memory::Memory;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -33,29 +35,25 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = {
-        let config = runtime.block_on(cluster.config());
-        let _in_runtime = runtime.enter();
-        Client::try_from(config).unwrap()
-    };
+    let client = runtime.block_on(cluster.client());
     let began = Instant::now();
     runtime.block_on(fill(&client));
-    say(&format!(
+    print(&format!(
         "{NODES} nodes and {NAMESPACES} namespaces made in {:.0?}",
         began.elapsed()
     ));
 
     install::prepare(&cluster, install::POLICIES);
-    say(&format!("the program is {}", install::program().display()));
+    print(&format!("the program is {}", program().display()));
     let replica = Replica::start(&cluster, "transom", &[]);
     let pid = cluster.pid("transom");
     install::register(&cluster, replica.port, &[]);
     let began = Instant::now();
     replica.is_ready(&cluster);
-    say(&format!(
+    print(&format!(
         "ready after {:.1?}: {}",
         began.elapsed(),
-        Memory::of(pid)
+        memory_of(pid)
     ));
     // The leader has looked at every node, and written what was to be written.
     let settled = || {
@@ -72,7 +70,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
         "{}",
         cluster.end_of_log("transom")
     );
-    say(&format!("the policy has its status: {}", Memory::of(pid)));
+    print(&format!("the policy has its status: {}", memory_of(pid)));
 
     let mirrored = || Requests::of(&cluster).patches >= WINDOWS;
     assert!(
@@ -87,17 +85,17 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
         .succeeded();
     let began = Instant::now();
     let beats = runtime.block_on(heartbeats(&client, Duration::from_secs(300), || {
-        let memory = Memory::of(pid);
-        assert!(memory.is_bounded(), "{memory}");
+        let memory = memory_of(pid);
+        assert!(is_bounded(&memory), "{memory}");
         let tainted = Requests::of(&cluster).patches - before.patches >= WINDOWS;
         // As long as there are heartbeats enough, though all was written before.
         !tainted || began.elapsed() < Duration::from_secs(20)
     }));
     let took = began.elapsed();
-    let memory = Memory::of(pid);
-    say(&format!("after {beats} heartbeats: {memory}"));
+    let memory = memory_of(pid);
+    print(&format!("after {beats} heartbeats: {memory}"));
     assert!(beats > HEARTBEATS, "only {beats} heartbeats");
-    assert!(memory.is_bounded(), "{memory}");
+    assert!(is_bounded(&memory), "{memory}");
     let tainted = || {
         let path = "-o=jsonpath={range .items[*]}{.spec.taints[*].key}{'\\n'}{end}";
         let taints = cluster.kubectl(&["get", "nodes", path]).succeeded().out;
@@ -111,13 +109,13 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
         "{}",
         tainted()
     );
-    let asked = Requests::of(&cluster);
+    let requested = Requests::of(&cluster);
     let [patches, gets, events] = [
-        asked.patches - before.patches,
-        asked.gets - before.gets,
-        asked.events - before.events,
+        requested.patches - before.patches,
+        requested.gets - before.gets,
+        requested.events - before.events,
     ];
-    say(&format!(
+    print(&format!(
         "{WINDOWS} nodes written in {took:.0?}: {patches} patches and {gets} reads of nodes, {events} Events"
     ));
     // A heartbeat that overtakes a write costs it once more; of the others each is written at once.
@@ -128,7 +126,7 @@ fn transom_stays_within_64_mib_beside_5000_nodes_and_2000_namespaces() {
     assert!(ready.as_ref().is_some_and(|(ok, _)| *ok), "{ready:?}");
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "memory: {text}");
 }
 
@@ -162,46 +160,15 @@ impl Requests {
     }
 }
 
-/// What a process has in memory, and had at most, in KiB.
-pub struct Memory {
-    now: u64,
-    most: u64,
-    /// Without the program's own file, of which a debug build maps a lot.
-    own: u64,
+/// The memory of a process that runs.
+pub fn memory_of(pid: u32) -> Memory {
+    Memory::of(pid).unwrap()
 }
 
-impl Memory {
-    pub fn of(pid: u32) -> Self {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-            line.split_whitespace().next().unwrap().parse().unwrap()
-        };
-        Memory {
-            now: field("VmRSS:"),
-            most: field("VmHWM:"),
-            own: field("RssAnon:"),
-        }
-    }
-
-    /// The most that was resident, less what is not the process's own now, in KiB.
-    pub fn most_of_its_own(&self) -> u64 {
-        self.most.saturating_sub(self.now - self.own)
-    }
-
-    /// Whether it is within the bound: all of a release build that `TRANSOM_BIN` names, of a debug build what is its own.
-    pub fn is_bounded(&self) -> bool {
-        let is_release = std::env::var_os("TRANSOM_BIN").is_some();
-        self.own <= MOST_OF_ITS_OWN && (!is_release || self.most <= MOST)
-    }
-}
-
-impl std::fmt::Display for Memory {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mib = |kib: u64| format!("{}.{} MiB", kib >> 10, ((kib & 1_023) * 10) >> 10);
-        let [now, most, own] = [self.now, self.most, self.own].map(mib);
-        write!(f, "{now} resident, {own} of it the process's own, {most} at most")
-    }
+/// Whether it is within the bound: all of a release build that `TRANSOM_BIN` names, of a debug build what is anonymous.
+pub fn is_bounded(memory: &Memory) -> bool {
+    let is_release = std::env::var_os("TRANSOM_BIN").is_some();
+    memory.anonymous <= MOST_OF_ITS_OWN && (!is_release || memory.peak <= MOST)
 }
 
 /// Makes every object.

@@ -5,12 +5,13 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use kube::CustomResourceExt as _;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
-use kube::{Client, CustomResourceExt as _};
 use serde_json::{Value, json};
 use transom::api::WindowsPodPolicy;
 
-use super::memory::Memory;
+use super::memory::memory_of;
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 
@@ -56,17 +57,13 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
         return;
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = {
-        let config = runtime.block_on(cluster.config());
-        let _in_runtime = runtime.enter();
-        Client::try_from(config).unwrap()
-    };
+    let client = runtime.block_on(cluster.client());
     install::prepare(&cluster, install::POLICIES);
     let replica = Replica::start(&cluster, "transom", &[]);
     let pid = cluster.pid("transom");
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
-    say(&format!("one policy: {}", Memory::of(pid)));
+    print(&format!("one policy: {}", memory_of(pid)));
 
     let api: Api<DynamicObject> = Api::all_with(client, &WindowsPodPolicy::api_resource());
     let began = Instant::now();
@@ -97,10 +94,10 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
         "{}",
         cluster.end_of_log("transom")
     );
-    say(&format!(
+    print(&format!(
         "{POLICIES} policies after {:.0?}: {}",
         began.elapsed(),
-        Memory::of(pid)
+        memory_of(pid)
     ));
 
     runtime.block_on(
@@ -117,9 +114,9 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
             .collect::<()>(),
     );
     assert!(wait(Duration::from_secs(60), || valid(&replica) == Some(1)));
-    let memory = Memory::of(pid);
-    say(&format!("after they were deleted: {memory}"));
-    assert!(memory.most_of_its_own() <= MOST, "{memory}");
+    let memory = memory_of(pid);
+    print(&format!("after they were deleted: {memory}"));
+    assert!(memory.anonymous_peak() <= MOST, "{memory}");
 }
 
 #[test]
@@ -139,7 +136,7 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
     assert!(wait(Duration::from_secs(30), || valid(&replica) == Some(0)));
     // Long enough for pauses between attempts to have grown.
     std::thread::sleep(Duration::from_secs(45));
-    let definitions = install::transom(&["generate", "crds"]);
+    let definitions = printed(&["generate", "crds"]);
     let apply = ["apply", "--server-side", "-f", "-"];
     cluster.kubectl_with(&apply, &definitions).succeeded();
     let stored = || cluster.kubectl_with(&["apply", "-f", "-"], install::POLICIES).ok;
@@ -152,11 +149,11 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
         cluster.end_of_log("transom")
     );
     let took = began.elapsed();
-    say(&format!("the policy counts {took:.1?} after it is stored again"));
+    print(&format!("the policy counts {took:.1?} after it is stored again"));
     // The longest pause between attempts, and what a machine under load adds; kube's own pauses were 83 s here.
     assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "policies: {text}");
 }

@@ -13,6 +13,7 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use crate::netns::ADDRESSES;
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::Replica;
 
@@ -42,7 +43,7 @@ pub fn start(cluster: &ControlPlane, number: usize) {
 }
 
 /// What a replica says of itself.
-pub fn asked(number: usize) -> Replica {
+pub fn replica_of(number: usize) -> Replica {
     Replica {
         name: name(number),
         address: ADDRESSES[number].to_owned(),
@@ -53,10 +54,20 @@ pub fn asked(number: usize) -> Replica {
 
 /// How many connections a replica has: where the API server sends its reviews.
 pub fn connections(number: usize) -> u32 {
-    let (_, metrics) = asked(number).get("/metrics").unwrap_or_default();
+    let (_, metrics) = replica_of(number).get("/metrics").unwrap_or_default();
     let line = (metrics.lines()).find_map(|line| line.strip_prefix("transom_connections_open "));
     line.and_then(|count| count.trim().parse().ok())
         .unwrap_or_default()
+}
+
+/// Registers both configurations, and gives the API server the time to see it.
+pub fn register(cluster: &ControlPlane, failure_policy: &str) {
+    let service = ["generate", "webhooks", "--service", "transom.transom-system"];
+    let webhooks = printed(&[&service[..], &["--validate-failure-policy", failure_policy]].concat());
+    cluster
+        .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
+        .succeeded();
+    std::thread::sleep(Duration::from_secs(2));
 }
 
 /// Makes the Service; its endpoints are the business of [`Endpoints`].
@@ -87,7 +98,7 @@ impl Endpoints {
             let slices: Api<EndpointSlice> = Api::namespaced(client, NAMESPACE);
             loop {
                 let began = Instant::now();
-                let is_ready = |number: &usize| asked(*number).get("/readyz").is_some_and(|(ok, _)| ok);
+                let is_ready = |number: &usize| replica_of(*number).get("/readyz").is_some_and(|(ok, _)| ok);
                 let ready: Vec<usize> = (0..ADDRESSES.len()).filter(is_ready).collect();
                 if published.lock().unwrap().1 != ready && runtime.block_on(publish(&slices, &ready)) {
                     *published.lock().unwrap() = (Instant::now(), ready);
@@ -115,7 +126,7 @@ impl Endpoints {
                 .iter()
                 .map(|number| format!(
                     "{:?}\n{}",
-                    asked(*number).get("/readyz"),
+                    replica_of(*number).get("/readyz"),
                     cluster.end_of_log(&name(*number))
                 ))
                 .collect::<Vec<_>>()

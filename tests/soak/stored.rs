@@ -19,7 +19,7 @@ use kube::Client;
 use kube::client::Body;
 use tokio::net::TcpListener;
 
-use super::memory::Memory;
+use super::memory::{is_bounded, memory_of};
 use crate::support::control_plane::{ControlPlane, free_ports, wait};
 use crate::support::install::{self, Replica};
 
@@ -138,7 +138,7 @@ async fn serve(listener: TcpListener, source: Arc<Source>) {
 }
 
 #[test]
-fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
+fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
     let _turn = crate::beside_others();
     let Some(cluster) = ControlPlane::start_or_skip("tests/soak/stored.rs") else {
         return;
@@ -150,11 +150,7 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
         .kubectl_with(&["create", "-f", "-"], definition)
         .succeeded();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let client = {
-        let config = runtime.block_on(cluster.config());
-        let _in_runtime = runtime.enter();
-        Client::try_from(config).unwrap()
-    };
+    let client = runtime.block_on(cluster.client());
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let source = Arc::new(Source {
@@ -173,7 +169,7 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
     let pid = cluster.pid("reporter");
-    say(&format!("ready: {}", Memory::of(pid)));
+    print(&format!("ready: {}", memory_of(pid)));
 
     let began = Instant::now();
     let read = || source.read.load(Ordering::Relaxed) == PODS;
@@ -182,10 +178,10 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
         "{}",
         cluster.end_of_log("reporter")
     );
-    say(&format!(
+    print(&format!(
         "{PODS} pods read in {:.0?}: {}",
         began.elapsed(),
-        Memory::of(pid)
+        memory_of(pid)
     ));
     let written = || {
         let listed = cluster.kubectl(&["get", "reports.openreports.io", "-A", "-o", "name"]);
@@ -196,13 +192,13 @@ fn what_is_stored_is_judged_within_64_mib_beside_100_000_pods() {
         "{}",
         cluster.end_of_log("reporter")
     );
-    let memory = Memory::of(pid);
-    say(&format!(
+    let memory = memory_of(pid);
+    print(&format!(
         "{} reports after {:.0?}: {memory}",
         PODS / ALONE,
         began.elapsed()
     ));
-    assert!(memory.is_bounded(), "{memory}");
+    assert!(is_bounded(&memory), "{memory}");
     let (_, metrics) = replica.get("/metrics").unwrap();
     let count = format!("action=\"deny\"}} {}", PODS / ALONE);
     let mut findings = metrics
@@ -239,6 +235,6 @@ fn start(cluster: &ControlPlane, kubeconfig: &Path) -> Replica {
     }
 }
 
-fn say(text: &str) {
+fn print(text: &str) {
     let _ = writeln!(std::io::stderr(), "stored: {text}");
 }

@@ -20,14 +20,13 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
-use rcgen::{CertificateParams, KeyPair};
-use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
+
+use super::recorder::self_signed;
 
 /// How the collector responds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,21 +87,9 @@ impl Collector {
 
     /// Starts a collector with TLS, and writes its own certificate to a file.
     pub fn start_tls(ca: &Path) -> Self {
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let certificate = certificate.self_signed(&key).unwrap();
-        std::fs::write(ca, certificate.pem()).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
-            )
-            .unwrap();
-        Self::start_with(Mood::Takes, Some(TlsAcceptor::from(Arc::new(config))))
+        let (tls, certificate) = self_signed();
+        std::fs::write(ca, certificate).unwrap();
+        Self::start_with(Mood::Takes, Some(tls))
     }
 
     fn start_with(mood: Mood, tls: Option<TlsAcceptor>) -> Self {

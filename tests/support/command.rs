@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -22,6 +22,24 @@ impl CommandRun {
     }
 }
 
+/// The program under test: the one built with the tests, or the one that `TRANSOM_BIN` names, such as a
+/// release build.
+pub fn program() -> PathBuf {
+    let Some(named) = std::env::var_os("TRANSOM_BIN") else {
+        return env!("CARGO_BIN_EXE_transom").into();
+    };
+    // As an absolute path: programs are started in other folders.
+    fs::canonicalize(&named).unwrap_or_else(|error| panic!("TRANSOM_BIN: {}: {error}", named.display()))
+}
+
+/// The output of the program, which must succeed.
+#[track_caller]
+pub fn printed(arguments: &[&str]) -> String {
+    let run = transom(Path::new("."), arguments);
+    assert_eq!(run.status, 0, "{}", run.err);
+    run.out
+}
+
 /// Runs the program in a folder.
 pub fn transom(folder: &Path, arguments: &[&str]) -> CommandRun {
     transom_with(folder, arguments, "")
@@ -39,7 +57,7 @@ pub fn transom_in(
     arguments: &[&str],
     input: impl AsRef<[u8]>,
 ) -> CommandRun {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
+    let mut child = Command::new(program())
         .args(arguments)
         .current_dir(folder)
         .envs(variables.iter().copied())
@@ -80,15 +98,20 @@ pub fn bad_pod(metadata: &str) -> String {
 }
 
 /// Compares a generated text with its file, or writes it if `TRANSOM_BLESS=1` asks for that.
-pub fn is_up_to_date(path: &str, generated: &str, test: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+/// `test` names the test, as in `offline docs::`.
+#[track_caller]
+pub fn is_up_to_date(path: impl AsRef<Path>, generated: &str, test: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join(&path);
     if std::env::var_os("TRANSOM_BLESS").is_some_and(|value| value == "1") {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, generated).unwrap();
         return;
     }
+    let shown = file.strip_prefix(root).unwrap_or(&file).display();
     assert!(
-        fs::read_to_string(file).unwrap_or_default() == generated,
-        "{path} is not what the program prints; TRANSOM_BLESS=1 cargo test --test offline {test} writes it again"
+        fs::read_to_string(&file).unwrap_or_default() == generated,
+        "{shown} is not up to date; TRANSOM_BLESS=1 cargo test --test {test} writes it again"
     );
 }
 
@@ -145,9 +168,9 @@ pub fn assert_valid_sarif(log: &Value) {
         eprintln!("SKIPPED: SARIF is not validated: Python has no jsonschema");
         return;
     }
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}", said(&output.stderr));
-    assert_eq!(said(&output.stdout), "", "{log:#}");
+    let message = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}", message(&output.stderr));
+    assert_eq!(message(&output.stdout), "", "{log:#}");
 }
 
 /// The test cases of a JUnit file as another program reads them: suite, case, and the results with their messages. `None`

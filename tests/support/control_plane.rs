@@ -87,25 +87,25 @@ pub fn programs() -> Result<PathBuf, String> {
 
 /// Reports skipped tests on the terminal, because the test harness would capture the output. Prints each
 /// message once.
-fn skipped(text: String) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut said = SAID.lock().unwrap();
-    if !said.contains(&text) {
+pub fn skipped(text: String) {
+    static REPORTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut reported = REPORTED.lock().unwrap();
+    if !reported.contains(&text) {
         let _ = writeln!(std::io::stderr(), "{text}");
-        said.insert(text);
+        reported.insert(text);
     }
 }
 
 /// The path of the programs; if something is missing, reports that `what` is not tested.
 pub fn programs_or_skip(what: &str) -> Option<PathBuf> {
-    let say = |missing: &String| {
+    let report = |missing: &String| {
         skipped(format!(
             "SKIPPED: {what}: {missing}. To get a control plane:\n\
              SKIPPED:   go install sigs.k8s.io/controller-runtime/tools/setup-envtest@latest\n\
              SKIPPED:   export KUBEBUILDER_ASSETS=$(setup-envtest use 1.36 -p path)"
         ));
     };
-    programs().inspect_err(say).ok()
+    programs().inspect_err(report).ok()
 }
 
 /// The path of the programs including the controllers and the scheduler, for tests that schedule pods; if
@@ -119,13 +119,13 @@ pub fn programs_of_a_whole_control_plane(tests: &str) -> Option<PathBuf> {
             Err(format!("no {program} in {}", folder.display()))
         })
     });
-    let say = |missing: &String| {
+    let report = |missing: &String| {
         skipped(format!(
             "SKIPPED: {tests}: {missing}. Put kube-controller-manager and kube-scheduler of the same release beside the \
              programs of setup-envtest, in $KUBEBUILDER_ASSETS"
         ));
     };
-    found.inspect_err(say).ok()
+    found.inspect_err(report).ok()
 }
 
 /// The output of kubectl.
@@ -203,11 +203,11 @@ impl Supervisor {
         for arg in args {
             let _ = write!(line, " {}", quote(arg));
         }
-        self.tell(&line);
+        self.send(&line);
         self.started.lock().unwrap().insert(name.to_owned(), line);
     }
 
-    fn tell(&self, line: &str) {
+    fn send(&self, line: &str) {
         let mut lines = self.lines.lock().unwrap();
         writeln!(lines.as_mut().unwrap(), "{line}").unwrap();
     }
@@ -496,10 +496,35 @@ impl ControlPlane {
 
 /// For tests that use Transom's own API client.
 impl ControlPlane {
+    /// Waits until the API server has accepted all CustomResourceDefinitions.
+    #[track_caller]
+    pub fn wait_for_definitions(&self) {
+        let all = [
+            "wait",
+            "--for=condition=Established",
+            "crd",
+            "--all",
+            "--timeout=60s",
+        ];
+        self.kubectl(&all).succeeded();
+    }
+
     /// Starts a control plane; if programs are missing, reports on the terminal that `what` is not tested.
     pub fn start_or_skip(what: &str) -> Option<Self> {
         let programs = programs_or_skip(what)?;
         Some(Self::start(programs).unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// A client of the administrator.
+    pub async fn client(&self) -> kube::Client {
+        self.client_with(|_| ()).await
+    }
+
+    /// The same, with changed settings.
+    pub async fn client_with(&self, change: impl FnOnce(&mut kube::Config)) -> kube::Client {
+        let mut config = self.config().await;
+        change(&mut config);
+        kube::Client::try_from(config).unwrap()
     }
 
     /// The client configuration of the administrator.
@@ -518,7 +543,7 @@ impl ControlPlane {
     /// Sends a signal (`STOP`, `CONT`) to a program that was started here.
     pub fn signal(&self, name: &str, signal: &str) {
         self.supervisor
-            .tell(&format!("kill -s {signal} $(cat {name}.pid)"));
+            .send(&format!("kill -s {signal} $(cat {name}.pid)"));
     }
 
     /// Ends a program with a signal, waits for it, and returns its status: 128 plus the signal if the signal
@@ -527,7 +552,7 @@ impl ControlPlane {
         let status = self.path(&format!("{name}.status"));
         let _ = std::fs::remove_file(&status);
         self.signal(name, signal);
-        self.supervisor.tell(&format!("reap {name}"));
+        self.supervisor.send(&format!("reap {name}"));
         let read = || std::fs::read_to_string(&status).ok()?.trim().parse().ok();
         assert!(
             wait(Duration::from_secs(60), || read().is_some()),
@@ -539,7 +564,7 @@ impl ControlPlane {
     /// Restarts a program that has ended, with the same arguments.
     pub fn start_again(&self, name: &str) {
         let line = self.supervisor.started.lock().unwrap()[name].clone();
-        self.supervisor.tell(&line);
+        self.supervisor.send(&line);
     }
 
     /// The process ID of a program that was started here.

@@ -5,7 +5,7 @@ use transom::engine::infer_os;
 use transom::model::facts::Facts;
 use transom::model::object::Object;
 use transom::model::policy::Policy;
-use transom::rules::{Cx, Image, Rule, asked, catalogue};
+use transom::rules::{Cx, Image, Rule, applicable, catalogue};
 
 /// Every finding as text, with and without the gate.
 pub fn with_and_without(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> [Vec<String>; 2] {
@@ -18,7 +18,7 @@ pub fn with_and_without(subject: &Object<'_>, facts: &Facts, policy: &Policy) ->
         findings.iter().map(|finding| format!("{finding:?}")).collect()
     };
     [
-        found(&mut asked(&cx), &cx),
+        found(&mut applicable(&cx), &cx),
         found(&mut catalogue(), &cx.with_every_field()),
     ]
 }

@@ -1,21 +1,10 @@
 //! Transom next to a real control plane, installed as a team would: resources, policies, webhooks, and the
 //! program.
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
+use super::command::{printed, program};
 use super::control_plane::{ControlPlane, free_ports, wait};
-
-/// The program under test: the one built with the tests, or the one that `TRANSOM_BIN` names, such as a
-/// release build.
-pub fn program() -> PathBuf {
-    let Some(named) = std::env::var_os("TRANSOM_BIN") else {
-        return env!("CARGO_BIN_EXE_transom").into();
-    };
-    // As an absolute path: programs are started in other folders.
-    std::fs::canonicalize(&named).unwrap_or_else(|error| panic!("TRANSOM_BIN: {}: {error}", named.display()))
-}
 
 /// The policies that the chart installs: errors deny, placement is applied, and taints are only reported.
 pub const POLICIES: &str = "
@@ -29,17 +18,6 @@ kind: WindowsNodePolicy
 metadata: {name: default}
 spec: {}
 ";
-
-/// The output of the program for these arguments.
-pub fn transom(args: &[&str]) -> String {
-    let output = Command::new(program()).args(args).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
 
 /// One running replica.
 pub struct Replica {
@@ -124,17 +102,10 @@ pub fn prepare(cluster: &ControlPlane, policies: &str) {
     cluster
         .kubectl_with(
             &["apply", "--server-side", "-f", "-"],
-            &transom(&["generate", "crds"]),
+            &printed(&["generate", "crds"]),
         )
         .succeeded();
-    cluster
-        .kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "crd/windowspodpolicies.transom.dev",
-            "crd/windowsnodepolicies.transom.dev",
-        ])
-        .succeeded();
+    cluster.wait_for_definitions();
     // The API server serves new kinds a moment after they are established.
     let applied = || cluster.kubectl_with(&["apply", "-f", "-"], policies).ok;
     assert!(wait(Duration::from_secs(20), applied), "{policies}");
@@ -148,6 +119,6 @@ pub fn register(cluster: &ControlPlane, port: u16, more: &[&str]) {
         .chain(more.iter().copied())
         .collect();
     cluster
-        .kubectl_with(&["apply", "--server-side", "-f", "-"], &transom(&args))
+        .kubectl_with(&["apply", "--server-side", "-f", "-"], &printed(&args))
         .succeeded();
 }

@@ -31,11 +31,11 @@ impl Kubelets {
             .unwrap();
         let config = runtime.block_on(cluster.config());
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             runtime.block_on(async {
                 let client = Client::try_from(config).unwrap();
-                while !told.load(Ordering::Relaxed) {
+                while !stopped.load(Ordering::Relaxed) {
                     visit(&client).await;
                     tokio::time::sleep(REST).await;
                 }

@@ -14,6 +14,8 @@ pub mod install;
 #[cfg(unix)]
 pub mod kubelet;
 pub mod objects;
+#[cfg(target_os = "linux")]
+pub mod process_memory;
 #[cfg(unix)]
 pub mod proxy;
 #[cfg(unix)]

@@ -69,6 +69,39 @@ pub fn object(kind: Kind, name: &str, spec: &Value) -> Value {
     object
 }
 
+/// A workload with this pod spec, labelled with its name; a Pod, Job, CronJob or DaemonSet has no replicas.
+pub fn workload(kind: &str, name: &str, mut spec: Value, replicas: usize) -> Value {
+    if matches!(kind, "Job" | "CronJob") {
+        spec["restartPolicy"] = "Never".into();
+    }
+    let labels = json!({"app": name});
+    let selector = json!({"matchLabels": labels});
+    let template = json!({"metadata": {"labels": labels}, "spec": spec});
+    let (version, spec) = match kind {
+        "Pod" => ("v1", spec),
+        "ReplicationController" => (
+            "v1",
+            json!({"replicas": replicas, "selector": labels, "template": template}),
+        ),
+        "Job" => ("batch/v1", json!({"template": template})),
+        "CronJob" => (
+            "batch/v1",
+            json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": template}}}),
+        ),
+        "StatefulSet" => (
+            "apps/v1",
+            json!({"replicas": replicas, "podManagementPolicy": "Parallel", "serviceName": name, "selector": selector,
+                "template": template}),
+        ),
+        "DaemonSet" => ("apps/v1", json!({"selector": selector, "template": template})),
+        _ => (
+            "apps/v1",
+            json!({"replicas": replicas, "selector": selector, "template": template}),
+        ),
+    };
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec})
+}
+
 /// What the comments of manifests say that registries list: `# image app:1: linux/amd64, windows/amd64 10.0.20348.1
 /// user=ContainerUser volume=D:`, or `# image app:1: none`.
 pub fn registry_images(text: &str) -> HashMap<String, Arc<ImageFacts>> {

@@ -49,26 +49,16 @@ impl Recorder {
 
     /// A recorder that patches the objects.
     pub async fn start_with(patch: Patch) -> Self {
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-        let certificate = certificate.self_signed(&key).unwrap();
-        let ca = certificate.pem().into_bytes();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![certificate.der().clone()],
-                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
-            )
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let (acceptor, ca) = self_signed();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let calls = Arc::new(Mutex::new(Vec::new()));
         tokio::spawn(accept(listener, acceptor, Arc::clone(&calls), patch));
-        Recorder { url, ca, calls }
+        Recorder {
+            url,
+            ca: ca.into_bytes(),
+            calls,
+        }
     }
 
     /// The calls so far.
@@ -85,6 +75,24 @@ impl Recorder {
     pub fn count(&self) -> usize {
         self.calls.lock().unwrap().len()
     }
+}
+
+/// TLS with a certificate of its own for 127.0.0.1, and that certificate in PEM.
+pub fn self_signed() -> (TlsAcceptor, String) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+    let certificate = certificate.self_signed(&key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+        )
+        .unwrap();
+    (TlsAcceptor::from(Arc::new(config)), certificate.pem())
 }
 
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, calls: Arc<Mutex<Vec<Call>>>, patch: Patch) {
@@ -119,13 +127,13 @@ async fn answer(
         .to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
-    let asked = &review["request"];
-    let text = |field: &str| asked[field].as_str().unwrap_or_default().to_owned();
-    let patch = patch(&entry, asked);
+    let requested = &review["request"];
+    let text = |field: &str| requested[field].as_str().unwrap_or_default().to_owned();
+    let patch = patch(&entry, requested);
     calls.lock().unwrap().push(Call {
         entry,
         namespace: text("namespace"),
-        kind: asked["kind"]["kind"].as_str().unwrap_or_default().to_owned(),
+        kind: requested["kind"]["kind"].as_str().unwrap_or_default().to_owned(),
         name: text("name"),
         operation: text("operation"),
         subresource: text("subResource"),
@@ -134,7 +142,7 @@ async fn answer(
     let mut answer = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
-        "response": {"uid": asked["uid"], "allowed": true},
+        "response": {"uid": requested["uid"], "allowed": true},
     });
     if let Some(patch) = patch {
         use base64::Engine as _;

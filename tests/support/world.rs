@@ -133,20 +133,12 @@ impl World {
     /// Starts a cluster; `None`, with a message, if the programs are missing.
     pub async fn start() -> Option<World> {
         let programs = programs_or_skip("the tests of the controllers")?;
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let plane = tokio::task::spawn_blocking(|| ControlPlane::start(programs))
             .await
             .unwrap();
         let plane = Arc::new(plane.unwrap_or_else(|error| panic!("{error}")));
-        let kubeconfig = kube::config::Kubeconfig::read_from(plane.path("admin.kubeconfig")).unwrap();
-        let config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
-                .await
-                .unwrap();
-        let world = World {
-            plane,
-            client: Client::try_from(config).unwrap(),
-        };
+        let client = plane.client().await;
+        let world = World { plane, client };
         let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
         definitions
             .create(&PostParams::default(), &WindowsNodePolicy::crd())
@@ -281,7 +273,7 @@ impl World {
 
     /// The Events on a node or a policy as `type reason`, with repetitions.
     pub async fn events(&self, name: &str) -> Vec<String> {
-        let told = self.events_on(name).await.into_iter().map(|event| {
+        let reported = self.events_on(name).await.into_iter().map(|event| {
             let again = event.series.and_then(|series| series.count);
             let again = again.map_or_else(String::new, |count| format!(" x{count}"));
             format!(
@@ -290,18 +282,18 @@ impl World {
                 event.reason.unwrap_or_default()
             )
         });
-        let mut told: Vec<String> = told.collect();
-        told.sort();
-        told
+        let mut reported: Vec<String> = reported.collect();
+        reported.sort();
+        reported
     }
 
     /// Waits for an Event on a node or a policy with this text in its note.
     pub async fn event_until(&self, name: &str, note: &str) {
-        let told = || async {
-            let says = |event: &Event| event.message.as_deref().is_some_and(|text| text.contains(note));
-            self.events_on(name).await.iter().any(says)
+        let reported = || async {
+            let states = |event: &Event| event.message.as_deref().is_some_and(|text| text.contains(note));
+            self.events_on(name).await.iter().any(states)
         };
-        self.wait_for(told, note).await;
+        self.wait_for(reported, note).await;
     }
 
     /// Waits until the condition is true.

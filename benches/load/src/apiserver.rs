@@ -1,4 +1,5 @@
-//! A client of the API server that only creates pods as a dry run, on one persistent HTTP/1.1 connection.
+//! The control plane of a measurement, and a client of its API server that only creates pods as a dry run, on one persistent
+//! HTTP/1.1 connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,11 +13,28 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, programs};
+
+/// Starts a control plane with additional flags for the API server.
+pub fn start_control_plane(more: &[&str]) -> anyhow::Result<ControlPlane> {
+    programs()
+        .and_then(|programs| ControlPlane::start_with(programs, more))
+        .map_err(anyhow::Error::msg)
+}
+
+/// Makes a namespace for each way to create a pod, with its name as a label.
+pub fn make_namespaces<'w>(cluster: &ControlPlane, ways: impl IntoIterator<Item = &'w str>) {
+    for way in ways {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": way, "labels": {"way": way}}});
+        cluster
+            .kubectl_with(&["create", "-f", "-"], &namespace.to_string())
+            .succeeded();
+    }
+}
 
 pub struct Client(SendRequest<Full<Bytes>>);
 

@@ -12,8 +12,8 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use crate::apiserver::Client;
-use crate::control_plane::{ControlPlane, programs};
+use crate::apiserver::{Client, make_namespaces, start_control_plane};
+use crate::control_plane::ControlPlane;
 use crate::latency::{Shuffle, at, interval, outside, patch, register, unserved};
 use crate::process::{Server, cpu_of};
 
@@ -45,9 +45,7 @@ struct Case {
 }
 
 pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Result<()> {
-    let cluster = programs()
-        .and_then(ControlPlane::start)
-        .map_err(anyhow::Error::msg)?;
+    let cluster = start_control_plane(&[])?;
     let review = crate::inputs::read(&crate::inputs::reviews().join(crate::TYPICAL));
     let host = outside();
     let mut server = Server::transom_at(transom, host)?;
@@ -55,12 +53,10 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     let mut bare = Server::bare_at("serve-uid", host, &[])?;
     let (bare_target, _) = bare.ready("/", &review).await?;
     let patching = SIZES.map(|size| format!("patching-{size}"));
-    for way in WAYS.into_iter().chain(patching.iter().map(String::as_str)) {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": way, "labels": {"way": way}}});
-        cluster
-            .kubectl_with(&["create", "-f", "-"], &namespace.to_string())
-            .succeeded();
-    }
+    make_namespaces(
+        &cluster,
+        WAYS.into_iter().chain(patching.iter().map(String::as_str)),
+    );
     let mut client = Client::connect(&cluster).await?;
     let (address, ca) = (bare_target.address(), bare.ca_pem()?);
     for (way, condition) in [("floor", "false"), ("cheap", CHEAP_CONDITION)] {
@@ -153,24 +149,38 @@ pub fn register_transom(
     Ok(())
 }
 
+/// A pod with this many containers of ten variables each.
+pub fn pod(image: &str, os: Option<&str>, size: usize) -> Value {
+    let variables: Vec<Value> = (0..10)
+        .map(|n| json!({"name": format!("VARIABLE_{n}"), "value": format!("value-of-the-variable-{n}")}))
+        .collect();
+    let containers: Vec<Value> = (0..size)
+        .map(|n| json!({"name": format!("container-{n}"), "image": image, "env": variables}))
+        .collect();
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "measured", "labels": {"app": "measured"}},
+        "spec": {"containers": containers},
+    });
+    if let Some(os) = os {
+        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": os});
+    }
+    pod
+}
+
 /// A Linux pod and a Windows pod with this many containers and the API server's defaults, so that the patch of the second
 /// applies.
 async fn defaulted(client: &mut Client, size: usize) -> anyhow::Result<[Value; 2]> {
-    let pod = |os: &str, image: &str| {
-        let variables: Vec<Value> = (0..10)
-            .map(|n| json!({"name": format!("VARIABLE_{n}"), "value": format!("value-of-the-variable-{n}")}))
-            .collect();
-        let containers: Vec<Value> = (0..size)
-            .map(|n| json!({"name": format!("container-{n}"), "image": image, "env": variables}))
-            .collect();
-        json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "measured", "labels": {"app": "measured"}},
-            "spec": {"nodeSelector": {"kubernetes.io/os": os}, "containers": containers},
-        })
-    };
     let mut both = [
-        pod("linux", "registry.example.com/team/application:1.27.3"),
-        pod("windows", "mcr.microsoft.com/windows/servercore:ltsc2022"),
+        pod(
+            "registry.example.com/team/application:1.27.3",
+            Some("linux"),
+            size,
+        ),
+        pod(
+            "mcr.microsoft.com/windows/servercore:ltsc2022",
+            Some("windows"),
+            size,
+        ),
     ];
     for pod in &mut both {
         (_, *pod) = client.create(WAYS[0], pod).await?;
@@ -203,6 +213,30 @@ async fn placed(
     bail!("Transom does not place the pod, or the handler with its patch does not");
 }
 
+/// Creates a pod many times: the processor time of the API server for each, and the median latency, in milliseconds.
+pub async fn block(
+    client: &mut Client,
+    server: u32,
+    namespace: &str,
+    pod: &Value,
+    requests: usize,
+    is_expected: impl Fn(&Value) -> bool,
+) -> anyhow::Result<(f64, f64)> {
+    let mut latencies = Vec::with_capacity(requests);
+    let before = cpu_of(server)?;
+    for _ in 0..requests {
+        let (took, answer) = client.create(namespace, pod).await?;
+        if !is_expected(&answer) {
+            bail!("in {namespace} the pod comes back as {answer}");
+        }
+        latencies.push(took.as_secs_f64() * 1e3);
+    }
+    #[allow(clippy::cast_precision_loss)] // there are at most thousands
+    let cpu = (cpu_of(server)? - before) * 1e3 / requests as f64;
+    latencies.sort_by(f64::total_cmp);
+    Ok((cpu, at(&latencies, 0.5)))
+}
+
 async fn measure(
     client: &mut Client,
     cases: &mut [Case],
@@ -224,18 +258,10 @@ async fn measure(
             } else {
                 WAYS[way].to_owned()
             };
-            let mut latencies = Vec::with_capacity(requests);
-            let before = cpu_of(server)?;
-            for _ in 0..requests {
-                let (took, _) = client.create(&namespace, &case.pod).await?;
-                latencies.push(took.as_secs_f64() * 1e3);
-            }
-            #[allow(clippy::cast_precision_loss)] // there are at most thousands
-            let cpu = (cpu_of(server)? - before) * 1e3 / requests as f64;
-            latencies.sort_by(f64::total_cmp);
+            let measured = block(client, server, &namespace, &case.pod, requests, |_| true).await?;
             // The first round is a warm-up.
             if round > 0 {
-                case.measured[way].push((cpu, at(&latencies, 0.5)));
+                case.measured[way].push(measured);
             }
         }
     }

@@ -155,11 +155,11 @@ impl Target {
         let end = Instant::now() + time;
         while Instant::now() < end {
             ticks.tick().await;
-            let asked = Instant::now();
+            let requested = Instant::now();
             let (status, _) = timeout(PATIENCE, self.send(&mut sender, body.clone()))
                 .await
                 .context("no answer")??;
-            let took = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            let took = u64::try_from(requested.elapsed().as_nanos()).unwrap_or(u64::MAX);
             outcome.latencies.push(took);
             *outcome.statuses.entry(status.as_u16()).or_default() += 1;
         }
@@ -196,7 +196,7 @@ impl Target {
     ) -> Outcome {
         let mut outcome = Outcome::default();
         for body in bodies.iter().cycle().skip(first % bodies.len()) {
-            let asked = Instant::now();
+            let requested = Instant::now();
             let answered = timeout(PATIENCE, self.send(&mut sender, body.clone())).await;
             let now = Instant::now();
             if now > end {
@@ -210,7 +210,7 @@ impl Target {
             if status == 200 {
                 outcome
                     .latencies
-                    .push(u64::try_from((now - asked).as_nanos()).unwrap_or(u64::MAX));
+                    .push(u64::try_from((now - requested).as_nanos()).unwrap_or(u64::MAX));
                 continue;
             }
             // A rejection may arrive before the whole body is sent; Go's client closes such a connection too.

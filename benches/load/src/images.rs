@@ -7,14 +7,12 @@
 
 use std::path::Path;
 
-use anyhow::bail;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::apiserver::Client;
-use crate::control_plane::{ControlPlane, programs};
-use crate::cost::register_transom;
+use crate::apiserver::{Client, make_namespaces, start_control_plane};
+use crate::cost::{block, pod, register_transom};
 use crate::latency::{Shuffle, at, interval, outside, unserved};
-use crate::process::{Server, cpu_of};
+use crate::process::Server;
 
 /// The namespaces, in the order of the tables.
 const WAYS: [&str; 3] = ["nothing", "without", "with"];
@@ -33,18 +31,11 @@ struct Case {
 }
 
 pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Result<()> {
-    let cluster = programs()
-        .and_then(ControlPlane::start)
-        .map_err(anyhow::Error::msg)?;
+    let cluster = start_control_plane(&[])?;
     let review = crate::inputs::read(&crate::inputs::reviews().join(crate::TYPICAL));
     let mut server = Server::transom_at(transom, outside())?;
     let (target, _) = server.ready("/mutate", &review).await?;
-    for way in WAYS {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": way, "labels": {"way": way}}});
-        cluster
-            .kubectl_with(&["create", "-f", "-"], &namespace.to_string())
-            .succeeded();
-    }
+    make_namespaces(&cluster, WAYS);
     let url = format!("https://{}", target.address());
     let ca = server.ca_pem()?;
     register_transom(&cluster, transom, WAYS[WITHOUT], &url, &ca, &[])?;
@@ -82,24 +73,6 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     Ok(())
 }
 
-/// A pod with this many containers of ten variables each.
-fn pod(image: &str, os: Option<&str>, size: usize) -> Value {
-    let variables: Vec<Value> = (0..10)
-        .map(|n| json!({"name": format!("VARIABLE_{n}"), "value": format!("value-of-the-variable-{n}")}))
-        .collect();
-    let containers: Vec<Value> = (0..size)
-        .map(|n| json!({"name": format!("container-{n}"), "image": image, "env": variables}))
-        .collect();
-    let mut pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "measured", "labels": {"app": "measured"}},
-        "spec": {"containers": containers},
-    });
-    if let Some(os) = os {
-        pod["spec"]["nodeSelector"] = json!({"kubernetes.io/os": os});
-    }
-    pod
-}
-
 async fn measure(
     client: &mut Client,
     cases: &mut [Case],
@@ -115,15 +88,8 @@ async fn measure(
         shuffle.apply(&mut order);
         for (case, way) in order {
             let case = &mut cases[case];
-            let before = cpu_of(server)?;
-            for _ in 0..requests {
-                let (_, answer) = client.create(WAYS[way], &case.pod).await?;
-                if answer["spec"] != case.pod["spec"] {
-                    bail!("{}: the pod comes back as {answer}", case.name);
-                }
-            }
-            #[allow(clippy::cast_precision_loss)] // there are at most thousands
-            let cpu = (cpu_of(server)? - before) * 1e3 / requests as f64;
+            let is_unchanged = |answer: &Value| answer["spec"] == case.pod["spec"];
+            let (cpu, _) = block(client, server, WAYS[way], &case.pod, requests, is_unchanged).await?;
             // The first round is a warm-up.
             if round > 0 {
                 case.measured[way].push(cpu);

@@ -16,8 +16,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use crate::apiserver::Client;
-use crate::control_plane::{ControlPlane, programs, wait};
+use crate::apiserver::{Client, make_namespaces, start_control_plane};
+use crate::control_plane::{ControlPlane, wait};
 use crate::drive::Target;
 use crate::process::Server;
 
@@ -35,9 +35,7 @@ type Part = [Vec<f64>; 5];
 type Round = [Part; 2];
 
 pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Result<()> {
-    let cluster = programs()
-        .and_then(ControlPlane::start)
-        .map_err(anyhow::Error::msg)?;
+    let cluster = start_control_plane(&[])?;
     let review = crate::inputs::read(&crate::inputs::reviews().join(crate::TYPICAL));
     let pod = pod_of(&review)?;
 
@@ -52,12 +50,7 @@ pub async fn run(transom: &Path, rounds: usize, requests: usize) -> anyhow::Resu
     let (bare_target, _) = bare.ready("/", &review).await?;
     let mut patching = Server::bare_at("serve-uid", host, &["--patch", &patch])?;
     let (patching_target, _) = patching.ready("/", &review).await?;
-    for way in WAYS {
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": way, "labels": {"way": way}}});
-        cluster
-            .kubectl_with(&["create", "-f", "-"], &namespace.to_string())
-            .succeeded();
-    }
+    make_namespaces(&cluster, WAYS);
     cluster
         .kubectl_with(&["create", "-f", "-"], &policy().to_string())
         .succeeded();

@@ -14,6 +14,9 @@ mod inputs;
 mod latency;
 mod memory;
 mod process;
+#[path = "../../../tests/support/process_memory.rs"]
+#[allow(dead_code)] // the tests use more of it
+mod process_memory;
 mod stored;
 mod storm;
 

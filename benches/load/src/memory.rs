@@ -8,7 +8,8 @@ use hyper::body::Bytes;
 use crate::compare::{mebibytes, median};
 use crate::drive::{Outcome, Target};
 use crate::inputs::{self, Worst};
-use crate::process::{Memory, Server};
+use crate::process::Server;
+use crate::process_memory::Memory;
 
 /// Number of timed starts.
 const STARTS: usize = 20;

@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 
 use crate::drive::Target;
+use crate::process_memory::Memory;
 
 /// The facts of the benchmarks, so that every rule and all of placement are exercised.
 const FACTS: &str = include_str!("../../support/facts.yaml");
@@ -27,17 +28,6 @@ pub struct Server {
     ca: PathBuf,
     folder: TempDir,
     started: Instant,
-}
-
-/// Memory in KiB, as the kernel reports it.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Memory {
-    /// Resident now.
-    pub resident: u64,
-    /// The anonymous part of it: without the pages of the binary.
-    pub anonymous: u64,
-    /// The peak.
-    pub peak: u64,
 }
 
 impl Server {
@@ -146,7 +136,7 @@ impl Server {
 
     /// Its memory.
     pub fn memory(&self) -> anyhow::Result<Memory> {
-        memory_of(self.child.id())
+        Memory::of(self.child.id()).context("the server is gone")
     }
 }
 
@@ -172,23 +162,6 @@ pub fn cpu_of(process: u32) -> anyhow::Result<f64> {
         .filter_map(|field| field.parse::<f64>().ok())
         .sum();
     Ok(ticks / TICKS)
-}
-
-/// The memory of a process.
-pub fn memory_of(process: u32) -> anyhow::Result<Memory> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).context("the process is gone")?;
-    let field = |name: &str| {
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or(0)
-    };
-    Ok(Memory {
-        resident: field("VmRSS"),
-        anonymous: field("RssAnon"),
-        peak: field("VmHWM"),
-    })
 }
 
 /// A free port. If another process takes it first, the server reports the error.

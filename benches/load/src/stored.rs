@@ -11,9 +11,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::apiserver::start_control_plane;
 use crate::compare::mebibytes;
-use crate::control_plane::{ControlPlane, programs};
-use crate::process::{Memory, cpu_of, memory_of};
+use crate::control_plane::ControlPlane;
+use crate::process::cpu_of;
+use crate::process_memory::Memory;
 use crate::storm;
 
 /// Pods of one ReplicaSet; for each ReplicaSet, one pod has no owner.
@@ -28,16 +30,11 @@ const REPORTS: &str = include_str!("../../../tests/reports/openreports.yaml");
 const MOST: Duration = Duration::from_secs(600);
 
 pub async fn run(transom: &Path, pods: usize, serve: &[String]) -> anyhow::Result<()> {
-    let cluster = programs()
-        .and_then(|programs| {
-            let more = [
-                "--max-requests-inflight=2000",
-                "--max-mutating-requests-inflight=1000",
-            ];
-            ControlPlane::start_with(programs, &more)
-        })
-        .map_err(anyhow::Error::msg)?;
-    let client = Client::try_from(cluster.config().await)?;
+    let cluster = start_control_plane(&[
+        "--max-requests-inflight=2000",
+        "--max-mutating-requests-inflight=1000",
+    ])?;
+    let client = cluster.client().await;
     let began = Instant::now();
     fill(&client, pods).await?;
     println!("{pods} pods are stored, after {} s", began.elapsed().as_secs());
@@ -76,7 +73,7 @@ fn scan(transom: &Path, cluster: &ControlPlane, what: &str, more: &[&str]) -> an
     let (mut memory, mut cpu) = (Memory::default(), 0.0);
     let status = loop {
         // The last value before the process ends is nearly the total.
-        if let (Ok(seen), Ok(used)) = (memory_of(child.id()), cpu_of(child.id())) {
+        if let (Ok(seen), Ok(used)) = (Memory::of(child.id()), cpu_of(child.id())) {
             (memory, cpu) = (if seen.peak > 0 { seen } else { memory }, used);
         }
         if let Some(status) = child.try_wait()? {
@@ -88,9 +85,9 @@ fn scan(transom: &Path, cluster: &ControlPlane, what: &str, more: &[&str]) -> an
     if !status.success() {
         bail!("the scan ended with {status}");
     }
-    let asked = requests(cluster)? - before;
+    let requested = requests(cluster)? - before;
     println!(
-        "{what:<40} {seconds:>8.1} {cpu:>8.1} {:>9.1} {asked:>9}",
+        "{what:<40} {seconds:>8.1} {cpu:>8.1} {:>9.1} {requested:>9}",
         mebibytes(memory.peak)
     );
     Ok(())
@@ -126,10 +123,10 @@ async fn background(
         sleep(Duration::from_secs(3)).await;
         rested = if cpu_of(pid)? - used < 0.06 { rested + 1 } else { 0 };
     }
-    let memory = memory_of(pid)?;
-    let asked = requests(cluster)? - before;
+    let memory = Memory::of(pid)?;
+    let requested = requests(cluster)? - before;
     println!(
-        "{:<40} {:>8.1} {:>8.1} {:>9.1} {asked:>9}",
+        "{:<40} {:>8.1} {:>8.1} {:>9.1} {requested:>9}",
         "serve, until it rests",
         began.elapsed().as_secs_f64() - 15.0,
         cpu_of(pid)?,

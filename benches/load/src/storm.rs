@@ -14,7 +14,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
-use crate::control_plane::{ControlPlane, free_ports, programs, wait};
+use crate::apiserver::start_control_plane;
+use crate::control_plane::{ControlPlane, free_ports, wait};
 use crate::drive::Target;
 use crate::process::cpu_of;
 
@@ -24,10 +25,8 @@ const EVERY: Duration = Duration::from_millis(5);
 const PATCHES: u32 = 20;
 
 pub async fn run(transom: &Path, nodes: usize, time: Duration) -> anyhow::Result<()> {
-    let cluster = programs()
-        .and_then(ControlPlane::start)
-        .map_err(anyhow::Error::msg)?;
-    let client = Client::try_from(cluster.config().await)?;
+    let cluster = start_control_plane(&[])?;
+    let client = cluster.client().await;
     fill(&client, nodes).await?;
     let target = start(transom, &cluster, &[])?;
     let pid = cluster.pid("transom");

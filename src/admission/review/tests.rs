@@ -338,7 +338,7 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
 }
 
 #[test]
-fn what_a_controller_made_of_an_owner_that_is_not_judged_is_judged_itself() {
+fn what_a_controller_made_of_an_owner_that_is_not_evaluated_is_evaluated_itself() {
     for (kind, owner) in [
         ("ReplicaSet", "example.com/v1/Rollout"),
         ("Pod", "argoproj.io/v1alpha1/Workflow"),
@@ -356,9 +356,9 @@ fn what_a_controller_made_of_an_owner_that_is_not_judged_is_judged_itself() {
                 controllers: controllers.clone(),
                 ..Policy::standalone()
             };
-            let judged = ruling_of(Phase::Validate, user, &owned(kind, owner), policy);
-            assert!(judged.denial.is_some(), "{kind} of {owner} by {user}");
-            assert_eq!(judged.owner_trust, None);
+            let reviewed = ruling_of(Phase::Validate, user, &owned(kind, owner), policy);
+            assert!(reviewed.denial.is_some(), "{kind} of {owner} by {user}");
+            assert_eq!(reviewed.owner_trust, None);
         }
     }
 }
@@ -380,7 +380,7 @@ fn a_policy_names_the_users_that_its_platform_has_for_controllers() {
 }
 
 #[test]
-fn a_policy_that_only_looks_tells_of_an_owner_that_will_not_be_trusted() {
+fn a_policy_that_only_looks_reports_an_owner_that_will_not_be_trusted() {
     let pod = owned("Pod", "apps/v1/ReplicaSet");
     let looking = ruling_of(
         Phase::Validate,
@@ -416,7 +416,7 @@ fn a_rule_that_a_policy_raises_to_deny_is_not_passed_by_with_an_owner() {
 
 /// The object before its kind, or another operation: parsed in place or from its text, the answer is the same.
 #[test]
-fn an_object_is_judged_the_same_wherever_it_stands_in_the_review() {
+fn an_object_is_evaluated_the_same_wherever_it_stands_in_the_review() {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"a": "\u{e9}\\\""}},
         "spec": {"nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true, "containers": [{"name": "a", "image": "a"}]},
@@ -672,9 +672,9 @@ fn the_annotations_name_the_workload_and_the_rules_that_denied_and_a_linux_pod_h
     pod["metadata"]["labels"] = json!({"pod-template-hash": "5d4f8c7b9"});
     pod["metadata"]["ownerReferences"][0]["name"] = "web-5d4f8c7b9".into();
     for phase in [Phase::Mutate, Phase::Validate] {
-        let said = decide(phase, &pod);
-        assert_eq!(said.owner.as_deref(), Some("Deployment web"), "{phase:?}");
-        assert!(said.annotations.contains(&"v1".to_owned()), "{said:?}");
+        let reported = decide(phase, &pod);
+        assert_eq!(reported.owner.as_deref(), Some("Deployment web"), "{phase:?}");
+        assert!(reported.annotations.contains(&"v1".to_owned()), "{reported:?}");
     }
     let denied_by = decide(Phase::Validate, &pod).denied_by.unwrap();
     assert!(denied_by.split(',').any(|rule| rule == "host-pid"), "{denied_by}");
@@ -734,7 +734,7 @@ fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_use
         ),
     ] {
         let own = format!("system:serviceaccount:{account}");
-        let judged = |user: &str, controllers: &[&str]| {
+        let reviewed = |user: &str, controllers: &[&str]| {
             let policy = Policy {
                 controllers: controllers.iter().map(ToString::to_string).collect(),
                 ..Policy::standalone()
@@ -742,7 +742,7 @@ fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_use
             ruling_of(Phase::Validate, user, &owned(kind, owner), policy)
         };
         assert!(
-            judged(&own, &[&own]).denial.is_none(),
+            reviewed(&own, &[&own]).denial.is_none(),
             "{kind} of {owner} by {own}"
         );
         for user in [
@@ -753,7 +753,10 @@ fn the_controller_of_a_custom_resource_is_known_only_if_the_policy_names_its_use
             "system:serviceaccount:kube-system:replicaset-controller",
             "system:serviceaccount:default:argo-rollouts",
         ] {
-            assert!(judged(user, &[]).denial.is_some(), "{kind} of {owner} by {user}");
+            assert!(
+                reviewed(user, &[]).denial.is_some(),
+                "{kind} of {owner} by {user}"
+            );
         }
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::super::ca::CaCertificate;
 use super::super::ca_injector::PublishedConfiguration;
 use super::super::issue::IssueContext;
-use super::super::rotation::{Action, decide};
+use super::super::rotation::{RotationAction, decide};
 use super::super::secret::SecretState;
 use super::super::{CertsError, ca_file};
 use super::{LOOK_AGAIN, POLL, RETRY, TaskState};
@@ -36,7 +36,7 @@ impl TaskState {
     pub(super) async fn issue(&mut self) -> Result<LeaderStep, CertsError> {
         let situation = self.situation();
         let action = decide(&situation);
-        if let Action::Nothing { look_again } = action {
+        if let RotationAction::Nothing { look_again } = action {
             return Ok(self.release().await.unwrap_or(LeaderStep::Rest(look_again)));
         }
         if !self.task.leadership.holds() {
@@ -44,7 +44,7 @@ impl TaskState {
         }
         let nothing = SecretState::default();
         let state = situation.secret.unwrap_or(&nothing);
-        if action == Action::PublishBundle {
+        if action == RotationAction::PublishBundle {
             let bundle = CaCertificate::bundle(&state.trusted);
             return Ok(self.publish(&bundle).await);
         }

@@ -51,9 +51,9 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
             names.join(", ")
         );
     }
-    let is_told = |row: &WorkloadRow| row.counts.denials() > 0;
+    let is_reported = |row: &WorkloadRow| row.counts.denials() > 0;
     let mut workloads: BTreeMap<NamedWorkload, Option<CurrentState>> = (report.rows.iter())
-        .filter(|row| is_told(row))
+        .filter(|row| is_reported(row))
         .map(|row| ((row.namespace.clone(), row.workload.clone()), None))
         .collect();
     if workloads.is_empty() {
@@ -63,8 +63,8 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     let client = connected.client;
     let (snapshot, lacks) = snapshot(&client, &namespace).await?;
     let eval_context = EvalContext::of(&snapshot);
-    let asked: Vec<NamedWorkload> = workloads.keys().take(MOST).cloned().collect();
-    let asking = asked.into_iter().map(|named| async {
+    let requested: Vec<NamedWorkload> = workloads.keys().take(MOST).cloned().collect();
+    let asking = requested.into_iter().map(|named| async {
         let now = ask(&client, &eval_context, &named.0, &named.1).await;
         (named, without(&lacks, now))
     });
@@ -73,7 +73,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     for (named, now) in answers {
         workloads.insert(named, Some(now));
     }
-    for row in report.rows.iter_mut().filter(|row| is_told(row)) {
+    for row in report.rows.iter_mut().filter(|row| is_reported(row)) {
         let named = (row.namespace.clone(), row.workload.clone());
         let more = || CurrentState::Unknown(format!("only {MOST} workloads are read"));
         row.now = Some(workloads.get(&named).cloned().flatten().unwrap_or_else(more));
@@ -161,7 +161,7 @@ async fn ask(
             Err(why) => return CurrentState::Unknown(why.to_string()),
         };
         match look_at(eval_context, kind, &text) {
-            Ok(Evaluated::Judged(judged)) => return from_result(&judged),
+            Ok(Evaluated::Owner(owner_result)) => return from_result(&owner_result),
             Ok(Evaluated::Owned(of, owner)) => (kind, name) = (of, owner),
             Ok(Evaluated::Passed(SkipReason::Deleted | SkipReason::Finished)) => return CurrentState::Gone,
             Ok(Evaluated::Passed(SkipReason::Mirror | SkipReason::NoPod)) => {
@@ -173,11 +173,11 @@ async fn ask(
     CurrentState::Unknown("its chain of owners is too long".to_owned())
 }
 
-fn from_result(judged: &OwnerResult) -> CurrentState {
-    if let Some(why) = &judged.not_asked {
+fn from_result(owner_result: &OwnerResult) -> CurrentState {
+    if let Some(why) = &owner_result.not_asked {
         return CurrentState::Unknown(format!("admission is not called: {why}"));
     }
-    let rules = judged.denied_by();
+    let rules = owner_result.denied_by();
     if rules.is_empty() {
         return CurrentState::Fixed;
     }
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_fixed_where_what_it_is_judged_by_cannot_be_read() {
+    fn nothing_is_fixed_where_what_it_is_evaluated_by_cannot_be_read() {
         let lacks = ["windowspodpolicies", "nodes"];
         for now in [
             CurrentState::Fixed,

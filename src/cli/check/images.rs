@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 
 use super::{CheckArgs, CheckGroup};
-use crate::check::{ImageCounts, ImageUse};
+use crate::check::{CheckedImage, ImageCounts};
 use crate::cli::block_on;
 use crate::cli::registry::{look_up as look_up_images, reference_error};
 use crate::image_report::cached_note;
@@ -23,7 +23,8 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
         return Ok(None);
     }
     let mut registries = args.look_ups.registries.registries(Detail::Configurations)?;
-    let uses: Vec<BTreeMap<String, ImageUse>> = groups.iter().map(|group| images_of(args, group)).collect();
+    let uses: Vec<BTreeMap<String, CheckedImage>> =
+        groups.iter().map(|group| images_of(args, group)).collect();
     let images: BTreeSet<String> = uses.iter().flat_map(BTreeMap::keys).cloned().collect();
     block_on(async {
         look_up_images(&mut registries, images).await;
@@ -57,7 +58,7 @@ pub(super) fn look_up(args: &CheckArgs, groups: &mut [CheckGroup]) -> anyhow::Re
 }
 
 /// The images of a group, except those of objects that the arguments do not select.
-fn images_of(args: &CheckArgs, group: &CheckGroup) -> BTreeMap<String, ImageUse> {
+fn images_of(args: &CheckArgs, group: &CheckGroup) -> BTreeMap<String, CheckedImage> {
     if !group.asks_registries {
         return BTreeMap::new();
     }
@@ -68,7 +69,7 @@ fn images_of(args: &CheckArgs, group: &CheckGroup) -> BTreeMap<String, ImageUse>
 }
 
 /// What is noted about an image: that it is not known, may have changed, or does not exist and no rule says so.
-fn message_of(answer: &ImageAnswer, used: &ImageUse, now: Timestamp) -> Option<String> {
+fn message_of(answer: &ImageAnswer, used: &CheckedImage, now: Timestamp) -> Option<String> {
     match &answer.facts {
         Err(why) => Some(format!("is not known: {why}")),
         Ok(facts) if facts.found.is_none() => {

@@ -116,7 +116,7 @@ mod tests {
         let text = generate("ghcr.io/example/transom:0.1.0").unwrap();
         assert!(text.contains("image: \"ghcr.io/example/transom:0.1.0\""));
         assert!(!text.contains("registry.example.com"));
-        for (image, said) in [
+        for (image, message) in [
             ("registry.example.com/transom/transom:0.1.0", "placeholder"),
             ("ghcr.io/example/transom", "no tag"),
             ("ghcr.io:5000/transom", "no tag"),
@@ -125,7 +125,7 @@ mod tests {
             ("", "not an image"),
         ] {
             let error = generate(image).unwrap_err().to_string();
-            assert!(error.contains(said), "{image}: {error}");
+            assert!(error.contains(message), "{image}: {error}");
         }
     }
 }

@@ -82,7 +82,7 @@ mod tests {
         }
         assert!(read(&[]).unwrap().is_empty());
         assert_eq!(words(&["mode=enforce".to_owned()]), ["mode=Enforce"]);
-        for (word, said) in [
+        for (word, message) in [
             (
                 "mode=Enforced",
                 "write one of Audit, Warn, Enforce; did you mean Enforce?",
@@ -92,7 +92,7 @@ mod tests {
             ("validation=Deny", "write mode=Enforce or ignoredFields=Warn"),
         ] {
             let error = read(&[word]).unwrap_err().to_string();
-            assert!(error.contains(said) && error.contains("--assume"), "{error}");
+            assert!(error.contains(message) && error.contains("--assume"), "{error}");
         }
     }
 }

@@ -26,7 +26,7 @@ pub(super) async fn look_up(
     let mut registries = args.look_ups.registries.registries(Detail::Configurations)?;
     let mut images = BTreeSet::new();
     let add = |met: ListItem<'_>| match met {
-        ListItem::List(resource, _) => progress.say(&format!("reading the images of {resource}")),
+        ListItem::List(resource, _) => progress.show(&format!("reading the images of {resource}")),
         ListItem::Object(kind, json) => {
             let object = Object::parse(kind, json, ReviewStage::Stored).ok();
             if let Some(object) = object.filter(|object| is_selected(args, object)) {

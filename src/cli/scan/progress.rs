@@ -22,7 +22,7 @@ impl Progress {
     }
 
     /// Shows what happens.
-    pub fn say(&self, text: &str) {
+    pub fn show(&self, text: &str) {
         self.0.set_message(text.to_owned());
         self.0.tick();
     }
@@ -30,7 +30,7 @@ impl Progress {
     /// Shows which objects are read.
     pub fn list(&self, resource: &str, objects: usize, left: Option<u64>) {
         let objects = HumanCount(objects as u64);
-        self.say(&match left {
+        self.show(&match left {
             Some(left) => format!(
                 "reading {resource}: {objects} objects, {} left of these",
                 HumanCount(left)

@@ -38,7 +38,7 @@ pub(super) async fn scan(
     let of_file = of_file.transpose()?;
     let (connected, own) = args.connect.connect().await?;
     let progress = Progress::new();
-    progress.say("reading nodes, namespaces, policies");
+    progress.show("reading nodes, namespaces, policies");
     let client = &connected.client;
     let excluded = non_empty_items(args.excluded.exclude_namespace.clone());
     let excluded: Vec<String> = excluded.chain([own.clone()]).collect();
@@ -263,13 +263,13 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
     let mut gaps = Vec::new();
     for list in unlisted {
         let namespace = list.namespace.as_deref();
-        let (what, is_said) = match (namespace, is_whole(namespace)) {
+        let (what, is_reported) = match (namespace, is_whole(namespace)) {
             (Some(name), true) => (format!("namespace {name}"), gaps_name(&gaps, name)),
             (None, true) => ("every object that carries a pod".to_owned(), !gaps.is_empty()),
             (Some(name), false) => (format!("{} of the namespace {name}", list.resource), false),
             (None, false) => (list.resource.clone(), false),
         };
-        if is_said {
+        if is_reported {
             continue;
         }
         let why = match list.read {

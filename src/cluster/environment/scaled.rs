@@ -88,12 +88,12 @@ impl NodeGroupResource {
         let build = of_nodes
             .get(BUILD_LABEL)
             .and_then(|build| Build::parse_label(build));
-        let says = |key: &str| {
+        let reported = |key: &str| {
             let value = of_nodes.get(key);
             value.is_some_and(|value| value.eq_ignore_ascii_case("windows"))
         };
-        let is_windows = says(OS_LABEL)
-            || says("machine.openshift.io/os-id")
+        let is_windows = reported(OS_LABEL)
+            || reported("machine.openshift.io/os-id")
             || build.is_some()
             || taints.iter().any(Taint::marks_windows);
         of_nodes.retain(|key, _| !key.starts_with("machine.openshift.io/"));

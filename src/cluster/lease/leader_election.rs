@@ -36,11 +36,11 @@ impl LeaseView {
 
     /// When it may be acquired from its holder: its last change plus the longer of its own duration and ours.
     fn ends(&self) -> Instant {
-        let says = self
+        let reported = self
             .spec
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok());
-        self.since + says.map_or(LEASE, Duration::from_secs).clamp(LEASE, LONGEST)
+        self.since + reported.map_or(LEASE, Duration::from_secs).clamp(LEASE, LONGEST)
     }
 }
 

@@ -51,7 +51,7 @@ async fn a_list_that_is_begun_anew_brings_no_object_twice() {
 
 #[tokio::test]
 async fn a_list_that_expires_for_ever_is_given_up_and_the_others_are_read() {
-    let (client, asked) = server(|uri, _| match uri {
+    let (client, requested) = server(|uri, _| match uri {
         uri if uri.starts_with("/api/v1/pods") => page(&["p"], ""),
         uri if !uri.starts_with("/apis/batch/v1/jobs") => page(&[], ""),
         uri if uri.contains("continue=old") => failure(410, None),
@@ -66,7 +66,7 @@ async fn a_list_that_expires_for_ever_is_given_up_and_the_others_are_read() {
         (jobs.resource.as_str(), jobs.read, jobs.is_forbidden),
         ("jobs", 1, false)
     );
-    let tries = asked
+    let tries = requested
         .lock()
         .unwrap()
         .iter()
@@ -76,7 +76,7 @@ async fn a_list_that_expires_for_ever_is_given_up_and_the_others_are_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_listed_is_named_and_what_fails_once_is_asked_for_again() {
+async fn what_may_not_be_listed_is_named_and_what_fails_once_is_requested_again() {
     let (client, _) = server(|uri, before| match uri {
         uri if uri.starts_with("/apis/apps/v1/daemonsets") => failure(403, None),
         uri if uri.starts_with("/api/v1/pods") && before == 0 => failure(503, None),
@@ -99,16 +99,16 @@ async fn what_may_not_be_listed_is_named_and_what_fails_once_is_asked_for_again(
 
 #[tokio::test]
 async fn named_namespaces_are_listed_one_by_one_and_finished_pods_left_out() {
-    let (client, asked) = server(|_, _| page(&[], ""));
+    let (client, requested) = server(|_, _| page(&[], ""));
     names(&client, &["a", "b"]).await;
-    let asked = asked.lock().unwrap();
-    assert_eq!(asked.len(), 2 * POD_CARRIERS.len());
+    let requested = requested.lock().unwrap();
+    assert_eq!(requested.len(), 2 * POD_CARRIERS.len());
     assert!(
-        asked
+        requested
             .iter()
             .any(|uri| uri.starts_with("/apis/apps/v1/namespaces/a/deployments?"))
     );
-    let pods = asked.last().unwrap();
+    let pods = requested.last().unwrap();
     assert!(pods.starts_with("/api/v1/namespaces/b/pods?"), "{pods}");
     assert!(
         pods.contains("limit=100") && pods.contains("status.phase"),

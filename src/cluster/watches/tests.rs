@@ -8,6 +8,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use hyper::{Response, StatusCode};
+use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 
 use super::*;
@@ -111,12 +112,12 @@ fn api_server(rights: watch::Receiver<bool>) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told() {
+async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_reported() {
     let log = crate::process::test_log::Log::default();
     let _listening = log.listen();
     let (metrics, readiness) = (Metrics::new("0", None), Readiness::default());
     let freshness = WatchStaleness::new(&metrics);
-    let telling = tokio::spawn(freshness.clone().tell());
+    let logging = tokio::spawn(freshness.clone().log_changes());
     let (rights, has_rights) = watch::channel(true);
     let (publish, mut views) = watch::channel(None);
     let (held, fresh) = (readiness.clone(), freshness.clone());
@@ -137,17 +138,17 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told()
             .as_secs_f64()
             - at
     };
-    let told = || log.text().matches("has not answered the watch").count();
+    let logged = || log.text().matches("has not answered the watch").count();
     let watches = PARTS.into_iter().filter(|part| *part != VERSION);
     assert!(watches.clone().all(|resource| age(resource) < 60.0));
 
     rights.send_replace(false);
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert!(watches.clone().all(|resource| age(resource) >= 100.0));
-    assert_eq!(told(), 0, "not for every short gap");
+    assert_eq!(logged(), 0, "not for every short gap");
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(watches.clone().all(|resource| age(resource) >= 3700.0));
-    assert_eq!(told(), watches.clone().count(), "once for each: {}", log.text());
+    assert_eq!(logged(), watches.clone().count(), "once for each: {}", log.text());
     assert!(readiness.is_ready(), "old facts are better than no webhook");
     assert!(views.borrow().as_deref().unwrap().is_same(&view));
 
@@ -158,6 +159,29 @@ async fn a_view_that_is_no_longer_answered_stays_and_its_age_is_shown_and_told()
         log.text().matches("answers the watch again").count(),
         watches.count()
     );
-    telling.abort();
+    logging.abort();
     watching.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_exist_is_received_as_such_and_a_broken_watch_is_logged_once() {
+    let log = crate::process::test_log::Log::default();
+    let _listening = log.listen();
+    let (rights, has_rights) = watch::channel(true);
+    let (send, mut receive) = object::object_channel::<Secret>();
+    let api = Api::namespaced(api_server(has_rights), "own");
+    let watching = tokio::spawn(async move {
+        object::watch_object(api, "tls", "secrets", |secret| send.send(secret)).await;
+    });
+    assert_eq!(receive.next().await, Some(None));
+
+    rights.send_replace(false);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let broken = "cannot watch it; grant Transom's ServiceAccount list and watch on secrets";
+    let warnings = log.text().matches("will be tried again").count();
+    assert_eq!(warnings, 1, "{}", log.text());
+    assert!(log.text().contains(broken), "{}", log.text());
+
+    watching.abort();
+    assert_eq!(receive.next().await, None, "the watch has ended");
 }

@@ -124,12 +124,12 @@ mod tests {
             },
         });
         let view = namespace(serde_json::from_value(stored).unwrap()).unwrap();
-        let said = view.left_out_by.iter();
-        let said: Vec<_> = said
+        let excluded_by = view.left_out_by.iter();
+        let excluded_by: Vec<_> = excluded_by
             .map(|by| (by.label, by.manager.as_str(), by.at.map(|at| at.to_string())))
             .collect();
         assert_eq!(
-            said,
+            excluded_by,
             [
                 ("kubernetes.azure.com/managedby", "", None),
                 (

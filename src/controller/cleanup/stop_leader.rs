@@ -31,7 +31,7 @@ pub(super) enum LeaderState {
 
 impl Cleanup<'_> {
     /// Scales Transom to zero and waits until no leader is active: a leader would write everything again.
-    pub(super) async fn stop_controllers(&mut self, say: &dyn Fn(String)) -> LeaderState {
+    pub(super) async fn stop_controllers(&mut self, report_progress: &dyn Fn(String)) -> LeaderState {
         let api = self.own::<Deployment>();
         let name = &self.options.name;
         match answered(api.get(name)).await {
@@ -52,13 +52,13 @@ impl Cleanup<'_> {
                 self.report.failures.push(text);
             }
         }
-        self.leader_is_gone(say).await
+        self.leader_is_gone(report_progress).await
     }
 
     /// Waits until no replica is active: the pods are gone and the Lease is released, or unchanged for its whole
     /// duration. A draining replica may acquire a Lease that another one releases, so an empty Lease alone proves
     /// nothing. Pods on a lost machine stay forever, so pods alone prove nothing either.
-    async fn leader_is_gone(&self, say: &dyn Fn(String)) -> LeaderState {
+    async fn leader_is_gone(&self, report_progress: &dyn Fn(String)) -> LeaderState {
         let options = self.options;
         let api = self.own::<Lease>();
         let started = Instant::now();
@@ -81,7 +81,7 @@ impl Cleanup<'_> {
                 return LeaderState::Gone;
             }
             if !holder.is_empty() && holder != leader {
-                say(format!("waiting for the leader {holder} to stop"));
+                report_progress(format!("waiting for the leader {holder} to stop"));
                 leader = holder;
             }
             match &seen {

@@ -43,11 +43,11 @@ impl NodeEvents {
             tracing::debug!(node = node.name, %change, "node changed");
             self.since.get_or_insert(now);
             let cause = (policy.to_owned(), change.to_string());
-            let told = self.changes.entry(cause).or_insert(NodeChangeEvent {
+            let note_text = self.changes.entry(cause).or_insert(NodeChangeEvent {
                 change,
                 nodes: Vec::new(),
             });
-            told.nodes.push((node.name.clone(), node.uid.clone()));
+            note_text.nodes.push((node.name.clone(), node.uid.clone()));
         }
     }
 
@@ -59,9 +59,9 @@ impl NodeEvents {
     /// Reports all changes in the log and as Events: on the node if it is one, otherwise on the policy.
     pub async fn flush(&mut self, policies: &NodePolicies, writer: &Writer) {
         self.since = None;
-        for ((policy, said), NodeChangeEvent { change, nodes }) in std::mem::take(&mut self.changes) {
+        for ((policy, described), NodeChangeEvent { change, nodes }) in std::mem::take(&mut self.changes) {
             let names = list(nodes.iter().map(|(name, _)| name), NAMED);
-            tracing::info!(policy, nodes = nodes.len(), names, "nodes changed: {said}");
+            tracing::info!(policy, nodes = nodes.len(), names, "nodes changed: {described}");
             let policy = policies.get(&policy).filter(|_| nodes.len() > 1);
             let about = policy.map(|policy| {
                 let mut about = policy.stored.object_ref(&());
@@ -70,12 +70,12 @@ impl NodeEvents {
                 about
             });
             let first = nodes.first().map(|(name, uid)| of_node(name, uid));
-            let told = if nodes.len() > 1 {
-                format!("{} nodes ({names}): {said}", nodes.len())
+            let note_text = if nodes.len() > 1 {
+                format!("{} nodes ({names}): {described}", nodes.len())
             } else {
-                said
+                described
             };
-            if let (Some(event), Some(about)) = (event_of(&change, &told), about.or(first)) {
+            if let (Some(event), Some(about)) = (event_of(&change, &note_text), about.or(first)) {
                 writer.announce(&event, &about).await;
             }
         }
@@ -93,7 +93,7 @@ fn of_node(name: &str, uid: &str) -> ObjectReference {
 }
 
 /// The Event for a change. A removed label is not reported.
-fn event_of(change: &NodeChange, told: &str) -> Option<Event> {
+fn event_of(change: &NodeChange, note_text: &str) -> Option<Event> {
     let (type_, reason, action) = match change {
         NodeChange::Label {
             key,
@@ -111,7 +111,7 @@ fn event_of(change: &NodeChange, told: &str) -> Option<Event> {
         type_,
         reason: reason.to_owned(),
         // The API server rejects longer notes.
-        note: Some(cut(told, LONGEST_NOTE).into_owned()),
+        note: Some(cut(note_text, LONGEST_NOTE).into_owned()),
         action: action.to_owned(),
         secondary: None,
     })

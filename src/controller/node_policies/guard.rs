@@ -53,7 +53,7 @@ pub struct Guard<'g> {
     facts: &'g Facts,
     /// The owners of ReplicaSets and Jobs, so that the top-level owner of a pod can be named.
     owners: BTreeMap<ObjectKey, ObjectKey>,
-    hurt: BTreeMap<ObjectKey, (String, Option<Remedy>)>,
+    affected_workloads: BTreeMap<ObjectKey, (String, Option<Remedy>)>,
     /// The generations of the affected workloads whose own object was read.
     generations: BTreeMap<ObjectKey, i64>,
 }
@@ -104,7 +104,7 @@ impl<'g> Guard<'g> {
             windows_nodes: nodes.into_iter().collect(),
             facts,
             owners: BTreeMap::new(),
-            hurt: BTreeMap::new(),
+            affected_workloads: BTreeMap::new(),
             generations: BTreeMap::new(),
         }
     }
@@ -116,7 +116,7 @@ impl<'g> Guard<'g> {
             Err(error) => {
                 // The object is stored, so pods may be created from it.
                 let place = (String::new(), kind.to_string(), "one of them".to_owned());
-                self.hurt
+                self.affected_workloads
                     .insert(place, (format!("cannot be read: {error}"), None));
                 return;
             }
@@ -261,23 +261,23 @@ impl<'g> Guard<'g> {
 
     fn add(&mut self, place: ObjectKey, lacking: &[&Taint], why: &str, remedy: Remedy) {
         let taints: Vec<String> = lacking.iter().map(ToString::to_string).collect();
-        self.hurt
+        self.affected_workloads
             .entry(place)
             .or_insert_with(|| (format!("{why} {}", taints.join(", ")), Some(remedy)));
     }
 
     /// The workloads that would be affected, with the generations of those whose own object was read.
     fn affected(&self) -> BTreeMap<ObjectKey, Option<i64>> {
-        let places = self.hurt.keys();
+        let places = self.affected_workloads.keys();
         places
             .map(|place| (place.clone(), self.generations.get(place).copied()))
             .collect()
     }
 
     /// The workloads that would be affected.
-    pub fn hurt(self) -> Impact {
+    pub fn impact(self) -> Impact {
         let victims = self
-            .hurt
+            .affected_workloads
             .into_iter()
             .map(|((namespace, kind, name), (why, remedy))| {
                 let name = if namespace.is_empty() {
@@ -297,7 +297,7 @@ fn remedy(inference: &Inference, in_template: bool) -> Remedy {
         Verdict::Windows if selects(inference, in_template) => Remedy::Tolerate,
         Verdict::Windows => Remedy::SelectWindows,
         Verdict::Linux => Remedy::SelectLinux,
-        Verdict::Unknown | Verdict::Conflicting => Remedy::Say,
+        Verdict::Unknown | Verdict::Conflicting => Remedy::StateOs,
     }
 }
 

@@ -40,7 +40,7 @@ pub struct NodeController {
     failures: BTreeMap<String, String>,
     generations: BTreeMap<String, i64>,
     /// When the API server was last asked whether all other policies are deleted, and the answer.
-    asked_others: Option<(Instant, bool)>,
+    listed_others: Option<(Instant, bool)>,
 }
 
 impl NodeController {
@@ -62,7 +62,7 @@ impl NodeController {
             events: NodeEvents::default(),
             failures: BTreeMap::new(),
             generations: BTreeMap::new(),
-            asked_others: None,
+            listed_others: None,
             writer,
             context,
         }
@@ -134,7 +134,7 @@ impl NodeController {
             self.back_off = WriteBackoff::new(self.context.settings.back_off);
             self.guard_cache.apply_generations(&generations);
             self.generations = generations;
-            self.asked_others = None;
+            self.listed_others = None;
         }
         self.back_off.forget_quiet(now);
     }
@@ -142,13 +142,13 @@ impl NodeController {
     /// Asks the API server whether there are policies that are not in `known`: nodes must not lose their taints
     /// because the cache is behind.
     async fn others_are_gone(&mut self, known: &NodePolicies) -> bool {
-        if let Some((at, gone)) = self.asked_others
+        if let Some((at, gone)) = self.listed_others
             && Instant::now() < at + self.context.settings.status_every
         {
             return gone;
         }
         let gone = self.ask_for_others(known).await;
-        self.asked_others = Some((Instant::now(), gone));
+        self.listed_others = Some((Instant::now(), gone));
         gone
     }
 

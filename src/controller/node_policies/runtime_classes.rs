@@ -233,10 +233,10 @@ fn against(
 /// What in a class that Transom did not create does not fit the release for which it is used.
 fn misfit(class: &RuntimeClass, desired: &DesiredClass) -> Option<String> {
     let selector = class.scheduling.as_ref()?.node_selector.as_ref()?;
-    let says = |key: &str| selector.get(key).map(String::as_str);
+    let selected = |key: &str| selector.get(key).map(String::as_str);
     let name = &desired.name;
-    if let Some(os) = says(OS_LABEL)
-        .or(says(BETA_OS_LABEL))
+    if let Some(os) = selected(OS_LABEL)
+        .or(selected(BETA_OS_LABEL))
         .filter(|os| *os != "windows")
     {
         return Some(format!(
@@ -244,7 +244,7 @@ fn misfit(class: &RuntimeClass, desired: &DesiredClass) -> Option<String> {
              spec.runtimeClasses.namePattern"
         ));
     }
-    let build = says(BUILD_LABEL).or(says(RESTRICTED_BUILD_LABEL))?;
+    let build = selected(BUILD_LABEL).or(selected(RESTRICTED_BUILD_LABEL))?;
     let release = RELEASES
         .iter()
         .find(|release| release.name == desired.owned.release)?;
@@ -273,11 +273,11 @@ fn report_contradictions(
     let foreign = existing
         .iter()
         .filter(|(name, class)| !taken.contains(*name) && OwnedClass::of(class).is_none());
-    let said = foreign.filter_map(|(name, class)| {
+    let notes = foreign.filter_map(|(name, class)| {
         contradiction(class)
             .map(|what| format!("{name}, which Transom did not create, contradicts itself: {what}"))
     });
-    state.notes.extend(said.take(MOST));
+    state.notes.extend(notes.take(MOST));
 }
 
 fn contradiction(class: &RuntimeClass) -> Option<String> {

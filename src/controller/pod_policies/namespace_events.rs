@@ -15,6 +15,7 @@ use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
 use crate::controller::events::Problem;
+use crate::controller::leader_loop::PassResult;
 use crate::engine::namespace_labels::IgnoredLabel;
 use crate::model::text::digest_hex;
 use crate::registration;
@@ -199,8 +200,8 @@ impl NamespaceSelection {
     fn notes(&self, snapshot: &Snapshot) -> Vec<NamespaceEvent> {
         let lost = self.lost.iter().filter_map(|(name, former)| {
             let seen = snapshot.view.namespaces.get(name)?;
-            let is_asked = snapshot.is_asked_about(name, &seen.labels);
-            is_asked
+            let is_reviewed = snapshot.is_reviewed_in(name, &seen.labels);
+            is_reviewed
                 .then(|| NamespaceEvent::new(WITHOUT_POLICY, name, &seen.uid, without_policy(name, former)))
         });
         lost.collect()
@@ -213,9 +214,7 @@ pub struct EventDeduper {
     /// Which policy selects which namespace.
     selected: NamespaceSelection,
     /// The names of the Events that were written.
-    told: BTreeSet<String>,
-    /// The last error of the API server: a persistent error is logged once.
-    refused: Option<String>,
+    written: BTreeSet<String>,
 }
 
 impl EventDeduper {
@@ -226,8 +225,8 @@ impl EventDeduper {
         let mut notes = notes(snapshot, now);
         notes.extend(self.selected.notes(snapshot));
         let there: BTreeSet<&str> = notes.iter().map(|note| note.event.as_str()).collect();
-        self.told.retain(|event| there.contains(event.as_str()));
-        notes.retain(|note| !self.told.contains(&note.event));
+        self.written.retain(|event| there.contains(event.as_str()));
+        notes.retain(|note| !self.written.contains(&note.event));
         let more = notes.len() > AT_ONCE;
         notes.truncate(AT_ONCE);
         (notes, more)
@@ -235,21 +234,22 @@ impl EventDeduper {
 
     /// Records that this Event was written, by this or by another replica.
     pub fn publish(&mut self, note: NamespaceEvent) {
-        self.told.insert(note.event);
+        self.written.insert(note.event);
     }
 
-    /// Writes the Events that are due while this replica leads. Returns whether there are more.
+    /// Writes the Events that are due while this replica leads.
     pub(super) async fn write(
         &mut self,
         client: &Client,
         leadership: &Leadership,
         snapshot: &Snapshot,
-    ) -> bool {
+        result: &mut PassResult,
+    ) {
         let api: Api<Event> = Api::namespaced(client.clone(), EVENTS);
-        let (due, more) = self.due(snapshot, Timestamp::now());
+        let (due, has_more) = self.due(snapshot, Timestamp::now());
         for note in due {
             if !leadership.holds() {
-                return false;
+                return;
             }
             let event = note.event(Timestamp::now());
             match answered(api.create(&PostParams::default(), &event)).await {
@@ -257,21 +257,16 @@ impl EventDeduper {
                 // It was reported before this replica led.
                 Err(ApiError::Conflict) => {}
                 Err(error) => {
-                    let error = error.to_string();
-                    if self.refused.as_ref() != Some(&error) {
-                        let NamespaceEvent {
-                            namespace, reason, ..
-                        } = &note;
-                        tracing::warn!("cannot write the Event {reason} of namespace {namespace}: {error}");
-                        self.refused = Some(error);
-                    }
+                    let (namespace, reason) = (&note.namespace, note.reason);
                     // Retried in the next pass.
-                    return false;
+                    return result.fail(
+                        format!("write the Event {reason} of namespace {namespace}"),
+                        &error,
+                    );
                 }
             }
-            self.refused = None;
             self.publish(note);
         }
-        more
+        result.has_more = has_more;
     }
 }

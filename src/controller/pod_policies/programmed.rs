@@ -66,17 +66,14 @@ mod tests {
     use crate::engine::policy_set::PolicySet;
     use crate::model::facts::Facts;
     use crate::model::policy::Policy;
-    use crate::registration::configurations::{Configuration, RegisteredEntry};
+    use crate::registration::configurations::Configuration;
     use crate::registration::{RegistrationOptions, mutating, validating};
 
     #[test]
     fn what_other_controllers_find_out_makes_the_condition_false() {
         let options = RegistrationOptions::default();
-        let configuration = |title: &str, json: serde_json::Value| Configuration {
-            title: title.to_owned(),
-            entries: (json["webhooks"].as_array().unwrap().iter())
-                .map(|webhook| RegisteredEntry::read(webhook).unwrap())
-                .collect(),
+        let configuration = |title: &str, json: serde_json::Value| {
+            Configuration::read(title.to_owned(), Some(&json["webhooks"]))
         };
         let registered = Configurations {
             mutating: configuration("m", serde_json::to_value(mutating(&options)).unwrap()),

@@ -153,7 +153,7 @@ fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
             .stored()
             .iter()
             .filter(|stored| stored.namespace_selector.selects(labels));
-        let is_asked = snapshot.is_asked_about(namespace, labels);
+        let is_reviewed = snapshot.is_reviewed_in(namespace, labels);
         let mut first: Option<(&str, i32)> = None;
         for stored in selecting {
             let name = stored.policy.name.as_str();
@@ -162,7 +162,7 @@ fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
             entry.overridden_by.extend(first.map(|(winner, _)| winner));
             match first {
                 None => {
-                    entry.effective += i32::from(is_asked);
+                    entry.effective += i32::from(is_reviewed);
                     entry.applies_somewhere = true;
                     let ignored = set.ignored_labels(labels);
                     if !ignored.is_empty() {
@@ -174,7 +174,7 @@ fn reach(snapshot: &Snapshot) -> BTreeMap<&str, PolicyReach<'_>> {
                     }
                     first = Some((name, stored.priority));
                 }
-                Some((winner, priority)) if priority == stored.priority && is_asked => {
+                Some((winner, priority)) if priority == stored.priority && is_reviewed => {
                     entry.ties.entry(winner).or_default().1.push(namespace);
                     let tie = reach.entry(winner).or_default().ties.entry(name).or_default();
                     tie.0 = true;
@@ -201,11 +201,13 @@ fn report(
         .and_then(|status| serde_json::from_value(status.clone()).ok())
         .unwrap_or_default();
     let generation = generation(object);
-    let news = statements.iter().filter(|said| said.is_news(&stored.conditions));
+    let news = statements
+        .iter()
+        .filter(|update| update.is_news(&stored.conditions));
     let news = news.cloned().collect();
     let status = WindowsPodPolicyStatus {
         observed_generation: Some(generation),
-        last_problem: (statements.iter().find(|said| said.is_bad)).map(|said| said.message.clone()),
+        last_problem: (statements.iter().find(|update| update.is_bad)).map(|update| update.message.clone()),
         conditions: conditions(statements, retired, &stored.conditions, generation, now),
         matched_namespaces: MatchedNamespaces {
             count: i32::try_from(reach.selected.len()).unwrap_or(i32::MAX),
@@ -291,13 +293,13 @@ fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
     let it = if error.problems.len() == 1 { "it" } else { "them" };
     let end = format!("; correct {it}: {consequence}");
     // The problems are cut to the given length in bytes; the part about what applies instead is never cut.
-    let told = |room: usize| {
+    let problem_text = |room: usize| {
         let problems = in_one_line(&error.problems, room.saturating_sub(end.len()));
         format!("{problems}{end}")
     };
     ConditionUpdate {
-        brief: told(LONGEST_NOTE),
-        ..ConditionUpdate::expect_true("Accepted", Some((reason, told(LONGEST_PROBLEMS))), met)
+        brief: problem_text(LONGEST_NOTE),
+        ..ConditionUpdate::expect_true("Accepted", Some((reason, problem_text(LONGEST_PROBLEMS))), met)
     }
 }
 
@@ -348,12 +350,12 @@ fn ready(accepted: &ConditionUpdate, programmed: Option<&ConditionUpdate>) -> Co
     let failing = [Some(accepted), programmed]
         .into_iter()
         .flatten()
-        .find(|said| !said.holds);
-    let unmet = failing.map(|said| {
-        let kind = said.kind;
+        .find(|update| !update.holds);
+    let unmet = failing.map(|update| {
+        let kind = update.kind;
         (
-            said.reason,
-            format!("the condition {kind} is False: {}", said.message),
+            update.reason,
+            format!("the condition {kind} is False: {}", update.message),
         )
     });
     ConditionUpdate::expect_true("Ready", unmet, met)

@@ -344,7 +344,7 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
 }
 
 #[test]
-fn every_problem_is_told_and_an_event_still_says_what_counts() {
+fn every_problem_is_reported_and_an_event_still_says_what_counts() {
     let mut policies = PolicyHistory::default();
     let good = stored("p", &json!({}));
     policies.update(&view(std::slice::from_ref(&good), &[]));
@@ -363,21 +363,24 @@ fn every_problem_is_told_and_an_event_still_says_what_counts() {
     let seen = view(&[bad], &[]);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
-    let said = &condition(&reports[0], "Accepted").message;
+    let text = &condition(&reports[0], "Accepted").message;
     for part in [
         "32 problems: (1) spec.exemptions[0].expires: ",
         "; (10) spec.exemptions[9].expires: ",
         "; and 22 more; correct them: until then generation 1 of the policy applies",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(text.contains(part), "{part}: {text}");
     }
-    let told = reports[0].news[0].event("ReadPolicy").note.unwrap();
-    assert!(told.starts_with("32 problems: (1) spec.exemptions[0]"), "{told}");
+    let reported = reports[0].news[0].event("ReadPolicy").note.unwrap();
     assert!(
-        told.ends_with("more; correct them: until then generation 1 of the policy applies"),
-        "{told}"
+        reported.starts_with("32 problems: (1) spec.exemptions[0]"),
+        "{reported}"
     );
-    assert!(told.len() < 1024);
+    assert!(
+        reported.ends_with("more; correct them: until then generation 1 of the policy applies"),
+        "{reported}"
+    );
+    assert!(reported.len() < 1024);
 }
 
 #[test]
@@ -495,27 +498,27 @@ fn of_two_policies_with_one_priority_both_say_which_one_counts_where() {
     let seen = view(&all, &namespaces);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
-    let said = |name: &str| {
+    let text = |name: &str| {
         let overlapping = condition(report(&reports, name), "Overlapping");
         (overlapping.status.clone(), overlapping.message.clone())
     };
     let end = "; if priorities are equal, the name that sorts first takes precedence; give one of them another priority";
     assert_eq!(
-        said("a"),
+        text("a"),
         (
             "True".into(),
             format!("b has the same priority and selects one, two too: a applies there{end}")
         )
     );
     assert_eq!(
-        said("b"),
+        text("b"),
         (
             "True".into(),
             format!("a has the same priority and selects one, two too: a applies there{end}")
         )
     );
     // If another priority decides, there is no tie.
-    assert_eq!(said("c").0, "False");
+    assert_eq!(text("c").0, "False");
     let matched = |name: &str| {
         let matched = &report(&reports, name).status.matched_namespaces;
         (matched.count, matched.effective)
@@ -560,18 +563,18 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     let seen = view(&all, &namespaces);
     policies.update(&seen);
     let reports = policies.reports(&seen, now());
-    let said = |name: &str| {
+    let text = |name: &str| {
         let ignored = condition(report(&reports, name), "NamespaceLabelsIgnored");
         format!("{} {}: {}", ignored.status, ignored.reason, ignored.message)
     };
     assert_eq!(
-        said("base"),
+        text("base"),
         "True WithoutEffect: labels without effect are on 2 of the namespaces where the policy applies: audit \
          (transom.dev/mode=Audit), web (transom.dev/mdoe=Warn, transom.dev/mode=enforce); their Events \
          give the reason and the remedy: kubectl get events -n default --field-selector reason=LabelIgnored"
     );
     assert!(
-        said("team")
+        text("team")
             .contains("on 1 of the namespaces where the policy applies: db (transom.dev/ignore=yes);")
     );
     let notes = |reports: &[StatusUpdate]| -> Vec<&str> {
@@ -594,7 +597,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
 }
 
 #[test]
-fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write() {
+fn a_label_that_does_nothing_is_reported_once_for_each_namespace_with_what_to_write() {
     let mut policies = PolicyHistory::default();
     let namespaces: [(&str, &[(&str, &str)]); 4] = [
         ("audit", &[("transom.dev/mode", "Audit")]),
@@ -645,7 +648,7 @@ fn a_label_that_does_nothing_is_told_once_for_each_namespace_with_what_to_write(
 }
 
 #[test]
-fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
+fn a_label_that_took_a_namespace_out_lately_is_reported_with_who_wrote_it() {
     let author = |label, hours: i64| LabelAuthor {
         label,
         manager: "kubectl-label".to_owned(),
@@ -674,12 +677,12 @@ fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
     let mut policies = PolicyHistory::default();
     policies.update(&seen);
     let (due, _) = EventDeduper::default().due(&policies.seen(&seen), now());
-    let said: Vec<_> = due
+    let text: Vec<_> = due
         .iter()
         .map(|note| (note.reason, note.message.as_str()))
         .collect();
     assert_eq!(
-        said,
+        text,
         [(
             "NamespaceExcluded",
             "the label transom.dev/ignore excludes namespace web: the API server does not call Transom there, so \
@@ -690,7 +693,7 @@ fn a_label_that_took_a_namespace_out_lately_is_told_with_who_wrote_it() {
 }
 
 #[test]
-fn many_labels_that_do_nothing_are_told_a_few_at_a_time() {
+fn many_labels_that_do_nothing_are_reported_a_few_at_a_time() {
     let mut seen = view(&[], &[]);
     for i in 0..45 {
         let namespace = CachedNamespace {
@@ -744,12 +747,12 @@ fn an_exemption_that_has_expired_is_named_from_the_day_after() {
             .message
             .contains("until 2026-06-01")
     );
-    let bad = reports[0].news.iter().filter(|said| said.is_bad);
+    let bad = reports[0].news.iter().filter(|text| text.is_bad);
     assert_eq!(bad.count(), 1);
 }
 
 #[test]
-fn an_exemption_is_told_of_before_its_last_day() {
+fn an_exemption_is_reported_before_its_last_day() {
     let mut policies = PolicyHistory::default();
     let exemption = |expires: &str| {
         json!({"name": expires, "expires": expires, "owner": "team-a", "reason": "old chart", "rules": ["*"],
@@ -765,20 +768,20 @@ fn an_exemption_is_told_of_before_its_last_day() {
         "exemptions that expire within 14 days: \"team-a until 2026-06-15: old chart\"; renew them, or fix the exempted findings before"
     );
     // An Event reports it too, and another Event follows if another exemption is about to end.
-    let tells = |reports: &[StatusUpdate]| {
+    let announces = |reports: &[StatusUpdate]| {
         let mut news = reports.iter().flat_map(|report| &report.news);
-        news.any(|said| said.is_bad && said.message.contains("expire within 14 days"))
+        news.any(|text| text.is_bad && text.message.contains("expire within 14 days"))
     };
     let reports = policies.reports(&seen, now());
-    assert!(tells(&reports));
+    assert!(announces(&reports));
     let seen = written(seen, &reports);
-    assert!(!tells(&policies.reports(&seen, now())));
+    assert!(!announces(&policies.reports(&seen, now())));
     let tomorrow = now() + jiff::SignedDuration::from_hours(24);
-    assert!(tells(&policies.reports(&seen, tomorrow)));
+    assert!(announces(&policies.reports(&seen, tomorrow)));
 }
 
 #[test]
-fn a_policy_counts_where_it_is_asked_about_and_nowhere_else() {
+fn a_policy_counts_where_it_causes_a_call_and_nowhere_else() {
     let mut policies = PolicyHistory {
         snapshots: SnapshotBuilder::new(
             Facts::new(Facts::KUBERNETES, date(2026, 6, 1)),
@@ -880,7 +883,7 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
         };
         (name.to_owned(), Arc::new(node))
     };
-    let says = |spec: Value, nodes: &[(&str, &str, bool)], keeps: bool| {
+    let content = |spec: Value, nodes: &[(&str, &str, bool)], keeps: bool| {
         let mut view = view(&[stored("p", &spec)], &[]);
         view.nodes = nodes
             .iter()
@@ -893,15 +896,15 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
         let mut policies = PolicyHistory::default();
         policies.update(&view);
         let reports = policies.reports(&view, now());
-        let said = condition(report(&reports, "p"), "BuildLabelsPresent");
-        (said.status.clone(), said.message.clone())
+        let text = condition(report(&reports, "p"), "BuildLabelsPresent");
+        (text.status.clone(), text.message.clone())
     };
     let mixed = [
         ("a", "10.0.17763", true),
         ("b", "10.0.20348", false),
         ("c", "10.0.20348", true),
     ];
-    let (status, message) = says(json!({}), &mixed, false);
+    let (status, message) = content(json!({}), &mixed, false);
     assert_eq!(status, "False");
     assert!(
         message.starts_with(
@@ -911,7 +914,7 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
     );
     let trusted = json!({"placement": {"buildLabel": "NodeRestriction"}});
     assert!(
-        says(trusted.clone(), &mixed, false)
+        content(trusted.clone(), &mixed, false)
             .1
             .contains("node-restriction.kubernetes.io/windows-build with their build: a, b, c;")
     );
@@ -925,7 +928,7 @@ fn nodes_without_the_label_that_placement_requires_are_named_until_a_node_policy
         (json!({}), &[], false),
     ] {
         assert_eq!(
-            says(spec.clone(), nodes, keeps).0,
+            content(spec.clone(), nodes, keeps).0,
             "True",
             "{spec} {nodes:?} {keeps}"
         );
@@ -969,7 +972,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
     assert!(
         conditions
             .iter()
-            .all(|said| said.type_ != "NamespacesWithoutPolicy")
+            .all(|text| text.type_ != "NamespacesWithoutPolicy")
     );
 
     Arc::make_mut(seen.namespaces.get_mut("web").unwrap())
@@ -985,7 +988,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
 }
 
 #[test]
-fn a_namespace_that_loses_its_policy_is_told_once() {
+fn a_namespace_that_loses_its_policy_is_reported_once() {
     let selected: &[(&str, &str)] = &[("windows", "yes")];
     let selector = json!({"namespaceSelector": {"matchLabels": {"windows": "yes"}}});
     let mut seen = view(
@@ -1016,13 +1019,13 @@ fn a_namespace_that_loses_its_policy_is_told_once() {
     };
     without_label(&mut seen, "web");
     without_label(&mut seen, "kube-system");
-    let told = due(&seen);
-    let told: Vec<_> = told
+    let reported = due(&seen);
+    let reported: Vec<_> = reported
         .iter()
         .map(|note| (note.reason, note.message.as_str()))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [(
             "NamespaceWithoutPolicy",
             "no WindowsPodPolicy selects namespace web any more; until now base did. The built-in policy applies there \

@@ -2,13 +2,13 @@
 //!
 //! | state | written by | read by |
 //! |---|---|---|
-//! | [`OwnerIndex`]: what reports should contain | [`ObjectFeed`] | metrics, [`Health`] |
+//! | [`OwnerIndex`]: what reports should contain | [`ObjectFeed`] | metrics, [`ReportHealth`] |
 //! | [`OwnerIndex`]: what is stored | [`ReportWriter`], [`ReportWatch`] | the same |
 //! | [`StoredImages`]: the facts that were used | [`ObjectFeed`] | [`ReportsController`] |
 //! | [`StuckPods`] | [`ObjectFeed`] | [`StuckPodsTask`] |
 //! | [`RereadQueue`] | every task that finds something to list again | [`ObjectFeed`] |
 //! | [`WriteQueue`](super::write_queue::WriteQueue) | [`ObjectFeed`] | [`ReportWriter`] |
-//! | [`Health`] | every task | [`ReportsController`] |
+//! | [`ReportHealth`] | every task | [`ReportsController`] |
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use super::evaluator::Evaluator;
 use super::events::EventPublisher;
 use super::garbage_collection::GarbageCollector;
-use super::health::Health;
+use super::health::ReportHealth;
 use super::invalidation::{EvalInputs, Invalidation, changed};
 use super::object_feed::ObjectFeed;
 use super::owner_index::SharedIndex;
@@ -55,7 +55,7 @@ pub struct ReportsController<'c> {
     index: Arc<SharedIndex>,
     stuck: StuckPods,
     rereads: RereadQueue,
-    health: Health,
+    health: ReportHealth,
     api: DiscoveredApi,
     adoption: Adoption,
 }
@@ -73,7 +73,7 @@ impl ReportsController<'_> {
             rereads: RereadQueue::new(&lists, Instant::now()),
             custom,
             lists,
-            health: Health::default(),
+            health: ReportHealth::default(),
             api: DiscoveredApi::default(),
             adoption: Adoption::default(),
         };
@@ -176,7 +176,7 @@ impl ReportsController<'_> {
                     Ok(()) => sleep(settings.gather).await,
                     Err(_) => return,
                 },
-                () = self.api.asked() => discover = true,
+                () = self.api.requested() => discover = true,
                 () = sleep(LOOK) => (),
             }
             let now = Arc::clone(&latest.borrow_and_update());

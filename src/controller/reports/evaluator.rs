@@ -67,7 +67,7 @@ pub struct StuckPod {
 
 /// What the evaluation of one object found.
 #[derive(Debug)]
-pub enum Evaluation {
+pub enum ObjectEvaluation {
     /// The object cannot be read: why.
     Unreadable(String),
     /// Another object is evaluated for it. Most pods.
@@ -92,10 +92,10 @@ impl Evaluator {
         images: &StoredImages,
         kind: Kind,
         json: &str,
-    ) -> (Evaluation, Option<StuckPod>) {
+    ) -> (ObjectEvaluation, Option<StuckPod>) {
         let unreadable = |why: String| match cut(&why, LONGEST_WHY) {
-            Cow::Borrowed(_) => Evaluation::Unreadable(why),
-            Cow::Owned(cut) => Evaluation::Unreadable(cut),
+            Cow::Borrowed(_) => ObjectEvaluation::Unreadable(why),
+            Cow::Owned(cut) => ObjectEvaluation::Unreadable(cut),
         };
         let object = match Object::parse(kind, json, ReviewStage::Stored) {
             Ok(object) => object,
@@ -106,12 +106,14 @@ impl Evaluator {
         let context = &context.with_facts(facts.as_ref().unwrap_or(context.facts));
         let stuck = stuck(context, &object, json);
         let evaluation = match evaluate_object(context, &object, json) {
-            Ok(Evaluated::Judged(owner)) => Evaluation::Owner(owner, dedup_key(&object, json, &self.hashes)),
-            Ok(Evaluated::Owned(..)) => Evaluation::Owned,
-            Ok(Evaluated::Passed(_)) => Evaluation::Skipped,
+            Ok(Evaluated::Owner(owner)) => {
+                ObjectEvaluation::Owner(owner, dedup_key(&object, json, &self.hashes))
+            }
+            Ok(Evaluated::Owned(..)) => ObjectEvaluation::Owned,
+            Ok(Evaluated::Passed(_)) => ObjectEvaluation::Skipped,
             Err(error) => unreadable(error.to_string()),
         };
-        if let (Evaluation::Owner(..), Some(known)) = (&evaluation, known) {
+        if let (ObjectEvaluation::Owner(..), Some(known)) = (&evaluation, known) {
             images.used(known);
         }
         (evaluation, stuck)
@@ -153,7 +155,7 @@ mod tests {
     use crate::model::node::Host;
     use crate::model::policy::Policy;
 
-    fn evaluate(kind: Kind, object: &Value) -> (Evaluation, Option<StuckPod>) {
+    fn evaluate(kind: Kind, object: &Value) -> (ObjectEvaluation, Option<StuckPod>) {
         let policies = PolicySet::new(Vec::new(), Policy::cluster_default());
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 6, 1));
         facts.add_host(Host {
@@ -205,18 +207,21 @@ mod tests {
     fn an_object_is_an_owner_or_owned_or_skipped_or_cannot_be_read() {
         let owner = json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "r", "controller": true}]);
         let owned = pod("windows", &[("/metadata/ownerReferences", owner)]);
-        assert!(matches!(evaluate(Kind::Pod, &owned).0, Evaluation::Owned));
+        assert!(matches!(evaluate(Kind::Pod, &owned).0, ObjectEvaluation::Owned));
         let deleted = pod(
             "windows",
             &[("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z"))],
         );
-        assert!(matches!(evaluate(Kind::Pod, &deleted).0, Evaluation::Skipped));
-        let (Evaluation::Owner(owner, _), _) = evaluate(Kind::Pod, &pod("windows", &[])) else {
+        assert!(matches!(
+            evaluate(Kind::Pod, &deleted).0,
+            ObjectEvaluation::Skipped
+        ));
+        let (ObjectEvaluation::Owner(owner, _), _) = evaluate(Kind::Pod, &pod("windows", &[])) else {
             panic!("a pod without an owner is evaluated");
         };
         assert_eq!((owner.namespace.as_str(), owner.name.as_str()), ("shop", "web-1"));
         let odd = pod("windows", &[("/spec/containers", json!("none"))]);
-        let (Evaluation::Unreadable(why), None) = evaluate(Kind::Pod, &odd) else {
+        let (ObjectEvaluation::Unreadable(why), None) = evaluate(Kind::Pod, &odd) else {
             panic!("containers must be a list");
         };
         assert!(why.contains("containers") && why.len() <= LONGEST_WHY, "{why}");

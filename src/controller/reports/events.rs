@@ -53,35 +53,38 @@ pub struct EventOwner {
 
 impl EventOwner {
     /// The evaluated object itself.
-    pub fn of(judged: &OwnerResult) -> Self {
+    pub fn of(owner_result: &OwnerResult) -> Self {
         EventOwner {
-            api_version: judged.api_version.clone(),
-            kind: judged.kind.as_str().to_owned(),
-            namespace: judged.namespace.clone(),
-            name: judged.name.clone(),
-            uid: judged.uid.clone(),
+            api_version: owner_result.api_version.clone(),
+            kind: owner_result.kind.as_str().to_owned(),
+            namespace: owner_result.namespace.clone(),
+            name: owner_result.name.clone(),
+            uid: owner_result.uid.clone(),
         }
     }
 }
 
 /// The Event for an evaluated owner; `None` if there is only advice and what admission fixes.
-pub fn event_on(judged: &OwnerResult) -> Option<OwnerEvent> {
-    let is_told = |fate: FindingOutcome, would_deny: bool| {
+pub fn event_on(owner_result: &OwnerResult) -> Option<OwnerEvent> {
+    let is_notable = |fate: FindingOutcome, would_deny: bool| {
         would_deny || matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned)
     };
-    let told = reported(judged).filter(|found| found.fate != FindingOutcome::Exempted);
-    let told: Vec<_> = told
-        .filter(|found| is_told(found.fate, found.would_deny))
+    let findings = reported(owner_result).filter(|found| found.fate != FindingOutcome::Exempted);
+    let findings: Vec<_> = findings
+        .filter(|found| is_notable(found.fate, found.would_deny))
         .collect();
-    let first = told.iter().find(|found| found.would_deny).or(told.first())?;
-    let denied = told.iter().any(|found| found.fate == FindingOutcome::Denied);
-    let would_be = told.iter().any(|found| found.would_deny);
+    let first = findings
+        .iter()
+        .find(|found| found.would_deny)
+        .or(findings.first())?;
+    let denied = findings.iter().any(|found| found.fate == FindingOutcome::Denied);
+    let would_be = findings.iter().any(|found| found.would_deny);
     let becomes = match (denied, would_be) {
         (true, _) => "would be denied at its next create",
         (false, true) => "would be denied if validation were Deny",
         (false, false) => "causes a warning when it is applied",
     };
-    let mut rules: Vec<&str> = told.iter().map(|found| found.rule).collect();
+    let mut rules: Vec<&str> = findings.iter().map(|found| found.rule).collect();
     rules.sort_unstable();
     rules.dedup();
     let more = rules.len().saturating_sub(NAMED);
@@ -94,7 +97,7 @@ pub fn event_on(judged: &OwnerResult) -> Option<OwnerEvent> {
     Some(OwnerEvent {
         reason: "WindowsFindings",
         message,
-        owner: EventOwner::of(judged),
+        owner: EventOwner::of(owner_result),
     })
 }
 

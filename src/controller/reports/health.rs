@@ -40,7 +40,7 @@ impl ReportingState {
 
 /// The current problems.
 #[derive(Debug, Default)]
-pub struct Health(Mutex<Problems>);
+pub struct ReportHealth(Mutex<Problems>);
 
 #[derive(Debug, Default)]
 struct Problems {
@@ -50,7 +50,7 @@ struct Problems {
     writes: BTreeMap<Box<str>, String>,
 }
 
-impl Health {
+impl ReportHealth {
     /// An activity fails. It is logged once, until the reason changes.
     pub fn fails(&self, activity: &str, why: &str) {
         if self.problems().activities.fails(activity, why) {
@@ -146,14 +146,14 @@ impl Problems {
 #[cfg(test)]
 mod tests {
     use super::super::owner_index::{ReportAction, UnreadableObject};
-    use super::super::tests::judged;
+    use super::super::tests::owner_result;
     use super::*;
     use crate::model::workload::Kind;
     use crate::scan::FindingOutcome;
 
     const API: Option<ReportApi> = Some(ReportApi::OpenReports);
 
-    fn amiss(health: &Health, index: &OwnerIndex) -> (&'static str, String) {
+    fn amiss(health: &ReportHealth, index: &OwnerIndex) -> (&'static str, String) {
         match health.state(API, index) {
             ReportingState::Amiss(reason, message) => (reason, message),
             other => panic!("{other:?}"),
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_problem_lasts_until_its_activity_works() {
-        let (health, index) = (Health::default(), OwnerIndex::default());
+        let (health, index) = (ReportHealth::default(), OwnerIndex::default());
         assert_eq!(health.state(API, &index), ReportingState::Written);
         health.fails("cannot list /api/v1/pods", "not today");
         health.fails("cannot watch the reports", "forbidden");
@@ -178,10 +178,11 @@ mod tests {
 
     #[test]
     fn a_failed_write_counts_until_the_report_is_up_to_date() {
-        let (health, mut index) = (Health::default(), OwnerIndex::default());
+        let (health, mut index) = (ReportHealth::default(), OwnerIndex::default());
         let mut contents = Vec::new();
         for uid in ["a", "b"] {
-            let ReportAction::Write(content) = index.judged(&judged(uid, &[FindingOutcome::Denied]), 1)
+            let ReportAction::Write(content) =
+                index.record_result(&owner_result(uid, &[FindingOutcome::Denied]), 1)
             else {
                 panic!("a new report");
             };
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn failed_writes_are_bounded() {
-        let health = Health::default();
+        let health = ReportHealth::default();
         for uid in 0..=MOST_FAILED_WRITES {
             health.write_failed(&uid.to_string(), "no".to_owned());
         }
@@ -213,7 +214,7 @@ mod tests {
 
     #[test]
     fn objects_that_cannot_be_read_are_named_and_a_missing_report_api_comes_first() {
-        let (health, mut index) = (Health::default(), OwnerIndex::default());
+        let (health, mut index) = (ReportHealth::default(), OwnerIndex::default());
         for number in 0..5 {
             let object = UnreadableObject {
                 kind: Kind::Pod,

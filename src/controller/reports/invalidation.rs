@@ -74,23 +74,26 @@ pub fn changed(before: &Snapshot, now: &Snapshot) -> Invalidation {
 /// The snapshot that the last full evaluation used. Nodes change all the time, and not every change causes a rescan.
 #[derive(Debug)]
 pub struct EvalInputs {
-    judged_by: Arc<Snapshot>,
+    evaluated_with: Arc<Snapshot>,
     since: Instant,
 }
 
 impl EvalInputs {
     /// Everything is evaluated with this snapshot from now on.
-    pub fn new(judged_by: Arc<Snapshot>, since: Instant) -> Self {
-        EvalInputs { judged_by, since }
+    pub fn new(evaluated_with: Arc<Snapshot>, since: Instant) -> Self {
+        EvalInputs {
+            evaluated_with,
+            since,
+        }
     }
 
     /// Whether all objects must be evaluated again with this snapshot; if so, it becomes the new reference.
     pub fn has_changed(&mut self, known: &Arc<Snapshot>, now: Instant) -> bool {
         let since = now.duration_since(self.since);
-        if since < OFTEN || Arc::ptr_eq(&self.judged_by, known) {
+        if since < OFTEN || Arc::ptr_eq(&self.evaluated_with, known) {
             return false;
         }
-        let (before, facts) = (&self.judged_by.facts, &known.facts);
+        let (before, facts) = (&self.evaluated_with.facts, &known.facts);
         let is_other = !before.evaluates_as(facts) || (since >= SELDOM && before.hosts() != facts.hosts());
         if is_other {
             *self = EvalInputs::new(Arc::clone(known), now);
@@ -126,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_judged_by_something_else_is_judged_anew_and_nothing_besides() {
+    fn what_was_evaluated_by_something_else_is_evaluated_again_and_nothing_besides() {
         let policy = Policy::cluster_default;
         let before = snapshot(&[("a", "x"), ("b", "x")], policy());
         let anew = |namespaces: &[(&str, &str)], policy| changed(&before, &snapshot(namespaces, policy));
@@ -140,7 +143,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_day_is_judged_anew_but_nodes_that_come_and_go_only_now_and_then() {
+    async fn another_day_is_evaluated_again_but_nodes_that_come_and_go_only_now_and_then() {
         let at = |seconds| Instant::now() + Duration::from_secs(seconds);
         let before = snapshot(&[], Policy::cluster_default());
         let with = |name: &str, taints: &[&str]| {

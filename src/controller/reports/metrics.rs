@@ -96,7 +96,7 @@ mod tests {
     use prometheus_client::encoding::text;
     use prometheus_client::registry::Registry;
 
-    use super::super::tests::judged;
+    use super::super::tests::owner_result;
     use super::*;
     use crate::scan::FindingOutcome;
 
@@ -104,12 +104,12 @@ mod tests {
     fn findings_beyond_the_bound_go_by_overflow() {
         let mut ledger = OwnerIndex::default();
         for namespace in 0..30 {
-            let mut one = judged(
+            let mut one = owner_result(
                 &format!("uid-{namespace}"),
                 &[FindingOutcome::Denied, FindingOutcome::Noted],
             );
             one.namespace = format!("n{namespace:02}");
-            ledger.judged(&one, 1);
+            ledger.record_result(&one, 1);
         }
         let all = bounded(&ledger, 20);
         assert_eq!(all.len(), 20 + 2, "{all:?}");
@@ -133,7 +133,9 @@ mod tests {
         };
         assert_eq!(expose(&registry), "# EOF\n");
         let index = Arc::new(SharedIndex::default());
-        index.lock().judged(&judged("u", &[FindingOutcome::Denied]), 1);
+        index
+            .lock()
+            .record_result(&owner_result("u", &[FindingOutcome::Denied]), 1);
         gauges.show(Some(index));
         let shown = expose(&registry);
         for line in [

@@ -14,9 +14,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ReportSettings;
-use super::evaluator::{Evaluation, Evaluator, ObjectHeadMeta};
+use super::evaluator::{Evaluator, ObjectEvaluation, ObjectHeadMeta};
 use super::events::event_on;
-use super::health::Health;
+use super::health::ReportHealth;
 use super::invalidation::Invalidation;
 use super::owner_index::{ObjectSource, SharedIndex};
 use super::report;
@@ -60,7 +60,7 @@ pub struct ObjectFeed<'c> {
     /// What to list again.
     pub rereads: &'c RereadQueue,
     /// Takes problems.
-    pub health: &'c Health,
+    pub health: &'c ReportHealth,
     /// The report API of new reports.
     pub api: &'c DiscoveredApi,
     /// Whether the stored reports are known.
@@ -110,12 +110,12 @@ impl ObjectFeed<'_> {
                 .add(kind, Invalidation::None.with(object.namespace.to_string()));
         }
         if recorded.is_newly_unreadable
-            && let Evaluation::Unreadable(why) = &evaluation
+            && let ObjectEvaluation::Unreadable(why) = &evaluation
         {
             let ObjectHeadMeta { namespace, name, .. } = &object;
             tracing::warn!("cannot read the stored {kind} {namespace}/{name}, which is skipped: {why}");
         }
-        let (Some(content), Evaluation::Owner(owner, _)) = (recorded.write, evaluation) else {
+        let (Some(content), ObjectEvaluation::Owner(owner, _)) = (recorded.write, evaluation) else {
             return None;
         };
         let api = self.api.get();

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::evaluator::{Evaluation, ObjectHeadMeta};
+use super::evaluator::{ObjectEvaluation, ObjectHeadMeta};
 use super::report::{content, reported};
 use crate::model::workload::Kind;
 use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerResult};
@@ -44,7 +44,7 @@ struct OwnerEntry {
     /// The resourceVersion of its report, if known.
     version: Option<u64>,
     /// The hash of the findings last announced without a report.
-    told: Option<u64>,
+    notified: Option<u64>,
     /// Findings by rule and action.
     counts: Box<[(&'static str, &'static str, u32)]>,
     /// The last pass that saw it, or the first one after a change.
@@ -71,7 +71,7 @@ pub struct WrittenReport {
     /// The uid of its owner.
     pub uid: String,
     /// The hash of its content; 0 if it cannot be read.
-    pub says: u64,
+    pub content_hash: u64,
     /// Its resourceVersion, if it is a number.
     pub version: Option<u64>,
 }
@@ -158,9 +158,9 @@ impl OwnerIndex {
                     kind: report.kind,
                     namespace,
                     wanted: None,
-                    written: Some(report.says),
+                    written: Some(report.content_hash),
                     version: report.version,
-                    told: None,
+                    notified: None,
                     counts: Box::default(),
                     pass: 0,
                 };
@@ -172,12 +172,12 @@ impl OwnerIndex {
             // This replica has written it since.
             return false;
         }
-        let before = entry.written.replace(report.says);
+        let before = entry.written.replace(report.content_hash);
         entry.version = report.version;
         // If the previous content was not the desired one either, a write is already in progress.
         entry
             .wanted
-            .is_some_and(|wanted| wanted != report.says && before == Some(wanted))
+            .is_some_and(|wanted| wanted != report.content_hash && before == Some(wanted))
     }
 
     /// Records the evaluation of an object in a pass, the current or the last one.
@@ -185,19 +185,19 @@ impl OwnerIndex {
         &mut self,
         kind: Kind,
         object: &ObjectHeadMeta<'_>,
-        evaluation: &Evaluation,
+        evaluation: &ObjectEvaluation,
         pass: u64,
         source: ObjectSource,
     ) -> Recorded {
         let uid = object.uid.as_str();
         // Nothing was ever reported about an owned object, and most pods are owned.
-        if source == ObjectSource::Watch && !matches!(evaluation, Evaluation::Owned) {
+        if source == ObjectSource::Watch && !matches!(evaluation, ObjectEvaluation::Owned) {
             self.touch(kind, uid);
         }
         let mut recorded = Recorded::default();
         match evaluation {
-            Evaluation::Owned | Evaluation::Skipped => self.is_clean(uid),
-            Evaluation::Unreadable(why) => {
+            ObjectEvaluation::Owned | ObjectEvaluation::Skipped => self.is_clean(uid),
+            ObjectEvaluation::Unreadable(why) => {
                 self.drop_report(uid);
                 let object = UnreadableObject {
                     kind,
@@ -206,7 +206,7 @@ impl OwnerIndex {
                 };
                 recorded.is_newly_unreadable = self.unreadable(uid, object, pass);
             }
-            Evaluation::Owner(owner, key) => {
+            ObjectEvaluation::Owner(owner, key) => {
                 let (represents, freed) = match key {
                     DedupKey::None => (true, false),
                     DedupKey::AtZero => (false, self.stands_no_more(uid)),
@@ -215,7 +215,7 @@ impl OwnerIndex {
                 recorded.has_freed = freed;
                 if !represents {
                     self.is_clean(uid);
-                } else if let ReportAction::Write(content) = self.judged(owner, pass) {
+                } else if let ReportAction::Write(content) = self.record_result(owner, pass) {
                     recorded.write = Some(content);
                 }
             }
@@ -224,31 +224,31 @@ impl OwnerIndex {
     }
 
     /// Records the evaluation of an owner; returns what to do about its report.
-    pub fn judged(&mut self, judged: &OwnerResult, pass: u64) -> ReportAction {
-        let uid = judged.uid.as_str();
+    pub fn record_result(&mut self, owner_result: &OwnerResult, pass: u64) -> ReportAction {
+        let uid = owner_result.uid.as_str();
         self.unreadable.remove(uid);
-        let Some(wanted) = content(judged) else {
+        let Some(wanted) = content(owner_result) else {
             self.is_clean(uid);
             return ReportAction::Nothing;
         };
         if !self.owners.contains_key(uid) && self.owners.len() >= MOST_OWNERS {
-            self.full.insert(judged.kind, pass);
+            self.full.insert(owner_result.kind, pass);
             return ReportAction::Nothing;
         }
         self.clean.remove(uid);
-        let namespace = self.shared(&judged.namespace);
+        let namespace = self.shared(&owner_result.namespace);
         let before = self.remove(uid);
-        let (written, version, told) = before.map_or((None, None, None), |before| {
-            (before.written, before.version, before.told)
+        let (written, version, notified) = before.map_or((None, None, None), |before| {
+            (before.written, before.version, before.notified)
         });
         let entry = OwnerEntry {
-            kind: judged.kind,
+            kind: owner_result.kind,
             namespace,
             wanted: Some(wanted),
             written,
             version,
-            told,
-            counts: counted(judged),
+            notified,
+            counts: counted(owner_result),
             pass,
         };
         self.add(&entry);
@@ -348,21 +348,21 @@ impl OwnerIndex {
         let Some(entry) = self.owners.get_mut(uid) else {
             return false;
         };
-        entry.told.replace(content) != Some(content)
+        entry.notified.replace(content) != Some(content)
     }
 
-    /// A report was written, or no longer exists (`says` is `None`).
-    pub fn written(&mut self, uid: &str, says: Option<u64>, version: Option<u64>) {
+    /// A report was written, or no longer exists (`content_hash` is `None`).
+    pub fn written(&mut self, uid: &str, content_hash: Option<u64>, version: Option<u64>) {
         let Some(entry) = self.owners.get_mut(uid) else {
             return;
         };
-        entry.written = says;
+        entry.written = content_hash;
         entry.version = version;
-        if entry.wanted.is_none() && says.is_some() {
+        if entry.wanted.is_none() && content_hash.is_some() {
             // It became clean while it was written.
             self.clean.insert(uid.into());
         }
-        if entry.wanted.is_none() && says.is_none() {
+        if entry.wanted.is_none() && content_hash.is_none() {
             self.remove(uid);
         }
     }
@@ -540,9 +540,9 @@ impl OwnerIndex {
     }
 }
 
-fn counted(judged: &OwnerResult) -> Box<[(&'static str, &'static str, u32)]> {
+fn counted(owner_result: &OwnerResult) -> Box<[(&'static str, &'static str, u32)]> {
     let mut counts: BTreeMap<(&'static str, &'static str), u32> = BTreeMap::new();
-    for found in reported(judged) {
+    for found in reported(owner_result) {
         if let Some(action) = action(found) {
             *counts.entry((found.rule, action)).or_default() += 1;
         }

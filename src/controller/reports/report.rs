@@ -40,18 +40,18 @@ pub fn name(kind: Kind, uid: &str) -> String {
 }
 
 /// The findings that a report lists: without those that admission fixes, and none if the webhooks are not called.
-pub fn reported(judged: &OwnerResult) -> impl Iterator<Item = &FindingResult> {
-    let is_asked = judged.outcome != OwnerOutcome::NotAsked;
-    let findings = judged.findings.iter().filter(move |_| is_asked);
+pub fn reported(owner_result: &OwnerResult) -> impl Iterator<Item = &FindingResult> {
+    let is_reviewed = owner_result.outcome != OwnerOutcome::NotReviewed;
+    let findings = owner_result.findings.iter().filter(move |_| is_reviewed);
     findings.filter(|found| !matches!(found.fate, FindingOutcome::Fixed | FindingOutcome::Passed))
 }
 
 /// A hash of the content, equal for the same findings under the same policy. `None`: nothing to report.
-pub fn content(judged: &OwnerResult) -> Option<u64> {
+pub fn content(owner_result: &OwnerResult) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     let mut is_clean = true;
-    (judged.policy.as_str(), judged.name.as_str()).hash(&mut hasher);
-    for found in reported(judged) {
+    (owner_result.policy.as_str(), owner_result.name.as_str()).hash(&mut hasher);
+    for found in reported(owner_result) {
         is_clean = false;
         (found.rule, found.severity, found.fate, found.would_deny).hash(&mut hasher);
         (&found.path, &found.message, &found.remedy, &found.because).hash(&mut hasher);
@@ -60,8 +60,8 @@ pub fn content(judged: &OwnerResult) -> Option<u64> {
 }
 
 /// The report, as it is applied.
-pub fn report(judged: &OwnerResult, content: u64, api: ReportApi, now: Timestamp) -> Value {
-    let mut all: Vec<&FindingResult> = reported(judged).collect();
+pub fn report(owner_result: &OwnerResult, content: u64, api: ReportApi, now: Timestamp) -> Value {
+    let mut all: Vec<&FindingResult> = reported(owner_result).collect();
     // Findings that deny the object come first; the rest keep the order in which a user would fix them.
     all.sort_by_key(|found| (found.fate != FindingOutcome::Denied, !found.would_deny));
     let mut annotations = json!({CONTENT: spelled(content)});
@@ -70,22 +70,22 @@ pub fn report(judged: &OwnerResult, content: u64, api: ReportApi, now: Timestamp
     }
     let count = |result: &str| all.iter().filter(|found| verdict(found) == result).count();
     let results = all.iter().take(MOST_RESULTS);
-    let results: Vec<Value> = results.map(|found| result(judged, found, now)).collect();
+    let results: Vec<Value> = results.map(|found| result(owner_result, found, now)).collect();
     let mut report = json!({
         "apiVersion": api.api_version(),
         "kind": api.kind(),
         "metadata": {
-            "name": name(judged.kind, &judged.uid),
-            "namespace": judged.namespace,
+            "name": name(owner_result.kind, &owner_result.uid),
+            "namespace": owner_result.namespace,
             "labels": {LABEL.0: LABEL.1},
             "annotations": annotations,
             "ownerReferences": [{
-                "apiVersion": judged.api_version, "kind": judged.kind.as_str(), "name": judged.name, "uid": judged.uid,
+                "apiVersion": owner_result.api_version, "kind": owner_result.kind.as_str(), "name": owner_result.name, "uid": owner_result.uid,
             }],
         },
         "scope": {
-            "apiVersion": judged.api_version, "kind": judged.kind.as_str(), "namespace": judged.namespace,
-            "name": judged.name, "uid": judged.uid,
+            "apiVersion": owner_result.api_version, "kind": owner_result.kind.as_str(), "namespace": owner_result.namespace,
+            "name": owner_result.name, "uid": owner_result.uid,
         },
         "summary": {"pass": 0, "fail": count("fail"), "warn": count("warn"), "error": 0, "skip": count("skip")},
         "results": results,
@@ -102,10 +102,10 @@ pub fn spelled(content: u64) -> String {
 }
 
 /// One finding; both report APIs use the same format.
-fn result(judged: &OwnerResult, found: &FindingResult, now: Timestamp) -> Value {
+fn result(owner_result: &OwnerResult, found: &FindingResult, now: Timestamp) -> Value {
     json!({
         "source": LABEL.1,
-        "policy": judged.policy,
+        "policy": owner_result.policy,
         "rule": found.rule,
         "category": category(found.id),
         "severity": severity(found.severity),

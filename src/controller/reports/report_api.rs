@@ -104,7 +104,7 @@ impl DiscoveredApi {
     }
 
     /// Waits for such a request.
-    pub async fn asked(&self) {
+    pub async fn requested(&self) {
         self.soon.notified().await;
     }
 }

@@ -13,7 +13,7 @@ use kube::runtime::watcher::{Config, Error, Event};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::health::Health;
+use super::health::ReportHealth;
 use super::invalidation::Invalidation;
 use super::owner_index::{MOST_OWNERS, SharedIndex, WrittenReport};
 use super::report::{CONTENT, LABEL};
@@ -69,7 +69,7 @@ pub struct ReportWatch<'c> {
     /// Takes the namespaces in which reports are missing.
     pub rereads: &'c RereadQueue,
     /// Takes problems.
-    pub health: &'c Health,
+    pub health: &'c ReportHealth,
     /// Whether the stored reports are known.
     pub adoption: &'c Adoption,
 }
@@ -77,13 +77,15 @@ pub struct ReportWatch<'c> {
 fn read(report: &PartialObjectMeta<DynamicObject>) -> Option<WrittenReport> {
     let meta = &report.metadata;
     let owner = meta.owner_references.iter().flatten().next()?;
-    let says = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
+    let content_hash = meta.annotations.iter().flatten().find(|(key, _)| *key == CONTENT);
     Some(WrittenReport {
         kind: Kind::of_api_version(&owner.api_version, &owner.kind)?,
         namespace: meta.namespace.clone()?,
         uid: owner.uid.clone(),
         // A report with another content is written again.
-        says: says.map_or(0, |(_, says)| u64::from_str_radix(says, 16).unwrap_or_default()),
+        content_hash: content_hash.map_or(0, |(_, content_hash)| {
+            u64::from_str_radix(content_hash, 16).unwrap_or_default()
+        }),
         version: meta.resource_version.as_deref().and_then(|it| it.parse().ok()),
     })
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::events::EventPublisher;
-use super::health::Health;
+use super::health::ReportHealth;
 use super::invalidation::Invalidation;
 use super::owner_index::SharedIndex;
 use super::report;
@@ -41,7 +41,7 @@ pub struct ReportWriter<'c> {
     /// Takes the namespaces in which reports are missing.
     pub rereads: &'c RereadQueue,
     /// Takes problems.
-    pub health: &'c Health,
+    pub health: &'c ReportHealth,
     /// The report API that the cluster serves.
     pub api: &'c DiscoveredApi,
     /// Publishes Events on owners.

@@ -76,7 +76,7 @@ impl StoredImages {
     pub fn known(&self, context: &EvalContext<'_>, object: &Object<'_>) -> Option<KnownFacts> {
         let state = self.0.as_ref()?;
         let uses = context.policy_in(&object.namespace).image_evidence == ImageEvidence::Registry;
-        if !uses || context.not_asked(&object.namespace).is_some() {
+        if !uses || context.not_reviewed(&object.namespace).is_some() {
             return None;
         }
         let images = PodImages::of(object.pod()?, &object.namespace);

@@ -41,7 +41,7 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 struct FakeApiServer {
     /// Answers by path, each used once except the last one.
     answers: BTreeMap<String, Vec<String>>,
-    asked: Vec<String>,
+    requested: Vec<String>,
     /// Reports that were written, by name.
     written: Vec<Value>,
     /// Events that were made.
@@ -60,7 +60,7 @@ struct FakeApiServer {
 
 impl FakeApiServer {
     fn answer(&mut self, method: &str, path: &str, is_watch: bool, body: &[u8]) -> (u16, Option<String>) {
-        self.asked
+        self.requested
             .push(format!("{method} {path}{}", if is_watch { " watch" } else { "" }));
         if self.refused.iter().any(|it| it == path) {
             let status = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "not today"});
@@ -193,7 +193,7 @@ impl TestLeader {
             ..FakeApiServer::default()
         }));
         let (latest, follow) = watch::channel(Arc::new(snapshot(policy)));
-        let (reporting, said) = watch::channel(ReportingState::Unknown);
+        let (reporting, printed) = watch::channel(ReportingState::Unknown);
         let far = Instant::now() + Duration::from_secs(1_000_000);
         let (lease, until) = watch::channel(Some(far));
         let context = ReportContext {
@@ -209,7 +209,7 @@ impl TestLeader {
         tokio::spawn(run(context));
         TestLeader {
             server,
-            reporting: said,
+            reporting: printed,
             latest,
             _lease: lease,
         }
@@ -223,7 +223,7 @@ impl TestLeader {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("{what}: {:?}", self.server.lock().unwrap().asked);
+        panic!("{what}: {:?}", self.server.lock().unwrap().requested);
     }
 }
 
@@ -259,15 +259,15 @@ async fn an_object_that_cannot_be_read_is_counted_named_and_passed_over() {
     leader
         .until("both others are reported", |it| reported(it) == ["one", "two"])
         .await;
-    let said = leader.reporting.clone();
+    let printed = leader.reporting.clone();
     leader
         .until("it is reported", |_| {
-            matches!(*said.borrow(), ReportingState::Amiss(..))
+            matches!(*printed.borrow(), ReportingState::Amiss(..))
         })
         .await;
-    let said = said.borrow().clone();
-    let ReportingState::Amiss(reason, message) = said else {
-        panic!("{said:?}")
+    let printed = printed.borrow().clone();
+    let ReportingState::Amiss(reason, message) = printed else {
+        panic!("{printed:?}")
     };
     assert_eq!(reason, "Unreadable");
     assert!(
@@ -305,7 +305,7 @@ async fn what_was_missed_while_a_watch_window_expired_is_read_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_policy_is_another_judgement_of_everything() {
+async fn another_policy_is_another_evaluation_of_everything() {
     let all = list("9", &[deployment("one", 1), deployment("two", 2)]);
     let leader = TestLeader::start(&[(DEPLOYMENTS, &[all])]);
     leader
@@ -367,7 +367,7 @@ async fn a_pod_that_waits_in_vain_for_a_reason_that_is_known_is_reported_once_on
     );
     let note = one["note"].as_str().unwrap();
     assert!(note.starts_with("a pod of this waits for a node: "), "{note}");
-    assert!(!server.asked.iter().any(|it| it.ends_with("/pods/c")));
+    assert!(!server.requested.iter().any(|it| it.ends_with("/pods/c")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,17 +417,17 @@ async fn a_pod_on_a_windows_node_that_terminates_past_its_grace_period_is_report
         note.starts_with("a pod of this: terminating past its grace period") && note.contains("w1"),
         "{note}"
     );
-    assert!(!server.asked.iter().any(|it| it.ends_with("/pods/b")));
+    assert!(!server.requested.iter().any(|it| it.ends_with("/pods/b")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_any_kind_of_report_owners_are_judged_and_told_all_the_same() {
+async fn without_any_kind_of_report_owners_are_evaluated_and_reported_all_the_same() {
     let all = list("9", &[deployment("one", 1)]);
     let leader = TestLeader::start_with(&[(DEPLOYMENTS, &[all])], true);
     leader.until("it is reported", |it| it.events.len() == 1).await;
-    let said = leader.reporting.clone();
-    let is_said = || matches!(*said.borrow(), ReportingState::Amiss("NoReportApi", _));
-    leader.until("it is reported", |_| is_said()).await;
+    let printed = leader.reporting.clone();
+    let is_reported = || matches!(*printed.borrow(), ReportingState::Amiss("NoReportApi", _));
+    leader.until("it is reported", |_| is_reported()).await;
     let server = leader.server.lock().unwrap();
     assert_eq!(server.events[0]["regarding"]["name"], "one");
     assert!(server.written.is_empty());
@@ -472,14 +472,14 @@ async fn of_a_rollout_what_runs_is_reported_and_another_stands_in_for_what_goes(
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_reports_that_are_there_cannot_be_read_it_is_said_and_the_rest_goes_on() {
+async fn where_the_reports_that_are_there_cannot_be_read_it_is_reported_and_the_rest_goes_on() {
     let all = list("9", &[deployment("one", 1)]);
     let leader = TestLeader::start(&[(DEPLOYMENTS, &[all])]);
     let reports = "/apis/openreports.io/v1alpha1/reports".to_owned();
     leader.server.lock().unwrap().refused.push(reports);
     leader.until("it is reported", |it| reported(it) == ["one"]).await;
-    let said = leader.reporting.clone();
-    let text = || match &*said.borrow() {
+    let printed = leader.reporting.clone();
+    let text = || match &*printed.borrow() {
         ReportingState::Amiss("Refused", text) => text.clone(),
         _ => String::new(),
     };
@@ -490,22 +490,22 @@ async fn where_the_reports_that_are_there_cannot_be_read_it_is_said_and_the_rest
         .await;
     leader.server.lock().unwrap().refused.clear();
     leader
-        .until("it works again", |_| *said.borrow() == ReportingState::Written)
+        .until("it works again", |_| *printed.borrow() == ReportingState::Written)
         .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_breaks_again_and_again_is_said_and_everything_is_read_anew() {
+async fn a_watch_that_breaks_again_and_again_is_reported_and_everything_is_read_anew() {
     let error = json!({"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "broken"}});
     let leader = TestLeader::start(&[
         (DEPLOYMENTS, &[list("9", &[deployment("one", 1)])]),
         ("/apis/apps/v1/deployments watch", &[format!("{error}\n")]),
     ]);
-    let said = leader.reporting.clone();
-    let is_said = || matches!(&*said.borrow(), ReportingState::Amiss("Refused", text) if text.ends_with("deployments: broken"));
-    leader.until("it is reported", |_| is_said()).await;
+    let printed = leader.reporting.clone();
+    let is_reported = || matches!(&*printed.borrow(), ReportingState::Amiss("Refused", text) if text.ends_with("deployments: broken"));
+    leader.until("it is reported", |_| is_reported()).await;
     let listed = |it: &FakeApiServer| {
-        it.asked
+        it.requested
             .iter()
             .filter(|it| *it == "GET /apis/apps/v1/deployments")
             .count()
@@ -525,7 +525,10 @@ fn stored_report(kind: &str, owner: &str, content: &str) -> Value {
 }
 
 fn patches(server: &FakeApiServer) -> usize {
-    let patched = server.asked.iter().filter(|asked| asked.starts_with("PATCH "));
+    let patched = server
+        .requested
+        .iter()
+        .filter(|requested| requested.starts_with("PATCH "));
     patched.count()
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::evaluator::{Evaluation, ObjectHeadMeta};
+use super::evaluator::{ObjectEvaluation, ObjectHeadMeta};
 use super::events::event_on;
 use super::owner_index::{ObjectSource, OwnerIndex, Recorded, ReportAction, UnreadableObject, WrittenReport};
 use super::report::{self, MOST_RESULTS, content};
@@ -33,7 +33,7 @@ fn found(fate: FindingOutcome, path: &str) -> FindingResult {
 }
 
 /// A Deployment `shop/web` with these findings.
-pub fn judged(uid: &str, fates: &[FindingOutcome]) -> OwnerResult {
+pub fn owner_result(uid: &str, fates: &[FindingOutcome]) -> OwnerResult {
     OwnerResult {
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
@@ -56,12 +56,12 @@ pub fn judged(uid: &str, fates: &[FindingOutcome]) -> OwnerResult {
     }
 }
 
-fn there(kind: Kind, uid: &str, says: u64, version: Option<u64>) -> WrittenReport {
+fn there(kind: Kind, uid: &str, content_hash: u64, version: Option<u64>) -> WrittenReport {
     WrittenReport {
         kind,
         namespace: "shop".to_owned(),
         uid: uid.to_owned(),
-        says,
+        content_hash,
         version,
     }
 }
@@ -70,10 +70,10 @@ const UID: &str = "3c1f6b1e-0000-4000-8000-000000000001";
 
 #[test]
 fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_would_become_of_it() {
-    let judged = judged(UID, &[FindingOutcome::Noted, FindingOutcome::Denied]);
-    let says = content(&judged).unwrap();
+    let owner_result = owner_result(UID, &[FindingOutcome::Noted, FindingOutcome::Denied]);
+    let content_hash = content(&owner_result).unwrap();
     let at = Timestamp::from_second(1_700_000_000).unwrap();
-    let report = report::report(&judged, says, ReportApi::OpenReports, at);
+    let report = report::report(&owner_result, content_hash, ReportApi::OpenReports, at);
     assert_eq!(report["apiVersion"], "openreports.io/v1alpha1");
     assert_eq!(report["kind"], "Report");
     assert_eq!(report["source"], "transom");
@@ -95,7 +95,7 @@ fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_wou
         }),
         "what refuses it comes first"
     );
-    let other = report::report(&judged, says, ReportApi::PolicyReports, at);
+    let other = report::report(&owner_result, content_hash, ReportApi::PolicyReports, at);
     assert_eq!(other["apiVersion"], "wgpolicyk8s.io/v1alpha2");
     assert_eq!(
         (&other["kind"], &other["source"]),
@@ -104,35 +104,40 @@ fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_wou
 }
 
 #[test]
-fn what_is_fixed_by_itself_or_not_asked_about_is_no_reason_for_a_report() {
-    assert_eq!(content(&judged(UID, &[])), None);
-    assert_eq!(content(&judged(UID, &[FindingOutcome::Fixed])), None);
-    let mut left_out = judged(UID, &[FindingOutcome::Passed]);
-    left_out.outcome = OwnerOutcome::NotAsked;
+fn what_is_fixed_by_itself_or_not_called_for_is_no_reason_for_a_report() {
+    assert_eq!(content(&owner_result(UID, &[])), None);
+    assert_eq!(content(&owner_result(UID, &[FindingOutcome::Fixed])), None);
+    let mut left_out = owner_result(UID, &[FindingOutcome::Passed]);
+    left_out.outcome = OwnerOutcome::NotReviewed;
     assert_eq!(content(&left_out), None);
-    assert!(content(&judged(UID, &[FindingOutcome::Exempted])).is_some());
+    assert!(content(&owner_result(UID, &[FindingOutcome::Exempted])).is_some());
 }
 
 #[test]
 fn the_same_findings_are_the_same_content_and_others_are_not() {
-    let one = content(&judged(UID, &[FindingOutcome::Warned]));
-    assert_eq!(one, content(&judged(UID, &[FindingOutcome::Warned])));
+    let one = content(&owner_result(UID, &[FindingOutcome::Warned]));
+    assert_eq!(one, content(&owner_result(UID, &[FindingOutcome::Warned])));
     for other in [
         &[FindingOutcome::Denied][..],
         &[FindingOutcome::Warned, FindingOutcome::Warned],
     ] {
-        assert_ne!(one, content(&judged(UID, other)), "{other:?}");
+        assert_ne!(one, content(&owner_result(UID, other)), "{other:?}");
     }
 }
 
 #[test]
 fn results_are_bounded_and_the_summary_counts_all() {
-    let mut judged = judged(UID, &[]);
-    judged.findings = (0..MOST_RESULTS + 17)
+    let mut owner_result = owner_result(UID, &[]);
+    owner_result.findings = (0..MOST_RESULTS + 17)
         .map(|at| found(FindingOutcome::Warned, &format!("spec[{at}]{}", "x".repeat(5000))))
         .collect();
-    let says = content(&judged).unwrap();
-    let report = report::report(&judged, says, ReportApi::OpenReports, Timestamp::UNIX_EPOCH);
+    let content_hash = content(&owner_result).unwrap();
+    let report = report::report(
+        &owner_result,
+        content_hash,
+        ReportApi::OpenReports,
+        Timestamp::UNIX_EPOCH,
+    );
     assert_eq!(report["results"].as_array().unwrap().len(), MOST_RESULTS);
     assert_eq!(report["summary"]["fail"], MOST_RESULTS + 17);
     assert_eq!(
@@ -150,13 +155,16 @@ fn a_name_is_legal_whatever_the_uid_is() {
 #[test]
 fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
     let mut ledger = OwnerIndex::default();
-    let dirty = judged(UID, &[FindingOutcome::Denied]);
-    let says = content(&dirty).unwrap();
-    assert_eq!(ledger.judged(&dirty, 1), ReportAction::Write(says));
-    ledger.written(UID, Some(says), None);
-    assert_eq!(ledger.judged(&dirty, 2), ReportAction::Nothing);
+    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
+    let content_hash = content(&dirty).unwrap();
+    assert_eq!(ledger.record_result(&dirty, 1), ReportAction::Write(content_hash));
+    ledger.written(UID, Some(content_hash), None);
+    assert_eq!(ledger.record_result(&dirty, 2), ReportAction::Nothing);
     assert_eq!(ledger.next_to_take_away(), None);
-    assert_eq!(ledger.judged(&judged(UID, &[]), 3), ReportAction::Nothing);
+    assert_eq!(
+        ledger.record_result(&owner_result(UID, &[]), 3),
+        ReportAction::Nothing
+    );
     let (kind, namespace, uid) = ledger.next_to_take_away().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", UID));
     ledger.written(UID, None, None);
@@ -166,27 +174,27 @@ fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
 #[test]
 fn an_owner_that_becomes_clean_while_its_report_is_written_keeps_none() {
     let mut ledger = OwnerIndex::default();
-    let dirty = judged(UID, &[FindingOutcome::Denied]);
-    let says = content(&dirty).unwrap();
-    ledger.judged(&dirty, 1);
-    ledger.written(UID, Some(says), None);
-    ledger.judged(&judged(UID, &[FindingOutcome::Warned]), 1);
-    ledger.judged(&judged(UID, &[]), 1);
-    ledger.written(UID, content(&judged(UID, &[FindingOutcome::Warned])), None);
+    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
+    let content_hash = content(&dirty).unwrap();
+    ledger.record_result(&dirty, 1);
+    ledger.written(UID, Some(content_hash), None);
+    ledger.record_result(&owner_result(UID, &[FindingOutcome::Warned]), 1);
+    ledger.record_result(&owner_result(UID, &[]), 1);
+    ledger.written(UID, content(&owner_result(UID, &[FindingOutcome::Warned])), None);
     assert!(ledger.next_to_take_away().is_some());
 }
 
 #[test]
 fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading() {
     let mut ledger = OwnerIndex::default();
-    let dirty = judged(UID, &[FindingOutcome::Denied]);
-    let says = content(&dirty).unwrap();
-    ledger.found(&there(Kind::Deployment, UID, says, None));
+    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
+    let content_hash = content(&dirty).unwrap();
+    ledger.found(&there(Kind::Deployment, UID, content_hash, None));
     ledger.found(&there(Kind::Deployment, "fixed", 7, None));
     ledger.found(&there(Kind::Job, "another kind", 7, None));
     ledger.begins(Kind::Deployment);
     assert_eq!(
-        ledger.judged(&dirty, 1),
+        ledger.record_result(&dirty, 1),
         ReportAction::Nothing,
         "it says so already"
     );
@@ -199,7 +207,7 @@ fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading(
 #[test]
 fn what_changes_during_a_reading_is_not_taken_from_what_it_reads() {
     let mut ledger = OwnerIndex::default();
-    ledger.judged(&judged(UID, &[FindingOutcome::Denied]), 1);
+    ledger.record_result(&owner_result(UID, &[FindingOutcome::Denied]), 1);
     ledger.begins(Kind::Deployment);
     ledger.touch(Kind::Deployment, UID);
     assert!(ledger.is_touched(Kind::Deployment, UID));
@@ -210,7 +218,7 @@ fn what_changes_during_a_reading_is_not_taken_from_what_it_reads() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_once_and_forgotten_when_it_can() {
+fn what_cannot_be_read_is_reported_once_and_forgotten_when_it_can() {
     let mut ledger = OwnerIndex::default();
     let which = || UnreadableObject {
         kind: Kind::Deployment,
@@ -220,25 +228,25 @@ fn what_cannot_be_read_is_told_once_and_forgotten_when_it_can() {
     assert!(ledger.unreadable(UID, which(), 1));
     assert!(!ledger.unreadable(UID, which(), 2));
     assert_eq!(ledger.all_unreadable().len(), 1);
-    ledger.judged(&judged(UID, &[]), 2);
+    ledger.record_result(&owner_result(UID, &[]), 2);
     assert_eq!(ledger.all_unreadable().len(), 0);
 }
 
 #[test]
 fn when_reports_are_gone_they_are_to_be_written_anew() {
     let mut ledger = OwnerIndex::default();
-    let dirty = judged(UID, &[FindingOutcome::Denied]);
-    ledger.judged(&dirty, 1);
+    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
+    ledger.record_result(&dirty, 1);
     ledger.written(UID, content(&dirty), None);
     assert!(ledger.without_report(|_| true).is_empty());
     assert_eq!(
         ledger.without_report(|_| false),
         BTreeSet::from(["shop".to_owned()])
     );
-    assert!(matches!(ledger.judged(&dirty, 2), ReportAction::Write(_)));
+    assert!(matches!(ledger.record_result(&dirty, 2), ReportAction::Write(_)));
     ledger.written(UID, content(&dirty), None);
     ledger.forget_reports();
-    assert!(matches!(ledger.judged(&dirty, 3), ReportAction::Write(_)));
+    assert!(matches!(ledger.record_result(&dirty, 3), ReportAction::Write(_)));
     assert_eq!(ledger.series().count(), 1, "findings are counted without reports");
 }
 
@@ -269,35 +277,42 @@ fn one_object_stands_for_those_that_are_like_it_until_it_goes() {
 #[test]
 fn a_report_that_another_hand_has_written_is_written_anew_and_an_old_event_is_none() {
     let mut ledger = OwnerIndex::default();
-    let dirty = judged(UID, &[FindingOutcome::Denied]);
-    let says = content(&dirty).unwrap();
-    ledger.judged(&dirty, 1);
-    let there = |says, version| there(Kind::Deployment, UID, says, Some(version));
+    let dirty = owner_result(UID, &[FindingOutcome::Denied]);
+    let content_hash = content(&dirty).unwrap();
+    ledger.record_result(&dirty, 1);
+    let there = |content_hash, version| there(Kind::Deployment, UID, content_hash, Some(version));
     assert!(!ledger.found(&there(7, 3)), "the write of this one is under way");
-    ledger.written(UID, Some(says), Some(5));
-    assert!(!ledger.found(&there(says, 5)));
+    ledger.written(UID, Some(content_hash), Some(5));
+    assert!(!ledger.found(&there(content_hash, 5)));
     assert!(!ledger.found(&there(7, 4)), "it was before");
-    assert_eq!(ledger.judged(&dirty, 2), ReportAction::Nothing);
+    assert_eq!(ledger.record_result(&dirty, 2), ReportAction::Nothing);
     assert!(ledger.found(&there(7, 6)));
-    assert!(matches!(ledger.judged(&dirty, 2), ReportAction::Write(_)));
+    assert!(matches!(ledger.record_result(&dirty, 2), ReportAction::Write(_)));
     assert_eq!(ledger.version(UID), Some(6), "it is written over what was seen");
 }
 
 #[test]
-fn an_event_tells_what_would_be_denied_once_for_the_same_problem() {
+fn an_event_reports_what_would_be_denied_once_for_the_same_problem() {
     assert_eq!(
-        event_on(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Exempted])),
+        event_on(&owner_result(
+            UID,
+            &[FindingOutcome::Noted, FindingOutcome::Exempted]
+        )),
         None
     );
-    let told = event_on(&judged(UID, &[FindingOutcome::Noted, FindingOutcome::Warned])).unwrap();
+    let reported = event_on(&owner_result(
+        UID,
+        &[FindingOutcome::Noted, FindingOutcome::Warned],
+    ))
+    .unwrap();
     assert_eq!(
-        told.message,
+        reported.message,
         "for Windows this would be denied if validation were Deny: run-as-user; spec: Windows has no user IDs; use \
          windowsOptions.runAsUserName"
     );
-    let again = event_on(&judged(UID, &[FindingOutcome::Warned])).unwrap();
-    assert_eq!(told.name(), again.name());
-    let denied = event_on(&judged(UID, &[FindingOutcome::Denied])).unwrap();
+    let again = event_on(&owner_result(UID, &[FindingOutcome::Warned])).unwrap();
+    assert_eq!(reported.name(), again.name());
+    let denied = event_on(&owner_result(UID, &[FindingOutcome::Denied])).unwrap();
     assert_ne!(denied.name(), again.name());
     assert!(denied.name().starts_with("web."));
     let mut long = denied.clone();
@@ -306,7 +321,12 @@ fn an_event_tells_what_would_be_denied_once_for_the_same_problem() {
 }
 
 /// Records an evaluation of the Deployment `shop/web` with this uid.
-fn record(index: &mut OwnerIndex, uid: &str, evaluation: &Evaluation, source: ObjectSource) -> Recorded {
+fn record(
+    index: &mut OwnerIndex,
+    uid: &str,
+    evaluation: &ObjectEvaluation,
+    source: ObjectSource,
+) -> Recorded {
     let object = json!({"metadata": {"namespace": "shop", "name": "web", "uid": uid}}).to_string();
     index.record(
         Kind::Deployment,
@@ -317,8 +337,8 @@ fn record(index: &mut OwnerIndex, uid: &str, evaluation: &Evaluation, source: Ob
     )
 }
 
-fn owner(uid: &str, key: DedupKey) -> Evaluation {
-    Evaluation::Owner(Box::new(judged(uid, &[FindingOutcome::Denied])), key)
+fn owner(uid: &str, key: DedupKey) -> ObjectEvaluation {
+    ObjectEvaluation::Owner(Box::new(owner_result(uid, &[FindingOutcome::Denied])), key)
 }
 
 #[test]
@@ -332,7 +352,7 @@ fn an_evaluation_says_whether_to_write_and_whether_others_must_be_listed_again()
     );
     assert_eq!(index.behind(), 1, "it is to be written");
     assert_eq!(
-        record(index, "a", &Evaluation::Skipped, Watch),
+        record(index, "a", &ObjectEvaluation::Skipped, Watch),
         Recorded::default()
     );
     assert_eq!(index.behind(), 0, "it was never written");
@@ -356,9 +376,9 @@ fn an_evaluation_says_whether_to_write_and_whether_others_must_be_listed_again()
 fn an_object_that_changed_during_a_list_is_not_taken_from_it_but_owned_ones_are_not_remembered() {
     let index = &mut OwnerIndex::default();
     index.begins(Kind::Deployment);
-    record(index, "a", &Evaluation::Skipped, ObjectSource::Watch);
-    record(index, "b", &Evaluation::Owned, ObjectSource::Watch);
-    record(index, "c", &Evaluation::Skipped, ObjectSource::List);
+    record(index, "a", &ObjectEvaluation::Skipped, ObjectSource::Watch);
+    record(index, "b", &ObjectEvaluation::Owned, ObjectSource::Watch);
+    record(index, "c", &ObjectEvaluation::Skipped, ObjectSource::List);
     let touched = |uid| index.is_touched(Kind::Deployment, uid);
     assert_eq!((touched("a"), touched("b"), touched("c")), (true, false, false));
 }
@@ -368,12 +388,12 @@ fn an_unreadable_object_is_new_once_and_its_report_goes() {
     let index = &mut OwnerIndex::default();
     let write = record(index, "a", &owner("a", DedupKey::None), ObjectSource::List).write;
     index.written("a", write, Some(1));
-    let unreadable = || Evaluation::Unreadable("containers: a list is expected".to_owned());
+    let unreadable = || ObjectEvaluation::Unreadable("containers: a list is expected".to_owned());
     assert!(record(index, "a", &unreadable(), ObjectSource::Watch).is_newly_unreadable);
     assert!(!record(index, "a", &unreadable(), ObjectSource::List).is_newly_unreadable);
     assert_eq!(index.all_unreadable().next().unwrap().name, "shop/web");
     let (kind, namespace, uid) = index.next_to_take_away().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", "a"));
-    record(index, "a", &Evaluation::Skipped, ObjectSource::Watch);
+    record(index, "a", &ObjectEvaluation::Skipped, ObjectSource::Watch);
     assert_eq!(index.all_unreadable().len(), 0);
 }

@@ -97,9 +97,9 @@ fn one_word_says_what_becomes_of_fields_that_windows_ignores() {
                 Decision::Allow
             };
             // Findings that are only recorded are not printed.
-            for (let_be, told) in [(IgnoredFields::Warn, vec![rule]), (IgnoredFields::Audit, vec![])] {
+            for (let_be, reported) in [(IgnoredFields::Warn, vec![rule]), (IgnoredFields::Audit, vec![])] {
                 let (decision, open, _) = evaluated(kind, &over, &with(let_be));
-                assert_eq!((decision, open), (passes, told), "{case} {let_be}");
+                assert_eq!((decision, open), (passes, reported), "{case} {let_be}");
             }
             let (decision, open, removed) = evaluated(kind, &over, &with(IgnoredFields::Remove));
             assert_eq!((decision, open, removed), (passes, vec![], vec![rule]), "{case}");
@@ -256,7 +256,7 @@ fn a_gmsa_name_that_nothing_will_resolve_is_reported_at_the_workload() {
 /// The constraints of OpenShift run before placement, and may reject the pods of a template without `spec.os.name`.
 #[test]
 fn on_openshift_a_template_has_to_say_windows_itself() {
-    for (kind, has_scc, says, expected) in [
+    for (kind, has_scc, states, expected) in [
         (Kind::Deployment, true, false, true),
         (Kind::DaemonSet, true, false, true),
         (Kind::Deployment, true, true, false),
@@ -267,7 +267,7 @@ fn on_openshift_a_template_has_to_say_windows_itself() {
     ] {
         let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
         facts.has_scc = has_scc;
-        let over = if says {
+        let over = if states {
             json!({"os": {"name": "windows"}})
         } else {
             json!({})
@@ -277,7 +277,7 @@ fn on_openshift_a_template_has_to_say_windows_itself() {
         let evaluation = evaluate(&subject, &facts, &Policy::standalone());
         let mut warned = evaluation.open().filter(|finding| finding.action == Action::Warn);
         let warned = warned.any(|finding| finding.rule.name == "os-name-missing");
-        assert_eq!(warned, expected, "{kind} {has_scc} {says}");
+        assert_eq!(warned, expected, "{kind} {has_scc} {states}");
     }
 }
 
@@ -379,8 +379,8 @@ fn run_as_user_stops_the_pod_at_kubelets_of_old_releases() {
         );
     }
     // The API server rejects such a pod before any kubelet sees it.
-    let says = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
-    assert_eq!(class(30, &says, &deny), Some(Class::Api));
+    let states = json!({"os": {"name": "windows"}, "securityContext": {"runAsUser": 1000}});
+    assert_eq!(class(30, &states, &deny), Some(Class::Api));
     assert_eq!(class(30, &of_pod, &with(IgnoredFields::Remove)), None);
     for (kubernetes, expected) in [(30, Decision::Deny), (31, Decision::Patch)] {
         let json = object(Kind::Pod, &spec(&of_pod));

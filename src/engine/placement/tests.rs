@@ -106,10 +106,10 @@ fn what_is_tolerated_after_placement_is_what_the_edits_make_tolerated() {
                 let text = pod.to_string();
                 let mut subject = Object::parse(Kind::Pod, &text, ReviewStage::Written).unwrap();
                 subject.editable = Editable::Pod;
-                let said = untolerated(&subject, &all, &facts, policy, AdmissionStage::Placed);
+                let message = untolerated(&subject, &all, &facts, policy, AdmissionStage::Placed);
                 let edits = evaluate(&subject, &facts, policy).edits;
                 assert_eq!(
-                    said,
+                    message,
                     left(&pod, &edits, &facts, class, &all),
                     "{whitelist:?} {tolerations} {policy:?}"
                 );

@@ -518,7 +518,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::too_many_lines)] // one table
-    fn the_operating_system_is_told_by_well_known_names_only() {
+    fn the_operating_system_is_recognised_by_well_known_names_only() {
         let table = "\
             mcr.microsoft.com/windows => WindowsOnlyRepository
             mcr.microsoft.com/windows/nanoserver@D => WindowsOnlyRepository

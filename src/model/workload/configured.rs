@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_an_entry_is_said() {
+    fn what_is_wrong_with_an_entry_is_reported() {
         for (text, why) in [
             ("GameServerSet", "\"GameServerSet\" is not GROUP/KIND=PATH"),
             ("/GameServerSet=spec", "group: \"\" is not the API group"),

@@ -43,7 +43,7 @@ pub struct TracingArgs {
         value_name = "LIST",
         hide_env_values = true
     )]
-    otlp_headers: Option<Secret>,
+    otlp_headers: Option<SecretHeaders>,
     /// The share of reviews without a parent span that are traced, from 0 to 1 (default 0). A review with a parent
     /// span is traced when its parent is
     #[arg(long, env = "OTEL_TRACES_SAMPLER_ARG", value_name = "SHARE")]
@@ -70,9 +70,9 @@ pub struct TracingArgs {
 
 /// A text that is never logged.
 #[derive(Clone)]
-struct Secret(String);
+struct SecretHeaders(String);
 
-impl FromStr for Secret {
+impl FromStr for SecretHeaders {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
@@ -80,7 +80,7 @@ impl FromStr for Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")
     }
@@ -198,9 +198,9 @@ fn url(text: &str, appended: &str, flag: &'static str) -> Result<Uri, TracingErr
     Uri::from_parts(parts).map_err(|_| bad(text, shape))
 }
 
-fn headers(list: Option<Secret>) -> Result<HeaderMap, TracingError> {
+fn headers(list: Option<SecretHeaders>) -> Result<HeaderMap, TracingError> {
     const FLAG: &str = "OTEL_EXPORTER_OTLP_HEADERS (--otlp-headers)";
-    let list = set(list.map(|Secret(list)| list)).unwrap_or_default();
+    let list = set(list.map(|SecretHeaders(list)| list)).unwrap_or_default();
     let mut headers = HeaderMap::new();
     let pairs = pairs(&list).map_err(|entry| TracingError::List { entry, flag: FLAG })?;
     for (index, (name, value)) in pairs.into_iter().enumerate() {

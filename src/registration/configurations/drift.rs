@@ -68,34 +68,34 @@ impl WebhookCall {
 }
 
 /// What a rule matches, as `CREATE apps/v1/deployments`, one item per combination.
-fn asked(rule: &WebhookRule) -> Vec<String> {
+fn matched(rule: &WebhookRule) -> Vec<String> {
     let all = |list: &Option<Vec<String>>| list.clone().unwrap_or_default();
     let (groups, versions) = (all(&rule.api_groups), all(&rule.api_versions));
     let (operations, resources) = (all(&rule.operations), all(&rule.resources));
-    let mut asked = Vec::new();
+    let mut matched = Vec::new();
     for operation in &operations {
         for group in &groups {
             for version in &versions {
                 for resource in &resources {
                     let group = if group.is_empty() { "core" } else { group };
-                    asked.push(format!("{operation} {group}/{version}/{resource}"));
+                    matched.push(format!("{operation} {group}/{version}/{resource}"));
                 }
             }
         }
     }
-    asked
+    matched
 }
 
 /// Whether a combination of a rule is about one custom resource: its group is a DNS name.
-fn is_custom_resource(asked: &str) -> bool {
-    let group_and_resource = |asked: &str| {
-        let (_, asked) = asked.split_once(' ')?;
-        let (group, rest) = asked.split_once('/')?;
+fn is_custom_resource(matched: &str) -> bool {
+    let group_and_resource = |matched: &str| {
+        let (_, matched) = matched.split_once(' ')?;
+        let (group, rest) = matched.split_once('/')?;
         let (_, resource) = rest.split_once('/')?;
         let is_kubernetes = group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io");
         Some(group.contains('.') && !is_kubernetes && !resource.contains(['*', '/']))
     };
-    group_and_resource(asked).unwrap_or(false)
+    group_and_resource(matched).unwrap_or(false)
 }
 
 impl Configurations {
@@ -203,12 +203,12 @@ impl RegisteredEntry {
                 operations: rule.operations,
                 resources: rule.resources,
             })
-            .flat_map(|rule| asked(&rule))
+            .flat_map(|rule| matched(&rule))
             .collect();
-        let stands: BTreeSet<String> = self.call.rules.iter().flatten().flat_map(asked).collect();
+        let stands: BTreeSet<String> = self.call.rules.iter().flatten().flat_map(matched).collect();
         let mut further: Vec<&String> = stands.difference(&wanted).collect();
         // Configured custom resources are as good as built-in ones.
-        further.retain(|asked| !of_custom_resources || !is_custom_resource(asked));
+        further.retain(|matched| !of_custom_resources || !is_custom_resource(matched));
         if !further.is_empty() {
             found.push(format!(
                 "its rules match more than Transom evaluates ({})",
@@ -216,7 +216,9 @@ impl RegisteredEntry {
             ));
         }
         // A wildcard matches everything, so only the excess is reported.
-        let is_wild = stands.iter().any(|asked| asked.replace("/*/", "/").contains('*'));
+        let is_wild = stands
+            .iter()
+            .any(|matched| matched.replace("/*/", "/").contains('*'));
         let missing: Vec<&String> = wanted.difference(&stands).collect();
         if !missing.is_empty() && !is_wild {
             found.push(format!("its rules omit {}", list(&missing, NAMED)));
@@ -255,14 +257,14 @@ impl RegisteredEntry {
                 .collect();
             self.namespaces.selects(&labels)
         };
-        let mut asked: Vec<&str> = NEVER.into_iter().filter(|never| selects(never, None)).collect();
+        let mut matched: Vec<&str> = NEVER.into_iter().filter(|never| selects(never, None)).collect();
         if selects("other", Some((IGNORE_LABEL, "true"))) {
-            asked.push("those with transom.dev/ignore=true");
+            matched.push("those with transom.dev/ignore=true");
         }
-        if !asked.is_empty() {
+        if !matched.is_empty() {
             found.push(format!(
                 "its namespaceSelector does not exclude {}",
-                list(&asked, NAMED)
+                list(&matched, NAMED)
             ));
         }
         let selects_all = |selector: &LabelSelector| *selector == LabelSelector::default();

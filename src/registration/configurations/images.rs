@@ -10,10 +10,10 @@ use crate::model::registry_patterns::{RegistryPattern, RegistryPatterns};
 const SETTING: &str = "evidence.images: Registry";
 
 impl Configurations {
-    /// Why a policy with `evidence.images: Registry` has no effect, or not on all pods. `asked`: the registries that this
+    /// Why a policy with `evidence.images: Registry` has no effect, or not on all pods. `registries`: the registries that this
     /// process may ask.
-    pub(super) fn image_gap(&self, asked: &RegistryPatterns) -> Option<CoverageGap> {
-        if asked.is_empty() {
+    pub(super) fn image_gap(&self, registries: &RegistryPatterns) -> Option<CoverageGap> {
+        if registries.is_empty() {
             return Some(CoverageGap {
                 reason: "ImageRegistriesUnset",
                 message: format!(
@@ -35,7 +35,7 @@ impl Configurations {
                      or {}; {}",
                     names::IMAGES_MUTATE,
                     names::IMAGES_VALIDATE,
-                    cure(asked.iter())
+                    cure(registries.iter())
                 ),
             });
         }
@@ -46,7 +46,7 @@ impl Configurations {
                     || conditions.any(|condition| selects_registry(&condition.expression, pattern))
             })
         };
-        let unknown: Vec<&RegistryPattern> = asked
+        let unknown: Vec<&RegistryPattern> = registries
             .iter()
             .filter(|pattern| !is_selected(pattern))
             .take(NAMED)

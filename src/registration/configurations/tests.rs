@@ -9,11 +9,11 @@ use crate::model::workload::configured::PodTemplateKind;
 
 /// The configurations as the API server would store them.
 fn registered(options: &RegistrationOptions) -> Configurations {
-    let read = |title: &str, configuration: Value| Configuration {
-        title: format!("{title} zz-transom"),
-        entries: (configuration["webhooks"].as_array().unwrap().iter())
-            .map(|webhook| RegisteredEntry::read(webhook).unwrap())
-            .collect(),
+    let read = |title: &str, configuration: Value| {
+        let webhooks = &configuration["webhooks"];
+        let read = Configuration::read(format!("{title} zz-transom"), Some(webhooks));
+        assert_eq!(read.entries.len(), webhooks.as_array().unwrap().len());
+        read
     };
     Configurations {
         mutating: read(
@@ -73,7 +73,7 @@ fn gaps_asking(
     registered: &Configurations,
     stored: &StoredPolicy,
     pool_labels: &[PoolLabel],
-    asked: &RegistryPatterns,
+    registries: &RegistryPatterns,
 ) -> Vec<(&'static str, String)> {
     let namespaces = namespaces();
     let counts_in = namespaces
@@ -81,7 +81,7 @@ fn gaps_asking(
         .filter(|(_, labels)| stored.namespace_selector.selects(labels))
         .map(|(name, labels)| (name.as_str(), labels));
     (registered
-        .gaps(stored, pool_labels, asked, &counts_in)
+        .gaps(stored, pool_labels, registries, &counts_in)
         .into_iter())
     .map(|gap| (gap.reason, gap.message))
     .collect()
@@ -199,7 +199,7 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
 }
 
 #[test]
-fn pool_labels_that_no_condition_hears_are_named_with_what_to_add() {
+fn pool_labels_that_no_condition_matches_are_named_with_what_to_add() {
     let mut options = RegistrationOptions::default();
     options.pool_labels.push(PoolLabel::prefix("pool", "win"));
     let known = registered(&options);
@@ -263,7 +263,7 @@ fn pod_templates_that_no_rule_matches_are_named_with_what_to_add() {
 fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry() {
     let wanted = policy(|policy| policy.image_evidence = ImageEvidence::Registry);
     let list = |text: &[&str]| RegistryPatterns::parse(text.iter().copied()).unwrap();
-    let gaps = |options: &[&str], asked: &[&str]| {
+    let gaps = |options: &[&str], registries: &[&str]| {
         let options = RegistrationOptions {
             image_registries: list(options),
             ..RegistrationOptions::default()
@@ -272,12 +272,12 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
             &registered(&options),
             &wanted,
             &PoolLabel::well_known(),
-            &list(asked),
+            &list(registries),
         )
     };
-    let asked = ["mcr.microsoft.com", "*.azurecr.io"];
+    let registries = ["mcr.microsoft.com", "*.azurecr.io"];
     assert_eq!(
-        gaps(&asked, &[]),
+        gaps(&registries, &[]),
         [(
             "ImageRegistriesUnset",
             "evidence.images: Registry has no effect: Transom may not ask any registry; set the chart's images.registries, as \
@@ -287,7 +287,7 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
         )]
     );
     assert_eq!(
-        gaps(&[], &asked),
+        gaps(&[], &registries),
         [(
             "EntryMissing",
             "evidence.images: Registry has no effect on pods without a sign of Windows: the webhook configurations lack the \
@@ -298,7 +298,7 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
         )]
     );
     assert_eq!(
-        gaps(&asked[..1], &asked),
+        gaps(&registries[..1], &registries),
         [(
             "ImageRegistriesUnknown",
             "evidence.images: Registry has no effect on pods without a sign of Windows whose images are on registries that the \
@@ -307,8 +307,12 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
                 .to_owned()
         )]
     );
-    assert_eq!(gaps(&asked, &asked), []);
-    assert_eq!(gaps(&asked, &asked[..1]), [], "one more costs a call only");
+    assert_eq!(gaps(&registries, &registries), []);
+    assert_eq!(
+        gaps(&registries, &registries[..1]),
+        [],
+        "one more costs a call only"
+    );
 }
 
 #[test]
@@ -397,10 +401,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
             .iter_mut()
             .find(|it| it["name"] == format!("{phase}.transom.dev"));
         change(found.unwrap());
-        let read = Configuration {
-            title: String::new(),
-            entries: webhooks.iter().filter_map(RegisteredEntry::read).collect(),
-        };
+        let read = Configuration::read(String::new(), Some(&configuration["webhooks"]));
         read.drift(phase == "mutate")
     };
     let set = |path: &'static str, value: Value| {
@@ -499,8 +500,8 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
             found[0].starts_with(&format!("{phase}.transom.dev: ")),
             "{found:?}"
         );
-        for said in expected {
-            assert!(found[0].contains(said), "{said}: {found:?}");
+        for reported in expected {
+            assert!(found[0].contains(reported), "{reported}: {found:?}");
         }
     }
     let renamed = change("mutate", &set("/name", json!("another.example.com")));

@@ -89,7 +89,7 @@ fn basic() -> String {
 }
 
 #[tokio::test]
-async fn only_listed_registries_are_asked() {
+async fn only_listed_registries_are_queried() {
     let (port, requests) = server(|_, _| content(&index(""))).await;
     let listing = |items: &[&str]| {
         let allowed = Some(RegistryPatterns::parse(items.iter().copied()).unwrap());
@@ -178,7 +178,7 @@ async fn a_variant_without_a_valid_configuration_remains_without_one() {
     );
     let bodies = [config.to_owned(), linux.to_owned(), large];
     let (port, requests) = server(move |request, _| {
-        let asked = path(request).rsplit('/').next().unwrap();
+        let requested = path(request).rsplit('/').next().unwrap();
         let manifests = bodies.iter().map(|body| manifest_of(body));
         let mut all: Vec<String> = manifests.chain(bodies.clone()).collect();
         let wrong = Digest::of(b"wrong").to_string();
@@ -199,9 +199,13 @@ async fn a_variant_without_a_valid_configuration_remains_without_one() {
         all.push(index(&entries));
         let found = all
             .iter()
-            .find(|body| Digest::of(body.as_bytes()).to_string() == asked);
+            .find(|body| Digest::of(body.as_bytes()).to_string() == requested);
         content(found.map_or(
-            if asked == "1" { all.last().unwrap() } else { "{}" },
+            if requested == "1" {
+                all.last().unwrap()
+            } else {
+                "{}"
+            },
             String::as_str,
         ))
     })
@@ -513,7 +517,7 @@ async fn an_identity_token_is_no_password() {
 }
 
 #[tokio::test]
-async fn a_mirror_is_asked_first_with_its_own_credential_and_then_the_registry() {
+async fn a_mirror_is_queried_first_with_its_own_credential_and_then_the_registry() {
     let (mirror, seen_by_mirror) = server(|request, _| {
         if path(request).starts_with("/v2/proxy/there/") {
             content(&index(""))
@@ -579,7 +583,7 @@ async fn a_failure_of_a_mirror_is_named_with_that_of_the_registry() {
 }
 
 #[tokio::test]
-async fn a_proxy_is_asked_for_a_connection_to_the_registry() {
+async fn a_proxy_opens_the_connection_to_the_registry() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let requests = Requests::default();
@@ -638,7 +642,7 @@ async fn a_proxy_is_asked_for_a_connection_to_the_registry() {
 }
 
 #[tokio::test]
-async fn without_tls_only_hosts_are_asked_that_are_named_so() {
+async fn without_tls_only_hosts_are_queried_that_are_named_so() {
     let config = RegistryConfig {
         plain_http: vec!["registry.example:5000".to_owned()],
         ..RegistryConfig::default()

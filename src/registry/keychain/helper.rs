@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_helper_that_cannot_run_is_named_and_asked_once() {
+    async fn a_helper_that_cannot_run_is_named_and_queried_once() {
         let cache = Cache::default();
         for name in ["../x", "of-nobody-at-all"] {
             cache.lock().await.clear();
@@ -170,7 +170,7 @@ mod tests {
 
     #[cfg(unix)]
     #[tokio::test]
-    async fn a_helper_is_asked_for_one_server() {
+    async fn a_helper_is_queried_for_one_server() {
         let folder = tempfile::tempdir().unwrap();
         let cases = [
             (

@@ -12,7 +12,7 @@ const FIRST: Duration = Duration::from_secs(5);
 /// The longest pause, unless the registry asks for another one.
 const LONGEST: Duration = Duration::from_secs(120);
 /// The longest pause that a registry can ask for.
-const LONGEST_ASKED_FOR: Duration = Duration::from_secs(60 * 60);
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60 * 60);
 
 /// The state of a registry, from the results of its look-ups.
 #[derive(Debug, Default)]
@@ -66,12 +66,14 @@ impl Breaker {
             .map_or(0, |failing| failing.times)
             .saturating_add(1);
         let wait = FIRST.saturating_mul(1 << (times - 1).min(16)).min(LONGEST);
-        let asked_for = retry_after.map(|asked| asked.min(LONGEST_ASKED_FOR));
+        let requested_wait = retry_after.map(|requested| requested.min(LONGEST_RETRY_AFTER));
         self.failing = Some(Failing {
             since: before.as_ref().map_or(now, |failing| failing.since),
             times,
-            retry: now + asked_for.map_or(wait, |asked| asked.max(wait)),
-            is_open: times >= MOST_FAILURES || asked_for.is_some() || before.is_some_and(|it| it.is_open),
+            retry: now + requested_wait.map_or(wait, |requested| requested.max(wait)),
+            is_open: times >= MOST_FAILURES
+                || requested_wait.is_some()
+                || before.is_some_and(|it| it.is_open),
             message,
         });
     }
@@ -87,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_that_fails_is_asked_ever_later_and_one_answer_closes_the_circuit() {
+    fn a_registry_that_fails_is_queried_ever_later_and_one_answer_closes_the_circuit() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         let waits: Vec<u64> = (0..7).map(|_| fail(&mut breaker, now).as_secs()).collect();
@@ -104,15 +106,19 @@ mod tests {
     #[test]
     fn retry_after_is_respected_within_an_hour() {
         let now = Instant::now();
-        for (asked, waits) in [(1, 5), (600, 600), (1_000_000, 3600)] {
+        for (requested, waits) in [(1, 5), (600, 600), (1_000_000, 3600)] {
             let mut breaker = Breaker::default();
             breaker.failed(
                 "too many requests".to_owned(),
-                Some(Duration::from_secs(asked)),
+                Some(Duration::from_secs(requested)),
                 now,
             );
-            assert!(breaker.is_open(), "{asked}");
-            assert_eq!(breaker.retry(), Some(now + Duration::from_secs(waits)), "{asked}");
+            assert!(breaker.is_open(), "{requested}");
+            assert_eq!(
+                breaker.retry(),
+                Some(now + Duration::from_secs(waits)),
+                "{requested}"
+            );
         }
     }
 }

@@ -375,8 +375,8 @@ fn now(rows: &[&WorkloadRow]) -> String {
     for now in workloads.values() {
         *states.entry(now.as_str()).or_default() += 1;
     }
-    let told = states.iter().map(|(state, count)| format!("{count} {state}"));
-    told.collect::<Vec<_>>().join(", ")
+    let listed = states.iter().map(|(state, count)| format!("{count} {state}"));
+    listed.collect::<Vec<_>>().join(", ")
 }
 
 /// The rules, most frequent first.
@@ -389,14 +389,14 @@ fn rules(rules: &BTreeMap<&str, u64>) -> String {
 
 /// The outcomes of requests, as the end of a sentence.
 fn sentence(counts: &OutcomeCounts) -> String {
-    let told: Vec<String> = (OUTCOMES.iter())
+    let listed: Vec<String> = (OUTCOMES.iter())
         .filter(|(outcome, _, _)| counts.of(*outcome) > 0)
         .map(|(outcome, _, words)| format!("{} {words}", counts.of(*outcome)))
         .collect();
-    if told.is_empty() {
+    if listed.is_empty() {
         String::new()
     } else {
-        format!(": {}", told.join(", "))
+        format!(": {}", listed.join(", "))
     }
 }
 

@@ -31,7 +31,7 @@ struct Suite {
 pub(in crate::render) struct Case {
     pub(in crate::render) name: String,
     pub(in crate::render) line: usize,
-    pub(in crate::render) failure: Option<Failure>,
+    pub(in crate::render) failure: Option<JunitFailure>,
     pub(in crate::render) error: Option<String>,
     /// Why the case is skipped.
     pub(in crate::render) skipped: Option<String>,
@@ -39,7 +39,7 @@ pub(in crate::render) struct Case {
     pub(in crate::render) output: Vec<String>,
 }
 
-pub(in crate::render) struct Failure {
+pub(in crate::render) struct JunitFailure {
     pub(in crate::render) kind: &'static str,
     pub(in crate::render) message: String,
     pub(in crate::render) lines: Vec<String>,
@@ -158,7 +158,7 @@ fn case(subject: &JsonObject) -> Case {
     let (failure, output) = if subject.is_denied() {
         let message = format!("would be denied: {} {problems}", lines.len());
         let kind = "denied";
-        (Some(Failure { kind, message, lines }), Vec::new())
+        (Some(JunitFailure { kind, message, lines }), Vec::new())
     } else {
         (None, lines)
     };

@@ -122,13 +122,13 @@ pub(super) struct Matrix {
     /// The builds of the images, lowest first; unknown builds last.
     pub(super) lines: Vec<MatrixLine>,
     /// Nodes that do not report their build.
-    pub(super) untold_nodes: usize,
+    pub(super) nodes_without_build: usize,
 }
 
 impl Matrix {
     /// The table for the Windows workloads and nodes of a report.
     pub(super) fn of(report: &ScanReport) -> Matrix {
-        let (nodes, untold_nodes) = nodes(report);
+        let (nodes, nodes_without_build) = nodes(report);
         let columns: Vec<Column> = (nodes.into_iter())
             .map(|(build, nodes)| Column {
                 build,
@@ -167,7 +167,7 @@ impl Matrix {
         Matrix {
             columns,
             lines,
-            untold_nodes,
+            nodes_without_build,
         }
     }
 }

@@ -233,9 +233,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_told_in_words_too() {
+    fn an_end_is_reported_in_words_too() {
         let today = date(2026, 11, 22);
-        for (end, said, state) in [
+        for (end, message, state) in [
             (
                 date(2022, 8, 9),
                 "ended 2022-08-09, 4 years ago",
@@ -258,8 +258,8 @@ mod tests {
                 SupportState::Serviced,
             ),
         ] {
-            assert_eq!(words(end, today), said);
-            assert_eq!(SupportState::of(end, today), state, "{said}");
+            assert_eq!(words(end, today), message);
+            assert_eq!(SupportState::of(end, today), state, "{message}");
         }
     }
 

@@ -11,9 +11,9 @@ use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 /// One row.
 pub(super) struct WorkloadCard<'r> {
     /// The evaluated owner.
-    pub(super) judged: &'r OwnerResult,
+    pub(super) owner_result: &'r OwnerResult,
     /// The findings, in their order.
-    pub(super) findings: Vec<SaidFinding<'r>>,
+    pub(super) findings: Vec<FindingRow<'r>>,
     /// The number of counted findings of each severity, worst first; without zeros.
     pub(super) tallies: Vec<Tally>,
     /// The rules of the counted findings, without duplicates, in order.
@@ -25,7 +25,7 @@ pub(super) struct WorkloadCard<'r> {
 }
 
 /// One finding with its texts on the page.
-pub(super) struct SaidFinding<'r> {
+pub(super) struct FindingRow<'r> {
     /// The finding.
     pub(super) found: &'r FindingResult,
     /// The symbol of its severity.
@@ -46,8 +46,8 @@ pub(super) struct Tally {
 
 impl<'r> WorkloadCard<'r> {
     /// The row of an evaluated owner.
-    pub(super) fn of(judged: &'r OwnerResult) -> Self {
-        let counted = || judged.findings.iter().filter(|found| counts(found));
+    pub(super) fn of(owner_result: &'r OwnerResult) -> Self {
+        let counted = || owner_result.findings.iter().filter(|found| counts(found));
         let of = |severity| counted().filter(|found| found.severity == severity).count();
         let severities = Severity::ALL.into_iter().rev();
         let numbers: Vec<(Severity, usize)> = (severities.map(|severity| (severity, of(severity))))
@@ -61,12 +61,12 @@ impl<'r> WorkloadCard<'r> {
             }
         }
         WorkloadCard {
-            judged,
-            findings: judged.findings.iter().map(SaidFinding::of).collect(),
+            owner_result,
+            findings: owner_result.findings.iter().map(FindingRow::of).collect(),
             tallies: numbers.into_iter().map(Tally::of).collect(),
             rules,
             order: format!("{worst}-{:06}", counted().count()),
-            images: images(judged),
+            images: images(owner_result),
         }
     }
 
@@ -77,8 +77,8 @@ impl<'r> WorkloadCard<'r> {
 
     /// The text of a row without counted findings.
     pub(super) fn quiet(&self) -> String {
-        let changes = self.judged.changes.len() + self.judged.would_change.len();
-        match (self.judged.findings.len(), changes) {
+        let changes = self.owner_result.changes.len() + self.owner_result.would_change.len();
+        match (self.owner_result.findings.len(), changes) {
             (0, 0) => "nothing found".to_owned(),
             (0, changes) => count(changes, "change"),
             (findings, _) => format!("{} fixed or exempted", count(findings, "finding")),
@@ -87,7 +87,7 @@ impl<'r> WorkloadCard<'r> {
 
     /// Its outcome as text; for a workload that is allowed despite errors, with the reason.
     pub(super) fn outcome(&self) -> &'static str {
-        match (self.judged.outcome, self.would_be_denied(), self.worst()) {
+        match (self.owner_result.outcome, self.would_be_denied(), self.worst()) {
             (OwnerOutcome::Passes, true, _) => "passes; denied in mode Enforce",
             (OwnerOutcome::Passes, false, "error") => "passes; its errors are only recorded",
             (other, ..) => outcome(other),
@@ -95,23 +95,23 @@ impl<'r> WorkloadCard<'r> {
     }
 
     fn would_be_denied(&self) -> bool {
-        self.judged.findings.iter().any(|found| found.would_deny)
+        self.owner_result.findings.iter().any(|found| found.would_deny)
     }
 
     /// The CSS class of the outcome.
     pub(super) fn class(&self) -> &'static str {
-        match self.judged.outcome {
+        match self.owner_result.outcome {
             OwnerOutcome::Denied => "error",
             OwnerOutcome::Changed => "advice",
             OwnerOutcome::Passes if self.would_be_denied() || self.worst() == "error" => "warning",
             OwnerOutcome::Passes => "ok",
-            OwnerOutcome::NotAsked => "warning",
+            OwnerOutcome::NotReviewed => "warning",
         }
     }
 
     /// The position of its outcome among all outcomes.
     pub(super) fn outcome_order(&self) -> usize {
-        self.judged.outcome as usize
+        self.owner_result.outcome as usize
     }
 }
 
@@ -119,13 +119,13 @@ impl<'r> WorkloadCard<'r> {
 pub(super) fn worst_first(report: &ScanReport) -> Vec<WorkloadCard<'_>> {
     let mut workloads: Vec<WorkloadCard<'_>> = report.owners.iter().map(WorkloadCard::of).collect();
     workloads.sort_by_cached_key(|workload| {
-        let is_denied = workload.judged.outcome == OwnerOutcome::Denied;
+        let is_denied = workload.owner_result.outcome == OwnerOutcome::Denied;
         std::cmp::Reverse((is_denied, workload.would_be_denied(), workload.order.clone()))
     });
     workloads
 }
 
-impl<'r> SaidFinding<'r> {
+impl<'r> FindingRow<'r> {
     fn of(found: &'r FindingResult) -> Self {
         let fate = match found.fate {
             FindingOutcome::Denied => "refuses the object",
@@ -136,7 +136,7 @@ impl<'r> SaidFinding<'r> {
             FindingOutcome::Exempted => "is exempted",
             FindingOutcome::Passed => "passes: admission is not called",
         };
-        SaidFinding {
+        FindingRow {
             found,
             mark: mark(found.severity),
             fate,
@@ -164,19 +164,19 @@ fn outcome(outcome: OwnerOutcome) -> &'static str {
         OwnerOutcome::Denied => "denied",
         OwnerOutcome::Changed => "changed",
         OwnerOutcome::Passes => "passes",
-        OwnerOutcome::NotAsked => "not asked",
+        OwnerOutcome::NotReviewed => "not asked",
     }
 }
 
-fn images(judged: &OwnerResult) -> String {
-    let known = judged.image_builds.iter();
-    let mut said: Vec<String> = known
+fn images(owner_result: &OwnerResult) -> String {
+    let known = owner_result.image_builds.iter();
+    let mut builds: Vec<String> = known
         .map(|build| format!("{build} ({})", release_name(*build)))
         .collect();
-    if judged.has_unknown_images {
-        said.push("not shown by the name".to_owned());
+    if owner_result.has_unknown_images {
+        builds.push("not shown by the name".to_owned());
     }
-    said.join(", ")
+    builds.join(", ")
 }
 
 /// The values of the filters: only those that occur.

@@ -22,8 +22,12 @@ use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 /// The errors of the writer.
 pub fn scan_sarif(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
     let rules = SarifRules::of(report);
-    let found = (report.owners.iter())
-        .flat_map(|judged| judged.findings.iter().map(|found| rules.finding(judged, found)));
+    let found = (report.owners.iter()).flat_map(|owner_result| {
+        owner_result
+            .findings
+            .iter()
+            .map(|found| rules.finding(owner_result, found))
+    });
     let pods = report.pods.iter().map(|pod| rules.pod(pod));
     let results: Vec<Value> = found.chain(pods).collect();
     let notifications = report.gaps.iter().map(|gap| {
@@ -64,7 +68,12 @@ impl SarifRules {
             metadata: Vec::new(),
             places: BTreeMap::new(),
         };
-        let findings = || report.owners.iter().flat_map(|judged| &judged.findings);
+        let findings = || {
+            report
+                .owners
+                .iter()
+                .flat_map(|owner_result| &owner_result.findings)
+        };
         for rule in catalogue().filter(|rule| findings().any(|found| found.id == rule.id)) {
             rules.add(rule.id, of_rule(rule));
         }
@@ -81,8 +90,11 @@ impl SarifRules {
         self.metadata.push(metadata);
     }
 
-    fn finding(&self, judged: &OwnerResult, found: &FindingResult) -> Value {
-        let place = format!("{}/{}/{}", judged.namespace, judged.kind, judged.name);
+    fn finding(&self, owner_result: &OwnerResult, found: &FindingResult) -> Value {
+        let place = format!(
+            "{}/{}/{}",
+            owner_result.namespace, owner_result.kind, owner_result.name
+        );
         let mut result = json!({
             "ruleId": found.id,
             "ruleIndex": self.places.get(found.id),
@@ -95,7 +107,7 @@ impl SarifRules {
                 "wouldDeny": found.would_deny,
                 "because": found.because,
                 "class": found.class.as_str(),
-                "policy": judged.policy,
+                "policy": owner_result.policy,
             },
         });
         if let (FindingOutcome::Exempted | FindingOutcome::Passed, Some(result)) =

@@ -11,7 +11,7 @@ use super::super::text::{BLUE, BOLD, count, style_of};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 use crate::model::text::{list, one_line};
-use crate::scan::report::{NamespaceReport, NodeReport, PodTrouble, ScanReport};
+use crate::scan::report::{NamespaceReport, PodTrouble, ScanReport, ScannedNode};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// How many owners with the same findings are listed.
@@ -42,9 +42,9 @@ impl ScanView {
     }
 
     /// Whether there is something to show for an owner.
-    fn shows_owner(self, judged: &OwnerResult) -> bool {
-        let changes = !judged.changes.is_empty() || !judged.would_change.is_empty();
-        changes || judged.findings.iter().any(|found| self.shows(found))
+    fn shows_owner(self, owner_result: &OwnerResult) -> bool {
+        let changes = !owner_result.changes.is_empty() || !owner_result.would_change.is_empty();
+        changes || owner_result.findings.iter().any(|found| self.shows(found))
     }
 }
 
@@ -118,7 +118,7 @@ impl ScanText<'_> {
             summary.windows,
         )?;
         let would = summary.would_be_denied.saturating_sub(summary.denied);
-        let said = [
+        let parts = [
             (summary.denied, "would be denied at the next create"),
             (would, "would be denied in mode Enforce"),
             (summary.changed, "changed"),
@@ -131,20 +131,20 @@ impl ScanText<'_> {
             (summary.terminating, "past their grace period"),
         ];
         let is_there = |(n, _): &&(usize, &str)| *n > 0;
-        let mut said: Vec<String> = (said.iter().filter(is_there))
+        let mut parts: Vec<String> = (parts.iter().filter(is_there))
             .map(|(n, what)| format!("{n} {what}"))
             .collect();
         let of_pods = of_pods.iter().filter(is_there);
-        said.extend(of_pods.map(|(n, what)| format!("{} {what}", count(*n, "pod"))));
+        parts.extend(of_pods.map(|(n, what)| format!("{} {what}", count(*n, "pod"))));
         if summary.unreadable > 0 {
-            said.push(format!(
+            parts.push(format!(
                 "{} that cannot be read",
                 count(summary.unreadable, "object")
             ));
         }
-        if said.is_empty() && summary.objects == 0 && !self.report.gaps.is_empty() {
+        if parts.is_empty() && summary.objects == 0 && !self.report.gaps.is_empty() {
             writeln!(self.out, "no object could be read, see below")?;
-        } else if said.is_empty() {
+        } else if parts.is_empty() {
             let findings: usize = summary.findings.values().sum();
             match findings {
                 0 => writeln!(self.out, "nothing found")?,
@@ -155,7 +155,7 @@ impl ScanText<'_> {
                 )?,
             }
         } else {
-            writeln!(self.out, "{}", said.join(", "))?;
+            writeln!(self.out, "{}", parts.join(", "))?;
         }
         if !judged_as.is_empty() {
             writeln!(
@@ -196,8 +196,11 @@ impl ScanText<'_> {
 
     fn namespaces(&mut self) -> io::Result<()> {
         let mut owners: BTreeMap<&str, Vec<&OwnerResult>> = BTreeMap::new();
-        for judged in &self.report.owners {
-            owners.entry(&judged.namespace).or_default().push(judged);
+        for owner_result in &self.report.owners {
+            owners
+                .entry(&owner_result.namespace)
+                .or_default()
+                .push(owner_result);
         }
         let sums = sums_of_namespaces(self.report);
         let mut namespaces: Vec<&NamespaceReport> = self.report.namespaces.iter().collect();
@@ -215,9 +218,9 @@ impl ScanText<'_> {
         let report = self.report;
         let mut rules: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
         let mut hidden = 0;
-        for judged in &report.owners {
+        for owner_result in &report.owners {
             let mut seen: BTreeMap<&str, &FindingResult> = BTreeMap::new();
-            for found in &judged.findings {
+            for found in &owner_result.findings {
                 if !self.shown.shows(found) {
                     hidden += 1;
                     continue;
@@ -243,7 +246,7 @@ impl ScanText<'_> {
                         sum.other += 1;
                     }
                 }
-                sum.namespaces.insert(&judged.namespace);
+                sum.namespaces.insert(&owner_result.namespace);
             }
         }
         let mut rules: Vec<(&str, ScanTotals<'_>)> = rules.into_iter().collect();
@@ -338,13 +341,14 @@ impl ScanText<'_> {
         }
         let mut groups: Vec<(GroupedFinding<'_>, Vec<&OwnerResult>)> = Vec::new();
         let shown = self.shown;
-        let (told, clean): (Vec<&&OwnerResult>, Vec<&&OwnerResult>) =
-            owners.iter().partition(|judged| shown.shows_owner(judged));
-        for judged in told {
-            let likeness = GroupedFinding::of(judged);
+        let (with_findings, clean): (Vec<&&OwnerResult>, Vec<&&OwnerResult>) = owners
+            .iter()
+            .partition(|owner_result| shown.shows_owner(owner_result));
+        for owner_result in with_findings {
+            let likeness = GroupedFinding::of(owner_result);
             match groups.iter_mut().find(|(other, _)| *other == likeness) {
-                Some((_, group)) => group.push(judged),
-                None => groups.push((likeness, vec![judged])),
+                Some((_, group)) => group.push(owner_result),
+                None => groups.push((likeness, vec![owner_result])),
             }
         }
         groups.sort_by_key(|(likeness, _)| (likeness.outcome, std::cmp::Reverse(likeness.would_deny())));
@@ -354,11 +358,12 @@ impl ScanText<'_> {
             }
         }
         self.more(groups.len())?;
-        let (clean, advised): (Vec<&&OwnerResult>, Vec<&&OwnerResult>) =
-            clean.into_iter().partition(|judged| judged.is_clean());
+        let (clean, advised): (Vec<&&OwnerResult>, Vec<&&OwnerResult>) = clean
+            .into_iter()
+            .partition(|owner_result| owner_result.is_clean());
         for (owners, what) in [(clean, "nothing found in"), (advised, "only advice for")] {
             if !owners.is_empty() {
-                let titles = owners.iter().map(|judged| title(judged));
+                let titles = owners.iter().map(|owner_result| title(owner_result));
                 let named = list(titles, LIKE_IT);
                 let number = count(owners.len(), "owner");
                 writeln!(self.out, "  {what} {number} for Windows: {}", one_line(&named))?;
@@ -367,30 +372,34 @@ impl ScanText<'_> {
         writeln!(self.out)
     }
 
-    fn owner(&mut self, judged: &OwnerResult, others: &[&OwnerResult]) -> io::Result<()> {
-        let becomes = match judged.outcome {
+    fn owner(&mut self, owner_result: &OwnerResult, others: &[&OwnerResult]) -> io::Result<()> {
+        let becomes = match owner_result.outcome {
             OwnerOutcome::Denied => "would be denied",
             OwnerOutcome::Changed => "would be changed",
-            OwnerOutcome::Passes if judged.findings.iter().any(|found| found.would_deny) => {
+            OwnerOutcome::Passes if owner_result.findings.iter().any(|found| found.would_deny) => {
                 "passes; would be denied in mode Enforce"
             }
             OwnerOutcome::Passes => "passes",
-            OwnerOutcome::NotAsked => "passes: admission is not called",
+            OwnerOutcome::NotReviewed => "passes: admission is not called",
         };
-        let system = match judged.verdict {
+        let system = match owner_result.verdict {
             Verdict::Windows => "",
             Verdict::Linux => ", Linux",
             Verdict::Unknown => ", of no known operating system",
             Verdict::Conflicting => ", Windows or Linux",
         };
-        let title = title(judged);
+        let title = title(owner_result);
         writeln!(self.out, "  {BOLD}{} {becomes}{BOLD:#}{system}", one_line(&title))?;
-        for found in judged.findings.iter().filter(|found| self.shown.shows(found)) {
+        for found in owner_result
+            .findings
+            .iter()
+            .filter(|found| self.shown.shows(found))
+        {
             Self::finding(self.out, found)?;
         }
         for (fields, word) in [
-            (&judged.changes, "changed"),
-            (&judged.would_change, "changed if not in dry run"),
+            (&owner_result.changes, "changed"),
+            (&owner_result.would_change, "changed if not in dry run"),
         ] {
             if !fields.is_empty() {
                 let fields = list(fields, FIELDS);
@@ -504,7 +513,7 @@ impl ScanText<'_> {
         if self.report.nodes.is_empty() {
             return Ok(());
         }
-        let mut builds: BTreeMap<(Option<&str>, bool), Vec<&NodeReport>> = BTreeMap::new();
+        let mut builds: BTreeMap<(Option<&str>, bool), Vec<&ScannedNode>> = BTreeMap::new();
         for node in &self.report.nodes {
             let key = (node.build.as_deref(), node.is_at_zero);
             builds.entry(key).or_default().push(node);
@@ -595,19 +604,19 @@ impl ScanText<'_> {
 /// The totals of the namespaces with an owner to report.
 fn sums_of_namespaces(report: &ScanReport) -> BTreeMap<&str, ScanTotals<'_>> {
     let mut sums: BTreeMap<&str, ScanTotals<'_>> = BTreeMap::new();
-    for judged in &report.owners {
-        let sum = sums.entry(&judged.namespace).or_default();
-        let would_deny = judged.findings.iter().any(|found| found.would_deny);
-        let is_warned = judged
+    for owner_result in &report.owners {
+        let sum = sums.entry(&owner_result.namespace).or_default();
+        let would_deny = owner_result.findings.iter().any(|found| found.would_deny);
+        let is_warned = owner_result
             .findings
             .iter()
             .any(|found| found.fate == FindingOutcome::Warned);
-        match judged.outcome {
+        match owner_result.outcome {
             OwnerOutcome::Denied => sum.denied += 1,
             _ if would_deny => sum.would_deny += 1,
             _ if is_warned => sum.warned += 1,
             OwnerOutcome::Changed => sum.changed += 1,
-            OwnerOutcome::Passes | OwnerOutcome::NotAsked => sum.other += 1,
+            OwnerOutcome::Passes | OwnerOutcome::NotReviewed => sum.other += 1,
         }
     }
     sums
@@ -631,18 +640,18 @@ impl<'j> GroupedFinding<'j> {
             .count()
     }
 
-    fn of(judged: &'j OwnerResult) -> Self {
+    fn of(owner_result: &'j OwnerResult) -> Self {
         let finding = |found: &'j FindingResult| {
             let because = found.because.as_deref().unwrap_or_default();
             (found.id, found.fate, found.would_deny, because)
         };
-        let mut findings: Vec<_> = judged.findings.iter().map(finding).collect();
+        let mut findings: Vec<_> = owner_result.findings.iter().map(finding).collect();
         findings.dedup();
         GroupedFinding {
-            outcome: judged.outcome,
-            kind: judged.kind.as_str(),
+            outcome: owner_result.outcome,
+            kind: owner_result.kind.as_str(),
             findings,
-            changes: (&judged.changes, &judged.would_change),
+            changes: (&owner_result.changes, &owner_result.would_change),
         }
     }
 }
@@ -660,15 +669,15 @@ fn fate(fate: FindingOutcome) -> &'static str {
     }
 }
 
-fn title(judged: &OwnerResult) -> String {
-    let stands_for = judged
+fn title(owner_result: &OwnerResult) -> String {
+    let stands_for = owner_result
         .owner
         .as_ref()
         .map(|owner| format!(" of {} {}", owner.kind, owner.name));
     format!(
         "{} {}{}",
-        judged.kind,
-        judged.name,
+        owner_result.kind,
+        owner_result.name,
         stands_for.unwrap_or_default()
     )
 }

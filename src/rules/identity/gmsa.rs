@@ -41,7 +41,7 @@ pub(super) static GMSA_NAME_SYNTAX: Rule = Rule {
             if !is_subdomain(name) {
                 let message = format!("\"{}\" is not a lower-case RFC 1123 subdomain", shown(name));
                 out.report(option_at(cx, container, "gmsaCredentialSpecName"))
-                    .says(message);
+                    .message(message);
             }
         }
     }),
@@ -73,7 +73,7 @@ pub(super) static GMSA_SPEC_SIZE: Rule = Rule {
             };
             if let Some(problem) = gmsa_spec_problem(spec) {
                 out.report(option_at(cx, container, "gmsaCredentialSpec"))
-                    .says(problem);
+                    .message(problem);
             }
         }
     }),
@@ -135,7 +135,7 @@ pub(super) static GMSA_NAME_UNRESOLVED: Rule = Rule {
         let mut report = |path| {
             let finding = out.report(path);
             if is_template {
-                finding.says(
+                finding.message(
                     "the cluster does not have the kind GMSACredentialSpec, so the credential spec of its pods will not be filled in",
                 );
             }

@@ -66,7 +66,7 @@ pub(super) static GMSA_SHARED_BY_REPLICAS: Rule = Rule {
             return;
         };
         if let Some(path) = gmsa_at(cx) {
-            out.report(path).says(format!(
+            out.report(path).message(format!(
                 "{replicas} replicas share one gMSA and may lose the trust of the domain"
             ));
         }
@@ -121,7 +121,7 @@ pub(super) static GMSA_OLD_REVISION: Rule = Rule {
             return;
         }
         if let (Some(path), Some(revision)) = (gmsa_at(cx), newest.revision) {
-            out.report(path).says(format!(
+            out.report(path).message(format!(
                 "the newest Windows node, {}, is 17763.{revision}; with containerd a gMSA needs 17763.{FIRST}",
                 newest.name
             ));
@@ -171,7 +171,7 @@ pub(super) static LONG_NODE_NAME: Rule = Rule {
         if let Some(path) = host_process_at(cx).or_else(|| gmsa_at(cx)) {
             let name = &host.name;
             let short: String = name.chars().take(LONGEST_COMPUTER_NAME).collect();
-            out.report(path).says(format!(
+            out.report(path).message(format!(
                 "the pod may run on node {name}, whose computer name is {short}"
             ));
         }

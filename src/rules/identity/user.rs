@@ -44,7 +44,7 @@ pub(super) static RUN_AS_USER_NAME_SYNTAX: Rule = Rule {
             if let Some(problem) = user_name_problem(name) {
                 let message = format!("the user name \"{}\" {problem}", shown(name));
                 out.report(option_at(cx, container, "runAsUserName"))
-                    .says(message);
+                    .message(message);
             }
         }
     }),
@@ -172,7 +172,7 @@ fn report_user_of_image(cx: &PodCx<'_>, container: &ContainerAt<'_>, out: &mut R
         .filter(|image| image.user().is_some_and(is_administrator));
     if let Some(facts) = image.and_then(|image| image.facts) {
         out.report(option_at(cx, Some(*container), "runAsUserName"))
-            .says(format!(
+            .message(format!(
                 "runAsNonRoot forbids the user ContainerAdministrator, which the image sets ({facts})"
             ))
             .remedy("set runAsUserName to ContainerUser, if the image can start as that user");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn user_names_that_the_api_server_refuses_are_told_why() {
+    fn user_names_that_the_api_server_refuses_are_reported_with_the_reason() {
         let neither = "has a domain that is neither a NetBIOS nor a DNS name";
         let characters = r#"has one of "/\:;|=,+*?<>@[] in its user"#;
         for (name, problem) in [
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_domain_is_judged_before_the_user_and_the_control_character_before_all() {
+    fn the_domain_is_evaluated_before_the_user_and_the_control_character_before_all() {
         assert_eq!(user_name_problem("\\\\\u{1}"), Some("has a control character"));
         let both = r".dom\user@corp";
         assert_eq!(

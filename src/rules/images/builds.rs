@@ -281,7 +281,7 @@ impl HostKernel {
         };
         let finding = out.report(imaged.container.at(&["image"]));
         finding
-            .says(format!(
+            .message(format!(
                 "{} is for {}{}, but {nodes}{doubt}",
                 imaged.shown(),
                 any_of(versions.builds()),
@@ -306,7 +306,7 @@ fn report_pair(out: &mut Reporter<'_>, imaged: &Imaged<'_>, other: &Imaged<'_>, 
             .map_or_else(String::new, |known| any_of(known.builds()))
     };
     out.report(imaged.container.at(&["image"]))
-        .says(format!(
+        .message(format!(
             "{no_host} runs both this image (for {}{}) and {} (for {}{})",
             builds(imaged),
             imaged.source(),

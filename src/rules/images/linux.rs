@@ -108,7 +108,7 @@ pub(super) static MIXED_OS_IMAGES: Rule = Rule {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| beside_windows) {
             let finding = out.report(imaged.container.at(&["image"]));
-            finding.says(format!(
+            finding.message(format!(
                 "{} is a Linux image ({reason}), but the pod also has a Windows image",
                 imaged.shown()
             ));
@@ -178,7 +178,7 @@ pub(super) static LINUX_IMAGE_ON_WINDOWS_POD: Rule = Rule {
         let (linux, beside_windows) = linux_images(cx);
         for (imaged, reason) in linux.iter().filter(|_| !beside_windows) {
             let finding = out.report(imaged.container.at(&["image"]));
-            finding.says(format!(
+            finding.message(format!(
                 "{} is a Linux image ({reason}), but Windows nodes run Windows images only",
                 imaged.shown()
             ));

@@ -82,7 +82,7 @@ pub(super) static IMAGE_HAS_NO_WINDOWS_VARIANT: Rule = Rule {
                 ""
             };
             let finding = out.report(imaged.container.at(&["image"]));
-            finding.says(format!(
+            finding.message(format!(
                 "{} has no Windows variant{for_nodes}: its registry lists {} ({facts}){although}",
                 imaged.shown(),
                 platforms(contents)
@@ -193,7 +193,7 @@ pub(super) static IMAGE_NOT_FOUND: Rule = Rule {
                 continue;
             }
             let shown = imaged.shown();
-            out.report(imaged.container.at(&["image"])).says(format!(
+            out.report(imaged.container.at(&["image"])).message(format!(
                 "its registry has no {}, or the credentials may not read it ({facts})",
                 cut_middle(&shown, LONGEST_SHOWN, LONGEST_SHOWN / 2)
             ));
@@ -245,13 +245,13 @@ pub(super) static IMAGE_VOLUME_ON_DRIVE: Rule = Rule {
             let path = shown(path);
             match trouble {
                 VolumeTrouble::RootOfC => {
-                    finding.says(format!(
+                    finding.message(format!(
                         "{} declares the volume {path} ({facts}): no volume can replace the root of drive C:",
                         imaged.shown()
                     ));
                 }
                 VolumeTrouble::OldContainerd(node) => {
-                    finding.severity(Severity::Warning).says(format!(
+                    finding.severity(Severity::Warning).message(format!(
                         "{} declares the volume {path} ({facts}), whose drive letter containerd before 2.0 cannot read \
                          (node {})",
                         imaged.shown(),

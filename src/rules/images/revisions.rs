@@ -88,7 +88,7 @@ pub(super) static IMAGE_REVISION_NEWER: Rule = Rule {
             let is_everywhere = known().all(|host| too_old(&host).is_some());
             let finding = out.report(imaged.container.at(&["image"]));
             finding
-                .says(format!(
+                .message(format!(
                     "{} is {build}.{revision}{}, but node {node} is {build}.{of_node}; such images need a node of {build}.{} ({})",
                     imaged.shown(),
                     imaged.source(),
@@ -149,7 +149,7 @@ pub(super) static IMAGE_KNOWN_FAULT: Rule = Rule {
                 .filter(|fault| is_pulled(fault.version.build));
             if let Some(fault) = faulty {
                 out.report(imaged.container.at(&["image"]))
-                    .says(format!(
+                    .message(format!(
                         "{}{}: {} ({})",
                         imaged.shown(),
                         imaged.source(),

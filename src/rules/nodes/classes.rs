@@ -126,7 +126,7 @@ pub(super) static RUNTIME_CLASS_WITHOUT_SCHEDULING: Rule = Rule {
             .is_some_and(|scheduling| !scheduling.node_selector.is_empty());
         if is_windows_handler(&class.handler) && !selects {
             out.report(Path::of(&["scheduling", "nodeSelector"]))
-                .says(format!(
+                .message(format!(
                     "only Windows nodes have the handler {}, but the class does not select them",
                     shown(&class.handler)
                 ));

@@ -46,7 +46,7 @@ pub(super) static NODE_EOL_BUILD: Rule = Rule {
         };
         if let Some(end) = release.end_of_support().filter(|end| *end < cx.facts.today) {
             out.report(Path::of(&["status", "nodeInfo", "kernelVersion"]))
-                .says(format!("support for {} ended on {end}", release.product));
+                .message(format!("support for {} ended on {end}", release.product));
         }
     }),
     ..OF_NODES
@@ -88,7 +88,7 @@ pub(super) static NODE_KUBELET_SKEW: Rule = Rule {
         };
         let allowed = if newest < 28 { 2 } else { 3 };
         if own + allowed < newest {
-            out.report(Path::of(&["status", "nodeInfo", "kubeletVersion"])).says(format!(
+            out.report(Path::of(&["status", "nodeInfo", "kubeletVersion"])).message(format!(
                 "the kubelet is 1.{own}, {} releases older than the newest kubelet, 1.{newest}; {allowed} are supported",
                 newest - own
             ));
@@ -178,14 +178,14 @@ pub(super) static NODE_CONTAINERD_VERSION: Rule = Rule {
         let path = || Path::of(&["status", "nodeInfo", "containerRuntimeVersion"]);
         if containerd < (1, 6) {
             out.report(path())
-                .says(format!("{} is older than containerd 1.6", shown(version)));
+                .message(format!("{} is older than containerd 1.6", shown(version)));
             return;
         }
         let ended = CONTAINERD_ENDS
             .iter()
             .find(|(release, end)| *release == containerd && *end < cx.facts.today);
         if let Some((_, end)) = ended {
-            out.report(path()).severity(Severity::Advice).says(format!(
+            out.report(path()).severity(Severity::Advice).message(format!(
                 "maintenance of {} ended on {end}, and the kubelet of Kubernetes 1.38 needs containerd 2",
                 shown(version)
             ));
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     /// The findings of this file's rules for a node on a day.
-    fn said(kernel: &str, containerd: &str, today: Date) -> Vec<(&'static str, Severity, String)> {
+    fn reported(kernel: &str, containerd: &str, today: Date) -> Vec<(&'static str, Severity, String)> {
         let node = format!(
             r#"{{"metadata": {{"name": "w"}}, "status": {{"nodeInfo": {{"operatingSystem": "windows", "kernelVersion":
             "{kernel}", "containerRuntimeVersion": "containerd://{containerd}"}}}}}}"#
@@ -226,8 +226,10 @@ mod tests {
     #[test]
     fn containerd_and_the_annual_channel_end_on_their_days() {
         let ids = |kernel, containerd, today| {
-            let said = said(kernel, containerd, today).into_iter();
-            said.map(|(id, severity, _)| (id, severity)).collect::<Vec<_>>()
+            let reported = reported(kernel, containerd, today).into_iter();
+            reported
+                .map(|(id, severity, _)| (id, severity))
+                .collect::<Vec<_>>()
         };
         let server_2022 = "10.0.20348.2700";
         assert_eq!(ids(server_2022, "1.7.30", date(2026, 9, 30)), []);
@@ -241,7 +243,8 @@ mod tests {
             ids(server_2022, "1.5.13", date(2025, 1, 1)),
             [("TSM910", Severity::Warning)]
         );
-        let [(_, _, message)] = <[_; 1]>::try_from(said(server_2022, "1.7.30", date(2026, 11, 22))).unwrap();
+        let [(_, _, message)] =
+            <[_; 1]>::try_from(reported(server_2022, "1.7.30", date(2026, 11, 22))).unwrap();
         assert!(
             message.contains("2026-09-30") && message.contains("1.38"),
             "{message}"

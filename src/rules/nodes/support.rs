@@ -59,7 +59,7 @@ pub(super) static NODE_SUPPORT_ENDS: Rule = Rule {
                 continue;
             }
             let finding = out.report(path("kernelVersion"));
-            finding.says(format!(
+            finding.message(format!(
                 "{date}{} ({})",
                 in_days(&date, cx.facts.today),
                 date.source
@@ -73,7 +73,7 @@ pub(super) static NODE_SUPPORT_ENDS: Rule = Rule {
         if let (Some((1, minor)), Some(support)) = (kubelet, support)
             && let Some(last) = support.last_minor.filter(|last| *last < minor)
         {
-            out.report(path("kubeletVersion")).says(format!(
+            out.report(path("kubeletVersion")).message(format!(
                 "{} supports {} up to Kubernetes 1.{last}, and the kubelet is 1.{minor} ({})",
                 support.platform,
                 product(build),

@@ -237,15 +237,16 @@ pub fn build_need(cx: &PodCx<'_>) -> BuildNeed {
             wrong: wrong_builds,
         };
     }
-    let said_by = |build: &Build, reached: &Reached<'_>| reached.host.labelled_build(label) == Some(*build);
+    let names_build =
+        |build: &Build, reached: &Reached<'_>| reached.host.labelled_build(label) == Some(*build);
     let excludable = wrong_builds
         .into_iter()
-        .filter(|build| !right_nodes().any(|reached| said_by(build, reached)));
+        .filter(|build| !right_nodes().any(|reached| names_build(build, reached)));
     let excludable: Vec<Build> = excludable.collect();
     let helps = wrong.clone().any(|reached| {
         let of_pool =
             || reached.host.may_be_at_zero && reached.host.build.is_some_and(|b| excludable.contains(&b));
-        excludable.iter().any(|build| said_by(build, reached)) || of_pool()
+        excludable.iter().any(|build| names_build(build, reached)) || of_pool()
     });
     if helps {
         BuildNeed::NoneOf(excludable)
@@ -262,12 +263,12 @@ pub fn mislabelled<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
         return None;
     }
     let label = cx.policy.build_label();
-    let says_right = |host: &Host| {
+    let has_right_label = |host: &Host| {
         host.labelled_build(label)
-            .is_some_and(|says| images.fit(Some(says)) == HostFit::Right)
+            .is_some_and(|reported| images.fit(Some(reported)) == HostFit::Right)
     };
     let mut reach = reachable(cx).into_iter();
-    let wrong = reach.find(|reached| reached.fit == HostFit::Wrong && says_right(reached.host))?;
+    let wrong = reach.find(|reached| reached.fit == HostFit::Wrong && has_right_label(reached.host))?;
     Some(wrong.host)
 }
 

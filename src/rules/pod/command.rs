@@ -114,21 +114,21 @@ fn check_command(command: &[Str<'_>], path: impl Fn() -> Path, out: &mut Reporte
     let finding = out.report(path().item(0));
     let text = shown(first);
     match problem {
-        CommandProblem::Unix => _ = finding.says(format!("{text} is a Unix program")),
-        CommandProblem::Script => _ = finding.says(format!("{text} is a script for a Unix shell")),
+        CommandProblem::Unix => _ = finding.message(format!("{text} is a Unix program")),
+        CommandProblem::Script => _ = finding.message(format!("{text} is a script for a Unix shell")),
         CommandProblem::Builtin => {
             finding
-                .says(format!("{text} is a built-in command of cmd.exe, not a program"))
+                .message(format!("{text} is a built-in command of cmd.exe, not a program"))
                 .remedy(format!("write [cmd.exe, /c, {text}, …]"));
         }
         CommandProblem::Cmdlet => {
             finding
-                .says(format!("{text} is a command of PowerShell, not a program"))
+                .message(format!("{text} is a command of PowerShell, not a program"))
                 .remedy(format!("write [powershell.exe, -Command, {text} …]"));
         }
         CommandProblem::Line => {
             finding
-                .says(format!(
+                .message(format!(
                     "\"{text}\" is a whole command line, but the first item must be a program"
                 ))
                 .remedy("make each word a separate item, or start a shell: [cmd.exe, /c, …]");

@@ -129,7 +129,7 @@ pub(super) static REQUESTS_NOT_EQUAL_LIMITS: Rule = Rule {
                     shown(&limit.0)
                 );
                 out.report(container.at(&["resources", "requests"]).key("memory"))
-                    .says(message);
+                    .message(message);
             }
         }
     }),

@@ -99,7 +99,7 @@ type ByNamespace<'n> = Option<(&'static str, &'n str)>;
 
 fn report(out: &mut Reporter<'_>, path: Path, injector: &str, by: ByNamespace<'_>) {
     let adds = format!("{injector} will add Linux containers to this Windows pod");
-    out.report(path).says(match by {
+    out.report(path).message(match by {
         None => adds,
         Some((key, value)) => format!("{adds}, because its namespace has {key}={}", shown(value)),
     });

@@ -95,7 +95,7 @@ pub(super) static SERVICE_LINKS_ENVIRONMENT: Rule = Rule {
         // Windows stores the environment in UTF-16.
         let bytes = known.map_or(0, |characters| characters * 2);
         if bytes > LARGEST {
-            out.report(cx.at(&["enableServiceLinks"])).says(format!(
+            out.report(cx.at(&["enableServiceLinks"])).message(format!(
                 "the variables of the namespace's Services take about {bytes} bytes; an environment has at most {LARGEST}"
             ));
         }
@@ -156,7 +156,7 @@ pub(super) static TOLERATION_COMPARISON: Rule = Rule {
                 continue;
             };
             out.report(cx.at(&["tolerations"]).item(index).field("operator"))
-                .says(format!(
+                .message(format!(
                     "the API server accepts the operator {} only with the feature gate TaintTolerationComparisonOperators",
                     shown(operator)
                 ));

@@ -131,7 +131,7 @@ pub(super) static ENV_COLON: Rule = Rule {
                         .at(&["env"])
                         .named_item(index, &variable.name)
                         .field("name");
-                    out.report(path).says(format!(
+                    out.report(path).message(format!(
                         "Kubernetes 1.{} does not allow a colon in the name of an environment variable; 1.32 does",
                         cx.facts.kubernetes
                     ));
@@ -281,7 +281,7 @@ pub(super) static HPA_OLD_VERSION: Rule = Rule {
                 shown(&target.kind),
                 shown(&target.name)
             );
-            out.report(Path::of(&["spec", "scaleTargetRef"])).says(message);
+            out.report(Path::of(&["spec", "scaleTargetRef"])).message(message);
         }
     }),
     ..Rule::BASE

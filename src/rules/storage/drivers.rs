@@ -110,7 +110,7 @@ fn is_of_linux(fs_type: &str) -> bool {
 }
 
 fn report_file_system(out: &mut Reporter<'_>, path: Path, fs_type: &str, whose: &str) {
-    out.report(path).says(format!(
+    out.report(path).message(format!(
         "{whose} requests {fs_type}, which Windows cannot mount, but a Windows workload uses it"
     ));
 }
@@ -189,7 +189,7 @@ spec:
         let lacks = |driver: &str| cx.facts.lacks_csi_driver_on_windows(driver);
         let mut report = |path: Path, driver: &str| {
             out.report(path)
-                .says(format!("no Windows node has registered the CSI driver {}", shown(driver)));
+                .message(format!("no Windows node has registered the CSI driver {}", shown(driver)));
         };
         for volume in cx.pod().iter().flat_map(PodCx::volumes) {
             if let Some(csi) = volume.csi.as_ref().filter(|csi| lacks(&csi.driver)) {

@@ -142,7 +142,7 @@ pub(super) static MOUNT_PROPAGATION: Rule = Rule {
                 }
                 Some("Bidirectional") => {
                     out.report(path())
-                        .says("propagation Bidirectional needs a privileged container, which Windows does not have")
+                        .message("propagation Bidirectional needs a privileged container, which Windows does not have")
                         .removable();
                 }
                 _ => {}

@@ -41,7 +41,7 @@ pub(super) static DOCKER_PIPE: Rule = Rule {
                 .iter()
                 .any(|known| known.eq_ignore_ascii_case(pipe));
             if is_docker && is_named_pipe(path) {
-                out.report(volume.at(&["hostPath", "path"])).says(format!(
+                out.report(volume.at(&["hostPath", "path"])).message(format!(
                     "the pipe \"{}\" is Docker's; nodes with containerd do not have it",
                     shown(path)
                 ));

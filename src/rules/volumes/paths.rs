@@ -46,7 +46,7 @@ pub(super) static SUB_PATH_WINDOWS_ESCAPE: Rule = Rule {
             ] {
                 if let Some(path) = value.as_deref().filter(|path| leaves_volume(path)) {
                     let finding = out.report(container.mount(index).field(field));
-                    finding.says(format!("{field} \"{}\" leaves the volume", shown(path)));
+                    finding.message(format!("{field} \"{}\" leaves the volume", shown(path)));
                 }
             }
         }
@@ -110,7 +110,7 @@ volumes: [{name: v, hostPath: {path: /usr/bin}}]",
                 .filter(|path| is_unix(path))
             {
                 let finding = out.report(volume.at(&["hostPath", "path"]));
-                finding.says(format!("\"{}\" does not exist on a Windows node", shown(path)));
+                finding.message(format!("\"{}\" does not exist on a Windows node", shown(path)));
                 finding.remedy(instead_of(path));
             }
         }
@@ -118,7 +118,7 @@ volumes: [{name: v, hostPath: {path: /usr/bin}}]",
             if is_unix(&mount.mount_path) && !cx.spec.is_host_process(container.container) {
                 let path = shown(&mount.mount_path);
                 let finding = out.report(container.mount(index).field("mountPath"));
-                finding.says(format!(
+                finding.message(format!(
                     "\"{path}\" has no meaning on Windows, where it becomes c:{}",
                     path.replace('/', "\\")
                 ));
@@ -268,7 +268,7 @@ fn control_character(path: &str, at: impl Fn() -> Path, out: &mut Reporter<'_>) 
         }
     }
     let finding = out.report(at());
-    finding.says(format!(
+    finding.message(format!(
         "\"{}\" contains a control character, {escape} in double quotes",
         shown(&written)
     ));
@@ -378,7 +378,7 @@ pub(super) static MOUNT_PATH_CASE_COLLISION: Rule = Rule {
                 };
                 let (one, other) = (&*one.mount_path, &*other.mount_path);
                 let finding = out.report(container.mount(later).field("mountPath"));
-                finding.says(format!(
+                finding.message(format!(
                     "on Windows \"{}\" is the same path as \"{}\", which is mounted already",
                     shown(one),
                     shown(other)

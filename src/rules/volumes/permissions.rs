@@ -86,14 +86,14 @@ pub(super) static UNIX_VOLUME_PERMISSIONS: Rule = Rule {
         for at in cx.volumes() {
             if at.volume.empty_dir.as_ref().is_some_and(|dir| dir.mode.0) {
                 out.report(at.at(&["emptyDir", "mode"]))
-                    .says("the kubelet on Windows ignores the mode of an emptyDir");
+                    .message("the kubelet on Windows ignores the mode of an emptyDir");
             }
         }
         for container in cx.containers() {
             for (index, mount) in container.volume_mounts.iter().enumerate() {
                 if mount.bind_mount_options.0 {
                     out.report(container.mount(index).field("bindMountOptions"))
-                        .says("Windows has no such mount options");
+                        .message("Windows has no such mount options");
                 }
             }
         }

@@ -152,7 +152,7 @@ fn item_modes(files: Option<&FileSource>, at: impl Fn() -> Path, out: &mut Repor
 
 fn report_mode(mode: i64, path: Path, out: &mut Reporter<'_>) {
     out.report(path)
-        .says(format!(
+        .message(format!(
             "Windows files have no modes; {mode} (octal {mode:04o}) protects nothing"
         ))
         .removable();
@@ -235,7 +235,7 @@ pub(super) static UNSUPPORTED_VOLUME_PLUGIN: Rule = Rule {
         for volume in cx.volumes() {
             for field in unsupported(&volume) {
                 let finding = out.report(volume.at(&[field]));
-                finding.says(format!("Windows cannot mount {field} volumes"));
+                finding.message(format!("Windows cannot mount {field} volumes"));
                 if field == "gitRepo" {
                     finding.remedy("clone the repository in an init container, into an emptyDir");
                 }
@@ -243,7 +243,7 @@ pub(super) static UNSUPPORTED_VOLUME_PLUGIN: Rule = Rule {
             if volume.flex_volume.0 {
                 let finding = out
                     .report(volume.at(&["flexVolume"]))
-                    .says("FlexVolume is deprecated");
+                    .message("FlexVolume is deprecated");
                 finding.severity(Severity::Warning).class(Class::BestPractice);
             }
         }
@@ -371,11 +371,11 @@ pub(super) static NAMED_PIPE_HOST_PATH_TYPE: Rule = Rule {
             let (pipe, kind) = (shown(path), shown(kind));
             if kind == "File" {
                 finding.severity(Severity::Warning);
-                finding.says(format!(
+                finding.message(format!(
                     "the named pipe \"{pipe}\" may not pass the check for type File"
                 ));
             } else {
-                finding.says(format!(
+                finding.message(format!(
                     "the named pipe \"{pipe}\" does not pass the check for type {kind}"
                 ));
             }

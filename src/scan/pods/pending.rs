@@ -30,8 +30,8 @@ impl ScannedPod<'_> {
         if nodes.is_empty() {
             return Some(self.no_node());
         }
-        if let Some(told) = self.without_class(None).or_else(|| self.without_term()) {
-            return Some(told);
+        if let Some(problem) = self.without_class(None).or_else(|| self.without_term()) {
+            return Some(problem);
         }
         let class = self.class().ok().flatten();
         let of_class = |key: &str| class.is_some_and(|(_, class)| class.node_selector.contains_key(key));
@@ -138,7 +138,7 @@ impl ScannedPod<'_> {
     /// A pod whose requirements on build labels no node satisfies. `nodes` are the nodes of its operating
     /// system.
     fn wrong_label(&self, nodes: &CandidateNodes<'_>) -> TroubleText {
-        let (asked, excluded) = (self.named_builds("In"), self.named_builds("NotIn"));
+        let (requested, excluded) = (self.named_builds("In"), self.named_builds("NotIn"));
         let there = builds(nodes);
         let is_unlabelled = |node: &NodeView, build: Build| {
             node.label(BUILD_LABEL).and_then(Build::parse_label) != Some(build)
@@ -146,7 +146,7 @@ impl ScannedPod<'_> {
         let of_it: Vec<&str> = (nodes.iter())
             .filter(|node| {
                 node.build()
-                    .is_some_and(|it| asked.contains(&it) && is_unlabelled(node, it))
+                    .is_some_and(|it| requested.contains(&it) && is_unlabelled(node, it))
             })
             .map(|node| node.name.as_str())
             .collect();
@@ -159,12 +159,12 @@ impl ScannedPod<'_> {
                 PodProblem::WaitsForBuild,
                 format!(
                     "it requires nodes labelled with build {}, and nodes of that build, such as {first}, have no such label",
-                    shown(&asked, " or ")
+                    shown(&requested, " or ")
                 ),
                 format!("let a WindowsNodePolicy maintain the label {BUILD_LABEL}"),
             );
         }
-        if asked.is_empty() && !excluded.is_empty() {
+        if requested.is_empty() && !excluded.is_empty() {
             return (
                 PodProblem::WaitsForBuild,
                 format!(
@@ -176,10 +176,10 @@ impl ScannedPod<'_> {
                 ),
             );
         }
-        let what = if asked.is_empty() {
+        let what = if requested.is_empty() {
             "a build that no Windows node has".to_owned()
         } else {
-            format!("build {}, which no Windows node has", shown(&asked, " or "))
+            format!("build {}, which no Windows node has", shown(&requested, " or "))
         };
         (
             PodProblem::WaitsForBuild,
@@ -216,7 +216,7 @@ impl ScannedPod<'_> {
         let is_placed = self
             .pod_context
             .eval_context
-            .not_asked(&self.subject.namespace)
+            .not_reviewed(&self.subject.namespace)
             .is_none()
             && self.subject.meta.controller().is_some()
             && untolerated(self.subject, &lacking, facts, self.policy, AdmissionStage::Placed).is_empty();
@@ -243,11 +243,11 @@ impl ScannedPod<'_> {
     }
 
     fn unhandled(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
-        let mut told = None;
+        let mut problem = None;
         for node in nodes {
-            told = Some(self.without_class(Some(node))?);
+            problem = Some(self.without_class(Some(node))?);
         }
-        told
+        problem
     }
 
     /// A pod that selects nodes which cannot run its image. The scheduler does not know that, and another

@@ -1,4 +1,5 @@
-//! Reads the status of a pod: whether it is ready or pending, and what its kubelet reports about its images.
+//! Reads the status of a pod: whether it is ready, pending or terminating, and what its kubelet reports about its
+//! containers.
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -20,6 +21,8 @@ pub(super) struct PodRecord {
 #[serde(rename_all = "camelCase", default)]
 struct PodRecordMeta {
     creation_timestamp: Option<Timestamp>,
+    deletion_timestamp: Option<Timestamp>,
+    finalizers: Option<Vec<String>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -61,8 +64,21 @@ struct ContainerState {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct ContainerStateMessage {
+pub(super) struct ContainerStateMessage {
+    reason: Option<String>,
     message: Option<String>,
+}
+
+impl ContainerStateMessage {
+    pub(super) fn has_reason(&self, reason: &str) -> bool {
+        self.reason.as_deref() == Some(reason)
+    }
+
+    /// Whether the message contains a text, which must be lower case.
+    pub(super) fn mentions(&self, text: &str) -> bool {
+        let message = self.message.as_deref().unwrap_or_default();
+        message.to_ascii_lowercase().contains(text)
+    }
 }
 
 /// What a kubelet reports about the containers of a pod, limited to platform errors.
@@ -88,7 +104,7 @@ impl KubeletMessages {
     /// Source: the text of hcsshim and Windows for error 0xc0370101; the message of Docker and hcsshim for
     /// pulling an image of a newer build; the message of containerd and Docker if an index has no image for
     /// the platform.
-    fn read(&mut self, message: &str) {
+    fn read(&mut self, message: &ContainerStateMessage) {
         const BUILD: [&str; 4] = [
             "0xc0370101",
             "operating system does not match the host operating system",
@@ -101,14 +117,18 @@ impl KubeletMessages {
             "image operating system \"",
             "cannot be used on this platform",
         ];
-        let message = message.to_ascii_lowercase();
-        let has = |texts: &[&str]| texts.iter().any(|text| message.contains(text));
+        let has = |texts: &[&str]| texts.iter().any(|text| message.mentions(text));
         self.wrong_build |= has(&BUILD);
         self.wrong_platform |= has(&PLATFORM);
     }
 }
 
 impl PodRecord {
+    /// The record of a pod; empty if it cannot be read.
+    pub(super) fn read(json: &str) -> Self {
+        serde_json::from_str(json).unwrap_or_default()
+    }
+
     fn condition(&self, name: &str) -> Option<&PodCondition> {
         let mut conditions = self.status.conditions.iter().flatten();
         conditions.find(|condition| condition.r#type.as_deref() == Some(name))
@@ -150,24 +170,32 @@ impl PodRecord {
             .or(self.metadata.creation_timestamp)
     }
 
-    pub(super) fn kubelet_messages(&self) -> KubeletMessages {
-        let mut kubelet_messages = KubeletMessages::default();
+    /// When the grace period of a terminating pod ends: the API server sets this time.
+    pub(super) fn deletion_deadline(&self) -> Option<Timestamp> {
+        self.metadata.deletion_timestamp
+    }
+
+    pub(super) fn finalizers(&self) -> &[String] {
+        self.metadata.finalizers.as_deref().unwrap_or_default()
+    }
+
+    /// What the kubelet reports about the current and the last state of each container.
+    pub(super) fn messages(&self) -> impl Iterator<Item = &ContainerStateMessage> {
         let lists = [
             &self.status.init_container_statuses,
             &self.status.container_statuses,
         ];
-        for container in lists.into_iter().flatten().flatten() {
-            for state in [&container.state, &container.last_state].into_iter().flatten() {
-                let words = [&state.waiting, &state.terminated];
-                for message in words
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|words| words.message.as_deref())
-                {
-                    kubelet_messages.read(message);
-                }
-            }
-        }
+        let containers = lists.into_iter().flatten().flatten();
+        let states = containers.flat_map(|container| [&container.state, &container.last_state]);
+        states
+            .flatten()
+            .flat_map(|state| [&state.waiting, &state.terminated])
+            .flatten()
+    }
+
+    pub(super) fn kubelet_messages(&self) -> KubeletMessages {
+        let mut kubelet_messages = KubeletMessages::default();
+        self.messages().for_each(|message| kubelet_messages.read(message));
         kubelet_messages
     }
 }

@@ -2,11 +2,10 @@
 //! csi-proxy, and errors of the Host Compute Service. Each with its cause and its cure.
 
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 
 use super::TroubleText;
+use super::status::PodRecord;
 use crate::cluster::node::NodeView;
-use crate::model::object::Object;
 use crate::model::pod::PodSpec;
 use crate::scan::report::PodProblem;
 
@@ -46,75 +45,14 @@ static ERRORS: &[HostComputeError] = &[
     },
 ];
 
-/// The fields of a pod's status that show a symptom.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct SymptomRecord {
-    metadata: SymptomMeta,
-    status: SymptomStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct SymptomMeta {
-    deletion_timestamp: Option<Timestamp>,
-    finalizers: Option<Vec<String>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct SymptomStatus {
-    init_container_statuses: Option<Vec<SymptomContainer>>,
-    container_statuses: Option<Vec<SymptomContainer>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct SymptomContainer {
-    state: Option<SymptomState>,
-    last_state: Option<SymptomState>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct SymptomState {
-    waiting: Option<SymptomMessage>,
-    terminated: Option<SymptomMessage>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct SymptomMessage {
-    reason: String,
-    message: String,
-}
-
-impl SymptomRecord {
-    fn messages(&self) -> impl Iterator<Item = &SymptomMessage> {
-        let lists = [
-            &self.status.init_container_statuses,
-            &self.status.container_statuses,
-        ];
-        let containers = lists.into_iter().flatten().flatten();
-        let states = containers.flat_map(|container| [&container.state, &container.last_state]);
-        states
-            .flatten()
-            .flat_map(|state| [&state.waiting, &state.terminated])
-            .flatten()
-    }
-}
-
 /// A pod on a Windows node that still exists after its grace period.
-pub(super) fn terminating(json: &str, node: &NodeView, now: Timestamp) -> Option<TroubleText> {
-    let record: SymptomRecord = serde_json::from_str(json).ok()?;
-    // The API server sets the time at which the grace period ends.
-    let deadline = record.metadata.deletion_timestamp?;
+pub(super) fn terminating(record: &PodRecord, node: &NodeView, now: Timestamp) -> Option<TroubleText> {
+    let deadline = record.deletion_deadline()?;
     if deadline.checked_add(PATIENCE).ok()? > now {
         return None;
     }
     let name = &node.name;
-    let finalizers = record.metadata.finalizers.unwrap_or_default();
-    if let Some(finalizer) = finalizers.first() {
+    if let Some(finalizer) = record.finalizers().first() {
         return Some((
             PodProblem::Terminating,
             format!("terminating since {deadline}: the finalizer {finalizer} is not removed"),
@@ -133,18 +71,10 @@ pub(super) fn terminating(json: &str, node: &NodeView, now: Timestamp) -> Option
 }
 
 /// A pod on a Windows node whose containers fail for a known cause.
-pub(super) fn failing(subject: &Object<'_>, json: &str, node: &NodeView) -> Option<TroubleText> {
-    let record: SymptomRecord = serde_json::from_str(json).ok()?;
-    let pipe = csi_pipe(subject.pod()?);
-    let crashes = || {
-        record
-            .messages()
-            .any(|message| message.reason == "CrashLoopBackOff")
-    };
-    let has_no_pipe = || {
-        let missing = |message: &SymptomMessage| message.message.to_ascii_lowercase().contains("csi-proxy");
-        record.messages().any(missing)
-    };
+pub(super) fn failing(pod: &PodSpec<'_>, record: &PodRecord, node: &NodeView) -> Option<TroubleText> {
+    let pipe = csi_pipe(pod);
+    let crashes = || (record.messages()).any(|message| message.has_reason("CrashLoopBackOff"));
+    let has_no_pipe = || (record.messages()).any(|message| message.mentions("csi-proxy"));
     if let Some(pipe) = pipe.filter(|_| crashes() || has_no_pipe()) {
         return Some((
             PodProblem::CsiProxy,
@@ -155,10 +85,9 @@ pub(super) fn failing(subject: &Object<'_>, json: &str, node: &NodeView) -> Opti
             "install csi-proxy as a service on the Windows nodes, or a version of the driver that uses HostProcess".to_owned(),
         ));
     }
-    let error = ERRORS.iter().find(|error| {
-        let has = |message: &SymptomMessage| message.message.to_ascii_lowercase().contains(error.code);
-        record.messages().any(has)
-    })?;
+    let is_reported =
+        |error: &&HostComputeError| (record.messages()).any(|message| message.mentions(error.code));
+    let error = ERRORS.iter().find(is_reported)?;
     Some((
         PodProblem::HostCompute,
         format!("on {}: {} ({})", node.name, error.cause, error.code),
@@ -175,7 +104,7 @@ fn csi_pipe<'p>(pod: &'p PodSpec<'_>) -> Option<&'p str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::object::ReviewStage;
+    use crate::model::object::{Object, ReviewStage};
     use crate::model::workload::Kind;
 
     fn node() -> NodeView {
@@ -192,13 +121,17 @@ mod tests {
             "status": {{"containerStatuses": [{{"state": {{"waiting": {waiting}}}}}]}}}}"#
         );
         let pod = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
-        failing(&pod, &json, &node()).map(|(problem, message, _)| (problem, message))
+        failing(pod.pod().unwrap(), &PodRecord::read(&json), &node())
+            .map(|(problem, message, _)| (problem, message))
     }
 
     #[test]
     fn a_pod_is_reported_five_minutes_after_its_grace_period() {
         let now: Timestamp = "2026-11-23T12:00:00Z".parse().unwrap();
-        let pod = |meta: &str| terminating(&format!(r#"{{"metadata": {{{meta}}}}}"#), &node(), now);
+        let pod = |meta: &str| {
+            let record = PodRecord::read(&format!(r#"{{"metadata": {{{meta}}}}}"#));
+            terminating(&record, &node(), now)
+        };
         assert_eq!(pod(""), None);
         assert_eq!(pod(r#""deletionTimestamp": "2026-11-23T12:00:30Z""#), None);
         assert_eq!(pod(r#""deletionTimestamp": "2026-11-23T11:56:00Z""#), None);

@@ -142,18 +142,21 @@ const NO_IMAGE: &str = "failed to pull and unpack image \"docker.io/library/alpi
                         not found";
 
 #[test]
-fn a_pod_on_a_node_of_the_other_operating_system_is_told() {
+fn a_pod_on_a_node_of_the_other_operating_system_is_reported() {
     let cluster = TestCluster::new();
     let windows = |node: &str| windows_pod(json!({"nodeName": node}), json!({"phase": "Pending"}));
-    let told = cluster.trouble(&windows("lin")).unwrap();
-    assert_eq!(told.wrong, PodProblem::OperatingSystem);
-    assert_eq!(told.message, "a Windows pod on lin, which is not a Windows node");
+    let reported = cluster.trouble(&windows("lin")).unwrap();
+    assert_eq!(reported.wrong, PodProblem::OperatingSystem);
     assert_eq!(
-        told.remedy,
+        reported.message,
+        "a Windows pod on lin, which is not a Windows node"
+    );
+    assert_eq!(
+        reported.remedy,
         "change the template of the ReplicaSet web: select kubernetes.io/os: windows"
     );
     assert_eq!(
-        (told.owner.as_deref(), told.node.as_deref()),
+        (reported.owner.as_deref(), reported.node.as_deref()),
         (Some("ReplicaSet web"), Some("lin"))
     );
     assert_eq!(cluster.wrong(&windows("new")), None);
@@ -223,7 +226,7 @@ fn a_pod_that_is_ready_or_has_ended_runs_where_it_is() {
 }
 
 #[test]
-fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
+fn a_pod_on_a_build_that_does_not_run_its_image_is_reported() {
     let cluster = TestCluster::new();
     let on = |node: &str, image: &str, more: Value, status: Value| {
         let mut pod = windows_pod(
@@ -237,10 +240,10 @@ fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
         pod
     };
     let nano = "mcr.microsoft.com/windows/nanoserver:ltsc2022";
-    let told = cluster.trouble(&on("old", nano, json!({}), json!({}))).unwrap();
-    assert_eq!(told.wrong, PodProblem::Build);
+    let reported = cluster.trouble(&on("old", nano, json!({}), json!({}))).unwrap();
+    assert_eq!(reported.wrong, PodProblem::Build);
     assert_eq!(
-        told.message,
+        reported.message,
         "its image mcr.microsoft.com/windows/nanoserver:ltsc2022 is for 10.0.20348, which old (10.0.17763, Windows Server \
          2019) does not run"
     );
@@ -269,15 +272,18 @@ fn a_pod_on_a_build_that_does_not_run_its_image_is_told() {
 }
 
 #[test]
-fn a_bound_pod_without_its_runtime_class_or_handler_is_told() {
+fn a_bound_pod_without_its_runtime_class_or_handler_is_reported() {
     let cluster = TestCluster::new();
     let of = |class: &str| windows_pod(json!({"nodeName": "new", "runtimeClassName": class}), json!({}));
-    let told = cluster.trouble(&of("gone")).unwrap();
-    assert_eq!(told.wrong, PodProblem::WaitsForRuntimeClass);
-    assert_eq!(told.message, "there is no RuntimeClass gone, which the pod names");
-    let told = cluster.trouble(&of("hyperv")).unwrap();
+    let reported = cluster.trouble(&of("gone")).unwrap();
+    assert_eq!(reported.wrong, PodProblem::WaitsForRuntimeClass);
     assert_eq!(
-        told.message,
+        reported.message,
+        "there is no RuntimeClass gone, which the pod names"
+    );
+    let reported = cluster.trouble(&of("hyperv")).unwrap();
+    assert_eq!(
+        reported.message,
         "the node new has no handler runhcs-wcow-hypervisor, which the RuntimeClass hyperv requires"
     );
     let mut silent = cluster;
@@ -286,7 +292,7 @@ fn a_bound_pod_without_its_runtime_class_or_handler_is_told() {
 }
 
 #[test]
-fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
+fn a_pod_that_waits_is_reported_with_why_no_windows_node_takes_it() {
     let cluster = TestCluster::new();
     for (more, wrong, message) in [
         (json!({}), None, ""),
@@ -370,10 +376,10 @@ fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
              run on runs; there is 10.0.17763 (1), 10.0.20348 (1)",
         ),
     ] {
-        let told = cluster.trouble(&windows_pod(more.clone(), unschedulable()));
-        assert_eq!(told.as_ref().map(|told| told.wrong), wrong, "{more}");
+        let reported = cluster.trouble(&windows_pod(more.clone(), unschedulable()));
+        assert_eq!(reported.as_ref().map(|reported| reported.wrong), wrong, "{more}");
         assert_eq!(
-            told.map(|told| told.message).unwrap_or_default(),
+            reported.map(|reported| reported.message).unwrap_or_default(),
             message,
             "{more}"
         );
@@ -381,7 +387,7 @@ fn a_pod_that_waits_is_told_why_no_windows_node_takes_it() {
 }
 
 #[test]
-fn a_pod_that_waits_only_for_what_passes_is_not_told() {
+fn a_pod_that_waits_only_for_what_passes_is_not_reported() {
     let mut cluster = TestCluster::new();
     for node in ["old", "new"] {
         cluster.change(node, |node| {
@@ -405,16 +411,16 @@ fn a_pod_that_waits_only_for_what_passes_is_not_told() {
 }
 
 #[test]
-fn a_pod_without_a_word_of_the_scheduler_is_told_after_a_minute_and_whatever_the_clock_does() {
+fn a_pod_without_a_word_of_the_scheduler_is_reported_after_a_minute_and_whatever_the_clock_does() {
     let cluster = TestCluster::new();
-    for (created, told) in [
+    for (created, reported) in [
         ("2026-06-01T11:58:59Z", true),
         ("2026-06-01T11:59:30Z", false),
         ("2026-06-02T12:00:00Z", false),
     ] {
         let mut silent = windows_pod(json!({"tolerations": []}), json!({"phase": "Pending"}));
         silent["metadata"]["creationTimestamp"] = json!(created);
-        assert_eq!(cluster.wrong(&silent).is_some(), told, "{created}");
+        assert_eq!(cluster.wrong(&silent).is_some(), reported, "{created}");
     }
 }
 
@@ -422,16 +428,16 @@ fn a_pod_without_a_word_of_the_scheduler_is_told_after_a_minute_and_whatever_the
 fn where_placement_would_give_the_toleration_the_remedy_is_to_make_the_pod_anew() {
     let mut cluster = TestCluster::new();
     let untolerating = windows_pod(json!({"tolerations": []}), unschedulable());
-    let told = cluster.trouble(&untolerating).unwrap();
+    let reported = cluster.trouble(&untolerating).unwrap();
     assert_eq!(
-        told.remedy,
+        reported.remedy,
         "change the template of the ReplicaSet web: tolerate {key: os, operator: Equal, value: \"windows\", effect: NoSchedule}"
     );
-    assert_eq!(told.since, "2026-06-01T11:30:00Z".parse().ok());
+    assert_eq!(reported.since, "2026-06-01T11:30:00Z".parse().ok());
     cluster.policy = Policy::standalone();
-    let told = cluster.trouble(&untolerating).unwrap();
+    let reported = cluster.trouble(&untolerating).unwrap();
     assert_eq!(
-        told.remedy,
+        reported.remedy,
         "delete the pod: placement gives the next one the toleration"
     );
 }
@@ -441,19 +447,21 @@ fn without_a_windows_node_the_pools_at_zero_are_named() {
     let mut cluster = TestCluster::new();
     cluster.nodes.clear();
     let waiting = windows_pod(json!({}), unschedulable());
-    let told = cluster.trouble(&waiting).unwrap();
-    assert_eq!(told.wrong, PodProblem::WaitsForOs);
-    assert_eq!(told.remedy, "add a pool of Windows nodes to the cluster");
+    let reported = cluster.trouble(&waiting).unwrap();
+    assert_eq!(reported.wrong, PodProblem::WaitsForOs);
+    assert_eq!(reported.remedy, "add a pool of Windows nodes to the cluster");
     cluster.facts.add_host(Host {
         name: "of the pool agentpool=win (at zero nodes)".to_owned(),
         may_be_at_zero: true,
         ..Host::default()
     });
-    let told = cluster.trouble(&waiting).unwrap();
+    let reported = cluster.trouble(&waiting).unwrap();
     assert!(
-        told.remedy.ends_with("of the pool agentpool=win (at zero nodes)"),
+        reported
+            .remedy
+            .ends_with("of the pool agentpool=win (at zero nodes)"),
         "{}",
-        told.remedy
+        reported.remedy
     );
     cluster.knows_nodes = false;
     assert_eq!(cluster.trouble(&waiting), None);

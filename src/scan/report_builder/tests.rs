@@ -73,12 +73,12 @@ fn owners(report: &ScanReport) -> Vec<String> {
     let names = report
         .owners
         .iter()
-        .map(|judged| format!("{} {}", judged.kind, judged.name));
+        .map(|owner_result| format!("{} {}", owner_result.kind, owner_result.name));
     names.collect()
 }
 
 #[test]
-fn what_a_known_controller_made_is_judged_at_its_owner_and_its_pods_are_named_by_it() {
+fn what_a_known_controller_made_is_evaluated_at_its_owner_and_its_pods_are_named_by_it() {
     let on_linux = || json!({"nodeName": "lin"});
     let report = scan(&[
         (Kind::Deployment, template("web", None, 2)),
@@ -120,7 +120,7 @@ fn what_a_known_controller_made_is_judged_at_its_owner_and_its_pods_are_named_by
 }
 
 #[test]
-fn of_an_owner_that_is_not_judged_one_pod_of_each_kind_is() {
+fn of_an_owner_that_is_not_evaluated_one_pod_of_each_kind_is() {
     let clone_set = Some(("apps.kruise.io/v1alpha1", "CloneSet", "web"));
     let rollout = Some(("argoproj.io/v1alpha1", "Rollout", "web"));
     let report = scan(&[
@@ -148,7 +148,7 @@ fn of_an_owner_that_is_not_judged_one_pod_of_each_kind_is() {
 }
 
 #[test]
-fn several_workloads_of_one_operator_are_all_judged() {
+fn several_workloads_of_one_operator_are_all_evaluated() {
     let operator = Some(("example.com/v1", "Stack", "s"));
     let report = scan(&[
         (Kind::Deployment, template("a", operator, 1)),
@@ -158,7 +158,7 @@ fn several_workloads_of_one_operator_are_all_judged() {
 }
 
 #[test]
-fn objects_that_cannot_be_read_are_counted_the_first_are_named_and_the_rest_is_judged() {
+fn objects_that_cannot_be_read_are_counted_the_first_are_named_and_the_rest_is_evaluated() {
     let broken = |n: usize| {
         let mut pod = pod(&format!("p{n}"), None, json!({}));
         pod["spec"]["containers"][0]["name"] = json!(7);
@@ -233,9 +233,9 @@ fn a_mirror_pod_is_passed_over_and_its_annotation_alone_is_nothing() {
         ),
     ] {
         let looked = evaluate_stored(&eval_context, kind, &object.to_string()).unwrap();
-        let Evaluated::Judged(judged) = looked else {
+        let Evaluated::Owner(owner_result) = looked else {
             panic!("{object}: {looked:?}")
         };
-        assert_eq!(judged.outcome, OwnerOutcome::Denied, "{object}");
+        assert_eq!(owner_result.outcome, OwnerOutcome::Denied, "{object}");
     }
 }

@@ -122,7 +122,7 @@ async fn outcome(start: impl FnOnce(&mut Tasks, &mut Tasks)) -> String {
 
 #[tokio::test]
 async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
-    for (said, expected) in [
+    for (message, expected) in [
         (
             outcome(|tasks, _| tasks.spawn("facts", async {})).await,
             "the task \"facts\" ended unexpectedly",
@@ -140,12 +140,12 @@ async fn a_background_task_that_ends_or_panics_ends_the_process_by_its_name() {
             "the task \"lease\" ended unexpectedly",
         ),
     ] {
-        assert_eq!(said, expected);
+        assert_eq!(message, expected);
     }
 }
 
 #[tokio::test]
-async fn a_server_that_was_told_to_end_ends_well() {
+async fn a_server_that_is_shut_down_ends_well() {
     let (mut tasks, mut election) = (Tasks::default(), Tasks::default());
     tasks.spawn("facts", pending());
     assert!(outlive(async { Ok(()) }, &mut tasks, &mut election).await.is_ok());

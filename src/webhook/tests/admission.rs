@@ -15,7 +15,7 @@ pub(super) fn metered(limits: &Limits) -> (Router, Metrics) {
     (router(Arc::new(Measure), limits, &metrics, None), metrics)
 }
 
-pub(super) async fn asked<B>(router: &Router, request: Request<B>) -> Response<axum::body::Body>
+pub(super) async fn answer_of<B>(router: &Router, request: Request<B>) -> Response<axum::body::Body>
 where
     B: Body<Data = Bytes, Error = Infallible> + Send + 'static,
 {
@@ -31,7 +31,7 @@ pub(super) async fn until(metrics: &Metrics, line: &str) {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_told_what_would_be_one() {
+async fn what_is_no_review_is_answered_with_what_would_be_one() {
     let (router, _) = metered(&limits());
     let table = [
         ("POST", "/mutate", "application/json", "", 200, "{\"length\":2}"),
@@ -102,7 +102,7 @@ async fn what_is_no_review_is_told_what_would_be_one() {
         if !encoding.is_empty() {
             request = request.header("content-encoding", encoding);
         }
-        let response = asked(&router, request.body(full("{}")).unwrap()).await;
+        let response = answer_of(&router, request.body(full("{}")).unwrap()).await;
         assert_eq!(
             response.status(),
             status,
@@ -126,7 +126,7 @@ async fn a_body_over_the_limit_is_answered_from_its_head() {
         let (sender, declared) = fed(Some(20 * 1024 * 1024 + 1));
         // The answer arrives before the rest of the body.
         sender.send(Bytes::from(vec![b' '; 100 << 10])).unwrap();
-        let response = asked(&router, post(path, declared)).await;
+        let response = answer_of(&router, post(path, declared)).await;
         assert_eq!(response.status(), 200, "{path}");
         let expected = format!("{{\"length\":65536,\"of\":20971521,\"has_sign\":{has_sign}}}");
         assert_eq!(text(response).await, expected);
@@ -136,7 +136,7 @@ async fn a_body_over_the_limit_is_answered_from_its_head() {
     for _ in 0..21 {
         sender.send(Bytes::from(vec![b' '; MIB])).unwrap();
     }
-    let response = asked(&router, post("/mutate", chunked)).await;
+    let response = answer_of(&router, post("/mutate", chunked)).await;
     assert_eq!(response.status(), 200);
     assert_eq!(
         text(response).await,
@@ -158,7 +158,7 @@ async fn a_chunked_body_reaches_the_reviewer_in_one_piece() {
         sender.send(Bytes::from(vec![b' '; size])).unwrap();
     }
     drop(sender);
-    let response = asked(&router, post("/validate", body)).await;
+    let response = answer_of(&router, post("/validate", body)).await;
     assert_eq!(text(response).await, "{\"length\":1600008}");
     let text = metrics.expose();
     assert!(text.contains("transom_in_flight_bytes 0"), "{text}");
@@ -168,14 +168,14 @@ async fn a_chunked_body_reaches_the_reviewer_in_one_piece() {
 #[tokio::test]
 async fn the_largest_body_fits_and_a_body_in_declared_pieces_too() {
     let (router, _) = metered(&limits());
-    let response = asked(&router, post("/mutate", full(vec![b' '; 20 * 1024 * 1024]))).await;
+    let response = answer_of(&router, post("/mutate", full(vec![b' '; 20 * 1024 * 1024]))).await;
     assert_eq!(text(response).await, "{\"length\":20971520}");
     let (sender, body) = fed(Some(5));
     sender.send(Bytes::from_static(b"ab")).unwrap();
     sender.send(Bytes::from_static(b"cde")).unwrap();
     drop(sender);
     assert_eq!(
-        text(asked(&router, post("/mutate", body)).await).await,
+        text(answer_of(&router, post("/mutate", body)).await).await,
         "{\"length\":5}"
     );
 }
@@ -184,7 +184,7 @@ async fn the_largest_body_fits_and_a_body_in_declared_pieces_too() {
 async fn a_body_that_does_not_arrive_is_not_waited_for() {
     let (router, metrics) = metered(&limits());
     let (_sender, body) = fed(Some(10));
-    assert_eq!(asked(&router, post("/mutate", body)).await.status(), 408);
+    assert_eq!(answer_of(&router, post("/mutate", body)).await.status(), 408);
     assert!(metrics.expose().contains("transom_in_flight_bytes 0"));
 }
 
@@ -194,9 +194,15 @@ async fn a_panic_is_one_answer_and_one_count() {
     let mut large = vec![b' '; 1024 * 1024];
     large[..5].copy_from_slice(b"panic");
     for body in [b"panic".to_vec(), large] {
-        assert_eq!(asked(&router, post("/mutate", full(body))).await.status(), 500);
+        assert_eq!(
+            answer_of(&router, post("/mutate", full(body))).await.status(),
+            500
+        );
     }
-    assert_eq!(asked(&router, post("/mutate", full("{}"))).await.status(), 200);
+    assert_eq!(
+        answer_of(&router, post("/mutate", full("{}"))).await.status(),
+        200
+    );
     let text = metrics.expose();
     assert!(text.contains("transom_review_panics_total 2"), "{text}");
     assert!(text.contains("transom_reviews_in_flight 0"), "{text}");
@@ -225,10 +231,10 @@ impl ReviewHandler for SlowReviewer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_turn() {
-    let crowded = Arc::new(SlowReviewer::default());
+async fn at_most_two_large_reviews_are_evaluated_at_once_and_the_others_wait_their_turn() {
+    let reviewer = Arc::new(SlowReviewer::default());
     let router = router(
-        crowded.clone(),
+        reviewer.clone(),
         &Limits::default(),
         &Metrics::new("0.0.0", None),
         None,
@@ -236,7 +242,7 @@ async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_
     let answers = (0..8).map(|_| {
         let router = router.clone();
         tokio::spawn(async move {
-            asked(&router, post("/validate", full(vec![b' '; 300 << 10])))
+            answer_of(&router, post("/validate", full(vec![b' '; 300 << 10])))
                 .await
                 .status()
         })
@@ -244,19 +250,19 @@ async fn at_most_two_large_reviews_are_judged_at_once_and_the_others_wait_their_
     for answer in answers.collect::<Vec<_>>() {
         assert_eq!(answer.await.unwrap(), 200);
     }
-    assert_eq!(crowded.most.load(Ordering::SeqCst), 2);
+    assert_eq!(reviewer.most.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_the_largest_reviews_one_is_judged_at_a_time_and_others_do_not_wait_for_it() {
-    let crowded = Arc::new(SlowReviewer::default());
+async fn of_the_largest_reviews_one_is_evaluated_at_a_time_and_others_do_not_wait_for_it() {
+    let reviewer = Arc::new(SlowReviewer::default());
     let metrics = Metrics::new("0.0.0", None);
-    let router = router(crowded.clone(), &Limits::default(), &metrics, None);
+    let router = router(reviewer.clone(), &Limits::default(), &metrics, None);
     let sizes = [3 << 20, 3 << 20, 3 << 20, 3 << 20];
     let answers = sizes.map(|size| {
         let router = router.clone();
         tokio::spawn(async move {
-            asked(&router, post("/validate", full(vec![b' '; size])))
+            answer_of(&router, post("/validate", full(vec![b' '; size])))
                 .await
                 .status()
         })
@@ -264,7 +270,7 @@ async fn of_the_largest_reviews_one_is_judged_at_a_time_and_others_do_not_wait_f
     for answer in answers {
         assert_eq!(answer.await.unwrap(), 200);
     }
-    assert_eq!(crowded.most.load(Ordering::SeqCst), 1);
+    assert_eq!(reviewer.most.load(Ordering::SeqCst), 1);
 }
 
 /// A reviewer that reports missing data until the watch channel changes, and answers 200 if it waited for
@@ -300,16 +306,16 @@ impl ReviewHandler for WaitingReviewer {
 }
 
 #[tokio::test]
-async fn a_review_waits_for_news_but_not_for_long_and_is_judged_without() {
+async fn a_review_waits_for_news_but_not_for_long_and_is_evaluated_without() {
     for size in [10, 300 << 10] {
-        let (bell, heard) = tokio::sync::watch::channel(false);
+        let (bell, released) = tokio::sync::watch::channel(false);
         let router = router(
-            Arc::new(WaitingReviewer(heard)),
+            Arc::new(WaitingReviewer(released)),
             &Limits::default(),
             &Metrics::new("0.0.0", None),
             None,
         );
-        let ask = || asked(&router, post("/validate", full(vec![b' '; size])));
+        let ask = || answer_of(&router, post("/validate", full(vec![b' '; size])));
         assert_eq!(
             ask().await.status(),
             400,
@@ -334,7 +340,7 @@ async fn a_client_that_does_not_wait_for_its_answer_leaves_a_span_that_says_so()
     let router = router(Arc::new(Measure), &Limits::default(), &metrics, Some(tracer));
     let (_body, receiver) = fed(None);
     let backoff_interval = Duration::from_millis(20);
-    let answer = tokio::time::timeout(backoff_interval, asked(&router, post("/mutate", receiver))).await;
+    let answer = tokio::time::timeout(backoff_interval, answer_of(&router, post("/mutate", receiver))).await;
     assert!(answer.is_err());
     let span = recorded().expect("a span was recorded");
     assert_eq!(
@@ -343,14 +349,14 @@ async fn a_client_that_does_not_wait_for_its_answer_leaves_a_span_that_says_so()
     );
 
     let code = |code: i64| KeyValue::new("http.response.status_code", code);
-    asked(&router, post("/validate", full("panic"))).await;
+    answer_of(&router, post("/validate", full("panic"))).await;
     let span = recorded().expect("a span was recorded");
     let why = format!("{:?}", span.status);
     assert!(
         why.contains("the review panicked") && span.attributes.contains(&code(500)),
         "{span:?}"
     );
-    asked(&router, post("/mutate", full("{}"))).await;
+    answer_of(&router, post("/mutate", full("{}"))).await;
     let span = recorded().expect("a span was recorded");
     assert!(
         span.status == Status::Unset && span.attributes.contains(&code(200)),

@@ -102,11 +102,11 @@ async fn a_silent_socket_on_the_health_port_is_hung_up_on_and_a_probe_has_the_la
         .write_all(b"GET /livez HTTP/1.1\r\nhost: t\r\n\r\n")
         .await
         .unwrap();
-    let mut said = String::new();
-    probe.read_to_string(&mut said).await.unwrap();
+    let mut message = String::new();
+    probe.read_to_string(&mut message).await.unwrap();
     assert!(
-        said.contains("connection: close") && said.ends_with("ok\n"),
-        "{said}"
+        message.contains("connection: close") && message.ends_with("ok\n"),
+        "{message}"
     );
     server.stop().await;
 }

@@ -37,7 +37,7 @@ impl Issuer {
 }
 
 /// The result of a review over a connection that presents this certificate.
-async fn asked(server: &Running, shown: Option<&PresentedCertificate>) -> Result<StatusCode, String> {
+async fn status_of(server: &Running, shown: Option<&PresentedCertificate>) -> Result<StatusCode, String> {
     let mut roots = RootCertStore::empty();
     roots
         .add(CertificateDer::from_pem_slice(server.ca.as_bytes()).unwrap())
@@ -104,7 +104,7 @@ async fn a_certificate_that_is_shown_must_be_one_of_the_ca_with_the_name() {
         (&[], false, Some(&foreign), false),
     ] {
         let server = serve(&ca, names, are_required).await;
-        let outcome = asked(&server, shown).await;
+        let outcome = status_of(&server, shown).await;
         assert_eq!(outcome.is_ok(), gets_in, "{names:?} {are_required}: {outcome:?}");
         assert!(outcome.is_err() || outcome == Ok(StatusCode::OK));
         server.stop().await;
@@ -119,15 +119,15 @@ async fn a_ca_that_is_replaced_counts_without_a_restart_and_nonsense_in_its_plac
     std::fs::write(&ca, old.0.pem()).unwrap();
     let server = serve(&ca, &[], true).await;
     let [of_old, of_new] = [&old, &new].map(|ca| ca.issue("api", &[], ExtendedKeyUsagePurpose::ClientAuth));
-    assert!(asked(&server, Some(&of_old)).await.is_ok());
+    assert!(status_of(&server, Some(&of_old)).await.is_ok());
     std::fs::write(&ca, "nonsense").unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(asked(&server, Some(&of_old)).await.is_ok());
+    assert!(status_of(&server, Some(&of_old)).await.is_ok());
     std::fs::write(&ca, new.0.pem()).unwrap();
-    while asked(&server, Some(&of_new)).await.is_err() {
+    while status_of(&server, Some(&of_new)).await.is_err() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert!(asked(&server, Some(&of_old)).await.is_err());
+    assert!(status_of(&server, Some(&of_old)).await.is_err());
     server.stop().await;
 }
 

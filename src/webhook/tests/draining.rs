@@ -67,7 +67,7 @@ async fn draining_under_load_finishes_what_is_in_flight_and_takes_nothing_new() 
 }
 
 #[tokio::test]
-async fn during_the_drain_delay_all_is_served_but_http_1_clients_are_asked_to_go_elsewhere() {
+async fn during_the_drain_delay_all_is_served_but_http_1_clients_are_sent_elsewhere() {
     let mut server = start(
         Limits {
             drain_delay: Duration::from_secs(1),

@@ -1,7 +1,7 @@
 //! The shared limits of reviews in flight: when capacity is taken, when it is released, and what is rejected
 //! without it.
 
-use super::admission::{WaitingReviewer, asked, metered, until};
+use super::admission::{WaitingReviewer, answer_of, metered, until};
 use super::*;
 use crate::webhook::router::router;
 
@@ -38,7 +38,7 @@ async fn one_in_flight(
     let first = tokio::spawn({
         let router = router.clone();
         async move {
-            asked(&router, post("/mutate", full(vec![b' '; 300 << 10])))
+            answer_of(&router, post("/mutate", full(vec![b' '; 300 << 10])))
                 .await
                 .status()
         }
@@ -51,7 +51,7 @@ async fn one_in_flight(
 async fn one_review_too_many_waits_and_is_then_shed_without_retry_after() {
     let (router, metrics, held, first) = one_in_flight(Duration::from_millis(100)).await;
     let began = std::time::Instant::now();
-    let shed = asked(&router, post("/mutate", full("{}"))).await;
+    let shed = answer_of(&router, post("/mutate", full("{}"))).await;
     assert!(
         began.elapsed() >= Duration::from_millis(100),
         "{:?}",
@@ -63,7 +63,10 @@ async fn one_review_too_many_waits_and_is_then_shed_without_retry_after() {
     assert!(text(shed).await.starts_with("overloaded, "));
     tokio::task::spawn_blocking(move || held.0.wait()).await.unwrap();
     assert_eq!(first.await.unwrap(), 200);
-    assert_eq!(asked(&router, post("/mutate", full("{}"))).await.status(), 200);
+    assert_eq!(
+        answer_of(&router, post("/mutate", full("{}"))).await.status(),
+        200
+    );
     assert!(
         metrics
             .expose()
@@ -74,7 +77,7 @@ async fn one_review_too_many_waits_and_is_then_shed_without_retry_after() {
 #[tokio::test]
 async fn a_complete_review_is_answered_when_there_is_room_in_time() {
     let (router, metrics, held, first) = one_in_flight(Duration::from_secs(60)).await;
-    let second = tokio::spawn(async move { asked(&router, post("/mutate", full("{}"))).await.status() });
+    let second = tokio::spawn(async move { answer_of(&router, post("/mutate", full("{}"))).await.status() });
     until(&metrics, "transom_http_requests_in_flight 2\n").await;
     tokio::task::spawn_blocking(move || held.0.wait()).await.unwrap();
     assert_eq!(first.await.unwrap(), 200);
@@ -89,7 +92,7 @@ async fn a_complete_review_is_answered_when_there_is_room_in_time() {
 #[tokio::test]
 async fn the_timeout_of_the_api_server_bounds_the_wait() {
     let (router, _metrics, held, first) = one_in_flight(Duration::from_secs(60)).await;
-    let shed = asked(&router, post("/mutate?timeout=200ms", full("{}"))).await;
+    let shed = answer_of(&router, post("/mutate?timeout=200ms", full("{}"))).await;
     assert_eq!(shed.status(), 503);
     tokio::task::spawn_blocking(move || held.0.wait()).await.unwrap();
     assert_eq!(first.await.unwrap(), 200);
@@ -97,19 +100,19 @@ async fn the_timeout_of_the_api_server_bounds_the_wait() {
 
 #[tokio::test]
 async fn reviews_that_wait_for_news_take_no_more_than_half_of_the_room() {
-    let (bell, heard) = tokio::sync::watch::channel(false);
+    let (bell, released) = tokio::sync::watch::channel(false);
     let metrics = Metrics::new("0.0.0", None);
     let limits = Limits {
         max_concurrent: 3,
         ..Limits::default()
     };
-    let router = router(Arc::new(WaitingReviewer(heard)), &limits, &metrics, None);
+    let router = router(Arc::new(WaitingReviewer(released)), &limits, &metrics, None);
     let first = tokio::spawn({
         let router = router.clone();
-        async move { asked(&router, post("/mutate", full("{}"))).await.status() }
+        async move { answer_of(&router, post("/mutate", full("{}"))).await.status() }
     });
     until(&metrics, "transom_reviews_in_flight 1\n").await;
-    let second = asked(&router, post("/mutate", full("{}"))).await;
+    let second = answer_of(&router, post("/mutate", full("{}"))).await;
     assert_eq!(second.status(), 400, "judged by what is known");
     bell.send_replace(true);
     assert_eq!(first.await.unwrap(), 200, "waited for the news");
@@ -125,11 +128,14 @@ async fn a_request_counts_as_a_review_when_its_body_is_complete() {
     sender.send(Bytes::from_static(b"{")).unwrap();
     let first = tokio::spawn({
         let router = router.clone();
-        async move { asked(&router, post("/mutate", body)).await.status() }
+        async move { answer_of(&router, post("/mutate", body)).await.status() }
     });
     until(&metrics, "transom_in_flight_bytes 1\n").await;
     assert!(metrics.expose().contains("transom_reviews_in_flight 0\n"));
-    assert_eq!(asked(&router, post("/mutate", full("{}"))).await.status(), 200);
+    assert_eq!(
+        answer_of(&router, post("/mutate", full("{}"))).await.status(),
+        200
+    );
     drop(sender);
     assert_eq!(first.await.unwrap(), 200);
     assert!(metrics.expose().contains("transom_http_requests_in_flight 0\n"));
@@ -145,14 +151,14 @@ async fn small_bodies_count_as_they_come_and_large_ones_whole() {
         ..Limits::default()
     });
     let ask = async |size: usize| {
-        asked(&router, post("/mutate", full(vec![0; size])))
+        answer_of(&router, post("/mutate", full(vec![0; size])))
             .await
             .status()
     };
     let (held, body) = fed(Some(19 << 20));
     let first = tokio::spawn({
         let router = router.clone();
-        async move { asked(&router, post("/mutate", body)).await.status() }
+        async move { answer_of(&router, post("/mutate", body)).await.status() }
     });
     until(&metrics, "transom_http_requests_in_flight 1\n").await;
     assert_eq!(ask(2 << 20).await, 200, "what was only declared takes nothing");
@@ -176,7 +182,7 @@ async fn small_bodies_count_as_they_come_and_large_ones_whole() {
 #[tokio::test]
 async fn an_answer_counts_until_it_is_taken() {
     let (router, metrics) = metered(&Limits::default());
-    let answer = asked(&router, post("/mutate", full("{}"))).await;
+    let answer = answer_of(&router, post("/mutate", full("{}"))).await;
     let counted = metrics.expose();
     assert!(counted.contains("transom_in_flight_bytes 12\n"), "{counted}");
     assert!(counted.contains("transom_reviews_in_flight 0\n"), "{counted}");
@@ -188,7 +194,7 @@ async fn an_answer_counts_until_it_is_taken() {
 async fn a_body_that_is_thrown_away_is_an_open_request_too() {
     let (router, metrics) = metered(&limits());
     let (_held, body) = fed(None);
-    assert_eq!(asked(&router, post("/nothing", body)).await.status(), 404);
+    assert_eq!(answer_of(&router, post("/nothing", body)).await.status(), 404);
     assert!(metrics.expose().contains("transom_http_requests_in_flight 1\n"));
     until(&metrics, "transom_http_requests_in_flight 0\n").await;
 }

@@ -7,10 +7,10 @@ use super::*;
 
 /// What a server sends until it closes the connection.
 async fn hang_up(mut stream: impl AsyncReadExt + Unpin) -> String {
-    let mut said = Vec::new();
+    let mut message = Vec::new();
     // A reset also closes the connection.
-    let _ = stream.read_to_end(&mut said).await;
-    String::from_utf8_lossy(&said).into_owned()
+    let _ = stream.read_to_end(&mut message).await;
+    String::from_utf8_lossy(&message).into_owned()
 }
 
 #[tokio::test]
@@ -114,8 +114,8 @@ async fn a_body_that_stops_half_way_is_answered_408() {
     let head =
         "POST /mutate HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
     slow.write_all(head.as_bytes()).await.unwrap();
-    let said = hang_up(slow).await;
-    assert!(said.starts_with("HTTP/1.1 408 "), "{said}");
+    let message = hang_up(slow).await;
+    assert!(message.starts_with("HTTP/1.1 408 "), "{message}");
     server.stop().await;
 }
 

@@ -15,8 +15,8 @@ const AT_ONCE: usize = 8;
 
 /// How many objects are thrown: `TRANSOM_METADATA_OBJECTS`, else what takes a few seconds.
 fn thrown() -> usize {
-    let asked = std::env::var("TRANSOM_METADATA_OBJECTS");
-    asked.map_or(600, |count| {
+    let requested = std::env::var("TRANSOM_METADATA_OBJECTS");
+    requested.map_or(600, |count| {
         count.parse().expect("TRANSOM_METADATA_OBJECTS is a number")
     })
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use transom::model::workload::Kind;
 
+use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, programs_of_a_whole_control_plane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet;
@@ -115,19 +116,17 @@ spec: {mode: Enforce, namespaceSelector: {matchExpressions: [{key: outside, oper
     install::prepare(&cluster, POLICY);
     let replica = Replica::start(&cluster, "transom", &[]);
     let url = format!("https://127.0.0.1:{}", replica.port);
-    let webhooks = install::transom(&["generate", "webhooks", "--url", &url])
+    let webhooks = printed(&["generate", "webhooks", "--url", &url])
         .replace("failurePolicy: Ignore", "failurePolicy: Fail")
         .replace("timeoutSeconds: 2", &format!("timeoutSeconds: {TIMEOUT}"));
     cluster
         .kubectl_with(&["apply", "--server-side", "-f", "-"], &webhooks)
         .succeeded();
     replica.is_ready(&cluster);
-    let client = RUNTIME.block_on(async {
-        let mut config = cluster.config().await;
+    let client = RUNTIME.block_on(cluster.client_with(|config| {
         config.auth_info.impersonate = Some(MALLORY.to_owned());
         config.read_timeout = Some(Duration::from_secs(120));
-        kube::Client::try_from(config).unwrap()
-    });
+    }));
     let place = Place {
         cluster,
         replica,

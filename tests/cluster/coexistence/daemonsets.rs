@@ -172,7 +172,7 @@ fn a_daemonset_makes_no_hot_loop_over_ten_minutes_of_changes() {
         ];
         assert_eq!(left, [&Value::Null; 3], "{pod}");
     }
-    an_author_is_told_what_the_pods_will_lose(place);
+    an_author_is_warned_of_what_the_pods_will_lose(place);
     for pod in place.pods("ds-by-image") {
         assert_eq!(
             pod["spec"]["nodeSelector"],
@@ -182,7 +182,7 @@ fn a_daemonset_makes_no_hot_loop_over_ten_minutes_of_changes() {
     }
 }
 
-fn an_author_is_told_what_the_pods_will_lose(place: &Place) {
+fn an_author_is_warned_of_what_the_pods_will_lose(place: &Place) {
     let spec = with_ignored_fields(&daemonsets()[0].1);
     let create = |namespace: &str, kind: &str| {
         place.create(
@@ -238,7 +238,7 @@ async fn change(place: &Place, daemonsets: &[&str]) {
     use k8s_openapi::api::apps::v1::DaemonSet;
     use k8s_openapi::api::core::v1::Node;
     use kube::api::{Patch, PatchParams};
-    let client = kube::Client::try_from(place.cluster.config().await).unwrap();
+    let client = place.cluster.client().await;
     let nodes: kube::Api<Node> = kube::Api::all(client.clone());
     for time in 0..CHANGES {
         for name in daemonsets {

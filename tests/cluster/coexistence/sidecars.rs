@@ -66,7 +66,7 @@ fn a_webhook_that_injects_sidecars_before_or_after_confuses_nobody() {
             };
             assert!(wait(PATIENCE, injected), "{namespace}: the injector works");
             a_workload_runs_with_its_sidecar(place, &namespace, fields == "linux");
-            a_bare_pod_is_told_who_added_what(place, &namespace, fields == "linux");
+            the_warning_of_a_bare_pod_names_who_added_what(place, &namespace, fields == "linux");
         }
     }
     runtime.shutdown_background();
@@ -86,14 +86,14 @@ fn a_workload_runs_with_its_sidecar(place: &Place, namespace: &str, has_linux_fi
             (1, 1),
             "{namespace}: once each: {pod}"
         );
-        let says = &pod["spec"]["os"];
+        let states = &pod["spec"]["os"];
         let expected = if has_linux_fields {
             Value::Null
         } else {
             json!({"name": "windows"})
         };
         assert_eq!(
-            *says, expected,
+            *states, expected,
             "{namespace}: os.name is withheld beside Linux fields, and only then: {pod}"
         );
     }
@@ -104,21 +104,22 @@ fn a_workload_runs_with_its_sidecar(place: &Place, namespace: &str, has_linux_fi
     );
 }
 
-fn a_bare_pod_is_told_who_added_what(place: &Place, namespace: &str, has_linux_fields: bool) {
+fn the_warning_of_a_bare_pod_names_who_added_what(place: &Place, namespace: &str, has_linux_fields: bool) {
     let printed = place.create(namespace, &pod("bare"), &[]);
     if !has_linux_fields {
         assert_eq!(printed.succeeded().err, "", "{namespace}");
         return;
     }
     assert!(!printed.ok, "{namespace}: {printed:?}");
-    let told = printed
+    let reported = printed
         .err
         .lines()
         .filter(|line| line.starts_with("spec.containers[istio-proxy].securityContext."));
-    let told: Vec<&str> = told.collect();
-    assert!(told.len() >= 3, "{namespace}: {}", printed.err);
+    let reported: Vec<&str> = reported.collect();
+    assert!(reported.len() >= 3, "{namespace}: {}", printed.err);
     assert!(
-        told.iter()
+        reported
+            .iter()
             .all(|line| line.contains("(added in admission, probably by Istio)")),
         "{namespace}: {}",
         printed.err

@@ -59,7 +59,7 @@ fn bundles() -> Vec<(String, Vec<Value>)> {
 }
 
 /// An object of a bundle, ready to be sent, and what the engine says of it.
-struct Judged {
+struct EvaluatedObject {
     label: String,
     sent: Sent,
     evaluation: Evaluation,
@@ -99,7 +99,11 @@ fn wrong(evaluation: &Evaluation, answer: &Answer, calls: &[Call]) -> Option<&'s
 }
 
 /// Makes the RuntimeClasses of a bundle under names of their own, and judges its objects.
-async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)) -> Vec<Judged> {
+async fn evaluate_bundle(
+    world: &World,
+    n: usize,
+    (label, documents): (String, Vec<Value>),
+) -> Vec<EvaluatedObject> {
     let mut facts = Facts::new(36, date(2026, 6, 1));
     facts.pool_labels = pool_labels();
     let mut objects = Vec::new();
@@ -143,7 +147,7 @@ async fn judge(world: &World, n: usize, (label, documents): (String, Vec<Value>)
         let Ok(subject) = Object::parse(kind, &json, ReviewStage::Written) else {
             continue;
         };
-        objects.push(Judged {
+        objects.push(EvaluatedObject {
             label: label.clone(),
             evaluation: evaluate(&subject, &facts, &Policy::standalone()),
             sent: Sent {
@@ -182,23 +186,23 @@ async fn make_class(world: &World, name: &str, found: Option<&Value>) -> Runtime
 #[test]
 fn whatever_the_engine_speaks_of_is_let_through() {
     let Some(world) = world() else { return };
-    let judged: Vec<Judged> = RUNTIME.block_on(async {
-        let mut judged = Vec::new();
+    let evaluated: Vec<EvaluatedObject> = RUNTIME.block_on(async {
+        let mut evaluated = Vec::new();
         for (n, bundle) in bundles().into_iter().enumerate() {
-            judged.extend(judge(world, n, bundle).await);
+            evaluated.extend(evaluate_bundle(world, n, bundle).await);
         }
-        judged
+        evaluated
     });
-    let sent: Vec<Sent> = judged.iter().map(|judged| judged.sent.clone()).collect();
+    let sent: Vec<Sent> = evaluated.iter().map(|evaluated| evaluated.sent.clone()).collect();
     let answers = RUNTIME.block_on(world.create_all(&sent));
     let mut counts = BTreeMap::<String, usize>::new();
     let mut mistakes = Vec::new();
-    for (judged, (answer, calls)) in judged.iter().zip(&answers) {
-        let Judged {
+    for (evaluated, (answer, calls)) in evaluated.iter().zip(&answers) {
+        let EvaluatedObject {
             label,
             sent,
             evaluation,
-        } = judged;
+        } = evaluated;
         if let Some(wrong) = wrong(evaluation, answer, calls) {
             mistakes.push(format!(
                 "{wrong}: {label}\n  {}\n  {:?}\n  {answer:?} {:?}",
@@ -239,8 +243,8 @@ fn whatever_the_engine_speaks_of_is_let_through() {
 
 /// How many pods are thrown: `TRANSOM_THROWN_PODS`, else what takes a few seconds.
 fn thrown_pods() -> usize {
-    let asked = std::env::var("TRANSOM_THROWN_PODS");
-    asked.map_or(4_000, |count| {
+    let requested = std::env::var("TRANSOM_THROWN_PODS");
+    requested.map_or(4_000, |count| {
         count.parse().expect("TRANSOM_THROWN_PODS is a number")
     })
 }
@@ -264,7 +268,7 @@ async fn thrown_classes(world: &World, facts: &mut Facts) {
 /// The conditions and the engine are written twice, in two languages; here they judge the same objects, and some of them
 /// lack fields or have `null` in their place.
 #[test]
-fn every_thrown_object_of_which_the_engine_speaks_is_asked_about() {
+fn every_thrown_object_of_which_the_engine_speaks_causes_a_call() {
     const BATCH: usize = 1_000;
     let Some(world) = world() else { return };
     let mut facts = Facts::new(36, date(2026, 6, 1));

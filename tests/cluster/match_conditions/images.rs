@@ -14,7 +14,7 @@ const LISTED: &str = "listed.example.com/shop/web:1";
 const BOTH: [&str; 2] = [names::IMAGES_MUTATE, names::IMAGES_VALIDATE];
 
 #[test]
-fn a_pod_without_a_system_is_asked_about_for_an_image_of_a_listed_registry() {
+fn a_pod_without_a_system_causes_a_call_for_an_image_of_a_listed_registry() {
     let Some(world) = world() else { return };
     let with = |over: Value| {
         let mut spec = image(LISTED);

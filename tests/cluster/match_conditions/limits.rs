@@ -129,10 +129,10 @@ fn no_text_of_any_length_makes_a_condition_fail() {
             let short = answer.as_ref().map_err(|(code, _)| *code);
             assert!(!is_condition_error(&answer), "{n} in a {kind}: {short:?}");
             // Refused by another plugin, or asked about.
-            let asked = entries(&calls)
+            let requested = entries(&calls)
                 .iter()
                 .any(|entry| [names::MUTATE, names::VALIDATE].contains(entry));
-            assert!(asked || short == Err(403), "{n} in a {kind}: {short:?}");
+            assert!(requested || short == Err(403), "{n} in a {kind}: {short:?}");
         }
     }
 }

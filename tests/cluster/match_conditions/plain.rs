@@ -93,7 +93,7 @@ fn plain_pod(dice: &mut Dice, kind: Kind) -> Value {
 }
 
 #[test]
-fn few_plain_linux_pods_are_asked_about() {
+fn few_plain_linux_pods_cause_a_call() {
     const OBJECTS: usize = 1_000;
     let Some(world) = world() else { return };
     let mut dice = Dice(0x71a17);
@@ -114,14 +114,14 @@ fn few_plain_linux_pods_are_asked_about() {
         world.post(classes, &class, false).await.unwrap();
         world.create_all(&sent).await
     });
-    let mut asked = 0;
+    let mut requested = 0;
     for (sent, (answer, calls)) in sent.iter().zip(&answers) {
         assert_eq!(*answer, Ok(()), "{}", sent.object);
         if !entries(calls).is_empty() {
             println!("asked about: {}", sent.object);
-            asked += 1;
+            requested += 1;
         }
     }
-    println!("{asked} of {OBJECTS} plain Linux pods and templates are asked about");
-    assert!(asked * 500 <= OBJECTS, "{asked} of {OBJECTS}");
+    println!("{requested} of {OBJECTS} plain Linux pods and templates are asked about");
+    assert!(requested * 500 <= OBJECTS, "{requested} of {OBJECTS}");
 }

@@ -45,8 +45,8 @@ impl World {
             .collect();
         let mut entries: Vec<String> = entries(&mine).into_iter().map(str::to_owned).collect();
         // An API server that began with an object from its cache begins again where that was stale, and asks again.
-        let mut asked = std::collections::BTreeSet::new();
-        entries.retain(|entry| asked.insert(entry.clone()));
+        let mut requested = std::collections::BTreeSet::new();
+        entries.retain(|entry| requested.insert(entry.clone()));
         entries
     }
 }
@@ -149,7 +149,7 @@ async fn update(world: &World, kind: Kind) {
 }
 
 #[test]
-fn only_updates_that_change_a_pod_are_asked_about() {
+fn only_updates_that_change_a_pod_cause_a_call() {
     let Some(world) = world() else { return };
     RUNTIME.block_on(async {
         for kind in KINDS {
@@ -159,7 +159,7 @@ fn only_updates_that_change_a_pod_are_asked_about() {
 }
 
 #[test]
-fn two_subresources_are_asked_about_and_no_others() {
+fn two_subresources_cause_a_call_and_no_others() {
     use Merge::{Plain, Strategic};
     use Verb::{Create, Patch};
     const NAME: &str = "subresources";
@@ -183,7 +183,7 @@ fn two_subresources_are_asked_about_and_no_others() {
 }
 
 #[test]
-fn nodes_and_leases_are_never_asked_about() {
+fn nodes_and_leases_never_cause_a_call() {
     let Some(world) = world() else { return };
     let node = json!({"metadata": {"name": "w1", "labels": {OS: "windows"}}});
     let lease = json!({"metadata": {"name": "lease"}, "spec": {"holderIdentity": "a"}});

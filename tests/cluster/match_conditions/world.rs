@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::PostParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use transom::model::node::PoolLabel;
@@ -76,15 +75,10 @@ pub fn is_condition_error(answer: &Answer) -> bool {
 
 impl World {
     pub async fn prepare(cluster: ControlPlane) -> World {
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let kubeconfig = Kubeconfig::read_from(cluster.path("admin.kubeconfig")).unwrap();
-        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-            .await
-            .unwrap();
-        config.read_timeout = Some(Duration::from_secs(120));
+        let patient = |config: &mut kube::Config| config.read_timeout = Some(Duration::from_secs(120));
         let world = World {
+            client: cluster.client_with(patient).await,
             _cluster: cluster,
-            client: kube::Client::try_from(config).unwrap(),
             recorder: Recorder::start().await,
         };
         for (name, label) in [

@@ -15,7 +15,7 @@ use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::schedule::{Cluster, any_cluster, any_pod, cluster_of_20_nodes};
 
 /// What the extender was asked: the nodes that the scheduler found feasible, by the name of the pod.
-type Asked = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+type FilteredNodes = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
 /// So many small clusters, with so many pods at once in each, and so many pods in a cluster of 20 nodes.
 fn sizes() -> (usize, usize, usize) {
@@ -32,22 +32,22 @@ fn sizes() -> (usize, usize, usize) {
     )
 }
 
-fn extender() -> (u16, Asked) {
+fn extender() -> (u16, FilteredNodes) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let asked = Asked::default();
-    let of_listener = Arc::clone(&asked);
+    let requested = FilteredNodes::default();
+    let of_listener = Arc::clone(&requested);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let asked = Arc::clone(&of_listener);
-            std::thread::spawn(move || while answer(&stream, &asked).is_some() {});
+            let requested = Arc::clone(&of_listener);
+            std::thread::spawn(move || while answer(&stream, &requested).is_some() {});
         }
     });
-    (port, asked)
+    (port, requested)
 }
 
 /// Reads one call and answers that no node will do.
-fn answer(mut stream: &TcpStream, asked: &Asked) -> Option<()> {
+fn answer(mut stream: &TcpStream, requested: &FilteredNodes) -> Option<()> {
     let mut bytes = Vec::new();
     let mut part = [0; 4096];
     let (body_at, length) = loop {
@@ -76,7 +76,7 @@ fn answer(mut stream: &TcpStream, asked: &Asked) -> Option<()> {
         .map(|node| (node.clone(), json!("a test")))
         .collect::<serde_json::Map<_, _>>()
         .into();
-    asked.lock().unwrap().insert(name, nodes);
+    requested.lock().unwrap().insert(name, nodes);
     let body = json!({"NodeNames": [], "FailedNodes": failed, "Error": ""}).to_string();
     let length = body.len();
     write!(
@@ -114,7 +114,7 @@ fn join(cluster: &ControlPlane, model: &Cluster) {
 
 /// Compares where the scheduler could put each pod with where the model says that it could.
 pub fn compare(cluster: &ControlPlane) {
-    let (port, asked) = extender();
+    let (port, requested) = extender();
     let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": false}, "percentageOfNodesToScore": 100,
         "clientConnection": {"kubeconfig": cluster.path("admin.kubeconfig"), "qps": 1000, "burst": 2000},
@@ -179,13 +179,13 @@ pub fn compare(cluster: &ControlPlane) {
             "{}",
             cluster.end_of_log("kube-scheduler")
         );
-        let asked = asked.lock().unwrap().clone();
-        for (name, (model_says, pod)) in &expected {
+        let requested = requested.lock().unwrap().clone();
+        for (name, (by_model, pod)) in &expected {
             // The scheduler does not call an extender when no node is left.
-            let scheduler_says = asked.get(name).cloned().unwrap_or_default();
-            assert_eq!(&scheduler_says, model_says, "{name}: {pod} in {}", model.brief());
+            let by_scheduler = requested.get(name).cloned().unwrap_or_default();
+            assert_eq!(&by_scheduler, by_model, "{name}: {pod} in {}", model.brief());
             compared += 1;
-            empty += usize::from(model_says.is_empty());
+            empty += usize::from(by_model.is_empty());
         }
         if !is_large {
             cluster

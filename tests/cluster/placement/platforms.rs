@@ -147,8 +147,8 @@ pub fn a_node_without_the_label_of_its_build(cluster: &ControlPlane) {
     cluster.kubectl(&["label", "node", "win-2019", label]).succeeded();
     let problem = "-o=jsonpath={.status.conditions[?(@.type=='BuildLabelsPresent')].message}";
     let problem = || cluster.kubectl(&["get", "wpp", "default", problem]).out;
-    let told = wait(PATIENCE, || problem().contains("win-2019"));
-    assert!(told, "{}\n{}", problem(), cluster.end_of_log("transom"));
+    let reported = wait(PATIENCE, || problem().contains("win-2019"));
+    assert!(reported, "{}\n{}", problem(), cluster.end_of_log("transom"));
     namespace(cluster, "unlabelled", &json!({}));
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"},
         "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/servercore:ltsc2019"}]});
@@ -190,8 +190,8 @@ pub fn openshift(cluster: &ControlPlane) {
             names_pod && warned.err.contains("Windows ignores: "),
             "{warned:?}"
         );
-        let told = create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();
-        assert!(told.err.contains("[TSM101 os-name-missing]"), "{told:?}");
+        let reported = create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();
+        assert!(reported.err.contains("[TSM101 os-name-missing]"), "{reported:?}");
         for pod in bound(cluster, name, 2) {
             assert_eq!(pod["spec"]["os"]["name"], "windows", "{name}: {pod}");
             assert_eq!(pod["spec"]["securityContext"], json!({}), "{name}: {pod}");
@@ -205,8 +205,8 @@ pub fn openshift(cluster: &ControlPlane) {
     let mut own = selector.clone();
     own["securityContext"] = json!({"fsGroup": 1});
     let denied = create(cluster, "openshift", &pod("own", &own), &[]);
-    let told = || denied.err.lines().filter(|line| line.starts_with("spec."));
-    let line = |field: &str| told().find(|line| line.contains(field));
+    let reported = || denied.err.lines().filter(|line| line.starts_with("spec."));
+    let line = |field: &str| reported().find(|line| line.contains(field));
     assert!(!denied.ok, "{denied:?}");
     assert!(
         line("fsGroup").is_some_and(|line| !line.contains("added in admission")),
@@ -305,9 +305,9 @@ pub fn eks(cluster: &ControlPlane) {
     }
     for pod in bound(cluster, "eks", pods.len()) {
         for list in ["limits", "requests"] {
-            let asked = &pod["spec"]["containers"][0]["resources"][list];
+            let requested = &pod["spec"]["containers"][0]["resources"][list];
             let log = cluster.end_of_log("transom");
-            assert_eq!(*asked, json!({ADDRESS: "1"}), "{list}: {pod}\n{log}");
+            assert_eq!(*requested, json!({ADDRESS: "1"}), "{list}: {pod}\n{log}");
         }
     }
     let linux = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
@@ -345,7 +345,7 @@ spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelec
     };
     taint("os=windows:NoSchedule");
     namespace(cluster, "guarded", &json!({"guard": "on"}));
-    let says_linux = || {
+    let is_linux = || {
         let printed = create(
             cluster,
             "guarded",
@@ -355,7 +355,7 @@ spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelec
         printed.out.contains("\"kubernetes.io/os\": \"linux\"")
     };
     assert!(
-        wait(PATIENCE, || !says_linux()),
+        wait(PATIENCE, || !is_linux()),
         "a taint that stays keeps the pod off"
     );
     // An autoscaler takes a node away, and then leaves it after all.
@@ -367,7 +367,7 @@ spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelec
         "os-",
     ];
     cluster.kubectl(&passing).succeeded();
-    assert!(wait(PATIENCE, says_linux), "{}", cluster.end_of_log("transom"));
+    assert!(wait(PATIENCE, is_linux), "{}", cluster.end_of_log("transom"));
 
     let agent = json!({"tolerations": [{"operator": "Exists"}]});
     let agent = workload("DaemonSet", "agent", &agent);

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::support::objects::workload;
+
 /// What is right for a workload.
 #[derive(Clone, Copy, Debug)]
 pub enum Truth {
@@ -101,37 +103,7 @@ fn daemon(build: &str) -> Value {
 pub fn object(kind: &str, name: &str, spec: Value, image: &str) -> Value {
     let mut spec = spec;
     spec["containers"] = json!([{"name": "app", "image": image, "resources": {"requests": {"cpu": "10m"}}}]);
-    let template = |spec: &Value| json!({"metadata": {"labels": {"app": name}}, "spec": spec});
-    let selector = json!({"matchLabels": {"app": name}});
-    let (version, spec) = match kind {
-        "Pod" => ("v1", spec),
-        "ReplicationController" => (
-            "v1",
-            json!({"replicas": 2, "selector": {"app": name}, "template": template(&spec)}),
-        ),
-        "Job" => {
-            spec["restartPolicy"] = json!("Never");
-            ("batch/v1", json!({"template": template(&spec)}))
-        }
-        "CronJob" => {
-            spec["restartPolicy"] = json!("Never");
-            let job = json!({"spec": {"template": template(&spec)}});
-            ("batch/v1", json!({"schedule": "0 0 1 1 *", "jobTemplate": job}))
-        }
-        "StatefulSet" => (
-            "apps/v1",
-            json!({"replicas": 2, "podManagementPolicy": "Parallel", "serviceName": name, "selector": selector, "template": template(&spec)}),
-        ),
-        "DaemonSet" => (
-            "apps/v1",
-            json!({"selector": selector, "template": template(&spec)}),
-        ),
-        _ => (
-            "apps/v1",
-            json!({"replicas": 4, "selector": selector, "template": template(&spec)}),
-        ),
-    };
-    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": {"app": name}}, "spec": spec})
+    workload(kind, name, spec, if kind == "Deployment" { 4 } else { 2 })
 }
 
 /// The workloads. Each is one that somebody has written like this.

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 use transom::model::build::ContainerIsolation;
 
+use crate::support::objects::workload;
+
 pub struct Workload {
     pub name: String,
     pub object: Value,
@@ -28,36 +30,10 @@ const CORE: &str = "mcr.microsoft.com/windows/servercore";
 fn object(kind: &str, name: &str, mut spec: Value, image: &str) -> Value {
     spec["containers"] =
         json!([{"name": "app", "image": image, "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}]);
-    let labels = json!({"app": name});
-    let selector = json!({"matchLabels": labels});
-    let template = |spec: &Value| json!({"metadata": {"labels": labels}, "spec": spec});
-    let (version, spec) = match kind {
-        "Pod" => ("v1", spec),
-        "ReplicationController" => (
-            "v1",
-            json!({"replicas": 1, "selector": labels, "template": template(&spec)}),
-        ),
-        "CronJob" => {
-            spec["restartPolicy"] = json!("Never");
-            (
-                "batch/v1",
-                json!({"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": template(&spec)}}}),
-            )
-        }
-        "StatefulSet" => (
-            "apps/v1",
-            json!({"replicas": 2, "podManagementPolicy": "Parallel", "serviceName": name, "selector": selector, "template": template(&spec)}),
-        ),
-        "DaemonSet" => (
-            "apps/v1",
-            json!({"selector": selector, "template": template(&spec)}),
-        ),
-        _ => (
-            "apps/v1",
-            json!({"replicas": 2, "selector": selector, "template": template(&spec)}),
-        ),
-    };
-    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "shop", "labels": labels}, "spec": spec})
+    let replicas = if kind == "ReplicationController" { 1 } else { 2 };
+    let mut object = workload(kind, name, spec, replicas);
+    object["metadata"]["namespace"] = "shop".into();
+    object
 }
 
 /// A workload that the plan must not name.

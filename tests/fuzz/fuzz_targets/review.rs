@@ -43,20 +43,20 @@ static POLICIES: LazyLock<[PolicySet; 2]> = LazyLock::new(|| {
 });
 
 fuzz_target!(|body: &[u8]| {
-    let asked: Option<Value> = serde_json::from_slice(body).ok();
+    let requested: Option<Value> = serde_json::from_slice(body).ok();
     for policies in POLICIES.iter() {
         for phase in [Phase::Mutate, Phase::Validate] {
             let Ok(answer) = review(phase, body, &AdmissionContext { facts: &FACTS, policies }) else { continue };
             let answer: Value = serde_json::from_slice(&answer.body).expect("the answer is JSON");
             let response = &answer["response"];
             // Numbers out of range and deep nesting are skipped unread by the program; this reader refuses them.
-            let Some(asked) = &asked else { continue };
-            assert_eq!(response["uid"], asked["request"]["uid"]);
+            let Some(requested) = &requested else { continue };
+            assert_eq!(response["uid"], requested["request"]["uid"]);
             let Some(patch) = response["patch"].as_str() else { continue };
             assert_eq!((phase, &response["allowed"]), (Phase::Mutate, &Value::Bool(true)));
             let patch = BASE64_STANDARD.decode(patch).expect("the patch is base64");
             let patch: json_patch::Patch = serde_json::from_slice(&patch).expect("the patch is a JSON Patch");
-            let mut object = asked["request"]["object"].clone();
+            let mut object = requested["request"]["object"].clone();
             json_patch::patch(&mut object, &patch).expect("the patch applies");
         }
     }

@@ -87,7 +87,7 @@ fn the_answer_for_one_credential_is_not_given_for_another() {
 }
 
 #[test]
-fn a_credential_helper_is_asked() {
+fn a_credential_helper_is_queried() {
     let Some((registry, billing)) = private() else {
         return;
     };

@@ -29,8 +29,8 @@ pub struct Browser {
 
 /// `$CHROME`, or a Chromium in the path.
 pub fn chromium() -> Option<PathBuf> {
-    if let Some(told) = env::var_os("CHROME").filter(|told| !told.is_empty()) {
-        return Some(told.into());
+    if let Some(reported) = env::var_os("CHROME").filter(|reported| !reported.is_empty()) {
+        return Some(reported.into());
     }
     let names = [
         "chromium",
@@ -72,12 +72,12 @@ impl Browser {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let (commands, said) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let (tell, messages) = channel();
+        let (commands, printed) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (post, messages) = channel();
         thread::spawn(move || {
-            for message in BufReader::new(said).split(0) {
+            for message in BufReader::new(printed).split(0) {
                 let Ok(message) = message else { return };
-                if tell.send(serde_json::from_slice(&message).unwrap()).is_err() {
+                if post.send(serde_json::from_slice(&message).unwrap()).is_err() {
                     return;
                 }
             }
@@ -133,8 +133,8 @@ impl Browser {
     }
 
     fn message(&mut self, waits_for: &str) -> Value {
-        let told = self.messages.recv_timeout(PATIENCE);
-        told.unwrap_or_else(|error| panic!("Chromium did not answer {waits_for}: {error}"))
+        let reported = self.messages.recv_timeout(PATIENCE);
+        reported.unwrap_or_else(|error| panic!("Chromium did not answer {waits_for}: {error}"))
     }
 
     /// Opens a file, and waits until it is loaded.
@@ -150,15 +150,15 @@ impl Browser {
     /// Whether a page of such an address is loaded. On the way from one page to another there is none to ask.
     fn is_at(&mut self, start: &str) -> bool {
         let is_there = format!("document.URL.startsWith({start:?}) && document.readyState == 'complete'");
-        let asked = json!({"expression": is_there, "returnByValue": true});
-        let answer = self.ask("Runtime.evaluate", asked);
+        let requested = json!({"expression": is_there, "returnByValue": true});
+        let answer = self.ask("Runtime.evaluate", requested);
         answer.is_ok_and(|answer| answer["result"]["value"] == json!(true))
     }
 
     /// The value of an expression in the page.
     pub fn eval(&mut self, expression: &str) -> Value {
-        let asked = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
-        let mut answer = self.call("Runtime.evaluate", asked);
+        let requested = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let mut answer = self.call("Runtime.evaluate", requested);
         assert!(
             answer["exceptionDetails"].is_null(),
             "{expression}: {}",
@@ -230,11 +230,11 @@ impl Browser {
 
     /// The addresses that the page asked for, but for its own.
     pub fn requests(&self) -> Vec<String> {
-        let asked = self
+        let requested = self
             .events
             .iter()
             .filter(|event| event["method"] == json!("Network.requestWillBeSent"));
-        let urls = asked.filter_map(|event| event["params"]["request"]["url"].as_str());
+        let urls = requested.filter_map(|event| event["params"]["request"]["url"].as_str());
         let foreign = urls.filter(|url| !url.starts_with("file:///") || !url.contains(".html"));
         foreign.map(str::to_owned).collect()
     }

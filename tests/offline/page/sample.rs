@@ -9,8 +9,8 @@ use transom::model::workload::Kind;
 use transom::render::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
 use transom::rules::{Rule, catalogue};
 use transom::scan::report::{
-    NamespaceReport, NodeReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary,
-    ScannedCluster,
+    NamespaceReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    ScannedNode,
 };
 use transom::scan::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 
@@ -65,7 +65,7 @@ pub fn report(owners: usize) -> ScanReport {
         .collect();
     let mut owners: Vec<OwnerResult> = (0..owners).map(|at| owner(at, &rules)).collect();
     if let Some(first) = owners.first_mut() {
-        hurt(first);
+        inject(first);
     }
     owners.sort_by(|a, b| {
         (&a.namespace, a.kind.as_str(), &a.name).cmp(&(&b.namespace, b.kind.as_str(), &b.name))
@@ -117,16 +117,16 @@ pub fn report(owners: usize) -> ScanReport {
 
 fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
     let namespace = NAMESPACES[at * 7 % NAMESPACES.len()];
-    let is_asked = namespace != "kube-system";
-    let findings = findings(at, rules, is_asked);
+    let is_reviewed = namespace != "kube-system";
+    let findings = findings(at, rules, is_reviewed);
     let is_denied = findings.iter().any(|found| found.fate == FindingOutcome::Denied);
     let changes = [
         "spec.template.spec.nodeSelector",
         "spec.template.spec.tolerations",
     ]
     .map(str::to_owned);
-    let outcome = match (is_asked, is_denied, at % 3) {
-        (false, ..) => OwnerOutcome::NotAsked,
+    let outcome = match (is_reviewed, is_denied, at % 3) {
+        (false, ..) => OwnerOutcome::NotReviewed,
         (_, true, _) => OwnerOutcome::Denied,
         (_, _, 1) => OwnerOutcome::Changed,
         _ => OwnerOutcome::Passes,
@@ -155,9 +155,9 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
             OwnerOutcome::Denied => Decision::Deny,
             OwnerOutcome::Changed => Decision::Patch,
             OwnerOutcome::Passes => Decision::Allow,
-            OwnerOutcome::NotAsked => Decision::Skip,
+            OwnerOutcome::NotReviewed => Decision::Skip,
         },
-        not_asked: (!is_asked).then(|| format!("the namespace {namespace} is excluded by name")),
+        not_asked: (!is_reviewed).then(|| format!("the namespace {namespace} is excluded by name")),
         image_builds: match (verdict, at % 9) {
             (Verdict::Windows, 0..8) => vec![Build::new(BUILDS[at * 3 % BUILDS.len()])],
             _ => Vec::new(),
@@ -174,11 +174,11 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
     }
 }
 
-fn findings(at: usize, rules: &[&'static Rule], is_asked: bool) -> Vec<FindingResult> {
+fn findings(at: usize, rules: &[&'static Rule], is_reviewed: bool) -> Vec<FindingResult> {
     let number = [0, 1, 2, 0, 4, 1, 7][at % 7];
     let found = |nth: usize| {
         let rule = rules[(at * 13 + nth * nth * 5) % rules.len()];
-        let fate = match (is_asked, (at + nth) % 8, rule.severity) {
+        let fate = match (is_reviewed, (at + nth) % 8, rule.severity) {
             (false, ..) => FindingOutcome::Passed,
             (_, 5, _) => FindingOutcome::Fixed,
             (_, 6, _) => FindingOutcome::Exempted,
@@ -199,7 +199,7 @@ fn findings(at: usize, rules: &[&'static Rule], is_asked: bool) -> Vec<FindingRe
             ),
             remedy: rule.remedy.to_owned(),
             fate,
-            would_deny: rule.severity == Severity::Error && is_asked,
+            would_deny: rule.severity == Severity::Error && is_reviewed,
             because: (fate == FindingOutcome::Exempted).then(|| "until the move in spring".to_owned()),
         }
     };
@@ -207,7 +207,7 @@ fn findings(at: usize, rules: &[&'static Rule], is_asked: bool) -> Vec<FindingRe
 }
 
 /// Puts a hostile text into everything that an author writes.
-fn hurt(owner: &mut OwnerResult) {
+fn inject(owner: &mut OwnerResult) {
     for text in [&mut owner.namespace, &mut owner.name, &mut owner.policy] {
         HOSTILE.clone_into(text);
     }
@@ -235,11 +235,11 @@ fn hurt(owner: &mut OwnerResult) {
     });
 }
 
-fn nodes() -> Vec<NodeReport> {
-    let mut nodes: Vec<NodeReport> = (POOLS.iter())
+fn nodes() -> Vec<ScannedNode> {
+    let mut nodes: Vec<ScannedNode> = (POOLS.iter())
         .flat_map(|(build, pool, number)| (0..*number).map(move |at| node(*build, pool, at)))
         .collect();
-    nodes.push(NodeReport {
+    nodes.push(ScannedNode {
         name: HOSTILE.to_owned(),
         pool: Some(HOSTILE.to_owned()),
         build: None,
@@ -255,10 +255,10 @@ fn nodes() -> Vec<NodeReport> {
     nodes
 }
 
-fn node(build: u32, pool: &str, at: usize) -> NodeReport {
+fn node(build: u32, pool: &str, at: usize) -> ScannedNode {
     let build = Build::new(build);
     let release = build.release();
-    NodeReport {
+    ScannedNode {
         name: format!("aks{pool}00000{at}"),
         pool: Some(pool.to_owned()),
         build: Some(build.to_string()),

@@ -113,23 +113,26 @@ fn no_wrong_node(
         .iter()
         .filter(|name| all_windows.contains(*name) && !right.contains(*name))
     {
-        let says = label(cluster, wrong);
+        let reported = label(cluster, wrong);
         let kernel = cluster.node(wrong)["status"]["nodeInfo"]["kernelVersion"]
             .as_str()
             .unwrap_or_default();
         let own = Build::parse_kernel_version(kernel).map(|(build, _)| build.to_string());
-        let is_told = says.as_ref().is_some_and(|label| !right_labels.contains(label)) && says == own;
+        let is_reported = reported
+            .as_ref()
+            .is_some_and(|label| !right_labels.contains(label))
+            && reported == own;
         // The wrong nodes may be needed as domains; then a finding says so.
         let needs_domains = pod["spec"]["topologySpreadConstraints"][0]["minDomains"].as_i64() > Some(1);
         // Images of which no release runs all: nothing is required, and a finding says so.
         let is_possible = cluster.is_possible(pod);
         prop_assert!(
-            !is_told || needs_domains || !is_possible,
+            !is_reported || needs_domains || !is_possible,
             "{wrong} is wrong, and its label says so: {patch} {pod}"
         );
         let open = identities(inspected(after, &cluster.facts(), &cluster.policy).open());
-        let says_so = open.iter().any(|(rule, _)| ["TSM702", "TSM601"].contains(rule));
-        prop_assert!(says_so, "nothing is said of {wrong}: {open:?} {pod} {patch}");
+        let is_mentioned = open.iter().any(|(rule, _)| ["TSM702", "TSM601"].contains(rule));
+        prop_assert!(is_mentioned, "nothing is said of {wrong}: {open:?} {pod} {patch}");
     }
     Ok(())
 }

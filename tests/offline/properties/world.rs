@@ -48,8 +48,8 @@ fn hosts(name: &'static str, most: usize) -> impl Strategy<Value = Vec<Host>> {
         taints,
         containerd: Some((1, 7)),
         labels: (template.into_iter())
-            .flat_map(|says_build| {
-                let of_build = build.filter(|_| says_build).map(|build| {
+            .flat_map(|has_build| {
+                let of_build = build.filter(|_| has_build).map(|build| {
                     (
                         "node.kubernetes.io/windows-build".to_owned(),
                         Build::new(build).to_string(),

@@ -74,13 +74,10 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
             .enable_all()
             .build()
             .unwrap();
-        let mut config = runtime.block_on(cluster.config());
-        config.default_retry = false;
-        config.auth_info.impersonate = Some("alice".to_owned());
-        let alice = {
-            let _in_runtime = runtime.enter();
-            Client::try_from(config).unwrap()
-        };
+        let alice = runtime.block_on(cluster.client_with(|config| {
+            config.default_retry = false;
+            config.auth_info.impersonate = Some("alice".to_owned());
+        }));
         let world = World {
             cluster,
             runtime,
@@ -211,8 +208,8 @@ fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
     );
     for bad in [true, false] {
         let denied = world.deploy("shop", &windows(bad, &most)).unwrap_err();
-        let says = "transom cannot evaluate this Deployment: its admission review has 24.7 MiB, and Transom reads at most 20 MiB";
-        assert!(denied.contains(says), "{denied}");
+        let reported = "transom cannot evaluate this Deployment: its admission review has 24.7 MiB, and Transom reads at most 20 MiB";
+        assert!(denied.contains(reported), "{denied}");
     }
     let stored = world
         .runtime
@@ -302,7 +299,7 @@ async fn load(pods: &Api<Pod>, senders: usize, span: Duration) -> Counted {
     let (began, good) = (Instant::now(), windows(false, ""));
     while began.elapsed() < span {
         ticks.tick().await;
-        let asked = Instant::now();
+        let requested = Instant::now();
         match create(pods, &good).await {
             Ok(pod) => {
                 counted.good += 1;
@@ -313,7 +310,7 @@ async fn load(pods: &Api<Pod>, senders: usize, span: Duration) -> Counted {
             }
             Err(why) => counted.refused.push(why),
         }
-        counted.slowest = counted.slowest.max(asked.elapsed());
+        counted.slowest = counted.slowest.max(requested.elapsed());
     }
     stop.store(true, Ordering::Relaxed);
     for sender in senders {

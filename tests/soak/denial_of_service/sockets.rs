@@ -22,21 +22,25 @@ fn assert_served(server: &Server, siege: Duration) {
     let review = review.to_string();
     let start = Instant::now();
     while start.elapsed() < siege {
-        let asked = Instant::now();
+        let requested = Instant::now();
         let (status, answer) = server.post("/validate", review.as_bytes());
         assert!(
             status == 200 && answer.contains("\"allowed\":false"),
             "{status} {answer}"
         );
-        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+        assert!(
+            requested.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            requested.elapsed()
+        );
         for path in ["/livez", "/readyz"] {
-            let asked = Instant::now();
+            let requested = Instant::now();
             let answer = server.get(path).unwrap();
             assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
             assert!(
-                asked.elapsed() < Duration::from_secs(1),
+                requested.elapsed() < Duration::from_secs(1),
                 "{path}: {:?}",
-                asked.elapsed()
+                requested.elapsed()
             );
         }
     }

@@ -172,7 +172,7 @@ pub struct Count {
     /// The longest of them.
     pub slowest: Duration,
     /// When the last one began that failed or was not placed.
-    pub last_hurt: Option<Instant>,
+    pub last_failure: Option<Instant>,
     /// Why they failed, and one of each how often.
     pub why: BTreeMap<String, usize>,
 }
@@ -205,12 +205,12 @@ pub fn count(creates: &[Create], down: Option<(Instant, Instant)>, slow: Duratio
             End::Plain if create.kind == Kind::Windows && is_alike(create) => count.alike += 1,
             End::Plain => {
                 count.plain += 1;
-                count.last_hurt = count.last_hurt.max(Some(create.began));
+                count.last_failure = count.last_failure.max(Some(create.began));
             }
             End::Failed(_) if is_alike(create) => count.alike += 1,
             End::Failed(why) => {
                 count.more += 1;
-                count.last_hurt = count.last_hurt.max(Some(create.began));
+                count.last_failure = count.last_failure.max(Some(create.began));
                 *count.why.entry(why.clone()).or_default() += 1;
             }
         }

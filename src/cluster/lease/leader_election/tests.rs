@@ -27,9 +27,9 @@ fn a_lease_is_taken_only_when_its_holder_gave_it_up_or_let_it_lapse() {
     let wait = |after| LeaseAction::Wait {
         until: start + seconds(after),
     };
-    let longer = |says| LeaseView {
+    let longer = |reported| LeaseView {
         spec: LeaseSpec {
-            lease_duration_seconds: Some(says),
+            lease_duration_seconds: Some(reported),
             ..held_by("other", start).spec
         },
         ..held_by("other", start)
@@ -274,7 +274,7 @@ proptest! {
 }
 
 #[test]
-fn a_leader_that_stops_is_followed_within_fifteen_seconds_whatever_its_clock_said() {
+fn a_leader_that_stops_is_followed_within_fifteen_seconds_whatever_its_clock_showed() {
     for skew in [-36_000, 0, 36_000] {
         let stops = vec![
             (0, 60_000, 300_000, ElectionFault::Paused),

@@ -150,13 +150,13 @@ async fn survey(
     let mut guard = Guard::new(&taints, names, &snapshot.facts, &policy_of);
     let surveyed = for_each_of(client, &POD_CARRIERS, |kind, json| guard.visit(kind, json)).await;
     let affected = guard.affected();
-    let hurt = guard.hurt();
+    let impact = guard.impact();
     let result = match surveyed {
         Err(error) => GuardResult::Unknown(error.to_string()),
-        Ok(()) if hurt.is_empty() => GuardResult::Free,
+        Ok(()) if impact.is_empty() => GuardResult::Free,
         Ok(()) => GuardResult::Refused {
-            message: hurt.message(&taints),
-            brief: hurt.brief(&taints),
+            message: impact.message(&taints),
+            brief: impact.brief(&taints),
         },
     };
     (result, affected)

@@ -35,7 +35,7 @@ pub enum Remedy {
     /// It is for Linux, but the scheduler cannot see that.
     SelectLinux,
     /// It has no evidence of its operating system, or contradicting evidence.
-    Say,
+    StateOs,
 }
 
 impl Remedy {
@@ -43,7 +43,7 @@ impl Remedy {
         Remedy::Tolerate,
         Remedy::SelectWindows,
         Remedy::SelectLinux,
-        Remedy::Say,
+        Remedy::StateOs,
     ];
 
     fn text(self, tolerations: &str) -> String {
@@ -53,7 +53,7 @@ impl Remedy {
             Remedy::Tolerate => tolerations.to_owned(),
             Remedy::SelectWindows => windows,
             Remedy::SelectLinux => LINUX.to_owned(),
-            Remedy::Say => format!("if it is for Windows {windows}, if it is for Linux {LINUX}"),
+            Remedy::StateOs => format!("if it is for Windows {windows}, if it is for Linux {LINUX}"),
         }
     }
 }

@@ -26,7 +26,7 @@ fn built_in(namespace: &str) -> NamespacePolicy {
 }
 
 /// The affected workloads, given the policy of each namespace.
-fn hurt_under(
+fn affected_under(
     policy_of: &(dyn Fn(&str) -> NamespacePolicy + Send + Sync),
     taints: &[Taint],
     view: &ClusterCache,
@@ -39,21 +39,21 @@ fn hurt_under(
     for (kind, object) in objects {
         guard.visit(*kind, &object.to_string());
     }
-    guard.hurt()
+    guard.impact()
 }
 
-fn lines(hurt: Impact) -> Vec<String> {
-    (hurt.0.into_iter())
+fn lines(affected: Impact) -> Vec<String> {
+    (affected.0.into_iter())
         .map(|victim| format!("{} ({})", victim.name, victim.why))
         .collect()
 }
 
-fn hurt_by(taints: &[Taint], view: &ClusterCache, objects: &[(Kind, Value)]) -> Vec<String> {
-    lines(hurt_under(&built_in, taints, view, objects))
+fn affected_by(taints: &[Taint], view: &ClusterCache, objects: &[(Kind, Value)]) -> Vec<String> {
+    lines(affected_under(&built_in, taints, view, objects))
 }
 
-fn hurt(objects: &[(Kind, Value)]) -> Vec<String> {
-    hurt_by(&taints(), &ClusterCache::default(), objects)
+fn affected(objects: &[(Kind, Value)]) -> Vec<String> {
+    affected_by(&taints(), &ClusterCache::default(), objects)
 }
 
 fn template(kind: Kind, namespace: &str, name: &str, spec: Value) -> (Kind, Value) {
@@ -99,7 +99,7 @@ fn pod(namespace: &str, name: &str, spec: Value, node: &str) -> (Kind, Value) {
 }
 
 #[test]
-fn a_windows_template_without_the_toleration_is_hurt_where_placement_does_not_apply() {
+fn a_windows_template_without_the_toleration_is_affected_where_placement_does_not_apply() {
     for kind in [
         Kind::Deployment,
         Kind::StatefulSet,
@@ -108,7 +108,7 @@ fn a_windows_template_without_the_toleration_is_hurt_where_placement_does_not_ap
         Kind::CronJob,
         Kind::ReplicationController,
     ] {
-        let found = hurt(&[
+        let found = affected(&[
             template(kind, "bare", "web", windows(json!({}))),
             template(kind, "placed", "web", windows(json!({}))),
             template(kind, "bare", "good", windows(tolerating())),
@@ -131,7 +131,7 @@ fn a_windows_template_without_the_toleration_is_hurt_where_placement_does_not_ap
 
 #[test]
 fn a_daemonset_needs_the_toleration_in_its_template_wherever_it_is() {
-    let found = hurt(&[
+    let found = affected(&[
         template(Kind::DaemonSet, "placed", "agent", windows(json!({}))),
         template(Kind::DaemonSet, "placed", "good", windows(tolerating())),
     ]);
@@ -142,12 +142,12 @@ fn a_daemonset_needs_the_toleration_in_its_template_wherever_it_is() {
 }
 
 #[test]
-fn an_unselective_daemonset_is_hurt_where_it_runs_on_windows() {
+fn an_unselective_daemonset_is_affected_where_it_runs_on_windows() {
     let bare = json!({"containers": [{"name": "c", "image": "x"}]});
     let everything =
         json!({"tolerations": [{"operator": "Exists"}], "containers": [{"name": "c", "image": "x"}]});
     let of = |pod, name| owned_by(pod, "DaemonSet", name, "apps/v1");
-    let found = hurt(&[
+    let found = affected(&[
         template(Kind::DaemonSet, "placed", "logs", bare.clone()),
         of(pod("placed", "logs-1", bare.clone(), "win1"), "logs"),
         of(pod("placed", "cni-1", everything, "win1"), "cni"),
@@ -158,8 +158,8 @@ fn an_unselective_daemonset_is_hurt_where_it_runs_on_windows() {
 }
 
 #[test]
-fn pods_are_judged_at_their_owner_and_by_themselves_where_no_known_kind_owns_them() {
-    let found = hurt(&[
+fn pods_are_evaluated_at_their_owner_and_by_themselves_where_no_known_kind_owns_them() {
+    let found = affected(&[
         template(Kind::Deployment, "bare", "web", windows(tolerating())),
         owned_by(
             template(Kind::ReplicaSet, "bare", "web-1", windows(json!({}))),
@@ -205,9 +205,9 @@ fn pods_are_judged_at_their_owner_and_by_themselves_where_no_known_kind_owns_the
 }
 
 #[test]
-fn a_pod_that_waits_for_a_node_is_judged_as_itself_whatever_its_template_says_now() {
+fn a_pod_that_waits_for_a_node_is_evaluated_as_itself_whatever_its_template_says_now() {
     let of = |pod, kind: &str| owned_by(pod, kind, "web", "apps/v1");
-    let found = hurt(&[
+    let found = affected(&[
         template(Kind::ReplicaSet, "placed", "web", windows(json!({}))),
         template(Kind::StatefulSet, "bare", "web", windows(tolerating())),
         template(Kind::DaemonSet, "bare", "web", windows(tolerating())),
@@ -232,12 +232,12 @@ fn a_pod_that_waits_for_a_node_is_judged_as_itself_whatever_its_template_says_no
 }
 
 #[test]
-fn finished_and_deleted_things_are_not_hurt() {
+fn finished_and_deleted_things_are_not_affected() {
     let mut job = template(Kind::Job, "bare", "done", windows(json!({})));
     job.1["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
     let mut gone = template(Kind::Deployment, "bare", "gone", windows(json!({})));
     gone.1["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    assert_eq!(hurt(&[job, gone]), Vec::<String>::new());
+    assert_eq!(affected(&[job, gone]), Vec::<String>::new());
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_runtime_class_that_tolerates_helps_all_but_daemonsets() {
         ..ClusterCache::default()
     };
     let spec = json!({"runtimeClassName": "win", "containers": [{"name": "c", "image": "x"}]});
-    let found = hurt_by(
+    let found = affected_by(
         &taints(),
         &view,
         &[
@@ -270,7 +270,7 @@ fn a_runtime_class_that_tolerates_helps_all_but_daemonsets() {
 fn placement_helps_only_with_taints_that_it_learns_and_within_the_whitelist() {
     let own = [Taint::no_schedule("team", "blue")];
     let web = [template(Kind::Deployment, "placed", "web", windows(json!({})))];
-    assert_eq!(hurt_by(&own, &ClusterCache::default(), &web).len(), 1);
+    assert_eq!(affected_by(&own, &ClusterCache::default(), &web).len(), 1);
     for (whitelist, count) in [
         ("[]", 0),
         (r#"[{"key": "team"}]"#, 1),
@@ -285,12 +285,12 @@ fn placement_helps_only_with_taints_that_it_learns_and_within_the_whitelist() {
             namespaces: [("placed".to_owned(), Arc::new(namespace))].into(),
             ..ClusterCache::default()
         };
-        assert_eq!(hurt_by(&taints(), &view, &web).len(), count, "{whitelist}");
+        assert_eq!(affected_by(&taints(), &view, &web).len(), count, "{whitelist}");
     }
 }
 
 #[test]
-fn no_execute_hurts_whatever_runs_there_and_does_not_tolerate_it() {
+fn no_execute_affects_whatever_runs_there_and_does_not_tolerate_it() {
     let evict = [Taint {
         effect: "NoExecute".into(),
         ..Taint::no_schedule("os", "windows")
@@ -308,7 +308,7 @@ fn no_execute_hurts_whatever_runs_there_and_does_not_tolerate_it() {
         "web",
         "apps/v1",
     );
-    let found = hurt_by(&evict, &ClusterCache::default(), &[set, run]);
+    let found = affected_by(&evict, &ClusterCache::default(), &[set, run]);
     assert_eq!(
         found,
         ["Deployment placed/web (its pods would be evicted, as they do not tolerate os=windows:NoExecute)"]
@@ -342,7 +342,7 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
         json!({"containers": [{"name": "c", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]});
     let of =
         |namespace: &str, name: &str, spec: &Value| template(Kind::Deployment, namespace, name, spec.clone());
-    let hurt = hurt_under(
+    let affected = affected_under(
         &policy_of,
         &taints(),
         &ClusterCache {
@@ -358,7 +358,7 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
             of("no-images", "image", &image),
         ],
     );
-    let found: Vec<_> = (hurt.0.iter())
+    let found: Vec<_> = (affected.0.iter())
         .map(|victim| (victim.name.as_str(), victim.remedy.unwrap()))
         .collect();
     assert_eq!(
@@ -380,12 +380,12 @@ fn placement_helps_with_the_taints_that_the_policy_lists_too() {
         counts.policy.taints.extend(own.clone());
         counts
     };
-    assert!(hurt_under(&listed, &own, &ClusterCache::default(), &web).is_empty());
-    assert!(!hurt_under(&built_in, &own, &ClusterCache::default(), &web).is_empty());
+    assert!(affected_under(&listed, &own, &ClusterCache::default(), &web).is_empty());
+    assert!(!affected_under(&built_in, &own, &ClusterCache::default(), &web).is_empty());
 }
 
 #[test]
-fn what_runs_on_windows_and_selects_nothing_is_told_the_selector_that_is_right() {
+fn what_runs_on_windows_and_selects_nothing_gets_the_selector_that_is_right() {
     let bare = json!({"containers": [{"name": "c", "image": "x"}]});
     let linux =
         json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "c", "image": "x"}]});
@@ -404,8 +404,8 @@ fn what_runs_on_windows_and_selects_nothing_is_told_the_selector_that_is_right()
         run("other", "agent", &bare),
         template(Kind::Deployment, "other", "web", windows(json!({}))),
     ];
-    let hurt = hurt_under(&policy_of, &taints(), &ClusterCache::default(), &objects);
-    let message = hurt.message(&taints());
+    let affected = affected_under(&policy_of, &taints(), &ClusterCache::default(), &objects);
+    let message = affected.message(&taints());
     let tolerations = "tolerations: [{key: os, operator: Equal, value: windows, effect: NoSchedule}]";
     for remedy in [
         format!("Write in the pod templates of Deployment other/web: {tolerations}."),
@@ -422,16 +422,16 @@ fn what_runs_on_windows_and_selects_nothing_is_told_the_selector_that_is_right()
 }
 
 #[test]
-fn a_host_process_daemonset_without_a_selector_is_told_both() {
+fn a_host_process_daemonset_without_a_selector_gets_both() {
     let spec = json!({"containers": [{"name": "c", "image": "x"}], "hostNetwork": true,
         "securityContext": {"windowsOptions": {"hostProcess": true, "runAsUserName": "NT AUTHORITY\\SYSTEM"}}});
     let objects = [template(Kind::DaemonSet, "placed", "proxy", spec)];
-    let hurt = hurt_under(&built_in, &taints(), &ClusterCache::default(), &objects);
+    let affected = affected_under(&built_in, &taints(), &ClusterCache::default(), &objects);
     assert!(
-        hurt.message(&taints()).contains(
+        affected.message(&taints()).contains(
             "Write in their pod templates: nodeSelector: {kubernetes.io/os: windows} and tolerations: [{key: os"
         ),
-        "{hurt:?}"
+        "{affected:?}"
     );
 }
 
@@ -467,7 +467,7 @@ fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
 }
 
 #[test]
-fn the_annotation_of_mirror_pods_hides_no_object_that_a_taint_hurts() {
+fn the_annotation_of_mirror_pods_hides_no_object_that_a_taint_affects() {
     let annotated = |mut object: (Kind, Value)| {
         object.1["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
         object
@@ -478,8 +478,8 @@ fn the_annotation_of_mirror_pods_hides_no_object_that_a_taint_hurts() {
         "win1",
         "v1",
     );
-    assert_eq!(hurt(&[mirror]), [""; 0]);
-    let found = hurt(&[
+    assert_eq!(affected(&[mirror]), [""; 0]);
+    let found = affected(&[
         annotated(template(Kind::Deployment, "bare", "web", windows(json!({})))),
         annotated(pod("bare", "pod", windows(json!({})), "")),
     ]);

@@ -72,8 +72,8 @@ pub struct NodePlan {
 pub(super) enum AnnotationChange {
     #[default]
     Stays,
-    Goes,
-    Says(String),
+    Remove,
+    Set(String),
 }
 
 impl NodePlan {
@@ -95,8 +95,8 @@ impl NodePlan {
         }
         let annotation = match &self.annotation {
             AnnotationChange::Stays => None,
-            AnnotationChange::Goes => Some(Value::Null),
-            AnnotationChange::Says(text) => Some(json!(text)),
+            AnnotationChange::Remove => Some(Value::Null),
+            AnnotationChange::Set(text) => Some(json!(text)),
         };
         if let Some(annotation) = annotation {
             metadata.insert("annotations".into(), json!({ OWNED_ANNOTATION: annotation }));
@@ -138,7 +138,7 @@ impl NodePlan {
         if !same {
             self.annotation = owned
                 .to_annotation()
-                .map_or(AnnotationChange::Goes, AnnotationChange::Says);
+                .map_or(AnnotationChange::Remove, AnnotationChange::Set);
         }
         let proof = owned.proof();
         if node.labels.get(PROOF_LABEL) != proof.as_ref() {

@@ -145,11 +145,11 @@ fn in_force(
 
 /// The kubelet owns the labels of os and architecture and rewrites them, so Transom only reports them.
 fn report_kubelet_labels(node: &NodeView, plan: &mut NodePlan) {
-    for (key, told) in [(OS_LABEL, "windows"), (ARCH_LABEL, node.architecture.as_str())] {
+    for (key, reported) in [(OS_LABEL, "windows"), (ARCH_LABEL, node.architecture.as_str())] {
         let label = node.labels.get(key).map_or("", String::as_str);
-        if !told.is_empty() && label != told {
+        if !reported.is_empty() && label != reported {
             plan.remains.push(format!(
-                "its label {key} is \"{label}\", but its kubelet reports \"{told}\": restart the kubelet, which writes \
+                "its label {key} is \"{label}\", but its kubelet reports \"{reported}\": restart the kubelet, which writes \
                  the label"
             ));
         }

@@ -45,7 +45,7 @@ impl ClassController {
 
     /// The classes of a policy; `None` if it has none.
     pub fn of_policy(&self, policy: &str) -> Option<ClassesOfPolicy> {
-        let troubles = self.troubles.values().filter(|(told, _)| told == policy);
+        let troubles = self.troubles.values().filter(|(reported, _)| reported == policy);
         let troubles: Vec<String> = troubles.map(|(_, why)| why.clone()).collect();
         let planned = self.by_policy.get(policy).cloned();
         if planned.is_none() && troubles.is_empty() {
@@ -113,7 +113,11 @@ impl ClassController {
             }
             ClassWriteResult::Later => again,
             ClassWriteResult::InUse(why) => {
-                if self.troubles.get(&name).is_none_or(|(_, said)| *said != why) {
+                if self
+                    .troubles
+                    .get(&name)
+                    .is_none_or(|(_, message)| *message != why)
+                {
                     tracing::info!(runtime_class = name, why, "RuntimeClass kept");
                 }
                 self.troubles.insert(name, (policy, why));

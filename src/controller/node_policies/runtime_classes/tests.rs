@@ -156,7 +156,7 @@ fn a_class_that_transom_did_not_make_is_used_and_never_changed() {
         (&["windows-ltsc2022".to_owned()][..], 0)
     );
     assert!(state.notes[0].contains("was not created by Transom"));
-    for (selector, says) in [
+    for (selector, reported) in [
         (json!({"kubernetes.io/os": "linux"}), "selects linux"),
         (
             json!({BUILD_LABEL: "10.0.17763"}),
@@ -166,7 +166,7 @@ fn a_class_that_transom_did_not_make_is_used_and_never_changed() {
         let planned = plan(&foreign("windows-ltsc2022", &selector), &managed(), &nodes, true);
         assert_eq!(planned.changes, []);
         assert!(
-            planned.by_policy["windows"].problems[0].contains(says),
+            planned.by_policy["windows"].problems[0].contains(reported),
             "{planned:?}"
         );
     }
@@ -174,7 +174,7 @@ fn a_class_that_transom_did_not_make_is_used_and_never_changed() {
 
 #[test]
 fn classes_of_others_that_contradict_themselves_are_reported() {
-    for (selector, says) in [
+    for (selector, reported) in [
         (
             json!({OS_LABEL: "windows", BETA_OS_LABEL: "linux"}),
             "beta.kubernetes.io/os is linux",
@@ -190,7 +190,7 @@ fn classes_of_others_that_contradict_themselves_are_reported() {
     ] {
         let planned = plan(&foreign("theirs", &selector), &managed(), &[], true);
         let notes = &planned.by_policy["windows"].notes;
-        assert!(notes.len() == 1 && notes[0].contains(says), "{notes:?}");
+        assert!(notes.len() == 1 && notes[0].contains(reported), "{notes:?}");
     }
     let fine = plan(
         &foreign("runc", &json!({OS_LABEL: "linux"})),

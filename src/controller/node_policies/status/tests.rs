@@ -31,22 +31,22 @@ fn ready(standing: &NodesOfPolicy, known: &PolicyFacts) -> (String, String) {
 
 #[test]
 fn ready_says_the_most_urgent_problem() {
-    let said = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
+    let text = |status: &str, reason: &str| (status.to_owned(), reason.to_owned());
     let mut standing = NodesOfPolicy::default();
     let mut known = PolicyFacts::default();
-    assert_eq!(ready(&standing, &known), said("True", "NoNodes"));
+    assert_eq!(ready(&standing, &known), text("True", "NoNodes"));
     standing.nodes = 2;
-    assert_eq!(ready(&standing, &known), said("True", "AsWanted"));
+    assert_eq!(ready(&standing, &known), text("True", "AsWanted"));
     standing.drift.insert("w1".into(), vec!["x".into()]);
-    assert_eq!(ready(&standing, &known), said("True", "Reported"));
+    assert_eq!(ready(&standing, &known), text("True", "Reported"));
     standing.unwritten = 1;
-    assert_eq!(ready(&standing, &known), said("False", "Converging"));
+    assert_eq!(ready(&standing, &known), text("False", "Converging"));
     known.failures.push("w1: forbidden".into());
-    assert_eq!(ready(&standing, &known), said("False", "WriteFailed"));
+    assert_eq!(ready(&standing, &known), text("False", "WriteFailed"));
     standing
         .contested
         .insert("w1".into(), vec![Taint::no_schedule("os", "windows")]);
-    assert_eq!(ready(&standing, &known), said("False", "Contested"));
+    assert_eq!(ready(&standing, &known), text("False", "Contested"));
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn held_back(guarded: GuardResult) -> (NodePolicy, NodesOfPolicy, PolicyFacts) {
 }
 
 #[test]
-fn the_last_problem_is_short_and_the_condition_tells_everything() {
+fn the_last_problem_is_short_and_the_condition_reports_everything() {
     let (policy, mut standing, known) = held_back(GuardResult::Refused {
         message: format!("not set: {}", "x".repeat(5_000)),
         brief: "not set: who and who and 20 more".to_owned(),
@@ -260,7 +260,7 @@ fn the_last_problem_is_short_and_the_condition_tells_everything() {
 }
 
 #[test]
-fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_once_only() {
+fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_and_once_only() {
     let refused = || GuardResult::Refused {
         message: "long".to_owned(),
         brief: "short".to_owned(),
@@ -297,12 +297,12 @@ fn an_event_is_told_when_taints_are_refused_for_another_reason_or_no_longer_and_
     standing
         .contested
         .insert("w1".to_owned(), vec![Taint::no_schedule("os", "windows")]);
-    let told = visit(&standing, &known);
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!(told[0], "Normal NobodyHurt no taint is withheld");
+    let reported = visit(&standing, &known);
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert_eq!(reported[0], "Normal NobodyHurt no taint is withheld");
     assert!(
-        told[1].starts_with("Warning OtherWriter another client removed os=windows:NoSchedule"),
-        "{told:?}"
+        reported[1].starts_with("Warning OtherWriter another client removed os=windows:NoSchedule"),
+        "{reported:?}"
     );
     standing.contested.clear();
     assert_eq!(

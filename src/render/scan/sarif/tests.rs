@@ -24,7 +24,7 @@ fn report() -> ScanReport {
         would_deny: true,
         because: because.map(str::to_owned),
     };
-    let judged = OwnerResult {
+    let owner_result = OwnerResult {
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
         namespace: "shop".to_owned(),
@@ -56,7 +56,7 @@ fn report() -> ScanReport {
         summary: ScanSummary::default(),
         nodes: Vec::new(),
         namespaces: Vec::new(),
-        owners: vec![judged],
+        owners: vec![owner_result],
         pods: vec![PodTrouble {
             namespace: "shop".to_owned(),
             name: "web-1".to_owned(),

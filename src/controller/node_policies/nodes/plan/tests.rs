@@ -51,8 +51,8 @@ fn after(node: &NodeView, plan: &NodePlan) -> NodeView {
     }
     match &plan.annotation {
         AnnotationChange::Stays => {}
-        AnnotationChange::Goes => node.owned = None,
-        AnnotationChange::Says(text) => node.owned = Some(text.clone()),
+        AnnotationChange::Remove => node.owned = None,
+        AnnotationChange::Set(text) => node.owned = Some(text.clone()),
     }
     node
 }
@@ -168,7 +168,7 @@ fn report_sets_no_taint_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_taint_waits_until_it_hurts_no_workload() {
+fn a_taint_waits_until_it_affects_no_workload() {
     let desired = DesiredNode {
         cleared: BTreeSet::new(),
         ..desired_node()
@@ -264,12 +264,12 @@ fn odd_nodes_are_reported_and_not_written() {
         taints: Vec::new(),
         ..desired_node()
     };
-    for (node, says) in odd {
+    for (node, reported) in odd {
         let plan = plan(&node, Some(&desired));
         assert!(plan.is_empty(), "{node:?}");
         assert!(
-            plan.remains.iter().any(|text| text.contains(says)),
-            "{says}: {plan:?}"
+            plan.remains.iter().any(|text| text.contains(reported)),
+            "{reported}: {plan:?}"
         );
     }
     let deleting = NodeView {

@@ -1,16 +1,80 @@
-//! Whether the webhook configurations exist, and their content: for the log, the metrics, and the statuses of
-//! policies.
+//! Watches both webhook configurations: their content for snapshots, whether they exist for the log and the metrics, and
+//! the stored objects for the certificate task, which writes their `caBundle`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use kube::api::{ApiResource, DynamicObject};
+use kube::{Api, Client};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 
-use super::super::ca_injector::PublishedConfiguration;
+use super::watch_staleness::WatchStaleness;
+use super::watches::object::{ObjectReceiver, object_channel, watch_object};
 use crate::process::metrics::Metrics;
+use crate::process::tasks::Tasks;
 use crate::registration::configurations::{Configuration, Configurations};
+
+/// What the watches of both configurations publish.
+#[derive(Debug)]
+pub struct WebhookConfigurations {
+    /// The content of both, once both were listed; it changes only if an entry does.
+    pub registered: watch::Receiver<Option<Arc<Configurations>>>,
+    /// Each one as it is stored, the mutating one first.
+    pub stored: [ObjectReceiver<DynamicObject>; 2],
+}
+
+impl WebhookConfigurations {
+    /// Starts the watches of the two configurations of this name.
+    pub fn start(
+        tasks: &mut Tasks,
+        client: &Client,
+        freshness: &WatchStaleness,
+        name: &str,
+        metrics: &Metrics,
+    ) -> Self {
+        let (publish, registered) = watch::channel(None);
+        let presence = Arc::new(Mutex::new(ConfigurationPresence::new(metrics, publish)));
+        let mut start = |which, task, resource: &ApiResource, watched: &'static str| {
+            let (send, stored) = object_channel();
+            let api = Api::all_with(freshness.client(client, watched), resource);
+            let title = format!("{} {name}", resource.kind);
+            let (name, presence) = (name.to_owned(), Arc::clone(&presence));
+            tasks.spawn(task, async move {
+                let seen = |object: Option<Arc<DynamicObject>>| {
+                    let mut presence = presence.lock().unwrap_or_else(PoisonError::into_inner);
+                    presence.see(which, &title, object.as_deref());
+                    send.send(object);
+                };
+                watch_object(api, &name, watched, seen).await;
+            });
+            stored
+        };
+        let [mutating, validating] = resources();
+        let stored = [
+            start(0, "mutating webhooks", &mutating, "mutatingwebhookconfigurations"),
+            start(
+                1,
+                "validating webhooks",
+                &validating,
+                "validatingwebhookconfigurations",
+            ),
+        ];
+        WebhookConfigurations { registered, stored }
+    }
+}
+
+/// The resources of both configurations, the mutating one first.
+pub fn resources() -> [ApiResource; 2] {
+    [
+        ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+        ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+    ]
+}
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct PresenceLabels {
@@ -21,7 +85,7 @@ struct PresenceLabels {
 const TYPES: [&str; 2] = ["mutating", "validating"];
 
 /// The last observed state of both configurations.
-pub(super) struct ConfigurationPresence {
+struct ConfigurationPresence {
     present: Family<PresenceLabels, Gauge>,
     drift: Family<PresenceLabels, Gauge>,
     seen: [Option<Configuration>; 2],
@@ -30,7 +94,7 @@ pub(super) struct ConfigurationPresence {
 
 impl ConfigurationPresence {
     /// Nothing was observed yet.
-    pub fn new(metrics: &Metrics, registered: watch::Sender<Option<Arc<Configurations>>>) -> Self {
+    fn new(metrics: &Metrics, registered: watch::Sender<Option<Arc<Configurations>>>) -> Self {
         let [present, drift] = [(); 2].map(|()| Family::<PresenceLabels, Gauge>::default());
         metrics.register(|registry| {
             registry.register(
@@ -53,19 +117,16 @@ impl ConfigurationPresence {
     }
 
     /// Records the current state of one of the two configurations.
-    pub fn see(&mut self, which: usize, title: &str, published: Option<&PublishedConfiguration>) {
+    fn see(&mut self, which: usize, title: &str, object: Option<&DynamicObject>) {
         // `which` is 0 or 1: there are two configurations, and each of these lists has two elements.
         let (r#type, seen) = (TYPES[which], &mut self.seen[which]);
-        let entries = published.map(|published| published.entries.clone());
-        let gone = if entries.is_some() {
+        let gone = if object.is_some() {
             "has no entries"
         } else {
             "is not there"
         };
-        let now = Configuration {
-            title: title.to_owned(),
-            entries: entries.unwrap_or_default(),
-        };
+        let webhooks = object.map(|object| &object.data["webhooks"]);
+        let now = Configuration::read(title.to_owned(), webhooks);
         let is_there = !now.entries.is_empty();
         self.present
             .get_or_create(&PresenceLabels { r#type })
@@ -152,9 +213,9 @@ mod tests {
                 .find_map(|line| line.strip_prefix(&start).map(str::to_owned))
         };
         let gauge = |r#type: &str| shown("webhook_configuration_present", r#type);
-        let published = |entries: serde_json::Value| {
+        let published = |entries: serde_json::Value| -> DynamicObject {
             let object = json!({"metadata": {"name": "zz-transom"}, "webhooks": entries});
-            PublishedConfiguration::read(&serde_json::from_value(object).unwrap())
+            serde_json::from_value(object).unwrap()
         };
         let registered = serde_json::to_value(mutating(&RegistrationOptions::default())).unwrap();
         let there = published(registered["webhooks"].clone());

@@ -1,0 +1,190 @@
+//! The loop of the controllers that write what a snapshot requires, while this replica leads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::errors::ApiError;
+use crate::cluster::lease::Leadership;
+use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
+use crate::process::metrics::Reconcile;
+
+/// A controller that compares each snapshot with what is stored, and writes the difference.
+pub trait SnapshotController {
+    /// How often a pass runs if nothing changes, for example to retry failed writes.
+    const EVERY: Duration;
+
+    /// Writes what the snapshot requires.
+    fn pass(
+        &mut self,
+        snapshot: &Snapshot,
+        leadership: &Leadership,
+    ) -> impl Future<Output = PassResult> + Send;
+
+    /// Waits for a change that snapshots do not show.
+    fn changed(&mut self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+}
+
+/// What one pass did.
+#[derive(Debug, Default)]
+pub struct PassResult {
+    /// What could not be done, as in `write the status of WindowsPodPolicy web`, and why.
+    failed: BTreeMap<String, String>,
+    /// The pause before the next pass.
+    pub pause: Duration,
+    /// Whether more is due: the next pass waits for no change.
+    pub has_more: bool,
+}
+
+impl PassResult {
+    /// A result without failures.
+    pub fn with_pause(pause: Duration) -> Self {
+        PassResult {
+            pause,
+            ..PassResult::default()
+        }
+    }
+
+    /// Records the result of a write. If another client was faster or the object is gone, the next snapshot shows it.
+    pub fn record<T>(&mut self, task: impl FnOnce() -> String, written: Result<T, ApiError>) -> Option<T> {
+        match written {
+            Ok(written) => return Some(written),
+            Err(ApiError::Conflict | ApiError::NotFound) => {}
+            Err(error) => self.fail(task(), &error),
+        }
+        None
+    }
+
+    /// Records a failure.
+    pub fn fail(&mut self, task: String, error: &ApiError) {
+        self.failed.insert(task, error.to_string());
+    }
+}
+
+/// What a controller needs to run.
+pub struct LeaderLoop {
+    /// The snapshots.
+    pub latest: SnapshotReceiver,
+    /// Whether this replica may write.
+    pub leadership: Leadership,
+    /// Counts passes and failed requests.
+    pub reconcile: Reconcile,
+}
+
+impl LeaderLoop {
+    /// Runs a pass for each new snapshot, each other change, and periodically, while this replica leads. A failure is
+    /// logged once, until its reason changes. Returns when the snapshot channel ends.
+    pub async fn run<C: SnapshotController>(mut self, mut controller: C) {
+        let mut failed = BTreeMap::new();
+        loop {
+            let snapshot = Arc::clone(&self.latest.borrow_and_update());
+            let mut result = PassResult::default();
+            if self.leadership.holds() {
+                let began = Instant::now();
+                result = controller.pass(&snapshot, &self.leadership).await;
+                self.reconcile.took(began.elapsed());
+                for (task, why) in &result.failed {
+                    self.reconcile.failed();
+                    if failed.get(task) != Some(why) {
+                        tracing::warn!("cannot {task}: {why}");
+                    }
+                }
+                failed = std::mem::take(&mut result.failed);
+            }
+            // Frees the snapshot before the wait for the next one.
+            drop(snapshot);
+            sleep(result.pause).await;
+            if result.has_more {
+                continue;
+            }
+            tokio::select! {
+                changed = self.latest.changed() => if changed.is_err() { return },
+                () = controller.changed() => (),
+                () = sleep(C::EVERY) => (),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use jiff::civil::date;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::cluster::snapshot::SnapshotBuilder;
+    use crate::model::facts::Facts;
+    use crate::process::metrics::{Metrics, Reconciles};
+    use crate::process::test_log::Log;
+
+    /// Counts passes, and fails each of them for the current reason.
+    struct FailingController {
+        passes: Arc<Mutex<usize>>,
+        why: Arc<Mutex<&'static str>>,
+        more: usize,
+    }
+
+    impl SnapshotController for FailingController {
+        const EVERY: Duration = Duration::from_secs(60);
+
+        async fn pass(&mut self, _: &Snapshot, _: &Leadership) -> PassResult {
+            *self.passes.lock().unwrap() += 1;
+            let mut result = PassResult::with_pause(Duration::from_secs(1));
+            let why = (*self.why.lock().unwrap()).to_owned();
+            result.record(|| "write x".to_owned(), Err::<(), _>(ApiError::Other(why)));
+            result.record(|| "write y".to_owned(), Err::<(), _>(ApiError::Conflict));
+            assert_eq!(result.record(String::new, Ok(1)), Some(1));
+            result.has_more = self.more > 0;
+            self.more = self.more.saturating_sub(1);
+            result
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_leader_runs_passes_for_changes_and_retries_and_reports_a_failure_once() {
+        let log = Log::default();
+        let _listening = log.listen();
+        let (passes, why) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new("no")));
+        let unknown =
+            || Arc::new(SnapshotBuilder::new(Facts::new(Facts::KUBERNETES, date(2026, 6, 1)), []).unknown());
+        let (publish, latest) = watch::channel(unknown());
+        let (lead, until) = watch::channel(None);
+        let leader_loop = LeaderLoop {
+            latest,
+            leadership: Leadership::new(until),
+            reconcile: Reconciles::new(&Metrics::new("0", None)).of("x"),
+        };
+        let controller = FailingController {
+            passes: Arc::clone(&passes),
+            why: Arc::clone(&why),
+            more: 2,
+        };
+        let running = tokio::spawn(leader_loop.run(controller));
+        let passes_after = async |seconds| {
+            sleep(Duration::from_secs(seconds)).await;
+            std::mem::take(&mut *passes.lock().unwrap())
+        };
+        assert_eq!(passes_after(600).await, 0, "another replica leads");
+        lead.send_replace(Some(Instant::now() + Duration::from_secs(100_000)));
+        publish.send_replace(unknown());
+        assert_eq!(passes_after(10).await, 3, "once, and twice because more is due");
+        assert_eq!(passes_after(600).await, 9, "one a minute and the pause");
+        assert_eq!(log.take().matches("cannot write x: no").count(), 1);
+        *why.lock().unwrap() = "still not";
+        publish.send_replace(unknown());
+        assert_eq!(passes_after(10).await, 1);
+        let text = log.take();
+        assert!(
+            text.contains("cannot write x: still not") && !text.contains("write y"),
+            "{text}"
+        );
+        drop(publish);
+        running.await.unwrap();
+    }
+}
