@@ -21,11 +21,11 @@ fn plan(options: &[&str], images: &[(&str, &str)]) -> Value {
         let pod = json!({"os": {"name": "windows"}, "containers": [{"name": "app", "image": image}]});
         items.push(json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": {"template": {"spec": pod}}}));
     }
-    plan_of(options, items)
+    plan_of(options, &items)
 }
 
 /// The plan for these objects.
-fn plan_of(options: &[&str], items: Vec<Value>) -> Value {
+fn plan_of(options: &[&str], items: &[Value]) -> Value {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
     // Nothing of this user's, and nothing that an earlier plan has kept.
     let home = tempfile::tempdir().unwrap();
@@ -174,8 +174,8 @@ fn a_workload_with_an_image_that_is_only_for_windows_is_planned() {
     };
     let of = |name: &str, class: &str| vec![(name.to_owned(), class.to_owned())];
     // By its name, `named` is for Windows; the registry has it for Linux.
-    assert_eq!(planned(&plan_of(&[], items())), of("named", "newImage"));
-    let asked = plan_of(&["--registry"], items());
+    assert_eq!(planned(&plan_of(&[], &items())), of("named", "newImage"));
+    let asked = plan_of(&["--registry"], &items());
     assert_eq!(planned(&asked), of("billing", "unchanged"), "{asked:#}");
     let requests = registry.requests();
     assert!(
@@ -186,7 +186,7 @@ fn a_workload_with_an_image_that_is_only_for_windows_is_planned() {
     let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsPodPolicy", "metadata": {"name": "all"},
         "spec": {"mode": "Enforce", "evidence": {"images": "Disabled"}}});
     let before = requests.len();
-    let without = plan_of(&["--registry"], [items(), vec![policy]].concat());
+    let without = plan_of(&["--registry"], &[items(), vec![policy]].concat());
     assert_eq!(planned(&without), [], "{without:#}");
     assert_eq!(registry.requests().len(), before);
 }

@@ -298,7 +298,7 @@ fn the_environment_of_look_ups_refuses_nothing() {
         &home.path("work"),
         &variables,
         &["check", "-"],
-        &pod("web", "app:1"),
+        pod("web", "app:1"),
     );
     assert_eq!((run.status, run.err.as_str()), (0, ""), "{}", run.out);
 }
