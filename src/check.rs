@@ -118,10 +118,7 @@ impl<'d> Checked<'d> {
     /// The labels of the object.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let object: MetaOnly<'_> = serde_json::from_str(self.document.json()).unwrap_or_default();
-        let labels = object.metadata.labels.iter();
-        labels
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect()
+        object.metadata.labels.to_owned_map()
     }
 
     /// Finds the positions of fields of the object.

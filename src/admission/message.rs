@@ -120,13 +120,10 @@ const WARNED: PlaceLimits = PlaceLimits {
 };
 
 /// The findings by rule: those that deny first, otherwise in their order.
-fn groups<'s>(
-    finding_text: impl Iterator<Item = FindingText<'s>>,
-    most: PlaceLimits,
-) -> Vec<FindingGroup<'s>> {
+fn groups<'s>(findings: impl Iterator<Item = FindingText<'s>>, most: PlaceLimits) -> Vec<FindingGroup<'s>> {
     let mut groups: Vec<FindingGroup<'s>> = Vec::new();
     let mut known: HashMap<(&str, &str, &str, bool), usize> = HashMap::new();
-    for FindingText { finding, added } in finding_text {
+    for FindingText { finding, added } in findings {
         let denies = finding.action == Action::Deny;
         let key = (
             finding.rule.id,
@@ -275,7 +272,7 @@ pub struct DenialMessage<'j> {
 impl DenialMessage<'_> {
     fn shown(&self) -> impl Iterator<Item = FindingText<'_>> {
         let open = self.added.open(self.evaluation);
-        open.filter(|finding_text| finding_text.finding.action >= Action::Warn)
+        open.filter(|text| text.finding.action >= Action::Warn)
     }
 
     /// Writes the message that the user sees.
@@ -334,16 +331,16 @@ impl DenialMessage<'_> {
     /// # Errors
     /// None: writing to a string cannot fail.
     pub fn write_causes(&self, out: &mut String) -> fmt::Result {
-        for (index, finding_text) in self.shown().take(CAUSES).enumerate() {
-            let reason = match finding_text.finding.class {
+        for (index, text) in self.shown().take(CAUSES).enumerate() {
+            let reason = match text.finding.class {
                 Class::Api | Class::Ignored | Class::Admit => "FieldValueForbidden",
                 _ => "FieldValueInvalid",
             };
             let comma = if index > 0 { "," } else { "" };
             write!(out, "{comma}{{\"reason\":\"{reason}\",\"message\":\"")?;
-            write!(Escaped::new(out), "{finding_text}")?;
+            write!(Escaped::new(out), "{text}")?;
             out.push_str("\",\"field\":\"");
-            write!(OneLine(Escaped::new(out)), "{}", finding_text.finding.path)?;
+            write!(OneLine(Escaped::new(out)), "{}", text.finding.path)?;
             out.push_str("\"}");
         }
         Ok(())
@@ -355,7 +352,7 @@ impl DenialMessage<'_> {
 pub fn warnings(subject: &Object<'_>, evaluation: &Evaluation, added: &AddedFields) -> Vec<String> {
     let warned = added
         .open(evaluation)
-        .filter(|finding_text| finding_text.finding.action == Action::Warn);
+        .filter(|text| text.finding.action == Action::Warn);
     let groups = groups(warned, WARNED);
     let named = ObjectName(subject);
     let mut names_pod_security = false;

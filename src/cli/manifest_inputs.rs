@@ -116,18 +116,12 @@ impl ManifestArgs {
 
     /// Whether the arguments select an object that is not evaluated yet.
     pub fn selects_object(&self, object: &Object<'_>) -> bool {
-        let labels = object.meta.labels.iter();
-        self.selects_by(&object.namespace, || {
-            labels
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect()
-        })
+        self.selects_by(&object.namespace, || object.meta.labels.to_owned_map())
     }
 
     /// The labels are read only if the arguments select by them.
     fn selects_by(&self, namespace: &str, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
-        self.namespaces.selects(namespace)
-            && (self.selector.is_everything() || self.selector.selects(&labels()))
+        self.namespaces.selects(namespace) && self.selector.selects_by(labels)
     }
 
     fn read_group(&self, options: &mut ReadOptions, group: GroupPaths) -> anyhow::Result<ManifestGroup> {

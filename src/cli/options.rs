@@ -308,6 +308,11 @@ impl SelectorArgs {
             .is_none_or(|selector| selector.selects(labels))
     }
 
+    /// The same; the labels are read only if objects are selected by them.
+    pub fn selects_by(&self, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
+        self.is_everything() || self.selects(&labels())
+    }
+
     /// Whether every object is selected.
     pub fn is_everything(&self) -> bool {
         self.selector.is_none()

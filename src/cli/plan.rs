@@ -258,13 +258,11 @@ async fn planned<'f>(
         errors = visit(&mut planner).await;
         look_up_open(&mut registries, &mut planner).await;
     }
-    let mut plan = planner.plan()?;
-    plan.notes.extend(registries.notes());
-    Ok((plan, errors))
+    Ok((plan_with_notes(&planner, &registries)?, errors))
 }
 
 /// The plan of what has been visited, by what registries report of the images whose builds it needs, if they may be asked.
-pub(super) async fn with_registries(
+pub(super) async fn plan_with_registries(
     mut planner: Planner<'_>,
     registries: Option<&mut Registries>,
 ) -> anyhow::Result<UpgradePlan> {
@@ -272,6 +270,11 @@ pub(super) async fn with_registries(
         return Ok(planner.plan()?);
     };
     look_up_open(registries, &mut planner).await;
+    plan_with_notes(&planner, registries)
+}
+
+/// The plan, with the images of which registries report nothing.
+fn plan_with_notes(planner: &Planner<'_>, registries: &Registries) -> anyhow::Result<UpgradePlan> {
     let mut plan = planner.plan()?;
     plan.notes.extend(registries.notes());
     Ok(plan)

@@ -1,6 +1,7 @@
 //! The types of the views' fields: strings that borrow, lists and maps that accept `null`, presence without content.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -179,6 +180,16 @@ pub struct Map<'a, V = Str<'a>>(pub Vec<(Str<'a>, V)>);
 impl<V> Default for Map<'_, V> {
     fn default() -> Self {
         Map(Vec::new())
+    }
+}
+
+impl Map<'_> {
+    /// A copy that borrows nothing; of a key that occurs twice, it has the last value.
+    pub fn to_owned_map(&self) -> BTreeMap<String, String> {
+        let pairs = self.iter();
+        pairs
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect()
     }
 }
 

@@ -302,12 +302,7 @@ impl NodeSigns for Node<'_> {
     }
 
     fn labels(&self) -> Arc<BTreeMap<String, String>> {
-        let labels = self.metadata.labels.iter();
-        Arc::new(
-            labels
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
-        )
+        Arc::new(self.metadata.labels.to_owned_map())
     }
 
     fn offers_private_ipv4(&self) -> bool {

@@ -128,14 +128,9 @@ impl<'s> Scan<'s> {
             Err(error) => return self.unreadable(kind, json, &error.to_string()),
         };
         let owner = self.owner(&subject);
-        let is_meant = self.is_meant.is_none_or(|is_meant| {
-            let labels = subject.meta.labels.iter();
-            is_meant(
-                &labels
-                    .map(|(key, value)| (key.to_string(), value.to_string()))
-                    .collect(),
-            )
-        });
+        let is_meant = self
+            .is_meant
+            .is_none_or(|is_meant| is_meant(&subject.meta.labels.to_owned_map()));
         if is_meant && !self.foreign.is_seen(&subject, json) {
             match evaluate_object(self.pod_context.eval_context, &subject, json) {
                 Ok(Evaluated::Owner(owner_result)) => self.add_result(*owner_result),

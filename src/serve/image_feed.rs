@@ -12,7 +12,6 @@ use serde::Deserialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
-use super::images::ImageLookups;
 use crate::cluster::follow::{ActivityProblems, ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::cluster::stored::ObjectList;
@@ -24,6 +23,7 @@ use crate::model::pod_images::PodImages;
 use crate::model::policy::{ImageEvidence, Policy};
 use crate::model::workload::Kind;
 use crate::registration::configurations::Configurations;
+use crate::registry::service::ImageService;
 
 /// The kinds that are followed: what people write. ReplicaSets and pods have the images of their owners.
 const KINDS: [Kind; 5] = [
@@ -48,7 +48,7 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct ImageFeed {
     client: Client,
     latest: SnapshotReceiver,
-    lookups: ImageLookups,
+    images: ImageService,
     /// The namespaces whose policy uses registries.
     wanted: watch::Sender<Arc<BTreeSet<String>>>,
     /// Limits memory to one page at a time, over all kinds.
@@ -59,11 +59,11 @@ pub struct ImageFeed {
 
 impl ImageFeed {
     /// A feed for the namespaces whose policies use registries.
-    pub fn new(client: Client, latest: SnapshotReceiver, lookups: ImageLookups) -> Self {
+    pub fn new(client: Client, latest: SnapshotReceiver, images: ImageService) -> Self {
         ImageFeed {
             client,
             latest,
-            lookups,
+            images,
             wanted: watch::channel(Arc::default()).0,
             pages: Semaphore::new(1),
             problems: Mutex::default(),
@@ -125,14 +125,14 @@ impl ImageFeed {
             let wanted = Arc::clone(&self.wanted.borrow());
             let next = pages.next(&self.client, |json| {
                 let images = images_of(stored.kind, json, &wanted);
-                dropped.extend(images.filter(|images| !self.lookups.prepare(images)));
+                dropped.extend(images.filter(|images| !self.images.prepare(images)));
             });
             let more = next.await.map_err(|failure| failure.to_string())?;
             drop(permit);
             while !dropped.is_empty() && !room.is_zero() {
                 sleep(RETRY).await;
                 room = room.saturating_sub(RETRY);
-                dropped.retain(|images| !self.lookups.prepare(images));
+                dropped.retain(|images| !self.images.prepare(images));
             }
             is_complete &= dropped.is_empty();
             if !more {
@@ -151,7 +151,7 @@ impl ObjectFollower for ImageFeed {
     async fn read_for_ever(&self, stored: &ObjectList) -> Infallible {
         let listing = format!("cannot list {}", stored.path);
         let mut wanted = self.wanted.subscribe();
-        let mut recoveries = self.lookups.recoveries();
+        let mut recoveries = self.images.recoveries();
         let mut after_drops = RELIST_AFTER_DROPS;
         loop {
             wanted.mark_unchanged();
@@ -184,7 +184,7 @@ impl ObjectFollower for ImageFeed {
     fn seen(&self, stored: &ObjectList, json: &str) {
         let wanted = Arc::clone(&self.wanted.borrow());
         if let Some(images) = images_of(stored.kind, json, &wanted) {
-            self.lookups.prepare(&images);
+            self.images.prepare(&images);
         }
     }
 

@@ -114,11 +114,6 @@ impl ImageLookups {
         self.service.doubt(&images.pod);
     }
 
-    /// Queues the look-ups for a stored workload. Returns whether all its images are known or queued.
-    pub fn prepare(&self, images: &PodImages) -> bool {
-        self.service.prepare(images)
-    }
-
     /// Records facts as if they had been looked up now.
     #[cfg(test)]
     pub fn learn(&self, reference: &str, facts: crate::model::image_facts::ImageFacts) {
@@ -128,11 +123,6 @@ impl ImageLookups {
     /// The listed registries that cannot be reached.
     pub fn unreachable(&self) -> watch::Receiver<Vec<UnreachableRegistry>> {
         self.service.unreachable()
-    }
-
-    /// Changes when a registry answers again.
-    pub fn recoveries(&self) -> watch::Receiver<u64> {
-        self.service.recoveries()
     }
 }
 

@@ -220,7 +220,7 @@ fn start_image_lookups(
     metrics: &Metrics,
 ) -> anyhow::Result<ImageLookups> {
     let lookups = ImageLookups::start_in(client, namespace, settings, metrics, tasks)?;
-    let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.clone());
+    let feed = ImageFeed::new(client.clone(), latest.clone(), lookups.service().clone());
     tasks.spawn("images of stored workloads", feed.run());
     Ok(lookups)
 }

@@ -64,16 +64,12 @@ fn what_a_registry_reports_makes_a_workload_of_a_cluster_a_windows_workload() {
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
     let planned = |more: &[&str]| {
         let variables = [("DOCKER_CONFIG", home.path()), ("XDG_CACHE_HOME", home.path())];
-        let arguments = [
-            "plan",
-            "--to",
-            "ltsc2025",
-            "-o",
-            "json",
-            "--kubeconfig",
-            &kubeconfig,
-        ];
-        let run = transom_in(home.path(), &variables, &[&arguments, more].concat(), "");
+        let run = transom_in(
+            home.path(),
+            &variables,
+            &[&plan_of_cluster(&kubeconfig), more].concat(),
+            "",
+        );
         assert_eq!(run.err, "");
         let workloads = run.json()["workloads"].as_array().unwrap().clone();
         let names = workloads.iter().map(|it| it["name"].as_str().unwrap().to_owned());
@@ -271,18 +267,22 @@ fn are_decided(cluster: &ControlPlane, all: &[Workload]) -> bool {
     are_placed(&pods) && all.iter().all(has_pods)
 }
 
-fn plan_of(cluster: &ControlPlane) -> Value {
-    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
-    let args = [
+/// The arguments for the plan of a cluster.
+fn plan_of_cluster(kubeconfig: &str) -> [&str; 7] {
+    [
         "plan",
         "--to",
         "ltsc2025",
         "-o",
         "json",
         "--kubeconfig",
-        &kubeconfig,
-    ];
-    let (status, out, errors) = transom(&args, "");
+        kubeconfig,
+    ]
+}
+
+fn plan_of(cluster: &ControlPlane) -> Value {
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let (status, out, errors) = transom(&plan_of_cluster(&kubeconfig), "");
     assert_eq!(status, 1, "{errors}");
     serde_json::from_str(&out).unwrap()
 }

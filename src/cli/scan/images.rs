@@ -29,7 +29,9 @@ pub(super) async fn look_up(
         ListItem::List(resource, _) => progress.show(&format!("reading the images of {resource}")),
         ListItem::Object(kind, json) => {
             let object = Object::parse(kind, json, ReviewStage::Stored).ok();
-            if let Some(object) = object.filter(|object| is_selected(args, object)) {
+            let is_selected =
+                |object: &Object<'_>| args.selector.selects_by(|| object.meta.labels.to_owned_map());
+            if let Some(object) = object.filter(is_selected) {
                 images.extend(images_of_stored(eval_context, &object, json));
             }
         }
@@ -40,14 +42,4 @@ pub(super) async fn look_up(
     look_up_images(&mut registries, images).await;
     progress.begin();
     Ok(registries)
-}
-
-fn is_selected(args: &ScanArgs, object: &Object<'_>) -> bool {
-    let labels = object.meta.labels.iter();
-    args.selector.is_everything()
-        || args.selector.selects(
-            &labels
-                .map(|(key, value)| (key.to_string(), value.to_string()))
-                .collect(),
-        )
 }

@@ -11,7 +11,7 @@ use super::{ScanArgs, assume, images};
 use crate::check::files::policies;
 use crate::cli::image_evidence::{note_names_only, with_registries};
 use crate::cli::options::nearest;
-use crate::cli::plan::with_registries as planned_with_registries;
+use crate::cli::plan::plan_with_registries;
 use crate::cluster::custom_lists::CustomLists;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::{POD_CARRIERS, UnreadPart};
@@ -117,7 +117,7 @@ pub(super) async fn scan(
     }
     let stored = eval_context.policies.stored().iter();
     let plan = match planner {
-        Some(planner) => Some(planned_with_registries(planner, registries.as_mut()).await?),
+        Some(planner) => Some(plan_with_registries(planner, registries.as_mut()).await?),
         None => None,
     };
     let report = scan.report(ReportHeader {

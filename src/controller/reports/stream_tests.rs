@@ -193,7 +193,7 @@ impl TestLeader {
             ..FakeApiServer::default()
         }));
         let (latest, follow) = watch::channel(Arc::new(snapshot(policy)));
-        let (reporting, printed) = watch::channel(ReportingState::Unknown);
+        let (reporting, state) = watch::channel(ReportingState::Unknown);
         let far = Instant::now() + Duration::from_secs(1_000_000);
         let (lease, until) = watch::channel(Some(far));
         let context = ReportContext {
@@ -209,7 +209,7 @@ impl TestLeader {
         tokio::spawn(run(context));
         TestLeader {
             server,
-            reporting: printed,
+            reporting: state,
             latest,
             _lease: lease,
         }
@@ -259,15 +259,15 @@ async fn an_object_that_cannot_be_read_is_counted_named_and_passed_over() {
     leader
         .until("both others are reported", |it| reported(it) == ["one", "two"])
         .await;
-    let printed = leader.reporting.clone();
+    let state = leader.reporting.clone();
     leader
         .until("it is reported", |_| {
-            matches!(*printed.borrow(), ReportingState::Amiss(..))
+            matches!(*state.borrow(), ReportingState::Amiss(..))
         })
         .await;
-    let printed = printed.borrow().clone();
-    let ReportingState::Amiss(reason, message) = printed else {
-        panic!("{printed:?}")
+    let state = state.borrow().clone();
+    let ReportingState::Amiss(reason, message) = state else {
+        panic!("{state:?}")
     };
     assert_eq!(reason, "Unreadable");
     assert!(
@@ -425,8 +425,8 @@ async fn without_any_kind_of_report_owners_are_evaluated_and_reported_all_the_sa
     let all = list("9", &[deployment("one", 1)]);
     let leader = TestLeader::start_with(&[(DEPLOYMENTS, &[all])], true);
     leader.until("it is reported", |it| it.events.len() == 1).await;
-    let printed = leader.reporting.clone();
-    let is_reported = || matches!(*printed.borrow(), ReportingState::Amiss("NoReportApi", _));
+    let state = leader.reporting.clone();
+    let is_reported = || matches!(*state.borrow(), ReportingState::Amiss("NoReportApi", _));
     leader.until("it is reported", |_| is_reported()).await;
     let server = leader.server.lock().unwrap();
     assert_eq!(server.events[0]["regarding"]["name"], "one");
@@ -478,8 +478,8 @@ async fn where_the_reports_that_are_there_cannot_be_read_it_is_reported_and_the_
     let reports = "/apis/openreports.io/v1alpha1/reports".to_owned();
     leader.server.lock().unwrap().refused.push(reports);
     leader.until("it is reported", |it| reported(it) == ["one"]).await;
-    let printed = leader.reporting.clone();
-    let text = || match &*printed.borrow() {
+    let state = leader.reporting.clone();
+    let text = || match &*state.borrow() {
         ReportingState::Amiss("Refused", text) => text.clone(),
         _ => String::new(),
     };
@@ -490,7 +490,7 @@ async fn where_the_reports_that_are_there_cannot_be_read_it_is_reported_and_the_
         .await;
     leader.server.lock().unwrap().refused.clear();
     leader
-        .until("it works again", |_| *printed.borrow() == ReportingState::Written)
+        .until("it works again", |_| *state.borrow() == ReportingState::Written)
         .await;
 }
 
@@ -501,8 +501,8 @@ async fn a_watch_that_breaks_again_and_again_is_reported_and_everything_is_read_
         (DEPLOYMENTS, &[list("9", &[deployment("one", 1)])]),
         ("/apis/apps/v1/deployments watch", &[format!("{error}\n")]),
     ]);
-    let printed = leader.reporting.clone();
-    let is_reported = || matches!(&*printed.borrow(), ReportingState::Amiss("Refused", text) if text.ends_with("deployments: broken"));
+    let state = leader.reporting.clone();
+    let is_reported = || matches!(&*state.borrow(), ReportingState::Amiss("Refused", text) if text.ends_with("deployments: broken"));
     leader.until("it is reported", |_| is_reported()).await;
     let listed = |it: &FakeApiServer| {
         it.requested

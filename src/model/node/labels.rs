@@ -24,7 +24,7 @@ impl Labels {
 
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.expected(key)
+        self.position(key)
             .ok()
             .and_then(|at| self.expected.get(at))
             .map(|(_, value)| value)
@@ -44,7 +44,7 @@ impl Labels {
 
     /// Adds or replaces a label that is not on the node yet.
     pub fn expect(&mut self, key: &str, value: String) {
-        match self.expected(key) {
+        match self.position(key) {
             Ok(at) => {
                 if let Some((_, old)) = self.expected.get_mut(at) {
                     *old = value;
@@ -79,7 +79,8 @@ impl Labels {
         self.iter().map(|(key, _)| key)
     }
 
-    fn expected(&self, key: &str) -> Result<usize, usize> {
+    /// Where an expected label is, or would be inserted.
+    fn position(&self, key: &str) -> Result<usize, usize> {
         self.expected
             .binary_search_by(|(other, _)| other.as_str().cmp(key))
     }
