@@ -41,13 +41,13 @@ pub struct InputResult {
     /// Lines that are not empty.
     pub lines: u64,
     /// Lines that are not a complete audit event.
-    pub broken: u64,
+    pub invalid: u64,
     /// The number of the first of these, from 1.
-    pub first_broken: u64,
+    pub first_invalid: u64,
     /// Lines that are too long to be read.
     pub too_long: u64,
     /// Whether the last line is incomplete and has no line end: the API server was writing it.
-    pub unfinished: bool,
+    pub is_truncated: bool,
     /// Whether any part of it looks like an audit event.
     pub has_events: bool,
     /// The time span of its events.
@@ -118,22 +118,22 @@ impl LogReader {
                 return;
             }
             input.lines += 1;
-            let mut is_broken = false;
+            let mut is_invalid = false;
             pieces.take(text, LONGEST, |piece| match piece {
-                FramedPiece::Whole(text) => is_broken |= !self.piece(input, text),
-                FramedPiece::Broken => is_broken = true,
+                FramedPiece::Whole(text) => is_invalid |= !self.piece(input, text),
+                FramedPiece::Invalid => is_invalid = true,
                 FramedPiece::TooLong => input.too_long += 1,
             });
-            if is_broken && matches!(line, StreamLine::Last(_)) {
-                input.unfinished = true;
-            } else if is_broken {
-                input.broken += 1;
-                if input.first_broken == 0 {
-                    input.first_broken = input.lines;
+            if is_invalid && matches!(line, StreamLine::Last(_)) {
+                input.is_truncated = true;
+            } else if is_invalid {
+                input.invalid += 1;
+                if input.first_invalid == 0 {
+                    input.first_invalid = input.lines;
                 }
             }
         })?;
-        input.unfinished |= pieces.is_open();
+        input.is_truncated |= pieces.is_open();
         Ok(())
     }
 
@@ -179,8 +179,8 @@ impl LogReader {
 
     /// The aggregated report.
     pub fn finish(self) -> AuditReport {
-        let forgets = self.seen.is_full();
-        self.gathered.finish(self.inputs, forgets)
+        let may_count_twice = self.seen.is_full();
+        self.gathered.finish(self.inputs, may_count_twice)
     }
 }
 

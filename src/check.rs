@@ -97,9 +97,9 @@ pub struct Checked<'d> {
     /// The policy that applied.
     pub choice: PolicyChoice,
     /// Why admission would never review it; `None` if it would.
-    pub not_admitted: Option<String>,
+    pub not_reviewed: Option<String>,
     /// Why the effect of a finding differs from what its severity implies, in the order of the findings.
-    pub because: Vec<Option<String>>,
+    pub action_reasons: Vec<Option<String>>,
     /// What admission would do. It does not know suppressions.
     pub decision: Decision,
     /// The evaluation, without the suppressed findings.
@@ -528,7 +528,7 @@ impl Manifests {
     }
 
     /// The documents in folders that are not Kubernetes objects, as in `chart/values.yaml:1`.
-    pub fn passed_over(&self) -> Vec<String> {
+    pub fn other_documents(&self) -> Vec<String> {
         let mut passed = Vec::new();
         for (source, document) in &self.documents {
             if let Some(source) = self.sources.get(*source)
@@ -662,8 +662,8 @@ impl Manifests {
             return Ok(None);
         }
         let choice = PolicyChoice::of(policies, &query, &policy);
-        let not_admitted = (self.scope.not_admitted(&subject.namespace, facts)).filter(|_| kind.has_pod());
-        if not_admitted.is_some() {
+        let not_reviewed = (self.scope.not_reviewed(&subject.namespace, facts)).filter(|_| kind.has_pod());
+        if not_reviewed.is_some() {
             let off = policy.to_mut();
             (off.validation, off.placement, off.ignored_fields) =
                 (Action::Disabled, PlacementMode::Disabled, IgnoredFields::Deny);
@@ -673,7 +673,7 @@ impl Manifests {
             let rules = self.rule_actions.as_ref();
             let rules = rules.filter(|(_, ids)| ids.contains(&finding.rule.id));
             let file = rules.map(|(file, _)| file.as_str());
-            action_reason(finding, &subject, &policy, file).filter(|_| not_admitted.is_none())
+            action_reason(finding, &subject, &policy, file).filter(|_| not_reviewed.is_none())
         };
         let written = subject.meta.namespace.to_string();
         let assumed = || self.scope.namespace.clone().unwrap_or_default();
@@ -692,9 +692,9 @@ impl Manifests {
             owner: (subject.meta.controller())
                 .filter(|_| subject.origin == Origin::Controller)
                 .map(|owner| format!("{} {}", owner.kind, owner.name)),
-            because: evaluation.findings.iter().map(why).collect(),
+            action_reasons: evaluation.findings.iter().map(why).collect(),
             choice,
-            not_admitted,
+            not_reviewed,
             decision: evaluation.decision(),
             evaluation,
             suppressed: Vec::new(),

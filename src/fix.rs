@@ -7,7 +7,7 @@ mod rewrite;
 mod text_edit;
 pub mod write;
 
-pub use self::inputs::{FixedFinding, FixedInputs, FixedObject, LeftFinding, fix};
+pub use self::inputs::{FixedFinding, FixedInputs, FixedObject, RemainingFinding, fix};
 pub use self::rewrite::{Rewritten, line_and_column, replacements_of, rewrite};
 pub use self::text_edit::Replacement;
 

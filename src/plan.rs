@@ -177,7 +177,7 @@ impl<'f> Planner<'f> {
             self.entries.insert(key, PlannedObject::Other);
             return Ok(());
         }
-        let requests = self.requests(outline.asking());
+        let requests = self.requests(outline.pod_requests());
         self.plan_workload(&subject, key, |workload| PlannedWorkload {
             replicas,
             requests,
@@ -212,7 +212,7 @@ impl<'f> Planner<'f> {
         if let Some(pool) = on.as_ref().and_then(|(pool, ..)| self.nodes.pools.get_mut(*pool)) {
             pool.requested += requests;
             if !is_daemon && !is_mirror {
-                pool.moving += requests;
+                pool.movable += requests;
             }
         }
         if is_mirror {
@@ -377,7 +377,7 @@ impl<'f> Planner<'f> {
             requests: ResourceList::default(),
             images: Vec::new(),
             kernel: reading.kernel(),
-            statements: reading.statements(),
+            findings: reading.findings(),
             accounts: reading.accounts(),
             main_image: reading.main_image(),
             repositories: reading.repositories(),
@@ -412,9 +412,9 @@ impl<'f> Planner<'f> {
     fn state(&self, workload: &PlannedWorkload) -> Vec<PlanFinding> {
         let knowledge = self.knowledge();
         let images = workload.images.iter().map(|used| {
-            let statement = knowledge.state(used, workload.kernel);
+            let finding = knowledge.state(used, workload.kernel);
             match &workload.ready_on {
-                Some(node) if statement.class == UpgradeClass::Unknown => {
+                Some(node) if finding.class == UpgradeClass::Unknown => {
                     let message = format!(
                         "a pod with {} is ready on {node}",
                         crate::model::text::shown(&used.image)
@@ -423,23 +423,23 @@ impl<'f> Planner<'f> {
                         FindingSource::row(format!("ready on a node of {}", self.plan_options.to), READY);
                     PlanFinding::new(UpgradeClass::Unchanged, &*used.path, message, because)
                 }
-                _ => statement,
+                _ => finding,
             }
         });
         let mut findings: Vec<PlanFinding> = images.collect();
-        findings.extend(workload.statements.iter().cloned());
+        findings.extend(workload.findings.iter().cloned());
         let target = target::named(self.plan_options.to);
         if workload.kernel != WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
             findings.extend(workload.accounts.iter().map(|account| {
                 let proven = self.proven.get(&account.name).map(String::as_str);
-                let statement = account.state(&target, proven);
+                let finding = account.state(&target, proven);
                 if self.plan_options.gmsa_ready {
                     PlanFinding {
                         class: UpgradeClass::Unchanged,
-                        ..statement.note()
+                        ..finding.note()
                     }
                 } else {
-                    statement
+                    finding
                 }
             }));
         }

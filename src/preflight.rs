@@ -70,7 +70,7 @@ pub struct Preflight {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// When the report was created.
-    pub at: Timestamp,
+    pub created_at: Timestamp,
     /// The Kubernetes release, as the API server reports it.
     pub kubernetes: String,
     /// The name of the platform, which is also the name of its values file.
@@ -101,7 +101,7 @@ pub struct PreflightSummary {
     /// Top owners of any operating system that would be denied if they were created again.
     pub denied: usize,
     /// Denied top owners that would only get a warning with `validation.ignoredFields: Warn`.
-    pub softened: usize,
+    pub is_only_ignored_fields: usize,
     /// Top owners whose pods would be changed.
     pub changed: usize,
     /// Windows nodes.
@@ -120,18 +120,18 @@ pub struct PreflightSection {
     /// Its title.
     pub title: &'static str,
     /// The findings.
-    pub statements: Vec<PreflightFinding>,
+    pub findings: Vec<PreflightFinding>,
 }
 
 string_enum! {
     /// Whether a finding needs an action.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-    #[serde(rename_all = "lowercase")]
+    #[serde(rename_all = "kebab-case")]
     pub enum FindingStatus {
         /// None.
-        Fine = "fine",
+        Ok = "ok",
         /// An action of the person who installs Transom.
-        Act = "act",
+        ActionRequired = "action-required",
     }
 }
 
@@ -140,33 +140,33 @@ string_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct PreflightFinding {
     /// Whether an action is needed.
-    pub weight: FindingStatus,
+    pub status: FindingStatus,
     /// The message: lower case, no full stop.
-    pub text: String,
+    pub message: String,
     /// The objects that are the evidence.
     pub evidence: Vec<String>,
     /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cure: Option<String>,
+    pub remedy: Option<String>,
 }
 
 impl PreflightFinding {
     /// A finding that needs no action.
-    fn fine(text: impl Into<String>) -> Self {
+    fn fine(message: impl Into<String>) -> Self {
         PreflightFinding {
-            weight: FindingStatus::Fine,
-            text: text.into(),
+            status: FindingStatus::Ok,
+            message: message.into(),
             evidence: Vec::new(),
-            cure: None,
+            remedy: None,
         }
     }
 
     /// A finding that needs an action, with its remedy.
-    fn act(text: impl Into<String>, cure: impl Into<String>) -> Self {
+    fn act(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         PreflightFinding {
-            weight: FindingStatus::Act,
-            cure: Some(cure.into()),
-            ..PreflightFinding::fine(text)
+            status: FindingStatus::ActionRequired,
+            remedy: Some(remedy.into()),
+            ..PreflightFinding::fine(message)
         }
     }
 
@@ -200,42 +200,42 @@ impl Preflight {
         let sections = vec![
             PreflightSection {
                 title: "Platform",
-                statements: platform_statements(input, &workloads),
+                findings: platform_findings(input, &workloads),
             },
             PreflightSection {
                 title: "Nodes",
-                statements: nodes::statements(input, plan, &mut wanted),
+                findings: nodes::findings(input, plan, &mut wanted),
             },
             PreflightSection {
                 title: "Support and known faults of nodes",
-                statements: outlook::statements(input),
+                findings: outlook::findings(input),
             },
             PreflightSection {
                 title: "Pools at zero nodes",
-                statements: pools::statements(input, &workloads),
+                findings: pools::findings(input, &workloads),
             },
             PreflightSection {
                 title: "RuntimeClasses",
-                statements: nodes::classes(input),
+                findings: nodes::classes(input),
             },
             PreflightSection {
                 title: "Workloads",
-                statements: workloads.statements(),
+                findings: workloads.findings(),
             },
             PreflightSection {
                 title: "DaemonSets",
-                statements: workloads.daemon_set_statements(),
+                findings: workloads.daemon_set_findings(),
             },
             PreflightSection {
                 title: "Other engines",
-                statements: other_engines::statements(input, &workloads),
+                findings: other_engines::findings(input, &workloads),
             },
         ];
         let summary = PreflightSummary {
             objects: workloads.objects,
             windows: workloads.windows,
             denied: workloads.denied_count(),
-            softened: workloads.softened(),
+            is_only_ignored_fields: workloads.is_only_ignored_fields(),
             changed: workloads.changed,
             windows_nodes: nodes::windows(input.snapshot).count(),
             unreadable: workloads.unreadable_count(),
@@ -246,7 +246,7 @@ impl Preflight {
         gaps.extend(workloads.unreadable);
         Preflight {
             schema: SCHEMA,
-            at,
+            created_at: at,
             kubernetes: input.environment.version.clone(),
             platform: input.platform.name,
             summary,
@@ -273,7 +273,7 @@ fn count(number: usize, one: &str) -> String {
     format!("{number} {one}{s}")
 }
 
-fn platform_statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
+fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     let version = &input.environment.version;
     match major_minor(version) {
@@ -353,7 +353,7 @@ fn plan_hint(input: ClusterInput<'_>, plan: Option<&UpgradePlan>) -> Option<Pref
         format!("; {} (assumed placement: {})", can_move(plan), plan.placement)
     });
     Some(PreflightFinding {
-        cure: Some(format!(
+        remedy: Some(format!(
             "transom plan --to {} shows what a move to {} needs",
             target.name, target.product
         )),

@@ -39,13 +39,13 @@ use crate::model::severity::Severity;
 #[serde(rename_all = "camelCase")]
 pub struct CheckSummary {
     /// Objects that were evaluated.
-    pub subjects: usize,
+    pub objects: usize,
     /// Windows objects among them.
     pub windows: usize,
     /// Objects that admission would deny, those with only suppressed denials excepted.
     pub denied: usize,
     /// Objects that admission would never review.
-    pub not_admitted: usize,
+    pub not_reviewed: usize,
     /// Findings, resolved ones included.
     pub findings: usize,
     /// Findings that an exemption covers; not included in `findings`.
@@ -61,10 +61,10 @@ impl CheckSummary {
     /// Adds one object to the counts.
     pub fn count(&mut self, checked: &Checked<'_>) {
         let evaluation = &checked.evaluation;
-        self.subjects += 1;
+        self.objects += 1;
         self.windows += usize::from(evaluation.inference.verdict == Verdict::Windows);
         self.denied += usize::from(evaluation.decision() == Decision::Deny);
-        self.not_admitted += usize::from(checked.not_admitted.is_some());
+        self.not_reviewed += usize::from(checked.not_reviewed.is_some());
         self.findings += evaluation.findings.len();
         self.exempted += evaluation
             .exempted
@@ -84,7 +84,7 @@ pub struct NotEvaluated {
     /// The number of objects with pods per kind that is not evaluated.
     pub skipped: BTreeMap<String, usize>,
     /// Documents in folders that are not Kubernetes objects, by position.
-    pub passed_over: Vec<String>,
+    pub other_documents: Vec<String>,
 }
 
 impl NotEvaluated {
@@ -92,7 +92,7 @@ impl NotEvaluated {
     pub fn of(manifests: &Manifests) -> Self {
         NotEvaluated {
             skipped: manifests.skipped(),
-            passed_over: manifests.passed_over(),
+            other_documents: manifests.other_documents(),
         }
     }
 
@@ -101,6 +101,6 @@ impl NotEvaluated {
         for (kind, count) in other.skipped {
             *self.skipped.entry(kind).or_default() += count;
         }
-        self.passed_over.extend(other.passed_over);
+        self.other_documents.extend(other.other_documents);
     }
 }

@@ -28,7 +28,7 @@ pub struct Simulation<'c> {
     /// The evaluation of the last phase: `/mutate` if it denies, else `/validate`.
     pub evaluation: Evaluation,
     /// Why a finding's action differs from that of its severity, in the order of the findings.
-    pub because: Vec<Option<String>>,
+    pub action_reasons: Vec<Option<String>>,
     /// The phase that denies it, if any.
     pub denied_in: Option<Phase>,
     /// What `/mutate` changes.
@@ -59,7 +59,7 @@ pub fn simulate_create<'c>(
     if written.denied {
         return Ok(Simulation {
             evaluation: written.evaluation,
-            because: written.because,
+            action_reasons: written.action_reasons,
             denied_in: Some(Phase::Mutate),
             edits: Vec::new(),
             would_edit,
@@ -79,7 +79,7 @@ pub fn simulate_create<'c>(
         .collect();
     Ok(Simulation {
         evaluation: stored.evaluation,
-        because: stored.because,
+        action_reasons: stored.action_reasons,
         denied_in: stored.denied.then_some(Phase::Validate),
         edits,
         would_edit,
@@ -91,7 +91,7 @@ pub fn simulate_create<'c>(
 /// The input and result of one phase.
 struct SimulatedPhase {
     evaluation: Evaluation,
-    because: Vec<Option<String>>,
+    action_reasons: Vec<Option<String>>,
     denied: bool,
 }
 
@@ -125,7 +125,7 @@ impl SimulatedPhase {
         let denied = decide.denial.is_some();
         let why = |finding| action_reason(finding, &subject, policy, None);
         Ok(SimulatedPhase {
-            because: evaluation.findings.iter().map(why).collect(),
+            action_reasons: evaluation.findings.iter().map(why).collect(),
             denied,
             evaluation,
         })

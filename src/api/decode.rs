@@ -232,7 +232,7 @@ fn type_error(place: &[FieldStep], error: &str, found: Option<&Value>) -> Option
         Value::Object(_) => "a map".to_owned(),
     };
     let is_image_wait = matches!(place.last(), Some(FieldStep::Key(key)) if key == "imageWait");
-    let cure = match found {
+    let remedy = match found {
         Value::Bool(_) | Value::Number(_) if expected == "text" && is_image_wait => format!("; {IMAGE_WAIT}"),
         Value::Bool(_) | Value::Number(_) if expected == "text" => {
             format!("; write it in quotes: \"{found}\"")
@@ -245,7 +245,7 @@ fn type_error(place: &[FieldStep], error: &str, found: Option<&Value>) -> Option
         }
         _ => String::new(),
     };
-    Some(format!("expected {expected}, found {written}{cure}"))
+    Some(format!("expected {expected}, found {written}{remedy}"))
 }
 
 #[cfg(test)]

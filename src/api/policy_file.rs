@@ -1,4 +1,4 @@
-//! Reading `WindowsPodPolicy` objects from a file, with errors that name line and cure.
+//! Reading `WindowsPodPolicy` objects from a file, with errors that name line and remedy.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -106,7 +106,7 @@ pub struct WorkloadRow {
     /// The rules, by name.
     pub rules: BTreeMap<String, RuleCount>,
     /// The current state of the workload, if it was requested.
-    pub now: Option<CurrentState>,
+    pub current: Option<CurrentState>,
 }
 
 /// The totals of a cluster.
@@ -119,7 +119,7 @@ pub struct ClusterRecord {
     /// The outcomes of requests with `dryRun=All`. They are in no row.
     pub dry_runs: OutcomeCounts,
     /// The part of `counts` that is in no row, because there were too many rows.
-    pub beyond: OutcomeCounts,
+    pub unlisted: OutcomeCounts,
     /// The time span of its events.
     pub span: TimeSpan,
 }
@@ -134,7 +134,7 @@ pub struct AuditReport {
     /// One row per user and workload: most denials first.
     pub rows: Vec<WorkloadRow>,
     /// Whether the deduplication was full: an event in two inputs may be counted twice.
-    pub forgets: bool,
+    pub may_count_twice: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -187,7 +187,7 @@ impl Aggregate {
             user: bounded(event.user()),
         };
         if self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&key) {
-            cluster.beyond.count(event_outcome.outcomes());
+            cluster.unlisted.count(event_outcome.outcomes());
             return;
         }
         let row = self.rows.entry(key).or_default();
@@ -219,7 +219,7 @@ impl Aggregate {
     }
 
     /// The report.
-    pub fn finish(self, inputs: Vec<InputResult>, forgets: bool) -> AuditReport {
+    pub fn finish(self, inputs: Vec<InputResult>, may_count_twice: bool) -> AuditReport {
         let clusters = self.clusters;
         let named = |(key, value): (RowKey, RowValue)| WorkloadRow {
             cluster: clusters
@@ -231,7 +231,7 @@ impl Aggregate {
             counts: value.counts,
             span: value.span,
             rules: value.rules,
-            now: None,
+            current: None,
         };
         let mut rows: Vec<WorkloadRow> = self.rows.into_iter().map(named).collect();
         rows.sort_by(|a, b| {
@@ -250,7 +250,7 @@ impl Aggregate {
             inputs,
             clusters,
             rows,
-            forgets,
+            may_count_twice,
         }
     }
 }

@@ -12,7 +12,7 @@ pub enum FramedPiece<'p> {
     /// The text of an object, from its first to its last brace.
     Whole(&'p [u8]),
     /// A line that belongs to no object, or an object without an end.
-    Broken,
+    Invalid,
     /// An object over several lines that is too long.
     TooLong,
 }
@@ -54,14 +54,14 @@ impl ObjectFramer {
                     give(FramedPiece::TooLong);
                 } else if open.depth == 2 && is_list(text) {
                     if !self.go_into(b"}]") {
-                        give(FramedPiece::Broken);
+                        give(FramedPiece::Invalid);
                     }
                 } else {
                     self.open = Some(open);
                 }
                 return;
             }
-            give(FramedPiece::Broken);
+            give(FramedPiece::Invalid);
         }
         let text = trim_comma(text);
         match text {
@@ -69,7 +69,7 @@ impl ObjectFramer {
             [b'{', .., b'}'] => give(FramedPiece::Whole(text)),
             b"{" | b"[{" | b"[ {" => {
                 if text.len() > 1 && !self.go_into(b"]") {
-                    give(FramedPiece::Broken);
+                    give(FramedPiece::Invalid);
                 }
                 let mut open = OpenObject::default();
                 open.add(b"{");
@@ -77,7 +77,7 @@ impl ObjectFramer {
             }
             b"[" => {
                 if !self.go_into(b"]") {
-                    give(FramedPiece::Broken);
+                    give(FramedPiece::Invalid);
                 }
             }
             [b'[', b'{', .., b'}', b']'] => give(FramedPiece::Whole(text)),
@@ -107,10 +107,10 @@ impl ObjectFramer {
                 let start = memmem::find(text, b" {").or_else(|| memmem::find(text, b"\t{"));
                 give(match start.and_then(|start| text.get(start + 1..)) {
                     Some(object) => FramedPiece::Whole(object),
-                    None => FramedPiece::Broken,
+                    None => FramedPiece::Invalid,
                 });
             }
-            _ => give(FramedPiece::Broken),
+            _ => give(FramedPiece::Invalid),
         }
     }
 }
@@ -172,7 +172,7 @@ mod tests {
                     FramedPiece::Whole(text) => String::from_utf8_lossy(text)
                         .split_whitespace()
                         .collect::<String>(),
-                    FramedPiece::Broken => "broken".to_owned(),
+                    FramedPiece::Invalid => "invalid".to_owned(),
                     FramedPiece::TooLong => "too long".to_owned(),
                 });
             });
@@ -199,14 +199,17 @@ mod tests {
                 &["{\"a\":1}", "{\"a\":2}", "{\"a\":3}"],
             ),
             ("2026-11-21T10:00:00.000Z {\"a\":1}", &["{\"a\":1}"]),
-            ("not json\n{\"a\":1}\n{\"a\":", &["broken", "{\"a\":1}", "broken"]),
+            (
+                "not json\n{\"a\":1}\n{\"a\":",
+                &["invalid", "{\"a\":1}", "invalid"],
+            ),
             (
                 "{\n \"a\": 1,\n{\"auditID\":\"x\"}",
-                &["broken", "{\"auditID\":\"x\"}"],
+                &["invalid", "{\"auditID\":\"x\"}"],
             ),
             (
                 "apiVersion: v1\nkind: Pod\n- a: b",
-                &["broken", "broken", "broken"],
+                &["invalid", "invalid", "invalid"],
             ),
         ] {
             assert_eq!(pieces(text), expected, "{text}");
@@ -217,14 +220,14 @@ mod tests {
     fn lists_in_lists_without_end_are_broken_and_take_no_room() {
         for opening in ["[\n", "{\n\"items\": [\n"] {
             let mut pieces = ObjectFramer::default();
-            let mut broken = 0;
+            let mut invalid = 0;
             for line in opening.repeat(100_000).lines() {
                 pieces.take(line.as_bytes(), 1000, |piece| {
-                    broken += u32::from(piece == FramedPiece::Broken);
+                    invalid += u32::from(piece == FramedPiece::Invalid);
                 });
             }
             assert_eq!(pieces.enclosing.len(), DEEPEST, "{opening}");
-            assert!(broken > 99_000, "{broken}");
+            assert!(invalid > 99_000, "{invalid}");
         }
     }
 
@@ -233,6 +236,6 @@ mod tests {
         let long = format!("{{\n{}}}", "\"a\": 1,\n".repeat(400));
         let given = pieces(&long);
         assert_eq!(given[0], "too long");
-        assert!(given[1..].iter().all(|piece| piece == "broken"), "{given:?}");
+        assert!(given[1..].iter().all(|piece| piece == "invalid"), "{given:?}");
     }
 }

@@ -321,7 +321,7 @@ impl TaskState {
         let Some(webhook) = situation.bundles.distrusts(served, names, situation.now) else {
             return readiness.release(REASON);
         };
-        let cure = match self.task.mode {
+        let remedy = match self.task.mode {
             CertificateMode::SelfManaged
             | CertificateMode::Provided {
                 ca_bundle: Some(_), ..
@@ -336,7 +336,7 @@ impl TaskState {
         readiness.hold(
             REASON,
             format!(
-                "the caBundle of the webhook {} does not make a client trust the certificate that is served for {}; {cure}",
+                "the caBundle of the webhook {} does not make a client trust the certificate that is served for {}; {remedy}",
                 webhook.name,
                 names.join(", ")
             ),

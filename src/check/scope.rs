@@ -20,7 +20,7 @@ impl Scope {
     }
 
     /// Why the API server does not send objects of a namespace for review; `None` if it does.
-    pub fn not_admitted(&self, namespace: &str, facts: &Facts) -> Option<String> {
+    pub fn not_reviewed(&self, namespace: &str, facts: &Facts) -> Option<String> {
         let labels = facts.namespaces.get(namespace);
         let labels = labels.map(|known| known.labels.clone()).unwrap_or_default();
         if !is_left_out(namespace, &labels, &self.excluded) {

@@ -97,7 +97,7 @@ pub struct CheckNote {
     pub line: usize,
     /// How much it matters.
     pub level: NoteLevel,
-    /// What it is, and the cure.
+    /// What it is, and the remedy.
     pub message: String,
 }
 
@@ -387,7 +387,7 @@ impl Suppressions<'_> {
         let mut annotation_used = Vec::new();
         let start = checked.document.start().line;
         let findings = std::mem::take(&mut checked.evaluation.findings);
-        let because = std::mem::take(&mut checked.because);
+        let because = std::mem::take(&mut checked.action_reasons);
         for (finding, because) in findings.into_iter().zip(because) {
             let lines = lines_to(&mut positions, &finding.path);
             let matching = |suppression: &Suppression| {
@@ -428,7 +428,7 @@ impl Suppressions<'_> {
                 },
                 _ => {
                     checked.evaluation.findings.push(finding);
-                    checked.because.push(because);
+                    checked.action_reasons.push(because);
                     continue;
                 }
             };

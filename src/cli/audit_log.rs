@@ -98,14 +98,17 @@ impl From<GroupBy> for render::AuditGroupBy {
 
 fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
     let counts = report.counts();
-    let was_checked = report.rows.iter().any(|row| row.now.is_some());
-    let is_open = |row: &WorkloadRow| row.now.as_ref().is_some_and(CurrentState::is_open);
+    let was_checked = report.rows.iter().any(|row| row.current.is_some());
+    let is_open = |row: &WorkloadRow| row.current.as_ref().is_some_and(CurrentState::is_open);
     let number: fn(&OutcomeCounts) -> u64 = match fail_on {
         FailOn::Deny => |counts| counts.of(RequestOutcome::Denied),
         _ => OutcomeCounts::denials,
     };
     // Workloads without a row were not checked.
-    let is_beyond = report.clusters.iter().any(|cluster| number(&cluster.beyond) > 0);
+    let is_beyond = report
+        .clusters
+        .iter()
+        .any(|cluster| number(&cluster.unlisted) > 0);
     let denies = if was_checked {
         let mut rows = report.rows.iter();
         is_beyond || rows.any(|row| number(&row.counts) > 0 && is_open(row))
@@ -271,7 +274,7 @@ mod tests {
     fn a_denial_that_is_in_no_row_is_open_whatever_was_looked_at() {
         let mut beyond = OutcomeCounts::default();
         let row = WorkloadRow {
-            now: Some(CurrentState::Fixed),
+            current: Some(CurrentState::Fixed),
             ..WorkloadRow::default()
         };
         let mut report = AuditReport {
@@ -281,7 +284,7 @@ mod tests {
         };
         assert!(!is_in(FailOn::WouldDeny, &report));
         beyond.count([RequestOutcome::Denied].into_iter());
-        report.clusters[0].beyond = beyond;
+        report.clusters[0].unlisted = beyond;
         assert!(is_in(FailOn::WouldDeny, &report));
         assert!(!is_in(FailOn::Never, &report));
     }

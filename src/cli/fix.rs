@@ -100,9 +100,9 @@ struct FixSummary {
     /// Objects that were changed, or would be.
     changed: usize,
     /// Objects that could not be edited.
-    refused: usize,
+    failed: usize,
     fixed: usize,
-    left: usize,
+    remaining: usize,
 }
 
 #[derive(Serialize)]
@@ -117,9 +117,9 @@ impl FixSummary {
         let mut summary = FixSummary::default();
         for object in objects {
             summary.changed += usize::from(!object.patch.is_empty());
-            summary.refused += usize::from(object.refused.is_some());
+            summary.failed += usize::from(object.error.is_some());
             summary.fixed += object.fixed.len();
-            summary.left += object.left.len();
+            summary.remaining += object.remaining.len();
         }
         summary
     }
@@ -185,7 +185,7 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
         })?;
     }
     report(&objects, &errors, has_patches)?;
-    let is_refused = objects.iter().any(|object| object.refused.is_some());
+    let is_refused = objects.iter().any(|object| object.error.is_some());
     let has_diff = !args.write && groups.iter().any(|group| !group.fixed.texts.is_empty());
     let fails = if is_stream { is_broken } else { !errors.is_empty() };
     Ok(if fails {
@@ -354,12 +354,12 @@ fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bo
     for object in objects {
         let FixedObject { source, line, .. } = object;
         writeln!(out, "{} ({source}:{line})", object.title())?;
-        let refused = object.refused.as_ref();
+        let error = object.error.as_ref();
         // The reason of an object without a patch is that of its findings, if it has any.
         let is_without_patch = has_patches && object.unpatchable.is_some();
-        let is_in_left = is_without_patch && object.left.iter().any(|left| Some(&left.reason) == refused);
-        match refused {
-            Some(reason) if is_without_patch && !is_in_left => writeln!(out, "  {reason}")?,
+        let is_in_findings = is_without_patch && object.remaining.iter().any(|it| Some(&it.reason) == error);
+        match error {
+            Some(reason) if is_without_patch && !is_in_findings => writeln!(out, "  {reason}")?,
             Some(reason) if !is_without_patch => writeln!(out, "  not changed: {reason}")?,
             _ => {}
         }
@@ -372,31 +372,35 @@ fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bo
         for fixed in &object.fixed {
             writeln!(out, "  fixed {} {}: {}", fixed.id, fixed.rule, fixed.path)?;
         }
-        for left in object.left.iter().filter(|_| refused.is_none() || is_in_left) {
-            let at = left.line;
+        for finding in object
+            .remaining
+            .iter()
+            .filter(|_| error.is_none() || is_in_findings)
+        {
+            let at = finding.line;
             writeln!(
                 out,
                 "  left  {} {} (line {at}): {}: {}",
-                left.id, left.rule, left.path, left.reason
+                finding.id, finding.rule, finding.path, finding.reason
             )?;
         }
     }
     let FixSummary {
         changed,
-        refused,
+        failed,
         fixed,
-        left,
+        remaining,
     } = FixSummary::of(objects);
-    let refused = match refused {
+    let failed = match failed {
         0 => String::new(),
-        refused if has_patches => format!(", {refused} without a patch"),
-        refused => format!(", {refused} not changed"),
+        failed if has_patches => format!(", {failed} without a patch"),
+        failed => format!(", {failed} not changed"),
     };
     let objects = if changed == 1 { "object" } else { "objects" };
     let findings = if fixed == 1 { "finding" } else { "findings" };
     writeln!(
         out,
-        "{changed} {objects} changed{refused}; {fixed} {findings} fixed, {left} left"
+        "{changed} {objects} changed{failed}; {fixed} {findings} fixed, {remaining} left"
     )?;
     out.flush()
 }

@@ -15,34 +15,34 @@ pub(super) fn with_registries(policies: &PolicySet) -> PolicySet {
     })
 }
 
-/// Writes the note to standard error, once for all policies. `cure` follows it, as in `add --registry`.
-pub(super) fn note_names_only<'p>(policies: impl IntoIterator<Item = &'p PolicySet>, cure: Option<&str>) {
+/// Writes the note to standard error, once for all policies. `remedy` follows it, as in `add --registry`.
+pub(super) fn note_names_only<'p>(policies: impl IntoIterator<Item = &'p PolicySet>, remedy: Option<&str>) {
     let names = policies.into_iter().flat_map(PolicySet::using_registries);
     note_of(
         names.map(|name| format!("policy {name}")).collect(),
         "evidence.images: Registry",
-        cure,
+        remedy,
     );
 }
 
 /// The same for what has this setting: the names of policies, or of configuration files.
-pub(super) fn note_of(mut users: Vec<String>, setting: &str, cure: Option<&str>) {
+pub(super) fn note_of(mut users: Vec<String>, setting: &str, remedy: Option<&str>) {
     users.sort();
     users.dedup();
     if !users.is_empty() && !is_quiet() {
-        anstream::eprintln!("transom: note: {}", one_line(&text(&users, setting, cure)));
+        anstream::eprintln!("transom: note: {}", one_line(&text(&users, setting, remedy)));
     }
 }
 
-fn text(users: &[String], setting: &str, cure: Option<&str>) -> String {
+fn text(users: &[String], setting: &str, remedy: Option<&str>) -> String {
     const MOST: usize = 4;
-    let (use_, cure) = (
+    let (use_, remedy) = (
         if users.len() == 1 { "uses" } else { "use" },
-        cure.map_or_else(String::new, |cure| format!("; {cure}")),
+        remedy.map_or_else(String::new, |remedy| format!("; {remedy}")),
     );
     format!(
         "{} {use_} what registries report ({setting}), which this command did not look up: images are evaluated \
-         by their names{cure}",
+         by their names{remedy}",
         list(users, MOST)
     )
 }

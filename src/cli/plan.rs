@@ -224,12 +224,12 @@ async fn visit_cluster(client: &Client, planner: &mut Planner<'_>) -> Vec<String
     });
     let unlisted = unlisted.await;
     errors.extend(unlisted.into_iter().map(|list| {
-        let cure = if list.is_forbidden {
+        let remedy = if list.is_forbidden {
             format!("; {RIGHTS}")
         } else {
             String::new()
         };
-        format!("cannot list {}: {}{cure}", list.resource, list.why)
+        format!("cannot list {}: {}{remedy}", list.resource, list.why)
     }));
     errors
 }
@@ -246,7 +246,7 @@ async fn planned<'f>(
         return Ok((planner.plan()?, errors));
     }
     let mut registries = args.look_ups.registries.registries(Detail::Platforms)?;
-    let mut planner = new().asking_registries();
+    let mut planner = new().with_registries();
     let mut errors = visit(&mut planner).await;
     // The number of images is limited: those of known Windows workloads come first.
     look_up_open(&mut registries, &mut planner).await;

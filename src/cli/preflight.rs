@@ -158,9 +158,9 @@ fn of_list(list: &UnreadPart) -> ScanGap {
         read => format!("; {read} of them were read"),
     };
     ScanGap {
-        what: list.resource.clone(),
-        why: format!("{}{read}", list.why),
-        cure: Some(if list.is_forbidden {
+        resource: list.resource.clone(),
+        reason: format!("{}{read}", list.why),
+        remedy: Some(if list.is_forbidden {
             RIGHTS.to_owned()
         } else {
             "run this again".to_owned()
@@ -170,8 +170,8 @@ fn of_list(list: &UnreadPart) -> ScanGap {
 
 fn gap(unread: &UnreadPart) -> ScanGap {
     ScanGap {
-        what: unread.resource.clone(),
-        why: unread.why.clone(),
-        cure: Some(RIGHTS.to_owned()),
+        resource: unread.resource.clone(),
+        reason: unread.why.clone(),
+        remedy: Some(RIGHTS.to_owned()),
     }
 }

@@ -161,7 +161,7 @@ fn progress(images: usize) -> ProgressBar {
     bar
 }
 
-/// Why a text is not an image reference, and the cure.
+/// Why a text is not an image reference, and the remedy.
 pub fn reference_error(text: &str, error: ImageError) -> String {
     if text.contains("://") {
         return "it begins with a scheme; write the image without it".to_owned();

@@ -156,7 +156,7 @@ async fn elect(leases: &Leases, elector: &mut Elector, until: &watch::Sender<Opt
 
 /// Why a Lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {verb} the Lease {lease}: {why}{}", cure(why))]
+#[error("cannot {verb} the Lease {lease}: {why}{}", remedy(why))]
 struct LeaseError {
     verb: &'static str,
     lease: String,
@@ -164,7 +164,7 @@ struct LeaseError {
 }
 
 /// What to do, if known.
-fn cure(why: &ApiError) -> &'static str {
+fn remedy(why: &ApiError) -> &'static str {
     match why {
         ApiError::NamespaceNotFound(_) => "; create it, or name Transom's namespace with --transom-namespace",
         _ => "",

@@ -128,7 +128,7 @@ fn status(holds: bool) -> &'static str {
 /// The conditions of a status, in the order of the updates. A condition keeps its transition time if its status is
 /// unchanged, and conditions of other writers stay. `retired`: types that are removed if no update names them.
 pub fn conditions(
-    statements: Vec<ConditionUpdate>,
+    updates: Vec<ConditionUpdate>,
     retired: &[&str],
     before: &[Condition],
     generation: i64,
@@ -136,7 +136,7 @@ pub fn conditions(
 ) -> Vec<Condition> {
     // Kubernetes writes timestamps with second precision.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let ours = statements.into_iter().map(|statement| {
+    let ours = updates.into_iter().map(|statement| {
         let status = status(statement.holds);
         let same = before
             .iter()

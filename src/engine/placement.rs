@@ -226,7 +226,7 @@ impl<'p> Placement<'p, '_> {
         };
         let pod = patch.pod();
         if !pod.host_network.0 && !asks(pod) && self.with(patch, needs_private_ipv4) {
-            patch.ask_for_one(PRIVATE_IPV4_RESOURCE);
+            patch.request_one(PRIVATE_IPV4_RESOURCE);
         }
     }
 

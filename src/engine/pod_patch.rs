@@ -130,7 +130,7 @@ impl<'t, 'a> PodPatch<'t, 'a> {
     }
 
     /// Requests one unit of a resource in the first container, as limit and as request.
-    pub fn ask_for_one(&mut self, resource: &'static str) {
+    pub fn request_one(&mut self, resource: &'static str) {
         let Some(first) = self.pod().containers.first() else {
             return;
         };

@@ -217,7 +217,7 @@ mod tests {
             .collect()
     }
 
-    fn ask<'q>(labels: &'q BTreeMap<String, String>, user: &'q str) -> PolicyQuery<'q> {
+    fn query<'q>(labels: &'q BTreeMap<String, String>, user: &'q str) -> PolicyQuery<'q> {
         PolicyQuery {
             namespace: "web",
             labels: Some(labels),
@@ -248,10 +248,10 @@ mod tests {
             ..warn("team", 10)
         };
         let set = PolicySet::new(vec![warn("b", 0), warn("a", 0), team], Policy::cluster_default());
-        assert_eq!(set.effective(&ask(&labels(&[("team", "a")]), "")).name, "team");
-        assert_eq!(set.effective(&ask(&labels(&[]), "")).name, "a");
+        assert_eq!(set.effective(&query(&labels(&[("team", "a")]), "")).name, "team");
+        assert_eq!(set.effective(&query(&labels(&[]), "")).name, "a");
         let none = PolicySet::new(vec![], Policy::cluster_default());
-        assert_eq!(none.effective(&ask(&labels(&[]), "")).validation, Action::Audit);
+        assert_eq!(none.effective(&query(&labels(&[]), "")).validation, Action::Audit);
     }
 
     #[test]
@@ -260,28 +260,28 @@ mod tests {
         let audit = labels(&[(MODE_LABEL, "Audit")]);
         let mut stored = warn("p", 0);
         let stricter = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
-        assert_eq!(stricter.effective(&ask(&enforce, "")).validation, Action::Deny);
-        assert_eq!(stricter.effective(&ask(&audit, "")).validation, Action::Warn);
+        assert_eq!(stricter.effective(&query(&enforce, "")).validation, Action::Deny);
+        assert_eq!(stricter.effective(&query(&audit, "")).validation, Action::Warn);
         stored.overrides = NamespaceOverrides::Any;
         let any = PolicySet::new(vec![stored.clone()], Policy::cluster_default());
-        assert_eq!(any.effective(&ask(&audit, "")).validation, Action::Audit);
-        assert_eq!(any.effective(&ask(&audit, "")).placement, PlacementMode::DryRun);
+        assert_eq!(any.effective(&query(&audit, "")).validation, Action::Audit);
+        assert_eq!(any.effective(&query(&audit, "")).placement, PlacementMode::DryRun);
         stored.overrides = NamespaceOverrides::None;
         let fixed = PolicySet::new(vec![stored], Policy::cluster_default());
-        assert_eq!(fixed.effective(&ask(&enforce, "")).validation, Action::Warn);
+        assert_eq!(fixed.effective(&query(&enforce, "")).validation, Action::Warn);
     }
 
     #[test]
     fn an_ignored_namespace_is_left_alone_whatever_the_policy_allows() {
         let set = PolicySet::new(vec![], Policy::standalone());
         let out = labels(&[(IGNORE_LABEL, "true"), (MODE_LABEL, "Enforce")]);
-        let effective = set.effective(&ask(&out, ""));
+        let effective = set.effective(&query(&out, ""));
         assert_eq!(
             (effective.validation, effective.placement),
             (Action::Disabled, PlacementMode::Disabled)
         );
         assert_eq!(
-            set.effective(&ask(&labels(&[(IGNORE_LABEL, "false")]), ""))
+            set.effective(&query(&labels(&[(IGNORE_LABEL, "false")]), ""))
                 .validation,
             Action::Deny
         );
@@ -346,16 +346,16 @@ mod tests {
         };
         let set = PolicySet::new(vec![stored], Policy::standalone());
         let none = labels(&[]);
-        assert_eq!(set.effective(&ask(&none, "alice")).exemptions.len(), 1);
-        assert!(set.effective(&ask(&none, "bob")).exemptions.is_empty());
+        assert_eq!(set.effective(&query(&none, "alice")).exemptions.len(), 1);
+        assert!(set.effective(&query(&none, "bob")).exemptions.is_empty());
         let late = PolicyQuery {
             today: date(2026, 6, 2),
-            ..ask(&none, "alice")
+            ..query(&none, "alice")
         };
         assert!(set.effective(&late).exemptions.is_empty());
         let elsewhere = PolicyQuery {
             namespace: "db",
-            ..ask(&none, "alice")
+            ..query(&none, "alice")
         };
         assert!(set.effective(&elsewhere).exemptions.is_empty());
     }

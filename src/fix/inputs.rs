@@ -52,14 +52,14 @@ pub struct FixedObject {
     /// The changes; empty if nothing changed.
     pub patch: Patch,
     /// Why the changes could not be made.
-    pub refused: Option<String>,
+    pub error: Option<String>,
     /// Why Kustomize cannot apply the patch to this object, and to no other one.
     #[serde(skip)]
     pub unpatchable: Option<&'static str>,
     /// The findings that the changes resolve.
     pub fixed: Vec<FixedFinding>,
     /// The findings that are left.
-    pub left: Vec<LeftFinding>,
+    pub remaining: Vec<RemainingFinding>,
 }
 
 /// A finding that a fix resolves.
@@ -80,7 +80,7 @@ pub struct FixedFinding {
 
 /// A finding that a fix does not resolve.
 #[derive(Clone, Debug, Serialize)]
-pub struct LeftFinding {
+pub struct RemainingFinding {
     /// The ID of the rule.
     pub id: &'static str,
     /// The name of the rule.
@@ -111,8 +111,8 @@ impl FixedObject {
             return;
         }
         self.patch = Patch::default();
-        self.refused = Some(reason.to_owned());
-        let left = self.fixed.drain(..).map(|fixed| LeftFinding {
+        self.error = Some(reason.to_owned());
+        let left = self.fixed.drain(..).map(|fixed| RemainingFinding {
             id: fixed.id,
             rule: fixed.rule,
             severity: fixed.severity,
@@ -120,7 +120,7 @@ impl FixedObject {
             line: fixed.line,
             reason: reason.to_owned(),
         });
-        self.left.splice(0..0, left);
+        self.remaining.splice(0..0, left);
     }
 }
 
@@ -284,7 +284,7 @@ fn plan(
 ) -> Before {
     let evaluation = &checked.evaluation;
     let is_meant = is_selected && scope.covers(evaluation.inference.verdict, checked.kind.has_pod());
-    let (plan, refused) = match is_meant.then(|| manifests.plan_fix(checked, facts, policies, scope)) {
+    let (plan, error) = match is_meant.then(|| manifests.plan_fix(checked, facts, policies, scope)) {
         Some(Ok(plan)) => (Some(plan), None),
         Some(Err(error)) => (None, Some(format!("the fixed object cannot be read: {error}"))),
         None => (None, None),
@@ -304,9 +304,9 @@ fn plan(
             names_namespace: !metadata.namespace.is_empty(),
             unpatchable: None,
             patch: Patch::default(),
-            refused,
+            error,
             fixed: Vec::new(),
-            left: Vec::new(),
+            remaining: Vec::new(),
         },
         position: checked.document.start(),
         suppressed: (checked.suppressed.iter().filter(|_| is_meant))
@@ -332,7 +332,7 @@ fn plan(
 fn compare(
     before: Before,
     after: Option<&[Finding]>,
-    refused: Option<String>,
+    error: Option<String>,
     scope: &FixScope,
 ) -> Option<FixedObject> {
     let Before {
@@ -346,19 +346,19 @@ fn compare(
     if !is_meant {
         return None;
     }
-    object.refused = refused.or(object.refused);
+    object.error = error.or(object.error);
     let withheld = plan
         .as_ref()
         .map(|plan| plan.withheld.clone())
         .unwrap_or_default();
-    if let (Some(plan), None) = (plan, &object.refused) {
+    if let (Some(plan), None) = (plan, &object.error) {
         object.patch = json_patch::diff(&plan.before, &plan.after);
     }
-    let is_left: Option<HashSet<_>> = after.map(|after| after.iter().map(Finding::identity).collect());
+    let remaining: Option<HashSet<_>> = after.map(|after| after.iter().map(Finding::identity).collect());
     for (finding, line) in findings {
         let (id, rule) = (finding.rule.id, finding.rule.name);
         let path = finding.path.named();
-        let is_fixed = is_left
+        let is_fixed = remaining
             .as_ref()
             .is_some_and(|left| !left.contains(&finding.identity()));
         if is_fixed {
@@ -371,9 +371,9 @@ fn compare(
                 line,
             });
         } else if scope.selects(finding.rule) {
-            let reason = reason(&finding, object.refused.as_deref(), &withheld, scope);
+            let reason = reason(&finding, object.error.as_deref(), &withheld, scope);
             let severity = finding.severity;
-            object.left.push(LeftFinding {
+            object.remaining.push(RemainingFinding {
                 id,
                 rule,
                 severity,
@@ -384,7 +384,7 @@ fn compare(
         }
     }
     for (finding, line, place) in suppressed {
-        object.left.push(LeftFinding {
+        object.remaining.push(RemainingFinding {
             id: finding.rule.id,
             rule: finding.rule.name,
             severity: finding.severity,
@@ -393,8 +393,8 @@ fn compare(
             reason: format!("suppressed by {place}"),
         });
     }
-    let is_empty = object.fixed.is_empty() && object.left.is_empty() && object.patch.is_empty();
-    (!is_empty || object.refused.is_some()).then_some(object)
+    let is_empty = object.fixed.is_empty() && object.remaining.is_empty() && object.patch.is_empty();
+    (!is_empty || object.error.is_some()).then_some(object)
 }
 
 /// Why a finding is left.

@@ -110,12 +110,12 @@ pub struct NamespaceFacts {
     pub labels: BTreeMap<String, String>,
     /// The value of `scheduler.alpha.kubernetes.io/tolerationsWhitelist`, as written.
     pub tolerations_whitelist: Option<String>,
-    /// Its annotations that request containers from an injector ([`asks_for_injection`]); most namespaces have none.
+    /// Its annotations that request containers from an injector ([`enables_injection`]); most namespaces have none.
     pub injections: BTreeMap<String, String>,
 }
 
 /// Whether an annotation of a namespace enables an injector for all its pods.
-pub fn asks_for_injection(annotation: &str) -> bool {
+pub fn enables_injection(annotation: &str) -> bool {
     annotation == "linkerd.io/inject" || annotation.starts_with("instrumentation.opentelemetry.io/inject-")
 }
 
@@ -139,7 +139,7 @@ impl NamespaceFacts {
                 .get("scheduler.alpha.kubernetes.io/tolerationsWhitelist")
                 .map(ToString::to_string),
             injections: (meta.annotations.iter())
-                .filter(|(key, _)| asks_for_injection(key))
+                .filter(|(key, _)| enables_injection(key))
                 .map(|(key, value)| (key.to_string(), value.to_string()))
                 .collect(),
         }

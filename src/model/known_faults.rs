@@ -100,7 +100,7 @@ pub struct KnownFault {
     /// What happens: lower case, no full stop.
     pub symptom: &'static str,
     /// What to do: lower case, no full stop.
-    pub cure: &'static str,
+    pub remedy: &'static str,
     /// Where it is documented; the first one is shown.
     pub sources: &'static [&'static str],
 }
@@ -117,7 +117,7 @@ impl KnownFault {
         network_plugins: &[],
         is_certain: false,
         symptom: "",
-        cure: "",
+        remedy: "",
         sources: &[],
     };
 }
@@ -133,7 +133,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         network_plugins: OVERLAYS,
         is_certain: true,
         symptom: "pods reach nothing outside their node, and nothing reaches them (KB5040437)",
-        cure: "install KB5044281 (20348.2762) or a later update on the node",
+        remedy: "install KB5044281 (20348.2762) or a later update on the node",
         sources: &[
             "https://github.com/microsoft/Windows-Containers/issues/516",
             "https://github.com/projectcalico/calico/issues/8529",
@@ -146,7 +146,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         windows: Some((20348, Affected::fixed_in(2322, 2582))),
         network_plugins: &[NetworkPlugin::Calico],
         symptom: "a user reports that pods lose their network with Calico from this revision on; 20348.1970 worked",
-        cure: "install KB5044281 (20348.2762) or a later update on the node",
+        remedy: "install KB5044281 (20348.2762) or a later update on the node",
         sources: &["https://github.com/projectcalico/calico/issues/8529"],
         ..KnownFault::ROW
     },
@@ -156,7 +156,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         windows: Some((26100, Affected::end_not_known(0, 6899))),
         network_plugins: OVERLAYS,
         symptom: "overlay networks of pods had regressions; Microsoft announced a fix for the update of October 2025",
-        cure: "install the update of October 2025 or a later one, and test the pod network",
+        remedy: "install the update of October 2025 or a later one, and test the pod network",
         sources: &[
             "https://github.com/rancher/rancher/issues/50915",
             "https://github.com/microsoft/hcsshim/pull/2483",
@@ -167,7 +167,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         name: "windows-2019-gmsa",
         windows: Some((17763, Affected::fixed_in(0, 1817))),
         symptom: "with containerd, pods with a gMSA cannot use its identity on network shares",
-        cure: "install KB5000822 (17763.1817) or a later update on the node",
+        remedy: "install KB5000822 (17763.1817) or a later update on the node",
         sources: &[
             "https://github.com/kubernetes/website/pull/31412",
             "https://github.com/microsoft/Windows-Containers/issues/44",
@@ -180,7 +180,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         kubelet: &[Affected::fixed_in(Version(1, 31, 0), Version(1, 31, 1))],
         is_certain: true,
         symptom: "the kubelet does not remove its socket when it stops, and does not start again",
-        cure: "upgrade the kubelet to the last patch release of 1.31 or later",
+        remedy: "upgrade the kubelet to the last patch release of 1.31 or later",
         sources: &[
             "https://github.com/kubernetes/kubernetes/issues/126965",
             "https://github.com/kubernetes/kubernetes/pull/127100",
@@ -191,7 +191,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         name: "kubelet-1.31-unix-protocol",
         kubelet: &[Affected::end_not_known(Version(1, 31, 0), Version(1, 31, 2))],
         symptom: "users report that the kubelet does not start after an upgrade (`protocol \"unix\" not supported`)",
-        cure: "upgrade the kubelet to the last patch release of 1.31 or later",
+        remedy: "upgrade the kubelet to the last patch release of 1.31 or later",
         sources: &[
             "https://github.com/kubernetes/kubernetes/issues/129957",
             "https://github.com/kubernetes/kubernetes/issues/129952",
@@ -206,7 +206,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         ],
         distribution: "+rke2",
         symptom: "with a cloud provider, RKE2 starts the kubelet with --cloud-config, which 1.34 removed: it does not start",
-        cure: "upgrade RKE2 to a patch release of March 2026 or later",
+        remedy: "upgrade RKE2 to a patch release of March 2026 or later",
         sources: &[
             "https://github.com/rancher/rke2/issues/9591",
             "https://github.com/rancher/rke2/issues/9671",
@@ -222,7 +222,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
             Affected::end_not_known(Version(1, 33, 0), Version(1, 33, 1)),
         ],
         symptom: "kube-proxy of this release may fail to create an HNS endpoint if a remote one has the same address",
-        cure: "upgrade kubelet and kube-proxy to the last patch release of their minor release",
+        remedy: "upgrade kubelet and kube-proxy to the last patch release of their minor release",
         sources: &[
             "https://github.com/kubernetes/kubernetes/pull/131427",
             "https://github.com/kubernetes/kubernetes/pull/131428",
@@ -237,7 +237,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
             ("Standard_FX", "_v2"),
         ],
         symptom: "users report that nodes of this size become NotReady when many pods start at the same time",
-        cure: "use an older machine size for Windows pools, or start few pods at a time",
+        remedy: "use an older machine size for Windows pools, or start few pods at a time",
         sources: &["https://github.com/Azure/AKS/issues/5187"],
         ..KnownFault::ROW
     },
@@ -245,7 +245,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         name: "containerd-1.6-host-process",
         containerd: &[Affected::fixed_in(Version(1, 6, 0), Version(1, 7, 0))],
         symptom: "HostProcess containers find no files at absolute mount paths, so in-cluster clients find no token",
-        cure: "upgrade containerd on the node to 1.7 or later, or use paths below CONTAINER_SANDBOX_MOUNT_POINT",
+        remedy: "upgrade containerd on the node to 1.7 or later, or use paths below CONTAINER_SANDBOX_MOUNT_POINT",
         sources: &[
             "https://github.com/kubernetes/kubernetes/issues/104562",
             "https://github.com/kubernetes/enhancements/pull/3311",
@@ -256,7 +256,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         name: "containerd-index-without-os-version",
         containerd: &[Affected::fixed_in(Version(0, 0, 0), Version(1, 6, 18))],
         symptom: "images in an index without os.version (buildx 0.10 and later) fail with `no match for platform in manifest`",
-        cure: "upgrade containerd on the node to 1.6.18 or later",
+        remedy: "upgrade containerd on the node to 1.6.18 or later",
         sources: &[
             "https://github.com/containerd/containerd/issues/8070",
             "https://github.com/containerd/containerd/pull/8106",
@@ -267,7 +267,7 @@ pub static KNOWN_FAULTS: &[KnownFault] = &[
         name: "containerd-graceful-termination",
         containerd: &[Affected::fixed_in(Version(1, 6, 0), Version(1, 6, 19))],
         symptom: "containers do not get their grace period when they are stopped",
-        cure: "upgrade containerd on the node to 1.6.19 or later",
+        remedy: "upgrade containerd on the node to 1.6.19 or later",
         sources: &[
             "https://github.com/containerd/containerd/pull/8157",
             "https://github.com/microsoft/Windows-Containers/issues/164",
@@ -301,7 +301,7 @@ pub struct NodeFault {
     /// What the node reports, the symptom, the affected range and the source: lower case, no full stop.
     pub message: String,
     /// What to do: lower case, no full stop.
-    pub cure: &'static str,
+    pub remedy: &'static str,
     /// Where it is documented.
     pub source: &'static str,
 }
@@ -383,7 +383,7 @@ impl KnownFault {
             is_certain: self.is_certain && is_plugin_known,
             field: field?,
             message,
-            cure: self.cure,
+            remedy: self.remedy,
             source,
         })
     }
@@ -609,7 +609,7 @@ mod tests {
         assert_eq!(names.len(), KNOWN_FAULTS.len());
         for fault in KNOWN_FAULTS {
             assert!(
-                !fault.symptom.is_empty() && !fault.cure.is_empty(),
+                !fault.symptom.is_empty() && !fault.remedy.is_empty(),
                 "{}",
                 fault.name
             );

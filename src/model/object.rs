@@ -261,17 +261,17 @@ pub struct ObjectError {
 }
 
 impl ObjectError {
-    /// An error of serde_json at a path, with the cure for the most frequent one.
+    /// An error of serde_json at a path, with the remedy for the most frequent one.
     fn of(path: String, error: &serde_json::Error) -> Self {
         let reason = strict_json::reason(error);
-        let cure = if reason.ends_with("expected a string") {
+        let remedy = if reason.ends_with("expected a string") {
             "; write it in quotes"
         } else {
             ""
         };
         ObjectError {
             path,
-            reason: format!("{reason}{cure}"),
+            reason: format!("{reason}{remedy}"),
         }
     }
 }

@@ -317,7 +317,7 @@ pub struct MinorChange {
     /// What changes: lower case, no full stop.
     pub change: &'static str,
     /// What to do: lower case, no full stop.
-    pub cure: &'static str,
+    pub remedy: &'static str,
     /// Where it is documented.
     pub source: &'static str,
 }
@@ -338,7 +338,7 @@ pub static MINOR_CHANGES: &[MinorChange] = &[
         platform: Some(NodePlatform::Gke),
         affects: AffectedNodes::All,
         change: "Windows nodes get containerd 2.0, which cannot pull images with a schema 1 manifest",
-        cure: "push such images again with a current build tool",
+        remedy: "push such images again with a current build tool",
         source: "https://cloud.google.com/kubernetes-engine/docs/deprecations/migrate-containerd-2",
     },
     MinorChange {
@@ -346,7 +346,7 @@ pub static MINOR_CHANGES: &[MinorChange] = &[
         platform: Some(NodePlatform::Aks),
         affects: AffectedNodes::All,
         change: "new Windows pools get Windows Server 2025 (10.0.26100) unless --os-sku names another release",
-        cure: "set --os-sku Windows2022 for pools of images that have no build for 2025",
+        remedy: "set --os-sku Windows2022 for pools of images that have no build for 2025",
         source: "https://learn.microsoft.com/azure/aks/learn/quick-windows-container-deploy-cli",
     },
     MinorChange {
@@ -354,7 +354,7 @@ pub static MINOR_CHANGES: &[MinorChange] = &[
         platform: None,
         affects: AffectedNodes::Containerd1,
         change: "the kubelet drops the flags and fallbacks for runtimes without RuntimeConfig, and with them containerd 1.x",
-        cure: "upgrade the Windows nodes to containerd 2 first",
+        remedy: "upgrade the Windows nodes to containerd 2 first",
         source: "https://github.com/kubernetes/kubernetes/pull/139121",
     },
 ];

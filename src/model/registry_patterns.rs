@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn what_is_not_a_registry_is_refused_with_the_item_and_the_cure() {
         let long = format!("{}.example", "a".repeat(400));
-        for (text, cure) in [
+        for (text, remedy) in [
             ("", "write its host name"),
             ("https://mcr.microsoft.com", "write only the host"),
             ("quay.io/shop", "write only the host and its port"),
@@ -391,7 +391,7 @@ mod tests {
             let refused = RegistryPatterns::parse(["quay.io", text])
                 .unwrap_err()
                 .to_string();
-            assert!(refused.contains(cure), "{text}: {refused}");
+            assert!(refused.contains(remedy), "{text}: {refused}");
             let shown: String = text.chars().take(100).collect();
             assert!(refused.contains(&shown), "{text}: {refused}");
             assert!(refused.len() < 500, "{refused}");

@@ -129,7 +129,7 @@ pub struct FaultyImage {
     /// What happens: lower case, no full stop.
     pub symptom: &'static str,
     /// What to do: lower case, no full stop.
-    pub cure: &'static str,
+    pub remedy: &'static str,
     /// Where it is documented.
     pub source: &'static str,
 }
@@ -141,7 +141,7 @@ static FAULTY_IMAGES: &[FaultyImage] = &[FaultyImage {
         revision: Some(4851),
     },
     symptom: "containers of the ltsc2019 images of September 2023 resolve no names",
-    cure: "use an image of October 2023 or later, such as the tag ltsc2019",
+    remedy: "use an image of October 2023 or later, such as the tag ltsc2019",
     source: "https://github.com/microsoft/Windows-Containers/issues/420",
 }];
 

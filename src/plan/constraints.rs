@@ -215,9 +215,9 @@ impl<'w> TargetNodes<'w> {
             FindingSource::row("taints and tolerations", TAINTS)
         };
         let path = cx.at(&["tolerations"]).named();
-        let statement =
-            PlanFinding::new(UpgradeClass::Blocked, path, message, finding_source).by(BlockedBy::Taint);
-        Some(statement.remedy(format!("add a toleration of {taint}")))
+        let finding = PlanFinding::new(UpgradeClass::Blocked, path, message, finding_source)
+            .caused_by(BlockedBy::Taint);
+        Some(finding.remedy(format!("add a toleration of {taint}")))
     }
 
     fn has_nodes(&self) -> bool {
@@ -247,13 +247,13 @@ impl<'w> TargetNodes<'w> {
         if self.names_pool(requirement) {
             let mut nodes = self.nodes.all();
             let Some(node) = nodes.find(|node| requirement.matches(&node.host) == Match::Yes) else {
-                let statement = self.pin(
+                let finding = self.pin(
                     requirement,
                     "no node of such a pool is known, and its build is unknown",
                 );
                 return PlanFinding {
                     class: UpgradeClass::Unknown,
-                    ..statement
+                    ..finding
                 };
             };
             let of = node.host.build;
@@ -282,7 +282,7 @@ impl<'w> TargetNodes<'w> {
             message,
             FindingSource::row("node selection: all requirements together", AFFINITY),
         )
-        .by(BlockedBy::NodeLabel)
+        .caused_by(BlockedBy::NodeLabel)
         .remedy("give one pool of the new nodes all the labels, or remove requirements")
     }
 
@@ -324,7 +324,7 @@ impl<'w> TargetNodes<'w> {
             message,
             finding_source(requirement),
         )
-        .by(by)
+        .caused_by(by)
         .remedy(remedy)
     }
 
@@ -366,7 +366,7 @@ fn no_term(requirements: &Requirements<'_>) -> PlanFinding {
         "its required node affinity matches no node: an empty term matches none",
         FindingSource::row("node selection: an empty nodeSelectorTerm", AFFINITY),
     )
-    .by(BlockedBy::NodeAffinity)
+    .caused_by(BlockedBy::NodeAffinity)
     .remedy("delete the required node affinity, or write into the term what the nodes must have")
 }
 

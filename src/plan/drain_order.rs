@@ -45,11 +45,11 @@ pub struct UpgradePlan {
     /// Every Windows workload, the mildest class first.
     pub workloads: Vec<WorkloadPlan>,
     /// The pools to remove, in the order in which they can be drained.
-    pub order: Vec<DrainStep>,
+    pub drain_order: Vec<DrainStep>,
     /// Capacity by build, ascending.
     pub capacity: Vec<BuildCapacity>,
     /// The capacity that the moving pods need.
-    pub needed: NodesNeeded,
+    pub nodes_needed: NodesNeeded,
     /// Every pool: until when its nodes are supported, and their known faults.
     pub pools: Vec<PoolOutlook>,
     /// Missing information that could change the plan.
@@ -103,7 +103,7 @@ pub struct WorkloadPlan {
     /// The requests of each of its pods.
     pub requests: ResourceList,
     /// Its findings.
-    pub statements: Vec<PlanFinding>,
+    pub findings: Vec<PlanFinding>,
 }
 
 /// One pool to remove.
@@ -121,11 +121,11 @@ pub struct DrainStep {
     /// Whether every workload on it can move.
     pub ready: bool,
     /// The requests of its pods, without those of DaemonSets.
-    pub moving: ResourceList,
+    pub requests: ResourceList,
     /// The workloads that block it.
-    pub held_by: Vec<Blocker>,
+    pub blocked_by: Vec<Blocker>,
     /// How many new nodes must exist before it is drained, if known.
-    pub new_nodes_by_then: Option<u64>,
+    pub new_nodes: Option<u64>,
 }
 
 /// A workload that blocks a pool.
@@ -137,7 +137,7 @@ pub struct Blocker {
     pub class: UpgradeClass,
     /// The cause, if a finding names one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<BlockedBy>,
+    pub cause: Option<BlockedBy>,
 }
 
 /// Nodes and their capacity.
@@ -167,17 +167,17 @@ pub struct BuildCapacity {
 #[serde(rename_all = "camelCase")]
 pub struct NodesNeeded {
     /// The requests of the pods that move.
-    pub moving: ResourceList,
-    /// Whether `moving` is the sum of existing pods; otherwise of the replicas of templates.
-    pub by_pods: bool,
+    pub requests: ResourceList,
+    /// Whether `requests` is the sum of existing pods; otherwise of the replicas of templates.
+    pub counts_pods: bool,
     /// The free resources of the nodes of the new build.
     pub free: ResourceList,
     /// The requests of DaemonSets on each new node.
-    pub daemon_sets: ResourceList,
+    pub daemon_set_requests: ResourceList,
     /// The node that new ones are assumed to equal; `None` if no node reports its resources.
-    pub like: Option<String>,
+    pub reference_node: Option<String>,
     /// The allocatable resources of that node.
-    pub like_allocatable: ResourceList,
+    pub reference_allocatable: ResourceList,
     /// The minimum number of additional nodes of this size, as if pods were divisible; `None` if one pod
     /// requests more than a node has, or if nothing is known.
     pub nodes: Option<u64>,
@@ -228,7 +228,7 @@ impl Planner<'_> {
             .collect();
         let mut workloads: Vec<WorkloadPlan> = Vec::with_capacity(findings.len());
         let mut by_pool: BTreeMap<usize, (Vec<Blocker>, ResourceList)> = BTreeMap::new();
-        for (workload, statements) in self.workloads.iter().zip(findings) {
+        for (workload, findings) in self.workloads.iter().zip(findings) {
             let pools: Vec<usize> = if workload.pods.is_empty() {
                 workload.fits(&self.nodes.pools, &versions)
             } else {
@@ -239,12 +239,12 @@ impl Planner<'_> {
                 namespace: workload.key.namespace.clone(),
                 name: workload.key.name.clone(),
                 read_from: workload.read_from.clone(),
-                class: statements
+                class: findings
                     .iter()
                     .map(|it| it.class)
                     .max()
                     .unwrap_or(UpgradeClass::Unchanged),
-                can_move: !statements.iter().any(|it| it.holds),
+                can_move: !findings.iter().any(|it| it.blocks),
                 affected: self.nodes.pools.is_empty()
                     || pools.is_empty()
                     || pools.iter().any(|pool| from.contains(pool)),
@@ -253,14 +253,14 @@ impl Planner<'_> {
                 pending: workload.pending,
                 pools: pools.iter().map(name).collect(),
                 support_ends: (pools.iter().filter_map(|pool| outlook.get(*pool)?.first_end()))
-                    .map(|end| end.on)
+                    .map(|end| end.date)
                     .min(),
                 requests: workload.requests,
-                statements,
+                findings,
             };
             if !plan.can_move {
                 for pool in pools.iter().filter(|pool| from.contains(pool)) {
-                    by_pool.entry(*pool).or_default().0.push(plan.held());
+                    by_pool.entry(*pool).or_default().0.push(plan.blocker());
                 }
             }
             if !self.has_pods && !workload.is_daemon_set {
@@ -288,8 +288,8 @@ impl Planner<'_> {
             notes: self.notes(&needed),
             pools: outlook,
             workloads,
-            order,
-            needed,
+            drain_order: order,
+            nodes_needed: needed,
         })
     }
 
@@ -341,10 +341,10 @@ impl Planner<'_> {
     /// A DaemonSet that cannot run on the new nodes must exist for both builds while pools are drained.
     /// Another DaemonSet with the same main image for the new build is accepted as the second one.
     fn daemon_sets(&self, findings: &mut [Vec<PlanFinding>]) {
-        let holds = |statements: &[PlanFinding]| {
-            statements
+        let holds = |findings: &[PlanFinding]| {
+            findings
                 .iter()
-                .any(|it| it.holds && !matches!(it.class, UpgradeClass::Unknown | UpgradeClass::Blocked))
+                .any(|it| it.blocks && !matches!(it.class, UpgradeClass::Unknown | UpgradeClass::Blocked))
         };
         let daemons = || {
             self.workloads
@@ -356,12 +356,12 @@ impl Planner<'_> {
             .filter(|(_, index)| {
                 findings
                     .get(*index)
-                    .is_some_and(|it| !it.iter().any(|it| it.holds))
+                    .is_some_and(|it| !it.iter().any(|it| it.blocks))
             })
             .map(|(workload, _)| workload)
             .collect();
         for (workload, index) in daemons() {
-            let Some(statements) = findings.get_mut(index).filter(|it| holds(it)) else {
+            let Some(findings) = findings.get_mut(index).filter(|it| holds(it)) else {
                 continue;
             };
             let twin = able.iter().find(|other| {
@@ -370,26 +370,25 @@ impl Planner<'_> {
             let finding_source = FindingSource::rule("daemonset-spans-builds");
             let target = named(self.plan_options.to);
             if let Some(twin) = twin {
-                for statement in statements.iter_mut() {
-                    statement.holds &=
-                        matches!(statement.class, UpgradeClass::Unknown | UpgradeClass::Blocked);
+                for finding in findings.iter_mut() {
+                    finding.blocks &= matches!(finding.class, UpgradeClass::Unknown | UpgradeClass::Blocked);
                 }
                 let message = format!(
                     "DaemonSet {} exists for nodes of {target}; this one is removed with the old nodes",
                     twin.key.name
                 );
-                statements.push(
+                findings.push(
                     PlanFinding::new(UpgradeClass::Pinned, "spec.template", message, finding_source)
-                        .by(BlockedBy::DaemonSet)
+                        .caused_by(BlockedBy::DaemonSet)
                         .note(),
                 );
             } else {
                 let message =
                     format!("it is needed for both builds while pools are drained, and none is for {target}");
                 let remedy = format!("add one with an image and a nodeSelector for {target} in addition");
-                statements.push(
+                findings.push(
                     PlanFinding::new(UpgradeClass::Blocked, "spec.template", message, finding_source)
-                        .by(BlockedBy::DaemonSet)
+                        .caused_by(BlockedBy::DaemonSet)
                         .remedy(remedy),
                 );
             }
@@ -408,28 +407,33 @@ impl Planner<'_> {
             .filter_map(|index| Some((*index, self.nodes.pools.get(*index)?)));
         let mut steps: Vec<DrainStep> = pools
             .map(|(index, pool)| {
-                let (mut held_by, wanted) = by_pool.remove(&index).unwrap_or_default();
-                held_by.sort_by(|a, b| (Reverse(a.class), &a.workload).cmp(&(Reverse(b.class), &b.workload)));
+                let (mut blocked_by, wanted) = by_pool.remove(&index).unwrap_or_default();
+                blocked_by
+                    .sort_by(|a, b| (Reverse(a.class), &a.workload).cmp(&(Reverse(b.class), &b.workload)));
                 DrainStep {
                     step: 0,
                     pool: names.get(index).cloned().unwrap_or_default(),
                     build: pool.build.map(TargetBuild),
                     nodes: pool.nodes,
-                    ready: held_by.is_empty(),
-                    moving: if self.has_pods { pool.moving } else { wanted },
-                    held_by,
-                    new_nodes_by_then: None,
+                    ready: blocked_by.is_empty(),
+                    requests: if self.has_pods { pool.movable } else { wanted },
+                    blocked_by,
+                    new_nodes: None,
                 }
             })
             .collect();
         steps.sort_by(|a, b| {
-            (a.held_by.len(), a.moving.pods, &a.pool).cmp(&(b.held_by.len(), b.moving.pods, &b.pool))
+            (a.blocked_by.len(), a.requests.pods, &a.pool).cmp(&(
+                b.blocked_by.len(),
+                b.requests.pods,
+                &b.pool,
+            ))
         });
         let mut moved = ResourceList::default();
         for (at, step) in steps.iter_mut().enumerate() {
-            moved += step.moving;
+            moved += step.requests;
             step.step = at + 1;
-            step.new_nodes_by_then = needed.to_hold(moved);
+            step.new_nodes = needed.to_hold(moved);
         }
         steps
     }
@@ -439,16 +443,16 @@ impl Planner<'_> {
         from: &BTreeSet<usize>,
         by_pool: &BTreeMap<usize, (Vec<Blocker>, ResourceList)>,
     ) -> NodesNeeded {
-        let (mut moving, mut free, mut daemon_sets) = (
+        let (mut requests, mut free, mut daemon_sets) = (
             ResourceList::default(),
             ResourceList::default(),
             ResourceList::default(),
         );
         for (index, pool) in self.nodes.pools.iter().enumerate() {
             if from.contains(&index) {
-                moving += match by_pool.get(&index) {
+                requests += match by_pool.get(&index) {
                     Some((_, wanted)) if !self.has_pods => *wanted,
-                    _ => pool.moving,
+                    _ => pool.movable,
                 };
             } else if pool.build == Some(self.plan_options.to) {
                 free += pool.allocatable.without(pool.requested);
@@ -456,9 +460,9 @@ impl Planner<'_> {
         }
         let stays_off = |workload: &PlannedWorkload| {
             workload
-                .statements
+                .findings
                 .iter()
-                .any(|it| it.class == UpgradeClass::Pinned && it.holds)
+                .any(|it| it.class == UpgradeClass::Pinned && it.blocks)
         };
         for workload in self
             .workloads
@@ -469,15 +473,15 @@ impl Planner<'_> {
         }
         let like = self.like(from);
         let mut needed = NodesNeeded {
-            moving,
-            by_pods: self.has_pods,
+            requests,
+            counts_pods: self.has_pods,
             free,
-            daemon_sets,
-            like: like.map(|node| node.host.name.clone()),
-            like_allocatable: like.map(|node| node.allocatable).unwrap_or_default(),
+            daemon_set_requests: daemon_sets,
+            reference_node: like.map(|node| node.host.name.clone()),
+            reference_allocatable: like.map(|node| node.allocatable).unwrap_or_default(),
             nodes: None,
         };
-        needed.nodes = needed.to_hold(moving);
+        needed.nodes = needed.to_hold(requests);
         needed
     }
 
@@ -514,11 +518,11 @@ impl Planner<'_> {
             }
         }
         if let (Some((_, after)), Some(more)) = (rooms.get_mut(&Some(self.plan_options.to)), needed.nodes) {
-            let mut requested = needed.moving;
-            requested += needed.daemon_sets.times(more);
+            let mut requested = needed.requests;
+            requested += needed.daemon_set_requests.times(more);
             after.add(NodeCapacity {
                 nodes: more,
-                allocatable: needed.like_allocatable.times(more),
+                allocatable: needed.reference_allocatable.times(more),
                 requested,
             });
         }
@@ -536,7 +540,7 @@ impl Planner<'_> {
         let mut notes = Vec::new();
         if self.nodes.pools.is_empty() {
             notes.push("no Windows node is known: the plan has no pools, order or capacity".to_owned());
-        } else if needed.like.is_none() {
+        } else if needed.reference_node.is_none() {
             let new = self.nodes.of(self.plan_options.to).next();
             let node = new.or_else(|| self.nodes.all().next());
             let name = node.map_or("each node", |node| &node.host.name);
@@ -583,27 +587,27 @@ impl Planner<'_> {
 }
 
 impl WorkloadPlan {
-    fn held(&self) -> Blocker {
+    fn blocker(&self) -> Blocker {
         let worst = self
-            .statements
+            .findings
             .iter()
-            .filter(|it| it.holds)
+            .filter(|it| it.blocks)
             .max_by_key(|it| it.class);
         Blocker {
             workload: format!("{} {}/{}", self.kind, self.namespace, self.name),
             class: worst.map_or(self.class, |it| it.class),
-            by: worst.and_then(|it| it.by),
+            cause: worst.and_then(|it| it.cause),
         }
     }
 }
 
 impl NodesNeeded {
     /// How many additional nodes can hold these requests together with the DaemonSets.
-    fn to_hold(&self, moving: ResourceList) -> Option<u64> {
-        self.like.as_ref()?;
-        self.like_allocatable
-            .without(self.daemon_sets)
-            .to_hold(moving.without(self.free))
+    fn to_hold(&self, requests: ResourceList) -> Option<u64> {
+        self.reference_node.as_ref()?;
+        self.reference_allocatable
+            .without(self.daemon_set_requests)
+            .to_hold(requests.without(self.free))
     }
 }
 

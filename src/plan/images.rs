@@ -173,19 +173,19 @@ impl ImageKnowledge<'_> {
         let process_row = || row("process isolation", build);
         match (kernel, process) {
             (WorkloadIsolation::Known(ContainerIsolation::HyperV), _) if hyper_v == Compatibility::Runs => {
-                let statement = PlanFinding::new(
+                let finding = PlanFinding::new(
                     UpgradeClass::Unchanged,
                     &*used.path,
                     of(isolated),
                     row("Hyper-V isolation", isolated),
                 );
                 if process == Compatibility::Runs {
-                    return statement;
+                    return finding;
                 }
                 let remedy = "make sure that the new nodes have the handler of its RuntimeClass";
                 PlanFinding {
                     class: UpgradeClass::HyperVOnly,
-                    ..statement
+                    ..finding
                 }
                 .remedy(remedy)
                 .note()
@@ -216,15 +216,15 @@ impl ImageKnowledge<'_> {
                     .remedy("include the RuntimeClass in the input")
             }
             (_, Compatibility::Fails) => {
-                let statement = self.propose(self.new_image(used, of(build), process_row()), image);
-                let is_there = statement
+                let finding = self.propose(self.new_image(used, of(build), process_row()), image);
+                let is_there = finding
                     .proposed
                     .as_ref()
                     .is_some_and(|it| it.verified != RegistryCheck::Missing);
                 if hyper_v == Compatibility::Runs && !is_there {
-                    self.hyper_v_only(statement)
+                    self.hyper_v_only(finding)
                 } else {
-                    self.or_hyper_v(statement, hyper_v)
+                    self.or_hyper_v(finding, hyper_v)
                 }
             }
         }
@@ -277,47 +277,47 @@ impl ImageKnowledge<'_> {
     }
 
     fn new_image(&self, used: &ImageUse, message: String, finding_source: FindingSource) -> PlanFinding {
-        let statement = PlanFinding::new(UpgradeClass::NewImage, &*used.path, message, finding_source);
-        statement.remedy(format!("use an image for {}", named(self.target)))
+        let finding = PlanFinding::new(UpgradeClass::NewImage, &*used.path, message, finding_source);
+        finding.remedy(format!("use an image for {}", named(self.target)))
     }
 
     /// No image for the new build is known: the remaining option is to run the existing one in a Hyper-V
     /// virtual machine.
-    fn hyper_v_only(&self, statement: PlanFinding) -> PlanFinding {
+    fn hyper_v_only(&self, finding: PlanFinding) -> PlanFinding {
         let class = self.hyper_v_class.map_or_else(
             || "a RuntimeClass with the handler runhcs-wcow-hypervisor".to_owned(),
             |name| format!("the RuntimeClass {name}"),
         );
         PlanFinding {
             class: UpgradeClass::HyperVOnly,
-            ..statement
+            ..finding
         }
-        .by(BlockedBy::RuntimeClass)
+        .caused_by(BlockedBy::RuntimeClass)
         .remedy(format!(
             "name {class}, or build the image for {}",
             named(self.target)
         ))
     }
 
-    fn or_hyper_v(&self, statement: PlanFinding, hyper_v: Compatibility) -> PlanFinding {
+    fn or_hyper_v(&self, finding: PlanFinding, hyper_v: Compatibility) -> PlanFinding {
         if hyper_v != Compatibility::Runs {
-            return statement;
+            return finding;
         }
         let or = match self.hyper_v_class {
             Some(name) => format!("Hyper-V isolation (RuntimeClass {name})"),
             None => "Hyper-V isolation (a RuntimeClass with the handler runhcs-wcow-hypervisor)".to_owned(),
         };
-        let remedy = statement.remedy.clone().unwrap_or_default();
-        statement.remedy(format!("{remedy}, or {or}"))
+        let remedy = finding.remedy.clone().unwrap_or_default();
+        finding.remedy(format!("{remedy}, or {or}"))
     }
 
     /// Adds the image of the target's release, following the pattern of this image's tag.
-    fn propose(&self, statement: PlanFinding, image: &ImageRef<'_>) -> PlanFinding {
+    fn propose(&self, finding: PlanFinding, image: &ImageRef<'_>) -> PlanFinding {
         let Some(release) = base_release(self.target) else {
-            return statement;
+            return finding;
         };
         let Some(proposed) = retagged(image, release).or_else(|| dotnet(image, release)) else {
-            return statement;
+            return finding;
         };
         let runs = |build: Build| {
             compatibility(build, self.target, ContainerIsolation::Process) == Compatibility::Runs
@@ -350,7 +350,7 @@ impl ImageKnowledge<'_> {
                 image: proposed,
                 verified,
             }),
-            ..statement.remedy(remedy)
+            ..finding.remedy(remedy)
         }
     }
 
@@ -398,7 +398,7 @@ impl ImageKnowledge<'_> {
     fn unknown(&self, used: &ImageUse, message: String, finding_source: FindingSource) -> PlanFinding {
         const TRY: &str = "try it on one node of the new build";
         let image = &*used.image;
-        let cure = if self.why_unanswered(used).is_some() {
+        let remedy = if self.why_unanswered(used).is_some() {
             let registry = ImageRef::parse(image).map_or("", |image| image.registry);
             format!("docker login {registry} if it needs credentials, or {TRY}")
         } else if self.unanswered.is_some() || self.images.contains_key(image) {
@@ -409,7 +409,7 @@ impl ImageKnowledge<'_> {
                 shown_image(image)
             )
         };
-        PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, finding_source).remedy(cure)
+        PlanFinding::new(UpgradeClass::Unknown, &*used.path, message, finding_source).remedy(remedy)
     }
 }
 

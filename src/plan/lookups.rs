@@ -77,7 +77,7 @@ impl UndecidedWorkloads {
 impl Planner<'_> {
     /// With registries to ask: [`Planner::undecided_images`] are known after the visits.
     #[must_use]
-    pub fn asking_registries(self) -> Self {
+    pub fn with_registries(self) -> Self {
         Planner {
             undecided: Some(UndecidedWorkloads::default()),
             ..self
@@ -136,11 +136,11 @@ impl Planner<'_> {
         let mut open = BTreeSet::new();
         for workload in &self.workloads {
             for used in &workload.images {
-                let statement = knowledge.state(used, workload.kernel);
-                if statement.class == UpgradeClass::Unknown {
+                let finding = knowledge.state(used, workload.kernel);
+                if finding.class == UpgradeClass::Unknown {
                     open.insert(used.image.to_string());
                 }
-                open.extend(statement.proposed.map(|proposal| proposal.image));
+                open.extend(finding.proposed.map(|proposal| proposal.image));
             }
         }
         open.retain(|image| self.is_to_ask(image));

@@ -40,7 +40,7 @@ pub(super) struct NodePool {
     pub requested: ResourceList,
     /// The requests of the pods that will be created again on other nodes: excludes DaemonSet pods and mirror
     /// pods.
-    pub moving: ResourceList,
+    pub movable: ResourceList,
 }
 
 /// Every Windows node and RuntimeClass that was visited. They can be visited before the facts are known that a
@@ -88,7 +88,7 @@ impl NodeInventory {
                 nodes: 0,
                 allocatable: ResourceList::default(),
                 requested: ResourceList::default(),
-                moving: ResourceList::default(),
+                movable: ResourceList::default(),
             });
             self.pools.len() - 1
         });

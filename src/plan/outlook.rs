@@ -45,9 +45,9 @@ pub struct PoolOutlook {
 #[serde(rename_all = "camelCase")]
 pub struct PoolDate {
     /// The day.
-    pub on: Date,
+    pub date: Date,
     /// What happens, with the day.
-    pub text: String,
+    pub message: String,
     /// Whether support ends on it.
     pub is_end: bool,
     /// Whether it has passed.
@@ -65,7 +65,7 @@ pub struct PoolFault {
     /// What the first of the nodes reports, the symptom, the affected range and the source.
     pub message: String,
     /// What to do.
-    pub cure: &'static str,
+    pub remedy: &'static str,
     /// Whether the nodes certainly have it.
     pub is_certain: bool,
     /// The nodes.
@@ -89,7 +89,7 @@ impl PoolOutlook {
                 (false, true) => " (soon)",
                 (false, false) => "",
             };
-            lines.push(format!("{}{mark} [{}]", date.text, date.source));
+            lines.push(format!("{}{mark} [{}]", date.message, date.source));
         }
         if let (Some(last), Some(platform), Some(build)) = (&self.last_kubernetes, &self.platform, self.build)
         {
@@ -105,7 +105,7 @@ impl PoolOutlook {
         }
         for fault in &self.known_faults {
             let nodes = crate::model::text::list(&fault.nodes, 4);
-            lines.push(format!("{}; {} ({nodes})", fault.message, fault.cure));
+            lines.push(format!("{}; {} ({nodes})", fault.message, fault.remedy));
         }
         lines
     }
@@ -154,8 +154,8 @@ fn of_pool(nodes: &NodeInventory, index: usize, pool: &NodePool, name: &str, tod
 impl PoolDate {
     fn of(date: &SupportDate, today: Date) -> Self {
         PoolDate {
-            on: date.on,
-            text: date.to_string(),
+            date: date.on,
+            message: date.to_string(),
             is_end: date.event == SupportEvent::Ends,
             has_passed: date.on < today,
             is_near: date.is_near(today),
@@ -170,7 +170,7 @@ fn faults(nodes: &[&PlannedNode]) -> Vec<PoolFault> {
         for fault in &node.faults {
             let known = by_name.entry(fault.name).or_insert_with(|| PoolFault {
                 message: fault.message.clone(),
-                cure: fault.cure,
+                remedy: fault.remedy,
                 is_certain: fault.is_certain,
                 nodes: Vec::new(),
                 source: fault.source,

@@ -66,7 +66,7 @@ fn every_pool_has_the_dates_of_its_platform_and_unknown_stays_unknown() {
     let dates = |name: &str| -> Vec<(String, bool, bool)> {
         let of_pool = pool(&plan, name).dates.iter();
         of_pool
-            .map(|date| (date.on.to_string(), date.has_passed, date.is_near))
+            .map(|date| (date.date.to_string(), date.has_passed, date.is_near))
             .collect()
     };
     let day = |on: &str, has_passed, is_near| (on.to_owned(), has_passed, is_near);
@@ -105,7 +105,7 @@ fn the_dates_follow_today() {
         let plan = planned(today);
         let near = plan.pools.iter().flat_map(|pool| {
             let near = pool.dates.iter().filter(|date| date.is_near && !date.has_passed);
-            near.map(|date| format!("{} {}", pool.pool, date.on))
+            near.map(|date| format!("{} {}", pool.pool, date.date))
                 .collect::<Vec<_>>()
         });
         near.collect()

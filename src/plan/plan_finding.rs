@@ -63,7 +63,7 @@ pub struct FindingSource {
     /// A rule, such as `TSM601 image-build-mismatch`, or a table row.
     pub name: String,
     /// Where it is documented.
-    pub source: String,
+    pub documentation: String,
 }
 
 impl FindingSource {
@@ -71,7 +71,7 @@ impl FindingSource {
     pub(super) fn row(name: impl Into<String>, source: &str) -> Self {
         FindingSource {
             name: name.into(),
-            source: source.to_owned(),
+            documentation: source.to_owned(),
         }
     }
 
@@ -80,7 +80,7 @@ impl FindingSource {
         let rule = rules::find(name);
         FindingSource {
             name: rule.map_or_else(|| name.to_owned(), |rule| format!("{} {}", rule.id, rule.name)),
-            source: rule
+            documentation: rule
                 .and_then(|rule| rule.see.first())
                 .copied()
                 .unwrap_or_default()
@@ -120,9 +120,9 @@ pub struct PlanFinding {
     pub class: UpgradeClass,
     /// The cause, for pinned or blocked workloads.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<BlockedBy>,
+    pub cause: Option<BlockedBy>,
     /// Whether the workload cannot move until this is fixed or verified.
-    pub holds: bool,
+    pub blocks: bool,
     /// The field path.
     pub path: String,
     /// The message: lower case, no full stop.
@@ -131,7 +131,7 @@ pub struct PlanFinding {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The source of the finding.
-    pub because: FindingSource,
+    pub source: FindingSource,
     /// A replacement image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proposed: Option<Proposal>,
@@ -143,22 +143,25 @@ impl PlanFinding {
         class: UpgradeClass,
         path: impl Into<String>,
         message: impl Into<String>,
-        because: FindingSource,
+        source: FindingSource,
     ) -> Self {
         PlanFinding {
             class,
-            by: None,
-            holds: class != UpgradeClass::Unchanged,
+            cause: None,
+            blocks: class != UpgradeClass::Unchanged,
             path: path.into(),
             message: message.into(),
             remedy: None,
-            because,
+            source,
             proposed: None,
         }
     }
 
-    pub(super) fn by(self, by: BlockedBy) -> Self {
-        PlanFinding { by: Some(by), ..self }
+    pub(super) fn caused_by(self, cause: BlockedBy) -> Self {
+        PlanFinding {
+            cause: Some(cause),
+            ..self
+        }
     }
 
     pub(super) fn remedy(self, remedy: impl Into<String>) -> Self {
@@ -170,6 +173,9 @@ impl PlanFinding {
 
     /// The same finding as a note that does not block.
     pub(super) fn note(self) -> Self {
-        PlanFinding { holds: false, ..self }
+        PlanFinding {
+            blocks: false,
+            ..self
+        }
     }
 }

@@ -87,7 +87,7 @@ impl<'a> WorkloadReplicas<'a> {
     }
 
     /// The requests of its pods.
-    pub(super) fn asking(&self) -> Option<&PodRequests<'a>> {
+    pub(super) fn pod_requests(&self) -> Option<&PodRequests<'a>> {
         let of_spec = self.spec.as_ref().and_then(|spec| {
             let of_job = || spec.job_template.as_ref()?.spec.as_ref()?.template.as_ref();
             spec.template.as_ref().or_else(of_job)

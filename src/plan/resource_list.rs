@@ -142,12 +142,12 @@ impl PodRequests<'_> {
     pub(super) fn requests(&self, overhead_of: impl Fn(&str) -> Option<ResourceList>) -> ResourceList {
         let mut together = ResourceList::default();
         for container in &self.containers {
-            together += container.asks();
+            together += container.requests();
         }
         let (mut sidecars, mut most) = (ResourceList::default(), ResourceList::default());
         for container in &self.init_containers {
             let mut now = sidecars;
-            now += container.asks();
+            now += container.requests();
             most = most.max(now);
             if container.restart_policy.as_deref() == Some("Always") {
                 sidecars = now;
@@ -166,7 +166,7 @@ impl PodRequests<'_> {
 }
 
 impl ContainerRequests<'_> {
-    fn asks(&self) -> ResourceList {
+    fn requests(&self) -> ResourceList {
         let Some(resources) = &self.resources else {
             return ResourceList::default();
         };

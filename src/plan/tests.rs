@@ -120,11 +120,11 @@ fn class_and_remedy(plan: &UpgradePlan, name: &str) -> (UpgradeClass, bool, Opti
         .find(|it| it.name == name)
         .unwrap_or_else(|| panic!("{name}: {plan:#?}"));
     let by = workload
-        .statements
+        .findings
         .iter()
-        .filter(|it| it.holds)
+        .filter(|it| it.blocks)
         .max_by_key(|it| it.class)
-        .and_then(|it| it.by);
+        .and_then(|it| it.cause);
     (workload.class, workload.can_move, by)
 }
 
@@ -188,16 +188,16 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
         assert_eq!(class_and_remedy(&plan, name), (class, can_move, by), "{name}");
     }
     assert!(!plan.workloads.iter().any(|it| it.name == "linux"));
-    let all = || plan.workloads.iter().flat_map(|it| &it.statements);
+    let all = || plan.workloads.iter().flat_map(|it| &it.findings);
     assert!(
-        all().all(|it| !it.because.name.is_empty() && !it.because.source.is_empty()),
+        all().all(|it| !it.source.name.is_empty() && !it.source.documentation.is_empty()),
         "{:#?}",
         plan.workloads
     );
     let of = |name: &str| plan.workloads.iter().find(|it| it.name == name).unwrap();
-    let old = &of("old").statements[0];
+    let old = &of("old").findings[0];
     assert_eq!(
-        old.because.name,
+        old.source.name,
         "process isolation: 10.0.17763 image on 10.0.26100 host"
     );
     let proposed = old.proposed.as_ref().unwrap();
@@ -205,11 +205,11 @@ fn the_table_of_isolation_says_what_runs_unchanged_and_what_does_not() {
     assert_eq!(proposed.verified, RegistryCheck::NotVerified);
     assert!(old.remedy.as_deref().unwrap().contains("not verified"));
     assert_eq!(
-        of("init").statements[0].path,
+        of("init").findings[0].path,
         "spec.template.spec.initContainers[other].image"
     );
     assert_eq!(
-        of("untagged").statements[0].because.name,
+        of("untagged").findings[0].source.name,
         "TSM602 image-untagged-or-latest"
     );
 }
@@ -340,7 +340,7 @@ fn a_label_that_the_new_nodes_could_be_given_is_a_note_until_they_are_there_with
     );
     assert!(
         before.workloads[0]
-            .statements
+            .findings
             .iter()
             .any(|it| it.message.contains("disk=ssd")),
         "{before:#?}"
@@ -512,7 +512,7 @@ fn a_registry_says_what_names_do_not() {
     let of_old = |images: &[(&str, ImageFacts)]| {
         let plan = ask(images);
         let old = plan.workloads.into_iter().find(|it| it.name == "old").unwrap();
-        (old.class, old.statements[0].proposed.as_ref().unwrap().verified)
+        (old.class, old.findings[0].proposed.as_ref().unwrap().verified)
     };
     assert_eq!(of_old(&[]), (UpgradeClass::NewImage, RegistryCheck::NotVerified));
     assert_eq!(
@@ -531,7 +531,7 @@ fn pools_hold_a_workload_only_if_the_registry_has_its_image_for_them() {
     let yaml = [NODES, NEW_NODE, &deployment("own", own, "")].concat();
     let pools = |images: &[(&str, ImageFacts)]| {
         let plan = planned(&yaml, plan_options(), images).unwrap();
-        let held = plan.order.iter().filter(|step| !step.held_by.is_empty());
+        let held = plan.drain_order.iter().filter(|step| !step.blocked_by.is_empty());
         let mut held: Vec<String> = held.map(|step| step.pool.clone()).collect();
         held.sort();
         let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
@@ -573,7 +573,7 @@ fn pools_hold_a_workload_only_if_the_registry_has_its_image_for_them() {
     )
     .unwrap();
     assert_eq!(plan.workloads[0].pools, ["win19", "win22", "win25"]);
-    let message = &plan.workloads[0].statements[0].message;
+    let message = &plan.workloads[0].findings[0].message;
     assert!(
         message.contains(" has a variant for Windows Server 2022 "),
         "{message}"
@@ -600,12 +600,8 @@ fn an_image_without_an_answer_is_not_known_and_one_that_was_not_requested_is_cou
     let own = |planner: &Planner<'_>| {
         let plan = planner.plan().unwrap();
         let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
-        let statement = own.statements[0].clone();
-        (
-            statement.message,
-            statement.remedy.unwrap(),
-            plan.notes.join("\n"),
-        )
+        let finding = own.findings[0].clone();
+        (finding.message, finding.remedy.unwrap(), plan.notes.join("\n"))
     };
     let (message, remedy, notes) = own(&planner);
     assert!(message.contains("is not known from its name"), "{message}");
@@ -639,7 +635,7 @@ fn the_revision_of_an_image_and_an_entry_without_a_version_are_used() {
     let class = |versions: &[&str]| {
         let plan = planned(&yaml, plan_options(), &[(own, image(versions))]).unwrap();
         let own = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
-        (own.class, own.statements[0].message.clone())
+        (own.class, own.findings[0].message.clone())
     };
     let (found, message) = class(&["10.0.26100.3194"]);
     assert_eq!(found, UpgradeClass::Blocked, "{message}");
@@ -656,7 +652,7 @@ fn the_revision_of_an_image_and_an_entry_without_a_version_are_used() {
     let plan = planned(&yaml, plan_options(), &[(own, no_image())]).unwrap();
     let missing = plan.workloads.into_iter().find(|it| it.name == "own").unwrap();
     assert!(
-        missing.statements[0]
+        missing.findings[0]
             .message
             .contains("the registry has no corp.example/shop/web:1.4")
     );
@@ -693,20 +689,30 @@ fn pods_count_for_their_workloads_and_pools_are_drained_when_nothing_holds_them(
         (UpgradeClass::Unchanged, "ReplicaSet")
     );
     let steps: Vec<_> = plan
-        .order
+        .drain_order
         .iter()
-        .map(|it| (&*it.pool, it.ready, it.moving.pods))
+        .map(|it| (&*it.pool, it.ready, it.requests.pods))
         .collect();
     assert_eq!(steps, [("win22", true, 3), ("win19", false, 1)]);
-    let held: Vec<_> = plan.order[1].held_by.iter().map(|it| &*it.workload).collect();
+    let held: Vec<_> = plan.drain_order[1]
+        .blocked_by
+        .iter()
+        .map(|it| &*it.workload)
+        .collect();
     assert_eq!(held, ["Deployment shop/old"]);
     assert_eq!(
-        (plan.needed.moving.cpu_millis, plan.needed.moving.pods),
+        (
+            plan.nodes_needed.requests.cpu_millis,
+            plan.nodes_needed.requests.pods
+        ),
         (2000, 4)
     );
-    assert_eq!(plan.needed.free.cpu_millis, 7500);
+    assert_eq!(plan.nodes_needed.free.cpu_millis, 7500);
     assert_eq!(
-        (plan.needed.like.as_deref(), plan.needed.nodes),
+        (
+            plan.nodes_needed.reference_node.as_deref(),
+            plan.nodes_needed.nodes
+        ),
         (Some("c-1"), Some(0))
     );
     let after = plan.capacity.last().unwrap().after;
@@ -727,12 +733,14 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
     let many = deployment("web", LTSC2022, "").replace("spec: {template", "spec: {replicas: 20, template");
     let yaml = [NODES, &*many].concat();
     let plan = plan(&yaml);
-    assert!(!plan.needed.by_pods && plan.notes.iter().any(|note| note.contains("no pods are known")));
+    assert!(
+        !plan.nodes_needed.counts_pods && plan.notes.iter().any(|note| note.contains("no pods are known"))
+    );
     assert_eq!(
         (
-            plan.needed.moving.pods,
-            plan.needed.nodes,
-            plan.needed.like.as_deref()
+            plan.nodes_needed.requests.pods,
+            plan.nodes_needed.nodes,
+            plan.nodes_needed.reference_node.as_deref()
         ),
         (20, Some(3), Some("b-1"))
     );
@@ -755,7 +763,7 @@ fn without_pods_replicas_count_and_the_pools_that_go_can_be_named() {
         "{error}"
     );
     let none = planned(&deployment("web", LTSC2022, ""), plan_options(), &[]).unwrap();
-    assert!(none.order.is_empty() && none.notes.iter().any(|note| note.contains("no Windows node")));
+    assert!(none.drain_order.is_empty() && none.notes.iter().any(|note| note.contains("no Windows node")));
 }
 
 #[test]
@@ -778,7 +786,7 @@ fn a_linux_image_that_a_windows_node_never_started_is_no_workload_for_windows() 
     assert!(names.contains(&"own") && !names.contains(&"lost"), "{names:?}");
     let kept = plan.workloads.iter().find(|it| it.name == "named-so").unwrap();
     assert_eq!(
-        kept.statements[0].remedy.as_deref(),
+        kept.findings[0].remedy.as_deref(),
         Some("add nodeSelector kubernetes.io/os: linux, or another image"),
         "{kept:#?}"
     );
@@ -827,7 +835,7 @@ fn one_and_the_same_node_must_have_the_labels_and_no_other_taint() {
         assert_eq!(class_and_remedy(&plan, name), expected, "{name}");
     }
     let gpu = plan.workloads.iter().find(|it| it.name == "gpu").unwrap();
-    let message = &gpu.statements.last().unwrap().message;
+    let message = &gpu.findings.last().unwrap().message;
     assert!(
         message.contains("as g-1 does sku=gpu:NoSchedule") && message.contains("by its selectors"),
         "{message}"
@@ -854,12 +862,12 @@ fn an_empty_term_of_the_required_affinity_matches_no_node() {
             (UpgradeClass::Unchanged, true, None)
         );
         let empty = plan.workloads.iter().find(|it| it.name == "empty").unwrap();
-        let statement = empty.statements.last().unwrap();
+        let finding = empty.findings.last().unwrap();
         assert!(
-            statement.message.contains("an empty term matches none"),
-            "{statement:?}"
+            finding.message.contains("an empty term matches none"),
+            "{finding:?}"
         );
-        assert!(statement.path.ends_with(".nodeSelectorTerms"), "{statement:?}");
+        assert!(finding.path.ends_with(".nodeSelectorTerms"), "{finding:?}");
     }
 }
 
@@ -968,9 +976,9 @@ fn only_what_a_kubelet_makes_of_a_file_stays_on_its_node() {
             "metadata: {annotations: {kubernetes.io/config.mirror: hash}, ",
         )
     };
-    for (uid, moving) in [("u1", 0), ("u2", 1)] {
+    for (uid, requests) in [("u1", 0), ("u2", 1)] {
         let yaml = [node.as_str(), NEW_NODE, &mirror("static", uid)].concat();
         let plan = plan(&yaml);
-        assert_eq!(plan.needed.moving.pods, moving, "{uid}");
+        assert_eq!(plan.nodes_needed.requests.pods, requests, "{uid}");
     }
 }

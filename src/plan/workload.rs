@@ -58,7 +58,7 @@ pub(super) struct PlannedWorkload {
     pub images: Vec<ImageUse>,
     pub kernel: WorkloadIsolation,
     /// Its findings, except those about images, accounts and other workloads.
-    pub statements: Vec<PlanFinding>,
+    pub findings: Vec<PlanFinding>,
     pub accounts: Vec<ServiceAccountUse>,
     /// The repository of its main container's image; `None` if that is not an image reference.
     pub main_image: Option<String>,
@@ -174,7 +174,7 @@ impl WorkloadContext<'_, '_> {
     }
 
     /// The findings of its template, except those about images and accounts.
-    pub(super) fn statements(&self) -> Vec<PlanFinding> {
+    pub(super) fn findings(&self) -> Vec<PlanFinding> {
         let mut plan_findings = self
             .target_nodes
             .obstacles(&self.cx, &Requirements::of(&self.cx, self.as_placed));
@@ -206,7 +206,7 @@ impl WorkloadContext<'_, '_> {
                 &*finding.message,
                 finding_source,
             )
-            .by(BlockedBy::HostProcess)
+            .caused_by(BlockedBy::HostProcess)
             .remedy(&*finding.remedy)
         }));
         let versions = self
@@ -219,15 +219,15 @@ impl WorkloadContext<'_, '_> {
                 "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
                 named(self.target_nodes.target)
             );
-            let statement = PlanFinding::new(
+            let finding = PlanFinding::new(
                 UpgradeClass::Blocked,
                 &*path,
                 message,
                 FindingSource::rule("host-process-version"),
             );
             plan_findings.push(
-                statement
-                    .by(BlockedBy::HostProcess)
+                finding
+                    .caused_by(BlockedBy::HostProcess)
                     .remedy("upgrade containerd on them to 1.6 or later"),
             );
         }
@@ -239,7 +239,7 @@ impl WorkloadContext<'_, '_> {
             FindingSource::row("HostProcess containers run on the node itself", HOST_PROCESS),
         );
         plan_findings.push(
-            note.by(BlockedBy::HostProcess)
+            note.caused_by(BlockedBy::HostProcess)
                 .remedy("try it on one node of the new build")
                 .note(),
         );
@@ -300,7 +300,7 @@ fn no_controller() -> PlanFinding {
         message,
         finding_source,
     )
-    .by(BlockedBy::NoController)
+    .caused_by(BlockedBy::NoController)
     .remedy("make it part of a Deployment or a Job, or create it again once its node is gone")
 }
 
@@ -316,7 +316,7 @@ impl ServiceAccountUse {
         let finding_source =
             || FindingSource::row("gMSA: the nodes must be allowed to read the password", GMSA);
         let plan_findings = |class, message: String| {
-            PlanFinding::new(class, &*self.path, message, finding_source()).by(BlockedBy::Gmsa)
+            PlanFinding::new(class, &*self.path, message, finding_source()).caused_by(BlockedBy::Gmsa)
         };
         if let Some(node) = proven {
             return plan_findings(

@@ -52,7 +52,7 @@ pub struct DaemonSets<'w> {
     facts: &'w Facts,
     windows_nodes: Vec<&'w AnyNode>,
     linux_nodes: Vec<&'w AnyNode>,
-    statements: Vec<PreflightFinding>,
+    findings: Vec<PreflightFinding>,
     more: usize,
 }
 
@@ -67,7 +67,7 @@ impl<'w> DaemonSets<'w> {
             facts: &input.snapshot.facts,
             windows_nodes: nodes(true),
             linux_nodes: nodes(false),
-            statements: Vec::new(),
+            findings: Vec::new(),
             more: 0,
         }
     }
@@ -147,17 +147,17 @@ impl<'w> DaemonSets<'w> {
         taints.map(ToString::to_string).collect()
     }
 
-    fn push(&mut self, statement: PreflightFinding) {
-        if self.statements.len() < MOST_REPORTED {
-            self.statements.push(statement);
+    fn push(&mut self, finding: PreflightFinding) {
+        if self.findings.len() < MOST_REPORTED {
+            self.findings.push(finding);
         } else {
             self.more += 1;
         }
     }
 
     /// The findings. `is_whole` says whether all DaemonSets and all nodes could be listed.
-    pub fn statements(&self, is_whole: bool) -> Vec<PreflightFinding> {
-        let mut all = self.statements.clone();
+    pub fn findings(&self, is_whole: bool) -> Vec<PreflightFinding> {
+        let mut all = self.findings.clone();
         if self.more > 0 {
             all.push(PreflightFinding::act(
                 format!("the same for {} more", self.more),

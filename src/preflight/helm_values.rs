@@ -17,7 +17,7 @@ pub struct ValuesEntry {
     /// The value.
     pub value: Value,
     /// The reason.
-    pub why: String,
+    pub reason: String,
 }
 
 /// The values to install with, for a file that follows the platform's values file.
@@ -32,11 +32,11 @@ pub struct HelmValues {
 
 impl HelmValues {
     /// Adds a value.
-    pub fn add(&mut self, path: &[&'static str], value: Value, why: impl Into<String>) {
+    pub fn add(&mut self, path: &[&'static str], value: Value, reason: impl Into<String>) {
         self.entries.push(ValuesEntry {
             path: path.to_vec(),
             value,
-            why: why.into(),
+            reason: reason.into(),
         });
     }
 
@@ -81,7 +81,7 @@ fn write(out: &mut String, entries: &[&ValuesEntry], depth: usize) {
         done.push(key);
         if entry.path.len() == depth + 1 {
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "{indent}# {}", one_line(&entry.why));
+            let _ = writeln!(out, "{indent}# {}", one_line(&entry.reason));
             for line in yaml(&json!({key: entry.value})).lines() {
                 let _ = writeln!(out, "{indent}{line}");
             }

@@ -22,7 +22,7 @@ pub fn windows(snapshot: &Snapshot) -> impl Iterator<Item = &NodeView> {
 }
 
 /// The findings about nodes. Adds to the values the tolerations that Transom's own pods need.
-pub fn statements(
+pub fn findings(
     input: ClusterInput<'_>,
     plan: Option<&UpgradePlan>,
     values: &mut HelmValues,
@@ -139,8 +139,9 @@ fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             PreflightFinding::fine(format!("the taint {on}: it keeps no pods off")).by(by)
         } else {
             let text = format!("the taint {on} is not only for Windows: placement will not tolerate it");
-            let cure = "if every Windows pod may run there, add it to policy.spec.placement.toleratedTaints";
-            PreflightFinding::act(text, cure).by(by)
+            let remedy =
+                "if every Windows pod may run there, add it to policy.spec.placement.toleratedTaints";
+            PreflightFinding::act(text, remedy).by(by)
         });
     }
     let bare: Vec<String> = windows(input.snapshot)
@@ -153,9 +154,9 @@ fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             bare.len(),
             if bare.len() == 1 { "has" } else { "have" }
         );
-        let cure = "taint them at their pool; with nodePolicy.spec.taints.mode: Apply Transom sets it, the last step of \
+        let remedy = "taint them at their pool; with nodePolicy.spec.taints.mode: Apply Transom sets it, the last step of \
                     docs/how-to/operations.md";
-        all.push(PreflightFinding::act(text, cure).by(bare));
+        all.push(PreflightFinding::act(text, remedy).by(bare));
     }
     all
 }
@@ -176,12 +177,12 @@ fn labels(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
                 "{} without the right label {label}",
                 count(lacking.len(), "Windows node")
             );
-            let cure = if label == BUILD_LABEL {
+            let remedy = if label == BUILD_LABEL {
                 "with nodePolicy.spec.labels.kubelet: Correct, Transom maintains it"
             } else {
                 "the kubelet writes it when it registers the node: find out why it has not"
             };
-            all.push(PreflightFinding::act(text, cure).by(lacking));
+            all.push(PreflightFinding::act(text, remedy).by(lacking));
         }
     }
     all
@@ -236,8 +237,8 @@ fn own_pods(input: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFindin
                 "all {} Linux nodes are tainted: Transom's own pods would not be scheduled",
                 linux.len()
             );
-            let cure = format!("the values below tolerate {shown}, as on node {node}");
-            PreflightFinding::act(text, cure).by(linux.iter().map(|node| format!("node {}", node.name)))
+            let remedy = format!("the values below tolerate {shown}, as on node {node}");
+            PreflightFinding::act(text, remedy).by(linux.iter().map(|node| format!("node {}", node.name)))
         }
         (0, None) => PreflightFinding::act(
             "there is no Linux node: Transom's own pods would not be scheduled",
@@ -320,8 +321,8 @@ pub fn classes(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         let is_there = |build| facts.builds().contains(&build) || windows(input.snapshot).next().is_none();
         if let Some(build) = build.filter(|build| !is_there(*build)) {
             let text = format!("{name} selects the build {build}, and no node has it");
-            let cure = "if its pool is at zero nodes, name the pool in nodePolicy.spec.pools; otherwise delete the class";
-            all.push(PreflightFinding::act(text, cure).by(&by));
+            let remedy = "if its pool is at zero nodes, name the pool in nodePolicy.spec.pools; otherwise delete the class";
+            all.push(PreflightFinding::act(text, remedy).by(&by));
         }
     }
     if all.is_empty() {

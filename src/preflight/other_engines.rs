@@ -250,8 +250,8 @@ fn kind(is_mutating: bool) -> &'static str {
     }
 }
 
-/// The statements about the installed engines.
-pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
+/// The findings about the installed engines.
+pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     let mut listed: BTreeSet<String> = BTreeSet::new();
     for engine in &ENGINES {
@@ -264,12 +264,12 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
         let ends = (!engine.ends.is_empty() && engine.ends != "nothing").then(|| engine.ends.to_owned());
         all.push(
             PreflightFinding {
-                weight: if nothing {
-                    FindingStatus::Fine
+                status: if nothing {
+                    FindingStatus::Ok
                 } else {
-                    FindingStatus::Act
+                    FindingStatus::ActionRequired
                 },
-                cure: ends,
+                remedy: ends,
                 ..PreflightFinding::fine(format!("{}: {}", engine.who, engine.clash))
             }
             .by(evidence),
@@ -283,8 +283,8 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
                 "{} is called after {own}: only /validate sees what it adds to a pod",
                 hooks.name
             );
-            let cure = format!("if it changes Windows pods, give it a name that sorts before {own}");
-            all.push(PreflightFinding::act(text, cure).by([&title]));
+            let remedy = format!("if it changes Windows pods, give it a name that sorts before {own}");
+            all.push(PreflightFinding::act(text, remedy).by([&title]));
         } else if hooks.is_mutating && hooks.sees_pods && hooks.name != own && !listed.contains(&title) {
             let text = format!(
                 "{} changes pods; what it changes in Windows pods is not known",

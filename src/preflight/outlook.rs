@@ -14,7 +14,7 @@ use crate::model::platform_support::{
 };
 
 /// The findings.
-pub fn statements(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
+pub fn findings(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
     if !input.could_list(&["nodes"]) {
         let text = "not known (not read): nodes, and so the ends of their support and their faults";
         let mut all = vec![PreflightFinding::fine(text)];
@@ -35,8 +35,8 @@ fn unanswered(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             "the webhook {} refuses pods: it has failurePolicy Fail, and its Service {}/{} has no ready endpoint",
             hook.configuration, hook.namespace, hook.service
         );
-        let cure = "start the pods of the Service and renew its certificate, or delete the webhook configuration";
-        PreflightFinding::act(text, cure).by([format!("Service {}/{}", hook.namespace, hook.service)])
+        let remedy = "start the pods of the Service and renew its certificate, or delete the webhook configuration";
+        PreflightFinding::act(text, remedy).by([format!("Service {}/{}", hook.namespace, hook.service)])
     });
     hooks.collect()
 }
@@ -96,20 +96,20 @@ fn next_minor(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         let lacks = |minor| supported_on(minor).is_some_and(|support| support.lacks(build));
         let by_platform = platform.and_then(|platform| support_of(platform, build));
         let last = by_platform.filter(|support| support.last_minor == Some(current));
-        let cure = "move their workloads to nodes of a newer Windows Server before the upgrade";
+        let remedy = "move their workloads to nodes of a newer Windows Server before the upgrade";
         if let Some(support) = last {
             let (platform, product) = (support.platform, product(build));
             let text = format!(
                 "{platform} does not support {product} with the next release, Kubernetes 1.{next} ({})",
                 support.source
             );
-            all.push(PreflightFinding::act(text, cure).by(by(&nodes)));
+            all.push(PreflightFinding::act(text, remedy).by(by(&nodes)));
         } else if lacks(next) && !lacks(current) {
             let text = format!(
                 "the next release, Kubernetes 1.{next}, does not support {}",
                 product(build)
             );
-            all.push(PreflightFinding::act(text, cure).by(by(&nodes)));
+            all.push(PreflightFinding::act(text, remedy).by(by(&nodes)));
         }
     }
     for change in MINOR_CHANGES.iter().filter(|change| change.minor == next) {
@@ -127,7 +127,7 @@ fn next_minor(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
             .collect();
         if !nodes.is_empty() {
             let text = format!("from Kubernetes 1.{next}: {} ({})", change.change, change.source);
-            all.push(PreflightFinding::act(text, change.cure).by(by(&nodes)));
+            all.push(PreflightFinding::act(text, change.remedy).by(by(&nodes)));
         }
     }
     all
@@ -139,15 +139,15 @@ fn faults(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         for fault in known_faults::of_node(node) {
             let known = by_name
                 .entry((!fault.is_certain, fault.name))
-                .or_insert_with(|| (fault.message, fault.cure, Vec::new()));
+                .or_insert_with(|| (fault.message, fault.remedy, Vec::new()));
             known.2.push(&node.name);
         }
     }
     let findings = by_name
         .into_iter()
-        .map(|((in_doubt, _), (message, cure, nodes))| {
+        .map(|((in_doubt, _), (message, remedy, nodes))| {
             let kind = if in_doubt { "possible fault" } else { "known fault" };
-            PreflightFinding::act(format!("{kind}: {message}"), cure).by(by(&nodes))
+            PreflightFinding::act(format!("{kind}: {message}"), remedy).by(by(&nodes))
         });
     findings.collect()
 }

@@ -18,7 +18,7 @@ fn groups(input: ClusterInput<'_>) -> Result<Vec<AutoscalerGroup>, &'static str>
 }
 
 /// The findings about these pools.
-pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
+pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     for (pool, is_at_zero) in scaled(input) {
         let build = pool
@@ -26,12 +26,12 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
             .map_or_else(String::new, |build| format!(" of build {build}"));
         all.push(if is_at_zero {
             let text = format!("{} creates Windows nodes{build}, and has none now", pool.source);
-            let cure = if pool.build.is_some() {
+            let remedy = if pool.build.is_some() {
                 "the values below name it in nodePolicy.spec.pools"
             } else {
                 "the values below name it in nodePolicy.spec.pools; add its build there"
             };
-            PreflightFinding::act(text, cure).by([&pool.source])
+            PreflightFinding::act(text, remedy).by([&pool.source])
         } else {
             PreflightFinding::fine(format!("{} creates Windows nodes{build}", pool.source)).by([&pool.source])
         });
@@ -46,9 +46,9 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
                     "the node group {} has no ready node (it may have {} to {}); by its name it is for Windows",
                     group.name, group.min, group.max
                 );
-                let cure = "name it in nodePolicy.spec.pools with its build and a label that the autoscaler knows; the status contains \
+                let remedy = "name it in nodePolicy.spec.pools with its build and a label that the autoscaler knows; the status contains \
                             neither";
-                all.push(PreflightFinding::act(text, cure).by(status));
+                all.push(PreflightFinding::act(text, remedy).by(status));
             }
             let others: BTreeSet<&str> = others.iter().map(|group| group.name.as_str()).collect();
             if !others.is_empty() {
@@ -69,8 +69,8 @@ pub fn statements(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> 
     }
     for ((key, value), by) in &workloads.missing {
         let text = format!("workloads for Windows select {key}={value}, and no node has this label");
-        let cure = "if it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; otherwise they wait forever";
-        all.push(PreflightFinding::act(text, cure).by(by));
+        let remedy = "if it is a pool at zero nodes, name it in nodePolicy.spec.pools with this label; otherwise they wait forever";
+        all.push(PreflightFinding::act(text, remedy).by(by));
     }
     let makers = [
         "API groups",

@@ -35,7 +35,11 @@ pub fn of_cluster(input: ClusterInput<'_>) -> Vec<ValuesEntry> {
     let mut add = |above: &[&'static str], field: &'static str, value: Value, why: String| {
         let mut path = above.to_vec();
         path.push(field);
-        all.push(ValuesEntry { path, value, why });
+        all.push(ValuesEntry {
+            path,
+            value,
+            reason: why,
+        });
     };
     let known = input.platform.list("toleratedTaints");
     let seen: Vec<(Value, String)> = (observed_taints(input).iter())

@@ -112,14 +112,14 @@ fn workload(spec: &Value) -> Value {
 
 #[track_caller]
 fn finding<'r>(report: &'r Preflight, part: &str) -> &'r PreflightFinding {
-    let mut all = report.sections.iter().flat_map(|section| &section.statements);
-    all.find(|statement| statement.text.contains(part))
+    let mut all = report.sections.iter().flat_map(|section| &section.findings);
+    all.find(|finding| finding.message.contains(part))
         .unwrap_or_else(|| panic!("{part:?} is not said: {:#?}", report.sections))
 }
 
 fn has_finding(report: &Preflight, part: &str) -> bool {
-    let mut all = report.sections.iter().flat_map(|section| &section.statements);
-    all.any(|statement| statement.text.contains(part))
+    let mut all = report.sections.iter().flat_map(|section| &section.findings);
+    all.any(|finding| finding.message.contains(part))
 }
 
 #[test]
@@ -185,8 +185,8 @@ fn what_could_not_be_listed_is_not_known_and_enforces_nothing() {
         assert!(!has_finding(&report, claim), "{claim}: {:#?}", report.sections);
     }
     let sections = report.sections.iter().filter(|section| {
-        let mut message = section.statements.iter();
-        message.any(|it| it.text.contains("not known (not read)"))
+        let mut message = section.findings.iter();
+        message.any(|it| it.message.contains("not known (not read)"))
     });
     assert_eq!(sections.count(), report.sections.len(), "{:#?}", report.sections);
 }
@@ -241,7 +241,7 @@ fn what_would_be_denied_or_changed_begins_with_audit() {
     assert_eq!((summary.denied, summary.changed, summary.unreadable), (1, 1, 1));
     assert_eq!(report.denied[0].title(), "Deployment shop/web");
     assert!(!report.denied[0].rules.is_empty());
-    assert_eq!(report.gaps[0].what, "Deployment /odd");
+    assert_eq!(report.gaps[0].resource, "Deployment /odd");
     assert!(
         finding(&report, "placement would change")
             .evidence
@@ -249,8 +249,8 @@ fn what_would_be_denied_or_changed_begins_with_audit() {
     );
     // No node accepts the chart's own pods.
     assert_eq!(
-        finding(&report, "there is no Linux node").weight,
-        FindingStatus::Act
+        finding(&report, "there is no Linux node").status,
+        FindingStatus::ActionRequired
     );
 }
 
@@ -276,7 +276,10 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}, "tolerations": tolerates,
         "securityContext": {"seLinuxOptions": {"level": "s0"}}});
     let report = world.report(&[(Kind::Deployment, workload(&spec))]);
-    assert_eq!((report.summary.denied, report.summary.softened), (1, 1));
+    assert_eq!(
+        (report.summary.denied, report.summary.is_only_ignored_fields),
+        (1, 1)
+    );
     assert_eq!(
         report.values.json()["policy"]["spec"],
         json!({"mode": "Enforce", "validation": {"ignoredFields": "Warn"}})
@@ -366,8 +369,11 @@ fn only_taints_that_mark_windows_are_tolerated_in_the_values() {
         .map(|it| it["key"].as_str().unwrap())
         .collect();
     assert_eq!(keys, ["os", "team"]);
-    assert_eq!(finding(&report, &spot.to_string()).weight, FindingStatus::Act);
-    assert_eq!(finding(&report, &own.to_string()).weight, FindingStatus::Fine);
+    assert_eq!(
+        finding(&report, &spot.to_string()).status,
+        FindingStatus::ActionRequired
+    );
+    assert_eq!(finding(&report, &own.to_string()).status, FindingStatus::Ok);
 }
 
 #[test]
@@ -675,8 +681,8 @@ fn outlook_of(minor: u32, today: &str) -> Vec<String> {
         platform: &platform,
         unread: &BTreeSet::new(),
     };
-    let line = |it: PreflightFinding| format!("{} {} {}", it.weight, it.evidence.join(", "), it.text);
-    outlook::statements(input).into_iter().map(line).collect()
+    let line = |it: PreflightFinding| format!("{} {} {}", it.status, it.evidence.join(", "), it.message);
+    outlook::findings(input).into_iter().map(line).collect()
 }
 
 #[test]
@@ -696,20 +702,23 @@ fn the_outlook_names_ends_what_the_next_release_takes_away_and_faults() {
     let at_34 = outlook_of(34, "2026-11-23");
     has(
         &at_34,
-        "act node a-1 2026-03-01: end of support for Windows Server 2019 on AKS, which has passed",
-    );
-    has(&at_34, "act node a-1 2027-04-01: removal of the node images");
-    has(
-        &at_34,
-        "fine node b-1 2028-06-30: end of support for Windows Server 2022 on AKS, in 585 days",
+        "action-required node a-1 2026-03-01: end of support for Windows Server 2019 on AKS, which has passed",
     );
     has(
         &at_34,
-        "act node a-1 the next release, Kubernetes 1.35, does not support Windows Server 2019",
+        "action-required node a-1 2027-04-01: removal of the node images",
     );
     has(
         &at_34,
-        "act node b-1 known fault: 10.0.20348.2582: pods reach nothing",
+        "ok node b-1 2028-06-30: end of support for Windows Server 2022 on AKS, in 585 days",
+    );
+    has(
+        &at_34,
+        "action-required node a-1 the next release, Kubernetes 1.35, does not support Windows Server 2019",
+    );
+    has(
+        &at_34,
+        "action-required node b-1 known fault: 10.0.20348.2582: pods reach nothing",
     );
     lacks(&at_34, "node d-1");
     lacks(&at_34, "1.36");
@@ -722,16 +731,16 @@ fn the_outlook_names_ends_what_the_next_release_takes_away_and_faults() {
     let at_36 = outlook_of(36, "2025-01-01");
     has(
         &at_36,
-        "act node b-1 AKS does not support Windows Server 2022 with the next release, Kubernetes 1.37",
+        "action-required node b-1 AKS does not support Windows Server 2022 with the next release, Kubernetes 1.37",
     );
     has(
         &at_36,
-        "fine node a-1 2026-03-01: end of support for Windows Server 2019 on AKS, in 424 days",
+        "ok node a-1 2026-03-01: end of support for Windows Server 2019 on AKS, in 424 days",
     );
     let at_37 = outlook_of(37, "2026-11-23");
     has(
         &at_37,
-        "act node a-1, node b-1, node c-1, node d-1 from Kubernetes 1.38: the kubelet drops",
+        "action-required node a-1, node b-1, node c-1, node d-1 from Kubernetes 1.38: the kubelet drops",
     );
 }
 
@@ -748,6 +757,6 @@ fn a_webhook_that_nothing_answers_is_named_with_its_service() {
         });
     let report = world.report(&[]);
     let found = finding(&report, "the webhook gmsa refuses pods");
-    assert_eq!(found.weight, FindingStatus::Act);
-    assert!(found.text.contains("gmsa/windows-gmsa"), "{}", found.text);
+    assert_eq!(found.status, FindingStatus::ActionRequired);
+    assert!(found.message.contains("gmsa/windows-gmsa"), "{}", found.message);
 }

@@ -11,7 +11,7 @@ const MOST_DENIED: usize = 30;
 /// How many gaps are listed.
 const MOST_GAPS: usize = 30;
 
-/// The list of denied workloads follows the statement with this text.
+/// The list of denied workloads follows the finding with this text.
 const DENIED: &str = "would be denied at the next create";
 
 /// The maximum length of a line.
@@ -28,11 +28,11 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     for section in &report.sections {
         writeln!(out, "\n{}", section.title)?;
         // Findings that need an action come first.
-        let mut statements: Vec<&PreflightFinding> = section.statements.iter().collect();
-        statements.sort_by_key(|statement| statement.weight == FindingStatus::Fine);
-        for statement in statements {
-            write_finding(out, statement)?;
-            if section.title == "Workloads" && statement.text.contains(DENIED) {
+        let mut findings: Vec<&PreflightFinding> = section.findings.iter().collect();
+        findings.sort_by_key(|finding| finding.status == FindingStatus::Ok);
+        for finding in findings {
+            write_finding(out, finding)?;
+            if section.title == "Workloads" && finding.message.contains(DENIED) {
                 denied(report, out)?;
             }
         }
@@ -40,11 +40,11 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     if !report.gaps.is_empty() {
         writeln!(out, "\nNot read")?;
         for gap in report.gaps.iter().take(MOST_GAPS) {
-            let cure = gap.cure.as_deref().map(|cure| format!("; {cure}"));
+            let remedy = gap.remedy.as_deref().map(|remedy| format!("; {remedy}"));
             wrapped(
                 out,
                 "  - ",
-                &format!("{}: {}{}", gap.what, gap.why, cure.unwrap_or_default()),
+                &format!("{}: {}{}", gap.resource, gap.reason, remedy.unwrap_or_default()),
             )?;
         }
         if let Some(more) = report.gaps.len().checked_sub(MOST_GAPS).filter(|more| *more > 0) {
@@ -70,13 +70,13 @@ fn first(report: &Preflight) -> Vec<String> {
             count(summary.windows, "workload")
         )
     } else {
-        let softened = match summary.softened {
+        let is_only_ignored_fields = match summary.is_only_ignored_fields {
             0 => String::new(),
             all if all == summary.denied => ", all of them only for fields that Windows ignores".to_owned(),
             some => format!(", {some} of them only for fields that Windows ignores"),
         };
         format!(
-            "{} would be denied{softened}{}; {} stored for Windows. {}",
+            "{} would be denied{is_only_ignored_fields}{}; {} stored for Windows. {}",
             count(summary.denied, "workload"),
             if not_listed.is_empty() {
                 ""
@@ -100,9 +100,9 @@ fn first(report: &Preflight) -> Vec<String> {
             summary.changed
         ));
     }
-    let acts = report.sections.iter().flat_map(|section| &section.statements);
+    let acts = report.sections.iter().flat_map(|section| &section.findings);
     let acts = acts
-        .filter(|statement| statement.weight == FindingStatus::Act)
+        .filter(|finding| finding.status == FindingStatus::ActionRequired)
         .count();
     if acts > 0 {
         lines.push(format!(
@@ -119,29 +119,29 @@ fn first(report: &Preflight) -> Vec<String> {
     lines
 }
 
-fn write_finding(out: &mut dyn Write, statement: &PreflightFinding) -> io::Result<()> {
-    let mark = match statement.weight {
-        FindingStatus::Act => "  ! ",
-        FindingStatus::Fine => "  - ",
+fn write_finding(out: &mut dyn Write, finding: &PreflightFinding) -> io::Result<()> {
+    let mark = match finding.status {
+        FindingStatus::ActionRequired => "  ! ",
+        FindingStatus::Ok => "  - ",
     };
-    wrapped(out, mark, &statement.text)?;
-    if !statement.evidence.is_empty() {
-        wrapped(out, "    seen: ", &statement.evidence.join(", "))?;
+    wrapped(out, mark, &finding.message)?;
+    if !finding.evidence.is_empty() {
+        wrapped(out, "    seen: ", &finding.evidence.join(", "))?;
     }
-    if let Some(cure) = &statement.cure {
-        let label = if statement.weight == FindingStatus::Act {
+    if let Some(remedy) = &finding.remedy {
+        let label = if finding.status == FindingStatus::ActionRequired {
             "do"
         } else {
             "see"
         };
-        wrapped(out, &format!("    {label}: "), cure)?;
+        wrapped(out, &format!("    {label}: "), remedy)?;
     }
     Ok(())
 }
 
 fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     for owner in report.denied.iter().take(MOST_DENIED) {
-        let softened = if owner.softened {
+        let is_only_ignored_fields = if owner.is_only_ignored_fields {
             " (a warning with ignoredFields: Warn)"
         } else {
             ""
@@ -149,7 +149,11 @@ fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
         wrapped(
             out,
             "    ",
-            &format!("{}: {}{softened}", owner.title(), list(&owner.rules, 10)),
+            &format!(
+                "{}: {}{is_only_ignored_fields}",
+                owner.title(),
+                list(&owner.rules, 10)
+            ),
         )?;
     }
     let more = report.summary.denied.saturating_sub(MOST_DENIED);

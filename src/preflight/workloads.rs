@@ -46,7 +46,7 @@ pub struct DeniedWorkload {
     /// The rules that deny it.
     pub rules: Vec<&'static str>,
     /// Whether `validation.ignoredFields: Warn` would allow it with a warning.
-    pub softened: bool,
+    pub is_only_ignored_fields: bool,
 }
 
 /// The findings about workloads, collected one object at a time.
@@ -68,7 +68,7 @@ pub struct WorkloadFindings<'w> {
     /// The workloads that would be denied, up to a maximum; the rest are only counted.
     pub denied: Vec<DeniedWorkload>,
     more_denied: usize,
-    softened: usize,
+    is_only_ignored_fields: usize,
     softened_changed: usize,
     foreign: KnownDuplicates,
     /// The workload kinds that could not be listed, as in `deployments`.
@@ -128,7 +128,7 @@ impl<'w> WorkloadFindings<'w> {
             in_namespaces: BTreeMap::new(),
             denied: Vec::new(),
             more_denied: 0,
-            softened: 0,
+            is_only_ignored_fields: 0,
             softened_changed: 0,
             foreign: KnownDuplicates::default(),
             not_listed: BTreeSet::new(),
@@ -161,16 +161,16 @@ impl<'w> WorkloadFindings<'w> {
     pub fn finish(&mut self) {
         if self.more_unreadable > 0 {
             self.unreadable.push(ScanGap {
-                what: format!("{} more objects", self.more_unreadable),
-                why: "they do not parse".to_owned(),
-                cure: None,
+                resource: format!("{} more objects", self.more_unreadable),
+                reason: "they do not parse".to_owned(),
+                remedy: None,
             });
         }
     }
 
     /// How many denied workloads would only get a warning.
-    pub fn softened(&self) -> usize {
-        self.softened
+    pub fn is_only_ignored_fields(&self) -> usize {
+        self.is_only_ignored_fields
     }
 
     /// How many workloads that would be allowed would have their pods changed.
@@ -209,9 +209,9 @@ impl<'w> WorkloadFindings<'w> {
     }
 
     /// The findings about DaemonSets.
-    pub fn daemon_set_statements(&self) -> Vec<PreflightFinding> {
+    pub fn daemon_set_findings(&self) -> Vec<PreflightFinding> {
         let is_whole = !self.not_listed.contains("daemonsets") && self.input.could_list(&["nodes"]);
-        self.daemon_sets.statements(is_whole)
+        self.daemon_sets.findings(is_whole)
     }
 
     fn unread(&mut self, kind: Kind, json: &str, why: &str) {
@@ -222,9 +222,9 @@ impl<'w> WorkloadFindings<'w> {
         let object: Value = serde_json::from_str(json).unwrap_or_default();
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         self.unreadable.push(ScanGap {
-            what: format!("{kind} {}/{}", text("namespace"), text("name")),
-            why: why.to_owned(),
-            cure: None,
+            resource: format!("{kind} {}/{}", text("namespace"), text("name")),
+            reason: why.to_owned(),
+            remedy: None,
         });
     }
 
@@ -238,7 +238,7 @@ impl<'w> WorkloadFindings<'w> {
                 .or_default() += 1;
         }
         if owner_result.outcome == OwnerOutcome::Denied {
-            let softened = match evaluate_stored(&self.warn, kind, json) {
+            let is_only_ignored_fields = match evaluate_stored(&self.warn, kind, json) {
                 Ok(Evaluated::Owner(warned)) if warned.outcome != OwnerOutcome::Denied => {
                     let changes = changes_of_pods(&self.warn, kind, json, &warned);
                     self.softened_changed += usize::from(!changes.is_empty());
@@ -246,7 +246,7 @@ impl<'w> WorkloadFindings<'w> {
                 }
                 _ => false,
             };
-            self.softened += usize::from(softened);
+            self.is_only_ignored_fields += usize::from(is_only_ignored_fields);
             if self.denied.len() >= MOST_OWNERS {
                 self.more_denied += 1;
                 return;
@@ -256,7 +256,7 @@ impl<'w> WorkloadFindings<'w> {
                 kind: kind.as_str(),
                 name: owner_result.name.clone(),
                 rules: owner_result.denied_by(),
-                softened,
+                is_only_ignored_fields,
             });
         } else if is_windows && owner_result.outcome != OwnerOutcome::NotReviewed {
             let changes = changes_of_pods(&self.deny, kind, json, owner_result);
@@ -302,13 +302,13 @@ impl<'w> WorkloadFindings<'w> {
     }
 
     /// The findings about all workloads.
-    pub fn statements(&self) -> Vec<PreflightFinding> {
+    pub fn findings(&self) -> Vec<PreflightFinding> {
         let mut all = Vec::new();
         if !self.not_listed.is_empty() {
             let text = format!("not known (not read): {}", list(&self.not_listed, 2 * MOST));
-            let cure =
+            let remedy =
                 "run this again with the permissions in docs/how-to/preflight.md before anything is enforced";
-            all.push(PreflightFinding::act(text, cure));
+            all.push(PreflightFinding::act(text, remedy));
         }
         if self.windows == 0 && self.denied.is_empty() {
             all.push(PreflightFinding::fine(format!(
@@ -337,16 +337,16 @@ impl<'w> WorkloadFindings<'w> {
         if !self.denied.is_empty() {
             all.push(self.denials());
         }
-        let softened = self.softened();
-        if softened > 0 {
+        let is_only_ignored_fields = self.is_only_ignored_fields();
+        if is_only_ignored_fields > 0 {
             let names = self
                 .denied
                 .iter()
-                .filter(|owner| owner.softened)
+                .filter(|owner| owner.is_only_ignored_fields)
                 .map(DeniedWorkload::title);
             all.push(
                 PreflightFinding::act(
-                    format!("{softened} of them only for fields that Windows ignores"),
+                    format!("{is_only_ignored_fields} of them only for fields that Windows ignores"),
                     "validation.ignoredFields: Warn lets them pass with a warning, ignoredFields: Remove removes the fields from their \
                      pods",
                 )

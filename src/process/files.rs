@@ -41,11 +41,11 @@ pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
     if kind.is_file() || accept == Accept::RegularOrPipe && is_pipe(kind) {
         return Ok(());
     }
-    let cure = match accept {
+    let remedy = match accept {
         Accept::Regular => "write the content to a regular file",
         Accept::RegularOrPipe => "name a regular file or a pipe, or pass the content on standard input",
     };
-    let text = format!("it is {}, not a regular file; {cure}", describe(kind));
+    let text = format!("it is {}, not a regular file; {remedy}", describe(kind));
     Err(io::Error::new(ErrorKind::InvalidInput, text))
 }
 

@@ -241,7 +241,7 @@ impl Configurations {
                 self.validating.entry(names::VALIDATE),
             ),
         ];
-        let cure = |selector: &LabelSelector| {
+        let remedy = |selector: &LabelSelector| {
             format!(
                 "set the chart's {value}: {}, or add to transom generate webhooks: {flag} \'{}\'",
                 json!({"enabled": true, "namespaceSelector": selector_value(selector)}),
@@ -253,7 +253,7 @@ impl Configurations {
                 reason: "EntryMissing",
                 message: format!(
                     "{setting} has no effect: the webhook configurations lack the entry {of_mutate} or {of_validate}; {}",
-                    cure(selector)
+                    remedy(selector)
                 ),
             });
         }
@@ -275,7 +275,7 @@ impl Configurations {
             message: format!(
                 "{setting} has no effect in {}: {of_mutate} and {of_validate} do not both select them; {}",
                 list(&left_out, NAMED),
-                cure(&LabelSelector::default())
+                remedy(&LabelSelector::default())
             ),
         })
     }

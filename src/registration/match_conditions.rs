@@ -635,7 +635,7 @@ mod tests {
     }
 
     /// Evaluates the condition on a container's image without an API server.
-    fn asks_about(image: &str) -> bool {
+    fn selects_image(image: &str) -> bool {
         let image = image.to_ascii_lowercase();
         let has = |words: &[&str]| words.iter().any(|word| image.contains(word));
         has(&OF_IMAGES)
@@ -651,7 +651,7 @@ mod tests {
         let mut windows = 0;
         for row in crate::model::image::named::rows() {
             if row.sign.starts_with("windows-") {
-                assert!(asks_about(&row.name), "{}", row.name);
+                assert!(selects_image(&row.name), "{}", row.name);
                 windows += 1;
             }
         }
@@ -676,7 +676,7 @@ mod tests {
                         matches!(hint, crate::model::image::OsHint::WindowsTagToken(_)),
                         "{image}: {hint:?}"
                     );
-                    assert!(asks_about(&image), "{image}");
+                    assert!(selects_image(&image), "{image}");
                 }
             }
         }

@@ -312,7 +312,7 @@ impl ImageAnswer {
     }
 }
 
-/// A message with the options of the command that are its cure.
+/// A message with the options of the command that are its remedy.
 fn with_options(message: &str) -> String {
     let message = message.replace(ADD_CA, &format!("{ADD_CA} with --registry-ca"));
     message.replace(

@@ -1,4 +1,4 @@
-//! Why there is no connection to a registry, in plain words with the cure. Recognized by type: the texts of the libraries
+//! Why there is no connection to a registry, in plain words with the remedy. Recognized by type: the texts of the libraries
 //! name neither the host nor what to do.
 
 use std::error::Error;
@@ -8,7 +8,7 @@ use rustls::CertificateError;
 
 use crate::process::with_causes;
 
-/// The cure of a certificate whose CA is not known. A command adds the name of its option.
+/// The remedy of a certificate whose CA is not known. A command adds the name of its option.
 pub(super) const ADD_CA: &str = "add the CA of the registry";
 /// What an answer without TLS can mean. A command adds the name of its option.
 pub(super) const WITHOUT_TLS: &str = "perhaps it is a registry without TLS";

@@ -1,5 +1,5 @@
 //! What registries reported, kept on disk for the next command: contents by digest without an end, tags for minutes,
-//! missing images for one minute. Failures are not kept: their cure is often an option of the next command, such as a CA, or
+//! missing images for one minute. Failures are not kept: their remedy is often an option of the next command, such as a CA, or
 //! something outside of Transom. An entry belongs to one credential, so that it never answers for another one. The folder is
 //! only trusted if it belongs to this user, and an entry only if it is what this module writes.
 

@@ -44,7 +44,7 @@ impl JsonObject {
     /// A finding that denies is an error. A finding that admission only records is reported one level lower.
     fn level(&self, found: &JsonFinding) -> Level {
         match (found.action, found.severity) {
-            (Action::Deny, _) if self.not_admitted.is_none() => Level::Error,
+            (Action::Deny, _) if self.not_reviewed.is_none() => Level::Error,
             (Action::Warn, _) | (_, Severity::Error) => Level::Warning,
             _ => Level::Note,
         }

@@ -71,7 +71,7 @@ pub fn page(report: &ScanReport, plan: Option<&PlanSection>, out: &mut dyn Write
         script,
         version: env!("CARGO_PKG_VERSION"),
         report,
-        made: report.at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        made: report.created_at.strftime("%Y-%m-%d %H:%M UTC").to_string(),
         today: report.today,
         timeline,
         matrix: Matrix::of(report),

@@ -33,7 +33,7 @@ pub struct Json {
     /// How many fixes may still be computed: each of them reads its text again.
     fixes_left: usize,
     pub(super) summary: CheckSummary,
-    pub(super) subjects: Vec<JsonObject>,
+    pub(super) objects: Vec<JsonObject>,
     /// How many images were looked up, if any were.
     pub images: Option<ImageCounts>,
 }
@@ -51,7 +51,7 @@ pub(super) struct JsonObject {
     verdict: Option<&'static str>,
     evidence: Vec<JsonEvidence>,
     pub(super) decision: &'static str,
-    pub(super) not_admitted: Option<String>,
+    pub(super) not_reviewed: Option<String>,
     policy: JsonPolicy,
     pub(super) findings: Vec<JsonFinding>,
     pub(super) exempted: Vec<Exempted>,
@@ -68,7 +68,7 @@ struct JsonPolicy {
     name: String,
     validation: Action,
     placement: PlacementMode,
-    why: String,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -95,7 +95,7 @@ pub(super) struct JsonFinding {
     pub(super) column: usize,
     pub(super) resolved_by: Option<Resolver>,
     pub(super) action: Action,
-    because: Option<String>,
+    action_reason: Option<String>,
     /// The edit of the text that `transom fix` makes for it.
     #[serde(skip)]
     pub(super) fix: Vec<TextFix>,
@@ -125,7 +125,7 @@ pub(super) struct JsonSuppressed {
     /// `manifest` or `baseline`.
     pub(super) suppressed_by: &'static str,
     /// The position of the suppression.
-    place: String,
+    location: String,
     until: Option<String>,
     pub(super) reason: Option<String>,
 }
@@ -145,9 +145,9 @@ struct JsonReport<'r> {
     summary: CheckSummary,
     #[serde(skip_serializing_if = "Option::is_none")]
     images: Option<ImageCounts>,
-    subjects: &'r [JsonObject],
+    objects: &'r [JsonObject],
     skipped: &'r BTreeMap<String, usize>,
-    passed_over: &'r [String],
+    other_documents: &'r [String],
     notes: Vec<JsonNote<'r>>,
     errors: Vec<JsonError<'r>>,
 }
@@ -213,7 +213,7 @@ impl Json {
         self.summary.count(checked);
         let evaluation = &checked.evaluation;
         let mut places = checked.places();
-        self.subjects.push(JsonObject {
+        self.objects.push(JsonObject {
             source: checked.source.to_owned(),
             line: checked.document.start().line,
             api_version: checked.api_version.clone(),
@@ -232,21 +232,23 @@ impl Json {
                     kind: e.kind,
                 })
                 .collect(),
-            decision: match checked.not_admitted {
+            decision: match checked.not_reviewed {
                 Some(_) => Decision::Skip,
                 None => checked.decision,
             }
             .as_str(),
-            not_admitted: checked.not_admitted.clone(),
+            not_reviewed: checked.not_reviewed.clone(),
             policy: policy(&checked.choice),
-            findings: (evaluation.findings.iter().zip(&checked.because).zip(fixes))
-                .map(|((finding, because), fix)| found(&mut places, finding, because.clone(), fix))
+            findings: (evaluation.findings.iter().zip(&checked.action_reasons).zip(fixes))
+                .map(|((finding, action_reason), fix)| {
+                    found(&mut places, finding, action_reason.clone(), fix)
+                })
                 .collect(),
             exempted: exempted(&mut places, checked),
             suppressed: (checked.suppressed.iter())
                 .map(|it| suppressed(&mut places, it))
                 .collect(),
-            is_denied: checked.not_admitted.is_none() && evaluation.decision() == Decision::Deny,
+            is_denied: checked.not_reviewed.is_none() && evaluation.decision() == Decision::Deny,
             patch: to_json_patch(&evaluation.edits),
         });
     }
@@ -276,9 +278,9 @@ impl Json {
             schema: SCHEMA,
             summary: self.summary,
             images: self.images,
-            subjects: &self.subjects,
+            objects: &self.objects,
             skipped: &unjudged.skipped,
-            passed_over: &unjudged.passed_over,
+            other_documents: &unjudged.other_documents,
             notes: notes.collect(),
             errors: errors.collect(),
         };
@@ -296,7 +298,7 @@ fn policy(choice: &PolicyChoice) -> JsonPolicy {
         name: choice.policy.clone(),
         validation: choice.validation,
         placement: choice.placement,
-        why: choice.why.clone(),
+        reason: choice.why.clone(),
     }
 }
 
@@ -318,7 +320,7 @@ fn suppressed(places: &mut FieldPositions<'_>, suppressed: &SuppressedFinding) -
             SuppressedBy::Manifest => MANIFEST,
             SuppressedBy::Baseline => "baseline",
         },
-        place: suppressed.place.clone(),
+        location: suppressed.place.clone(),
         until: suppressed.until.map(|until| until.to_string()),
         reason: suppressed.reason.clone(),
     }
@@ -327,7 +329,7 @@ fn suppressed(places: &mut FieldPositions<'_>, suppressed: &SuppressedFinding) -
 fn found(
     places: &mut FieldPositions<'_>,
     finding: &Finding,
-    because: Option<String>,
+    action_reason: Option<String>,
     fix: Vec<TextFix>,
 ) -> JsonFinding {
     let position = places.of(&finding.path);
@@ -348,7 +350,7 @@ fn found(
         } else {
             Action::Disabled
         },
-        because: because.filter(|_| finding.is_open()),
+        action_reason: action_reason.filter(|_| finding.is_open()),
         fix,
     }
 }

@@ -90,9 +90,9 @@ pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
         name: workload.name.clone(),
         class: workload.class.to_string(),
         support: workload.support_ends.map(|end| end.to_string()),
-        statements: workload.statements.iter().map(in_one_line).collect(),
+        findings: workload.findings.iter().map(in_one_line).collect(),
     });
-    let pools = plan.order.iter().map(|step| PlanPool {
+    let pools = plan.drain_order.iter().map(|step| PlanPool {
         name: step.pool.clone(),
         build: build(step.build),
         nodes: usize::try_from(step.nodes).unwrap_or(usize::MAX),
@@ -126,12 +126,9 @@ pub fn plan_section(plan: &UpgradePlan) -> PlanSection {
 }
 
 /// A finding with its source and remedy.
-fn in_one_line(statement: &PlanFinding) -> String {
-    let mut line = format!(
-        "{}: {} [{}]",
-        statement.path, statement.message, statement.because.name
-    );
-    if let Some(remedy) = &statement.remedy {
+fn in_one_line(finding: &PlanFinding) -> String {
+    let mut line = format!("{}: {} [{}]", finding.path, finding.message, finding.source.name);
+    if let Some(remedy) = &finding.remedy {
         line.push_str("; ");
         line.push_str(remedy);
     }
@@ -140,11 +137,11 @@ fn in_one_line(statement: &PlanFinding) -> String {
 
 /// What to know about a pool before it is drained.
 fn note_of(step: &DrainStep) -> String {
-    if !step.held_by.is_empty() {
-        let held: Vec<String> = step.held_by.iter().map(|held| held.workload.clone()).collect();
-        return format!("held by {}", list(&held, 12));
+    if !step.blocked_by.is_empty() {
+        let blockers: Vec<String> = step.blocked_by.iter().map(|it| it.workload.clone()).collect();
+        return format!("blocked by {}", list(&blockers, 12));
     }
-    step.new_nodes_by_then
+    step.new_nodes
         .filter(|count| *count > 0)
         .map_or_else(String::new, needs)
 }
@@ -211,30 +208,30 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
     );
     writeln!(out, "  {}", one_line(&line))?;
     // Blocking findings first.
-    let (holding, others): (Vec<&PlanFinding>, Vec<&PlanFinding>) =
-        workload.statements.iter().partition(|statement| statement.holds);
-    for statement in holding.into_iter().chain(others) {
-        write_statement(statement, out)?;
+    let (blocking, others): (Vec<&PlanFinding>, Vec<&PlanFinding>) =
+        workload.findings.iter().partition(|finding| finding.blocks);
+    for finding in blocking.into_iter().chain(others) {
+        write_finding(finding, out)?;
     }
     Ok(())
 }
 
-fn write_statement(statement: &PlanFinding, out: &mut dyn Write) -> io::Result<()> {
-    let by = statement.by.filter(|_| statement.holds);
-    let by = by.map_or_else(String::new, |by| format!("by {by}: "));
+fn write_finding(finding: &PlanFinding, out: &mut dyn Write) -> io::Result<()> {
+    let cause = finding.cause.filter(|_| finding.blocks);
+    let cause = cause.map_or_else(String::new, |cause| format!("by {cause}: "));
     let line = format!(
-        "{}: {by}{} [{}]",
-        statement.path, statement.message, statement.because.name
+        "{}: {cause}{} [{}]",
+        finding.path, finding.message, finding.source.name
     );
     writeln!(out, "    {}", one_line(&line))?;
-    match &statement.remedy {
+    match &finding.remedy {
         Some(remedy) => writeln!(out, "      → {}", one_line(remedy)),
         None => Ok(()),
     }
 }
 
 fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
-    if plan.order.is_empty() {
+    if plan.drain_order.is_empty() {
         return Ok(());
     }
     writeln!(out, "\npools, in the order in which they can be drained")?;
@@ -244,28 +241,30 @@ fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         build,
         nodes,
         ready,
-        moving,
-        held_by,
-        new_nodes_by_then,
-    } in &plan.order
+        requests,
+        blocked_by,
+        new_nodes,
+    } in &plan.drain_order
     {
         let build = build.map_or_else(|| "build unknown".to_owned(), |build| build.to_string());
-        let new = new_nodes_by_then.filter(|count| *count > 0);
+        let new = new_nodes.filter(|count| *count > 0);
         let new = new.map_or_else(String::new, |count| format!(", {}", needs(count)));
-        let state = if *ready { "ready" } else { "held" };
+        let state = if *ready { "ready" } else { "blocked" };
         let line = format!(
             "{step}. {pool}: {build}, {}, {}{new}: {state}",
             nodes_of(*nodes),
-            shown(*moving)
+            shown(*requests)
         );
         writeln!(out, "  {}", one_line(&line))?;
-        for held in held_by {
-            let by = held.by.map_or_else(String::new, |by| format!(" by {by}"));
+        for blocker in blocked_by {
+            let cause = blocker
+                .cause
+                .map_or_else(String::new, |cause| format!(" by {cause}"));
             writeln!(
                 out,
-                "     held by {}: {}{by}",
-                one_line(&held.workload),
-                short(held.class, 1)
+                "     blocked by {}: {}{cause}",
+                one_line(&blocker.workload),
+                short(blocker.class, 1)
             )?;
         }
     }
@@ -304,7 +303,7 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         );
         writeln!(out, "  {build}")?;
         writeln!(out, "    before: {}", room_of(&room.before))?;
-        let is_open = plan.needed.nodes.is_none() && room.build == Some(plan.to);
+        let is_open = plan.nodes_needed.nodes.is_none() && room.build == Some(plan.to);
         let after = if is_open {
             "unknown, because no node has enough room".to_owned()
         } else {
@@ -312,12 +311,16 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         };
         writeln!(out, "    after:  {after}")?;
     }
-    let needed = &plan.needed;
-    let counted = if needed.by_pods { "by pods" } else { "by replicas" };
+    let needed = &plan.nodes_needed;
+    let counted = if needed.counts_pods {
+        "by pods"
+    } else {
+        "by replicas"
+    };
     writeln!(
         out,
         "  moving, {counted}: {}; free on {}: {}",
-        shown(needed.moving),
+        shown(needed.requests),
         plan.to,
         shown(needed.free)
     )?;
@@ -329,14 +332,14 @@ fn write_capacity(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
 
 /// How many nodes must be added, if a node is known that they are assumed to equal.
 fn more_nodes(needed: &NodesNeeded) -> Option<String> {
-    let like = needed.like.as_ref()?;
+    let like = needed.reference_node.as_ref()?;
     Some(match needed.nodes {
         Some(0) => "no more nodes are needed".to_owned(),
         Some(count) => format!(
             "at least {} more like {like} ({} each, of which DaemonSets take {})",
             nodes_of(count),
-            shown(needed.like_allocatable),
-            shown(needed.daemon_sets)
+            shown(needed.reference_allocatable),
+            shown(needed.daemon_set_requests)
         ),
         None => format!("nodes like {like} have no room for it in addition to their DaemonSets"),
     })
@@ -421,12 +424,12 @@ mod tests {
     #[test]
     fn no_more_nodes_are_not_counted() {
         let mut needed = NodesNeeded {
-            moving: ResourceList::default(),
-            by_pods: true,
+            requests: ResourceList::default(),
+            counts_pods: true,
             free: ResourceList::default(),
-            daemon_sets: ResourceList::default(),
-            like: Some("win25-1".to_owned()),
-            like_allocatable: ResourceList::default(),
+            daemon_set_requests: ResourceList::default(),
+            reference_node: Some("win25-1".to_owned()),
+            reference_allocatable: ResourceList::default(),
             nodes: Some(0),
         };
         assert_eq!(more_nodes(&needed).as_deref(), Some("no more nodes are needed"));

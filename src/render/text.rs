@@ -124,12 +124,12 @@ impl<W: Write> TextReport<W> {
     /// The errors of the writer.
     pub fn add(&mut self, checked: &Checked<'_>) -> io::Result<()> {
         self.summary.count(checked);
-        if checked.kind.has_pod() && checked.not_admitted.is_none() {
+        if checked.kind.has_pod() && checked.not_reviewed.is_none() {
             *self.choices.entry(checked.choice.clone()).or_default() += 1;
         }
         let mut places = checked.places();
         let evaluation = &checked.evaluation;
-        for (finding, because) in evaluation.findings.iter().zip(&checked.because) {
+        for (finding, because) in evaluation.findings.iter().zip(&checked.action_reasons) {
             self.severities[finding.severity as usize] += 1;
             self.resolved += usize::from(!finding.is_open());
             let is_mild = !finding.is_open() || finding.action < Action::Warn;
@@ -140,7 +140,7 @@ impl<W: Write> TextReport<W> {
             let (effect, note) = match finding.resolved_by {
                 Some(Resolver::Placement) => ("fixed", Some("placement fixes this in admission".to_owned())),
                 Some(Resolver::Removal) => ("fixed", Some("admission removes this field".to_owned())),
-                None if checked.not_admitted.is_some() => ("not admitted here", None),
+                None if checked.not_reviewed.is_some() => ("not reviewed here", None),
                 None => (finding.action.as_str(), because.clone()),
             };
             let is_new = |note: &String| self.noted.insert((checked.namespace.clone(), note.clone()));
@@ -180,7 +180,7 @@ impl<W: Write> TextReport<W> {
             };
             self.finding(checked, &shown, places.of(&suppressed.finding.path))?;
         }
-        if checked.is_denial_suppressed() && checked.not_admitted.is_none() {
+        if checked.is_denial_suppressed() && checked.not_reviewed.is_none() {
             self.suppressed_denials
                 .push(format!("{} {}", checked.kind, title(checked)));
         }
@@ -207,7 +207,7 @@ impl<W: Write> TextReport<W> {
             let denied = self.denied.entry(owner).or_default();
             denied.extend(rules.map(|finding| finding.rule.name));
             writeln!(self.out, "{BOLD}{kind} {name} would be denied{BOLD:#}\n")
-        } else if let Some(why) = &checked.not_admitted
+        } else if let Some(why) = &checked.not_reviewed
             && has_errors(Box::new(evaluation.open()))
         {
             let why = one_line(why);
@@ -326,7 +326,10 @@ impl<W: Write> TextReport<W> {
         self.totals()?;
         self.image_totals()?;
         self.policies()?;
-        let NotEvaluated { skipped, passed_over } = unjudged;
+        let NotEvaluated {
+            skipped,
+            other_documents,
+        } = unjudged;
         if !skipped.is_empty() {
             let all: usize = skipped.values().sum();
             let kinds = skipped.iter().map(|(kind, count)| format!("{kind} {count}"));
@@ -339,8 +342,8 @@ impl<W: Write> TextReport<W> {
                 hang(&text, self.width, "skipped: ".len(), 2)
             )?;
         }
-        if !passed_over.is_empty() {
-            let (all, places) = (passed_over.len(), list(passed_over, PASSED_OVER));
+        if !other_documents.is_empty() {
+            let (all, places) = (other_documents.len(), list(other_documents, PASSED_OVER));
             let text = format!("{all} that are not Kubernetes objects ({places})");
             let text = hang(&text, self.width, "ignored: ".len(), 2);
             writeln!(self.out, "ignored: {text}")?;
@@ -386,17 +389,17 @@ impl<W: Write> TextReport<W> {
 
     fn totals(&mut self) -> io::Result<()> {
         let CheckSummary {
-            subjects,
+            objects,
             windows,
             denied,
-            not_admitted,
+            not_reviewed,
             findings,
             exempted,
             suppressed,
             open: _,
         } = self.summary;
         let [advice, warnings, problems] = self.severities;
-        let mut text = format!("{} checked, {windows} for Windows: ", count(subjects, "object"));
+        let mut text = format!("{} checked, {windows} for Windows: ", count(objects, "object"));
         if findings == 0 {
             _ = write!(text, "nothing found");
         } else {
@@ -418,8 +421,8 @@ impl<W: Write> TextReport<W> {
             _ = write!(text, ", {suppressed} suppressed");
         }
         _ = write!(text, "; {denied} would be denied");
-        if not_admitted > 0 {
-            _ = write!(text, ", {not_admitted} not admitted here");
+        if not_reviewed > 0 {
+            _ = write!(text, ", {not_reviewed} not reviewed here");
         }
         writeln!(self.out, "{}", hang(&text, self.width, 0, 2))
     }

@@ -59,7 +59,7 @@ pub enum NotReviewed {
 }
 
 impl NotReviewed {
-    /// The reason as text, to follow "admission is not asked:".
+    /// The reason as text, to follow "admission does not review it:".
     pub fn words(&self, namespace: &str) -> String {
         match self {
             NotReviewed::ByName => format!("the namespace {namespace} is excluded by name"),

@@ -126,19 +126,19 @@ pub fn evaluate_object(
         policies: &eval_context.policies,
     };
     let foresight = simulate_create(subject.kind, json, &context)?;
-    let not_asked = eval_context.not_reviewed(&subject.namespace);
+    let not_reviewed = eval_context.not_reviewed(&subject.namespace);
     Ok(Evaluated::Owner(Box::new(owner_result(
         subject,
         json,
         stored,
         &foresight,
-        not_asked.as_ref(),
+        not_reviewed.as_ref(),
         eval_context,
     ))))
 }
 
 /// The references of the images whose registries can add to the evaluation of a stored object. Empty if the object is not
-/// evaluated, if admission is not asked about it, if its policy does not use registries, or if its pods are certainly for
+/// evaluated, if admission does not review it, if its policy does not use registries, or if its pods are certainly for
 /// Linux.
 pub fn images_of_stored(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Vec<String> {
     let namespace = &subject.namespace;
@@ -204,13 +204,13 @@ fn owner_result(
     json: &str,
     stored: StoredObject,
     foresight: &Simulation<'_>,
-    not_asked: Option<&NotReviewed>,
+    not_reviewed: Option<&NotReviewed>,
     eval_context: &EvalContext<'_>,
 ) -> OwnerResult {
     let inference = &foresight.evaluation.inference;
     let (image_builds, has_unknown_images) = builds(subject, inference.verdict, eval_context);
-    let words = not_asked.map(|why| why.words(&subject.namespace));
-    let outcome = match (not_asked, foresight.denied_in) {
+    let words = not_reviewed.map(|why| why.words(&subject.namespace));
+    let outcome = match (not_reviewed, foresight.denied_in) {
         (Some(_), _) => OwnerOutcome::NotReviewed,
         (None, Some(_)) => OwnerOutcome::Denied,
         (None, None) if !foresight.edits.is_empty() => OwnerOutcome::Changed,
@@ -223,7 +223,7 @@ fn owner_result(
         OwnerOutcome::Changed => Decision::Patch,
         OwnerOutcome::Passes => Decision::Allow,
     };
-    let is_changed = not_asked.is_none() && outcome != OwnerOutcome::Denied;
+    let is_changed = not_reviewed.is_none() && outcome != OwnerOutcome::Denied;
     OwnerResult {
         api_version: api_version(subject.kind, json),
         kind: subject.kind,
@@ -248,41 +248,47 @@ fn owner_result(
         } else {
             Vec::new()
         },
-        would_change: if not_asked.is_none() {
+        would_change: if not_reviewed.is_none() {
             paths(&foresight.would_edit)
         } else {
             Vec::new()
         },
         findings: findings(foresight, words.as_deref()),
-        not_asked: words,
+        not_reviewed: words,
     }
 }
 
 /// The findings, each with its outcome.
-fn findings(foresight: &Simulation<'_>, not_asked: Option<&str>) -> Vec<FindingResult> {
+fn findings(foresight: &Simulation<'_>, not_reviewed: Option<&str>) -> Vec<FindingResult> {
     let evaluation = &foresight.evaluation;
-    let mut all: Vec<FindingResult> = (evaluation.findings.iter().zip(&foresight.because))
+    let mut all: Vec<FindingResult> = (evaluation.findings.iter().zip(&foresight.action_reasons))
         .filter(|(finding, _)| finding.enforced_action > Action::Disabled)
-        .map(|(finding, because)| found(finding, fate(finding, &foresight.policy), because.clone()))
+        .map(|(finding, outcome_reason)| {
+            found(
+                finding,
+                outcome(finding, &foresight.policy),
+                outcome_reason.clone(),
+            )
+        })
         .collect();
     all.extend(
-        (foresight.fixed.iter()).map(|finding| found(finding, fate(finding, &foresight.policy), None)),
+        (foresight.fixed.iter()).map(|finding| found(finding, outcome(finding, &foresight.policy), None)),
     );
     for (note, lifted) in &evaluation.exempted {
         let lifted = lifted.iter();
         all.extend(lifted.map(|finding| found(finding, FindingOutcome::Exempted, Some(note.clone()))));
     }
-    if let Some(words) = not_asked {
+    if let Some(words) = not_reviewed {
         for found in &mut all {
-            found.fate = FindingOutcome::Passed;
-            found.because = Some(words.to_owned());
+            found.outcome = FindingOutcome::NotReviewed;
+            found.outcome_reason = Some(words.to_owned());
             found.would_deny = false;
         }
     }
     all
 }
 
-fn fate(finding: &Finding, policy: &Policy) -> FindingOutcome {
+fn outcome(finding: &Finding, policy: &Policy) -> FindingOutcome {
     match (finding.resolved_by, finding.action) {
         (Some(Resolver::Placement), _) if policy.placement == PlacementMode::Apply => FindingOutcome::Fixed,
         (Some(Resolver::Removal), _) if policy.ignored_fields == IgnoredFields::Remove => {
@@ -295,7 +301,7 @@ fn fate(finding: &Finding, policy: &Policy) -> FindingOutcome {
     }
 }
 
-fn found(finding: &Finding, fate: FindingOutcome, because: Option<String>) -> FindingResult {
+fn found(finding: &Finding, outcome: FindingOutcome, outcome_reason: Option<String>) -> FindingResult {
     FindingResult {
         id: finding.rule.id,
         rule: finding.rule.name,
@@ -304,11 +310,11 @@ fn found(finding: &Finding, fate: FindingOutcome, because: Option<String>) -> Fi
         path: finding.path.to_string(),
         message: finding.message.to_string(),
         remedy: finding.remedy.to_string(),
-        would_deny: fate != FindingOutcome::Exempted
+        would_deny: outcome != FindingOutcome::Exempted
             && finding.is_open()
             && finding.enforced_action == Action::Deny,
-        fate,
-        because,
+        outcome,
+        outcome_reason,
     }
 }
 

@@ -35,7 +35,7 @@ pub fn nodes(view: &BTreeMap<String, Arc<NodeView>>, facts: &Facts) -> Vec<Scann
         let pressure = node.has_disk_pressure.then(|| DISK_PRESSURE.to_owned());
         ScannedNode {
             problems: faults
-                .map(|fault| format!("{}; {}", fault.message, fault.cure))
+                .map(|fault| format!("{}; {}", fault.message, fault.remedy))
                 .chain(pressure)
                 .collect(),
             ..row

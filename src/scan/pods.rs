@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use self::status::{KubeletMessages, PodRecord};
 use super::context::EvalContext;
-use super::report::{PodProblem, PodTrouble};
+use super::report::{PodFinding, PodProblem};
 use crate::cluster::node::NodeView;
 use crate::engine::infer_os;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES};
@@ -59,7 +59,7 @@ pub fn trouble(
     owner: Option<&str>,
     pod_context: &PodContext<'_>,
     now: Timestamp,
-) -> Option<PodTrouble> {
+) -> Option<PodFinding> {
     let spec = subject.pod()?;
     let record = PodRecord::read(json);
     let windows = || {
@@ -92,12 +92,12 @@ pub fn trouble(
         };
         (found, record.since())
     };
-    Some(PodTrouble {
+    Some(PodFinding {
         namespace: subject.namespace.to_string(),
         name: subject.meta.name.to_string(),
         owner,
         node: spec.node_name.as_ref().map(ToString::to_string),
-        wrong,
+        problem: wrong,
         message,
         remedy,
         since,

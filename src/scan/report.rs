@@ -21,14 +21,14 @@ pub struct ScanReport {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// When the report was created.
-    pub at: Timestamp,
+    pub created_at: Timestamp,
     /// The day that exemptions and dates of support were evaluated for.
     pub today: Date,
     /// Which cluster, and how much of it could be read.
     pub cluster: ScannedCluster,
     /// The policy settings that replaced the stored ones, as in `validation=Deny`; empty if none were
     /// replaced.
-    pub judged_as: Vec<String>,
+    pub assumed: Vec<String>,
     /// The totals.
     pub summary: ScanSummary,
     /// The Windows nodes, by name.
@@ -38,7 +38,7 @@ pub struct ScanReport {
     /// The top owners with something to report, and every Windows one; by namespace, kind, name.
     pub owners: Vec<OwnerResult>,
     /// The pods on a wrong node, and those that are pending: by namespace, name.
-    pub pods: Vec<PodTrouble>,
+    pub pods: Vec<PodFinding>,
     /// What could not be read or evaluated.
     pub gaps: Vec<ScanGap>,
     /// The images of which registries report nothing, with the reason: they are evaluated by their names.
@@ -83,7 +83,7 @@ pub struct ScanSummary {
     /// Top owners that are allowed with a warning.
     pub warned: usize,
     /// Top owners with something to report that the API server does not send for review.
-    pub not_asked: usize,
+    pub not_reviewed: usize,
     /// Findings by outcome.
     pub findings: BTreeMap<FindingOutcome, usize>,
     /// Findings that are not fixed by placement, not exempted, and in scope of admission, by severity.
@@ -114,15 +114,15 @@ impl ScanSummary {
             owner_result
                 .findings
                 .iter()
-                .any(|found| found.fate == FindingOutcome::Warned)
+                .any(|found| found.outcome == FindingOutcome::Warned)
         };
         self.warned += usize::from(owner_result.outcome == OwnerOutcome::Passes && is_warned());
-        self.not_asked +=
+        self.not_reviewed +=
             usize::from(owner_result.outcome == OwnerOutcome::NotReviewed && !owner_result.is_clean());
         for found in &owner_result.findings {
-            *self.findings.entry(found.fate).or_default() += 1;
+            *self.findings.entry(found.outcome).or_default() += 1;
             if matches!(
-                found.fate,
+                found.outcome,
                 FindingOutcome::Denied | FindingOutcome::Warned | FindingOutcome::Noted
             ) {
                 self.open[found.severity as usize] += 1;
@@ -156,7 +156,7 @@ pub struct ScannedNode {
     /// 2022 on AKS`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub platform_dates: Vec<String>,
-    /// The known faults of its versions with sources, and the problems that it reports, with cures.
+    /// The known faults of its versions with sources, and the problems that it reports, with remedies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
     /// Its taints, as in `os=windows:NoSchedule`.
@@ -181,7 +181,7 @@ pub struct NamespaceReport {
     pub placement: &'static str,
     /// Why the API server does not send its objects for review; `None` if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_asked: Option<String>,
+    pub not_reviewed: Option<String>,
 }
 
 string_enum! {
@@ -222,7 +222,7 @@ impl PodProblem {
 /// One pod on a node that cannot run it, or a pending pod.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PodTrouble {
+pub struct PodFinding {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -234,7 +234,7 @@ pub struct PodTrouble {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// What is wrong.
-    pub wrong: PodProblem,
+    pub problem: PodProblem,
     /// The problem as text: lower case, no full stop.
     pub message: String,
     /// What to do: lower case, no full stop.
@@ -249,10 +249,10 @@ pub struct PodTrouble {
 #[serde(rename_all = "camelCase")]
 pub struct ScanGap {
     /// The resource or object, as in `jobs` or `Deployment shop/web`.
-    pub what: String,
+    pub resource: String,
     /// The reason.
-    pub why: String,
+    pub reason: String,
     /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cure: Option<String>,
+    pub remedy: Option<String>,
 }

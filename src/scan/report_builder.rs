@@ -10,7 +10,7 @@ use super::dedup::{DedupKey, dedup_key, is_at_zero};
 use super::evaluate::{Evaluated, evaluate_object};
 use super::pods::{PodContext, trouble};
 use super::report::{
-    NamespaceReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
     ScannedNode,
 };
 use super::result::OwnerResult;
@@ -38,7 +38,7 @@ pub struct Scan<'s> {
     now: Timestamp,
     summary: ScanSummary,
     owners: Vec<OwnerResult>,
-    pods: Vec<PodTrouble>,
+    pods: Vec<PodFinding>,
     gaps: Vec<ScanGap>,
     /// The owners of ReplicaSets and Jobs that may have pods: kind, namespace and name of the ReplicaSet or
     /// Job, to the display name of the owner.
@@ -81,7 +81,7 @@ pub struct ReportHeader {
     /// Which cluster.
     pub cluster: ScannedCluster,
     /// The policy settings that replaced the stored ones.
-    pub judged_as: Vec<String>,
+    pub assumed: Vec<String>,
     /// The Windows nodes.
     pub nodes: Vec<ScannedNode>,
     /// The images of which registries report nothing, with the reason.
@@ -174,10 +174,10 @@ impl<'s> Scan<'s> {
         }
     }
 
-    fn pod(&mut self, trouble: PodTrouble) {
-        if trouble.wrong == PodProblem::Terminating {
+    fn pod(&mut self, trouble: PodFinding) {
+        if trouble.problem == PodProblem::Terminating {
             self.summary.terminating += 1;
-        } else if trouble.wrong.is_misplaced() {
+        } else if trouble.problem.is_misplaced() {
             self.summary.misplaced += 1;
         } else {
             self.summary.pending += 1;
@@ -199,9 +199,9 @@ impl<'s> Scan<'s> {
             serde_json::from_str(text).unwrap_or_default()
         };
         self.gaps.push(ScanGap {
-            what: format!("{kind} {}/{}", field("namespace"), field("name")),
-            why: format!("it cannot be read: {}", cut(why, LONGEST_REASON)),
-            cure: Some(format!(
+            resource: format!("{kind} {}/{}", field("namespace"), field("name")),
+            reason: format!("it cannot be read: {}", cut(why, LONGEST_REASON)),
+            remedy: Some(format!(
                 "inspect it with kubectl get {} --output yaml, and correct it",
                 kind.as_str().to_lowercase()
             )),
@@ -224,10 +224,10 @@ impl<'s> Scan<'s> {
         let namespaces = self.namespaces();
         ScanReport {
             schema: SCHEMA,
-            at: self.now,
+            created_at: self.now,
             today: self.pod_context.eval_context.facts.today,
             cluster: frame.cluster,
-            judged_as: frame.judged_as,
+            assumed: frame.assumed,
             summary: self.summary,
             nodes: frame.nodes,
             namespaces,
@@ -255,9 +255,9 @@ impl<'s> Scan<'s> {
         ];
         for (count, what, why) in counts.into_iter().filter(|(count, ..)| *count > 0) {
             self.gaps.push(ScanGap {
-                what: format!("{count} more {what}"),
-                why: why.to_owned(),
-                cure: Some("scan one namespace at a time with --namespace".to_owned()),
+                resource: format!("{count} more {what}"),
+                reason: why.to_owned(),
+                remedy: Some("scan one namespace at a time with --namespace".to_owned()),
             });
         }
     }
@@ -275,7 +275,7 @@ impl<'s> Scan<'s> {
                     policy: policy.name.clone(),
                     validation: policy.validation.as_str(),
                     placement: policy.placement.as_str(),
-                    not_asked: eval_context.not_reviewed(name).map(|why| why.words(name)),
+                    not_reviewed: eval_context.not_reviewed(name).map(|why| why.words(name)),
                 }
             });
         }

@@ -15,9 +15,9 @@ pub type Uid = String;
 string_enum! {
     /// The outcome of one finding if its object were created again.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-    #[serde(rename_all = "lowercase")]
+    #[serde(rename_all = "kebab-case")]
     pub enum FindingOutcome {
-        /// It denies the object. An update that does not change the field is allowed, because the finding
+        /// It denies the object. An update that does not change the field is allowed, outcome_reason the finding
         /// existed before (the ratchet).
         Denied = "denied",
         /// The client that applies the object gets a warning.
@@ -31,7 +31,7 @@ string_enum! {
         /// An exemption applies.
         Exempted = "exempted",
         /// The API server does not send the object for review.
-        Passed = "passed",
+        NotReviewed = "not-reviewed",
     }
 }
 
@@ -47,7 +47,7 @@ string_enum! {
         /// It is allowed unchanged, perhaps with a warning.
         Passes = "passes",
         /// The API server does not send it for review.
-        NotReviewed = "not-asked",
+        NotReviewed = "not-reviewed",
     }
 }
 
@@ -84,13 +84,13 @@ pub struct FindingResult {
     /// The remedy.
     pub remedy: String,
     /// The outcome.
-    pub fate: FindingOutcome,
+    pub outcome: FindingOutcome,
     /// Whether it would deny the object if `validation` were Deny.
     pub would_deny: bool,
     /// Why the outcome differs from what the severity implies: a policy setting, the note of an exemption, or
     /// the namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub because: Option<String>,
+    pub outcome_reason: Option<String>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the signature that serde requires
@@ -137,7 +137,7 @@ pub struct OwnerResult {
     pub decision: Decision,
     /// Why the API server does not send it for review; `None` if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub not_asked: Option<String>,
+    pub not_reviewed: Option<String>,
     /// The builds of its images, if the image names contain them; empty if it is not for Windows.
     #[serde(serialize_with = "builds_as_text")]
     pub image_builds: Vec<Build>,

@@ -157,7 +157,10 @@ impl InflightPermit {
         loop {
             let now = Instant::now();
             let refuses = now >= refuses_from;
-            match self.lock().grow(self.number, bytes, self.asking(now), refuses) {
+            match self
+                .lock()
+                .grow(self.number, bytes, self.permit_request(now), refuses)
+            {
                 Err(RejectReason::Bytes) if now < self.until => {}
                 ended => return ended,
             }
@@ -193,7 +196,7 @@ impl InflightPermit {
                 }
                 now = rounds.tick() => {
                     let missing = bytes.saturating_sub(self.limiter.large.available_permits());
-                    self.lock().refuse_large(self.number, missing, self.asking(now));
+                    self.lock().refuse_large(self.number, missing, self.permit_request(now));
                 }
             }
         }
@@ -257,7 +260,7 @@ impl InflightPermit {
         self.limiter.waiting.try_acquire().map_err(|_| RejectReason::Open)
     }
 
-    fn asking(&self, now: Instant) -> PermitRequest {
+    fn permit_request(&self, now: Instant) -> PermitRequest {
         PermitRequest {
             now,
             until: self.until,
@@ -373,13 +376,13 @@ impl InflightTable {
         &mut self,
         number: u64,
         to: usize,
-        asking: PermitRequest,
+        permit_request: PermitRequest,
         refuses: bool,
     ) -> Result<(), RejectReason> {
         let more = to.saturating_sub(self.get(number)?.small);
         while self.small.saturating_add(more) > self.max_small {
             let first = if refuses {
-                self.first_for(number, more, asking, |request| request.small > 0)
+                self.first_for(number, more, permit_request, |request| request.small > 0)
             } else {
                 None
             };
@@ -391,17 +394,20 @@ impl InflightTable {
         }
         let request = self.get(number)?;
         request.small += more;
-        request.awaits_client.get_or_insert(ClientWait::from(asking.now));
+        request
+            .awaits_client
+            .get_or_insert(ClientWait::from(permit_request.now));
         self.small += more;
         self.update_gauges();
         Ok(())
     }
 
     /// Cancels others until this many bytes of whole bodies are released, or no request may be cancelled.
-    fn refuse_large(&mut self, number: u64, missing: usize, asking: PermitRequest) {
+    fn refuse_large(&mut self, number: u64, missing: usize, permit_request: PermitRequest) {
         let mut freed = 0;
         while freed < missing {
-            let Some(first) = self.first_for(number, missing, asking, |request| request.large.is_some())
+            let Some(first) =
+                self.first_for(number, missing, permit_request, |request| request.large.is_some())
             else {
                 return;
             };
@@ -479,11 +485,11 @@ impl InflightTable {
         &self,
         number: u64,
         more: usize,
-        asking: PermitRequest,
+        permit_request: PermitRequest,
         holds: impl Fn(&InflightRequest) -> bool,
     ) -> Option<u64> {
         let asker = self.open.get(&number)?;
-        let PermitRequest { now, until } = asking;
+        let PermitRequest { now, until } = permit_request;
         let is_urgent = now >= asker.since + until.saturating_duration_since(asker.since) / 2;
         let mut held: HashMap<IpAddr, usize> = HashMap::new();
         for request in self.open.values().filter(|_| is_urgent) {

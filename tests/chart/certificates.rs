@@ -40,7 +40,7 @@ fn issue(secret: &str, names: Vec<String>) -> (Value, String) {
 
 fn uninstall(world: &World, engine: &Engine) {
     world
-        .ask(engine, "uninstall", &json!({}))
+        .request(engine, "uninstall", &json!({}))
         .unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()));
 }
 
@@ -68,7 +68,7 @@ fn cert_manager(world: &World, engine: &Engine) {
     let (secret, bundle) = issue(OURS, names);
     world.create(&secret);
     world
-        .ask(engine, "install", &json!({ "values": values }))
+        .request(engine, "install", &json!({ "values": values }))
         .unwrap();
     // What the CA injector does where the annotation asks it to.
     for kind in ["mutatingwebhookconfiguration", "validatingwebhookconfiguration"] {

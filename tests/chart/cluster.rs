@@ -144,7 +144,7 @@ fn every_value_makes_objects_that_the_api_server_takes_to_the_last_field() {
     define(&cluster);
     let mut kinds = BTreeSet::new();
     for values in matrix() {
-        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
         kinds.extend(
             rendered
@@ -486,15 +486,15 @@ fn a_kustomization_sets_the_image_and_starts_with_audit() {
 fn what_is_in_the_way_in_a_cluster_is_named() {
     let Some((engine, cluster)) = start() else { return };
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
-    let ask = |what: &str, values: Value| {
+    let request = |what: &str, values: Value| {
         let request = json!({"cluster": kubeconfig, "name": "transom", "namespace": "transom-system", "values": values});
-        engine.ask(what, request)
+        engine.request(what, request)
     };
     // A configuration of that name, of somebody else.
     let foreign = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
                          "metadata": {"name": "zz-transom"}, "webhooks": []});
     apply(&cluster, &foreign.to_string());
-    let error = ask("install", json!({})).unwrap_err();
+    let error = request("install", json!({})).unwrap_err();
     let named = "MutatingWebhookConfiguration \"zz-transom\" in namespace \"\" exists and cannot be imported";
     assert!(error.contains(named), "{error}");
     cluster
@@ -502,7 +502,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
         .succeeded();
 
     let without_jobs = json!({"hooks": "none"});
-    ask("install", without_jobs.clone()).unwrap();
+    request("install", without_jobs.clone()).unwrap();
     // Definitions of an older version: they do not know a field that the values have.
     let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/mode";
     let older = json!([{"op": "remove", "path": field}]).to_string();
@@ -515,7 +515,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
         &older,
     ];
     cluster.kubectl(&patch).succeeded();
-    let error = ask("upgrade", without_jobs.clone()).unwrap_err();
+    let error = request("upgrade", without_jobs.clone()).unwrap_err();
     let cure = documented_apply();
     assert!(
         error.contains("policy.spec.mode: the CustomResourceDefinition") && error.contains(&cure),
@@ -527,16 +527,16 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
         .output()
         .unwrap();
     assert!(upgraded.status.success(), "{upgraded:?}");
-    ask("upgrade", without_jobs.clone()).unwrap();
+    request("upgrade", without_jobs.clone()).unwrap();
     // What the API server alone can see (a rule in CEL) comes back with the field.
     let bad =
         json!({"hooks": "none", "nodePolicy": {"spec": {"runtimeClasses": {"namePattern": "windows"}}}});
-    let error = ask("upgrade", bad).unwrap_err();
+    let error = request("upgrade", bad).unwrap_err();
     assert!(error.contains("it must contain {release}"), "{error}");
     // The definitions stay at an uninstall, and Helm installs over those that the program applied.
-    ask_uninstall(engine, &kubeconfig);
-    ask("install", without_jobs.clone()).unwrap();
-    ask_uninstall(engine, &kubeconfig);
+    request_uninstall(engine, &kubeconfig);
+    request("install", without_jobs.clone()).unwrap();
+    request_uninstall(engine, &kubeconfig);
 
     // So it does over older ones that somebody applied as the documentation says; kubectl's own field manager would be
     // in the way, which is why it says one.
@@ -554,7 +554,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
         cluster.kubectl_with(&command, &older).succeeded();
         let established = ["wait", "--for=condition=Established", "crd", definition];
         cluster.kubectl(&established).succeeded();
-        let installed = ask("install", without_jobs.clone());
+        let installed = request("install", without_jobs.clone());
         match installed {
             Ok(_) => assert!(works, "{command:?} is in nobody's way"),
             Err(error) => assert!(!works && error.contains("conflict"), "{command:?}: {error}"),
@@ -579,7 +579,7 @@ fn documented_apply() -> String {
     line.unwrap().to_owned()
 }
 
-fn ask_uninstall(engine: &Engine, kubeconfig: &str) {
+fn request_uninstall(engine: &Engine, kubeconfig: &str) {
     let request = json!({"cluster": kubeconfig, "name": "transom", "namespace": "transom-system"});
-    engine.ask("uninstall", request).unwrap();
+    engine.request("uninstall", request).unwrap();
 }

@@ -182,7 +182,7 @@ pub fn set(engine: &Engine, command: &str) -> Option<Value> {
             .replace('…', "mirror.example.com")
             .replace("$DIGEST", &format!("sha256:{}", "a".repeat(64)));
         let parsed = engine
-            .ask("parse", json!({"kind": pair[0], "expression": expression}))
+            .request("parse", json!({"kind": pair[0], "expression": expression}))
             .unwrap();
         merge(values.get_or_insert_with(|| json!({})), parsed);
     }
@@ -199,7 +199,7 @@ fn every_set_in_the_pages_is_a_value_that_the_chart_takes() {
                 continue;
             };
             engine
-                .ask("validate", json!({"values": values}))
+                .request("validate", json!({"values": values}))
                 .unwrap_or_else(|error| panic!("{page}: {command}\n{error}"));
             engine
                 .render(&values)

@@ -109,7 +109,7 @@ impl Engine {
     }
 
     /// What the engine answers, or what it says is wrong.
-    pub fn ask(&self, what: &str, arguments: Value) -> Result<Value, String> {
+    pub fn request(&self, what: &str, arguments: Value) -> Result<Value, String> {
         let mut request = with_an_image(arguments);
         request["do"] = json!(what);
         let mut pipes = self.pipes.lock().unwrap();
@@ -131,7 +131,7 @@ impl Engine {
 
     pub fn render_as(&self, name: &str, namespace: &str, values: &Value) -> Result<Rendered, String> {
         let request = json!({"values": values, "name": name, "namespace": namespace});
-        let files: Map<String, Value> = match self.ask("render", request)? {
+        let files: Map<String, Value> = match self.request("render", request)? {
             Value::Object(files) => files,
             other => panic!("{other}"),
         };

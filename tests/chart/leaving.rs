@@ -73,7 +73,7 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
 
     // Another release, which nobody runs, goes: what the first one keeps is not touched, not even for a moment.
     let second = |what: &str, more: &Value| {
-        let done = world.ask_as(engine, what, "second", "second", more);
+        let done = world.request_as(engine, what, "second", "second", more);
         done.unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()))
     };
     let values = json!({"policy": {"create": false}, "nodePolicy": {"create": false}});
@@ -107,7 +107,7 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
     assert!(wait(Duration::from_secs(30), ended), "{}", world.kubelet.jobs());
 
     world
-        .ask(engine, "uninstall", &json!({}))
+        .request(engine, "uninstall", &json!({}))
         .unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()));
     assert_eq!(world.left(), definitions(), "{}", world.kubelet.jobs());
     assert_eq!(of_ours(&world.get("node", "win-1")), of_ours(&before));
@@ -235,7 +235,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
         "Secret transom-certificates deleted",
     ];
     assert_eq!(message.lines().take(3).collect::<Vec<_>>(), fixed, "{message}");
-    world.ask(engine, "uninstall", &json!({})).unwrap();
+    world.request(engine, "uninstall", &json!({})).unwrap();
     let left: Vec<String> = (world.left().into_iter())
         .filter(|it| !it.ends_with("/half"))
         .collect();

@@ -157,7 +157,7 @@ fn a_release_lives_and_leaves_nothing() {
 
     let jobs = || world.kubelet.jobs();
     world
-        .ask(engine, "uninstall", &json!({}))
+        .request(engine, "uninstall", &json!({}))
         .unwrap_or_else(|error| panic!("{error}\n{}", jobs()));
     assert!(
         jobs().contains("nothing else of Transom's is left in the cluster"),
@@ -391,7 +391,7 @@ fn upgrade_and_back(world: &World, engine: &Engine) {
     );
     let made = stream.end(world);
     let stream = Stream::start(&world.cluster, "back", &[Streamed::Selects, Streamed::Bad]);
-    world.ask(engine, "rollback", &json!({"version": 1})).unwrap();
+    world.request(engine, "rollback", &json!({"version": 1})).unwrap();
     kubelet.settled();
     assert_eq!(bundle(), (old, json!(2)));
     assert_eq!(entries(world).into_keys().collect::<Vec<_>>(), BEFORE);

@@ -71,7 +71,7 @@ fn strict_lint_finds_nothing() {
     ] {
         for release in ["v1.30.0", "v1.36.0"] {
             let found = engine
-                .ask("lint", json!({"values": values, "kube_version": release}))
+                .request("lint", json!({"values": values, "kube_version": release}))
                 .unwrap();
             assert_eq!(found["errors"], json!([]), "{found:#}");
             let messages = found["messages"].as_array().unwrap();
@@ -211,7 +211,7 @@ fn the_webhook_configurations_are_those_of_the_program() {
 /// What is wrong with these values, in the words that a user gets.
 #[track_caller]
 pub fn refusal(engine: &engine::Engine, values: &Value) -> String {
-    let by_schema = engine.ask("validate", json!({"values": values}));
+    let by_schema = engine.request("validate", json!({"values": values}));
     by_schema
         .and_then(|_| engine.render(values).map(|_| ()))
         .expect_err(&values.to_string())
@@ -400,7 +400,7 @@ fn the_mode_of_the_policy_decides_whether_taints_are_set() {
         (taints("Report"), Some("Enforce"), "Report"),
         (json!({"policy": {"create": false}}), None, "Report"),
     ] {
-        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
         if let Some(mode) = of_pods {
             let spec = &rendered.object("WindowsPodPolicy", "default")["spec"];

@@ -69,7 +69,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
 fn the_notes_promise_what_the_values_hold() {
     let Some(engine) = engine() else { return };
     for (values, present, absent) in cases() {
-        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.request("validate", json!({"values": values})).unwrap();
         let notes = engine.render(&values).unwrap().notes;
         for words in present {
             assert!(notes.contains(words), "{values}: {words}\n{notes}");

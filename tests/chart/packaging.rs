@@ -193,7 +193,7 @@ fn a_kubernetes_without_match_conditions_is_refused() {
         let cluster = kubernetes(version, folder.path());
         let request = json!({"cluster": cluster, "name": "transom", "namespace": "transom-system",
                              "values": values, "dry_run": "server"});
-        let error = engine.ask("install", request).err().unwrap_or_default();
+        let error = engine.request("install", request).err().unwrap_or_default();
         let refused =
             format!("chart requires kubeVersion: >=1.30.0-0 which is incompatible with Kubernetes {version}");
         assert_eq!(error.contains(&refused), !fits, "{version}: {error}");

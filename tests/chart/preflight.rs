@@ -130,7 +130,7 @@ fn the_chart_takes_the_values_of_a_preflight_on_every_platform() {
         // Helm lays one file over the other in the same way: maps are merged, lists replaced.
         json_patch::merge(&mut values, &seen);
         engine
-            .ask("validate", json!({"values": values}))
+            .request("validate", json!({"values": values}))
             .unwrap_or_else(|error| panic!("{platform}: {error}\n{seen:#}"));
         let rendered = engine.render(&values).unwrap();
         let both = ["WindowsPodPolicy", "WindowsNodePolicy"]

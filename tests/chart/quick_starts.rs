@@ -64,7 +64,7 @@ fn each_platform_has_values_that_fill_the_policies_of_the_chart() {
     assert_eq!(platforms.len(), 6, "{platforms:?}");
     for platform in platforms {
         let (_, values) = values_of(&platform);
-        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
         for (kind, part) in [
             ("WindowsPodPolicy", "policy"),

@@ -56,11 +56,11 @@ impl World {
     }
 
     /// Asks the engine for something about the release `transom`.
-    pub fn ask(&self, engine: &Engine, what: &str, more: &Value) -> Result<Value, String> {
-        self.ask_as(engine, what, "transom", NAMESPACE, more)
+    pub fn request(&self, engine: &Engine, what: &str, more: &Value) -> Result<Value, String> {
+        self.request_as(engine, what, "transom", NAMESPACE, more)
     }
 
-    pub fn ask_as(
+    pub fn request_as(
         &self,
         engine: &Engine,
         what: &str,
@@ -71,12 +71,12 @@ impl World {
         let mut request = json!({"cluster": self.kubeconfig, "name": name, "namespace": namespace});
         let more = more.as_object().unwrap().clone();
         request.as_object_mut().unwrap().extend(more);
-        engine.ask(what, request)
+        engine.request(what, request)
     }
 
     /// Installs or upgrades the release, and waits until every replica is ready.
     pub fn deploy(&self, engine: &Engine, what: &str, values: &Value) {
-        let deployed = self.ask(engine, what, &json!({ "values": values }));
+        let deployed = self.request(engine, what, &json!({ "values": values }));
         deployed.unwrap_or_else(|error| panic!("{error}\n{}", self.kubelet.jobs()));
         self.kubelet.settled();
     }

@@ -116,7 +116,7 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
         "registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull",
         "pullSecretsOf": ["shop", "billing"], "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots", "key": "all.pem"},
     }});
-    engine.ask("validate", json!({"values": values})).unwrap();
+    engine.request("validate", json!({"values": values})).unwrap();
     let with = engine.render(&values).unwrap();
     assert_eq!(
         env(&with),
@@ -155,14 +155,14 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
     let bindings: Vec<&Value> = with.objects.iter().filter(is_binding).collect();
     let account = json!([{"kind": "ServiceAccount", "name": "transom", "namespace": "transom-system"}]);
     assert!(
-        bindings.len() == 2 && bindings.iter().all(|it| it["subjects"] == account),
+        bindings.len() == 2 && bindings.iter().all(|it| it["objects"] == account),
         "{bindings:?}"
     );
 
     // A registry that is asked by plain HTTP needs no CA.
     let plain =
         json!({"images": {"registries": ["registry.corp:5000"], "plainHTTP": ["registry.corp:5000"]}});
-    engine.ask("validate", json!({"values": plain})).unwrap();
+    engine.request("validate", json!({"values": plain})).unwrap();
     assert_eq!(env(&engine.render(&plain).unwrap()).len(), 2);
 }
 
@@ -197,7 +197,7 @@ fn a_parent_chart_may_have_it_with_a_condition() {
     let with = |enabled: bool| {
         let values =
             json!({"global": global, "transom": {"enabled": enabled, "policy": {"spec": {"mode": "Warn"}}}});
-        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.request("validate", json!({"values": values})).unwrap();
         engine.render(&values).unwrap()
     };
     assert!(with(false).objects.is_empty());
@@ -210,7 +210,7 @@ fn a_parent_chart_may_have_it_with_a_condition() {
         "{image}"
     );
     let wrong = json!({"transom": {"enabled": true, "replicaCount": "two"}});
-    let error = engine.ask("validate", json!({"values": wrong})).unwrap_err();
+    let error = engine.request("validate", json!({"values": wrong})).unwrap_err();
     assert!(error.contains("/replicaCount"), "{error}");
 }
 
@@ -235,7 +235,7 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
                 .as_object_mut()
                 .unwrap()
                 .extend(more.as_object().unwrap().clone());
-            engine.ask("validate", json!({"values": values})).unwrap();
+            engine.request("validate", json!({"values": values})).unwrap();
             engine.render(&values).unwrap()
         };
         let none = render(
@@ -262,7 +262,7 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
         {
             let of_a_job = binding["metadata"]["labels"]["app.kubernetes.io/component"].is_string();
             let expected = if of_a_job { "janitor" } else { "transom" };
-            assert_eq!(binding["subjects"][0]["name"], expected, "{binding:#}");
+            assert_eq!(binding["objects"][0]["name"], expected, "{binding:#}");
         }
     }
     // Each Job of the default has an account of its own, and nobody else has.
@@ -338,7 +338,7 @@ fn the_network_policy_lets_in_whom_the_values_name() {
             .unwrap()
             .extend(more.as_object().unwrap().clone());
         let values = json!({"networkPolicy": policy});
-        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.request("validate", json!({"values": values})).unwrap();
         engine.render(&values).unwrap().object("NetworkPolicy", "transom")["spec"]["ingress"].clone()
     };
     let open = ingress(json!({}));
@@ -368,7 +368,7 @@ fn no_label_or_annotation_stands_twice_whoever_sets_it() {
         "metrics": {"serviceMonitor": {"enabled": true, "labels": labels}, "dashboard": {"enabled": true, "labels": labels},
                     "prometheusRule": {"enabled": true, "labels": labels}},
     });
-    engine.ask("validate", json!({"values": values})).unwrap();
+    engine.request("validate", json!({"values": values})).unwrap();
     let rendered = engine.render(&values).unwrap();
     for object in &rendered.objects {
         let labels = &object["metadata"]["labels"];
@@ -449,7 +449,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
                "topologySpreadConstraints": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
                                               "labelSelector": {"matchLabels": {"app": "other"}}}]}),
     ] {
-        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
         let dry_run = [
             "apply",

@@ -44,7 +44,7 @@ fn null_is_refused_by_name_or_takes_a_value_away() {
     for path in &all {
         let values = only(path, Value::Null);
         if MAY_BE_NULL.contains(&path.as_str()) {
-            engine.ask("validate", json!({"values": values})).unwrap();
+            engine.request("validate", json!({"values": values})).unwrap();
             engine.render(&values).unwrap();
             continue;
         }
@@ -252,7 +252,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         json!({"listenAddress": "[fd00::1]"}),
         json!({"image": {"registry": "mirror.example.com:5000/a/b-c"}}),
     ] {
-        engine.ask("validate", json!({"values": values})).unwrap();
+        engine.request("validate", json!({"values": values})).unwrap();
         engine
             .render(&values)
             .unwrap_or_else(|error| panic!("{values}: {error}"));
@@ -293,7 +293,7 @@ fn a_selector_that_no_label_can_match_is_refused_wherever_it_stands() {
             expression(json!({"key": "team", "operator": "DoesNotExist"})),
         ] {
             let values = place(&selector);
-            engine.ask("validate", json!({"values": values})).unwrap();
+            engine.request("validate", json!({"values": values})).unwrap();
             engine
                 .render(&values)
                 .unwrap_or_else(|error| panic!("{values}: {error}"));

@@ -319,13 +319,17 @@ fn broken_lines_are_counted_and_cost_no_other_line() {
     assert_eq!(summary(&found), all());
     let input = &found["inputs"][0];
     assert_eq!(
-        (&input["broken"], &input["unfinished"]),
+        (&input["invalid"], &input["isTruncated"]),
         (&json!(3), &json!(true)),
         "{input}"
     );
     let mut bytes = REAL.as_bytes().to_vec();
     bytes.extend(b"{\"auditID\":\"\xff\xfe transom.dev\"}\n");
-    assert_eq!(report(&bytes)["inputs"][0]["broken"], 1, "bytes that are no text");
+    assert_eq!(
+        report(&bytes)["inputs"][0]["invalid"],
+        1,
+        "bytes that are no text"
+    );
 }
 
 #[test]
@@ -493,7 +497,7 @@ fn an_event_is_found_in_what_log_stores_wrap_it_in() {
             cluster,
             "{what}"
         );
-        assert_eq!(found["inputs"][0]["broken"], 0, "{what}");
+        assert_eq!(found["inputs"][0]["invalid"], 0, "{what}");
     }
 }
 
@@ -679,7 +683,7 @@ fn what_is_still_open_is_looked_up_in_its_cluster() {
         let row = rows
             .find(|row| row["workload"] == workload && row["user"] == user)
             .unwrap();
-        row["now"].clone()
+        row["current"].clone()
     };
     assert_eq!(
         now("Deployment web", "jane"),

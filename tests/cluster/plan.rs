@@ -111,13 +111,13 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
         plan["to"],
         json!({"build": "10.0.26100", "release": "ltsc2025", "product": "Windows Server 2025"})
     );
-    let statement = &plan["workloads"][0]["statements"][0];
+    let finding = &plan["workloads"][0]["findings"][0];
     assert_eq!(
-        statement["proposed"],
+        finding["proposed"],
         json!({"image": "mcr.microsoft.com/windows/servercore:ltsc2025", "verified": "notVerified"})
     );
     assert_eq!(
-        plan["order"][0]["heldBy"][0]["workload"],
+        plan["drainOrder"][0]["blockedBy"][0]["workload"],
         "Deployment default/web"
     );
 
@@ -194,15 +194,15 @@ spec: {mode: Audit, placement: {mode: Apply}}
     }
     assert_eq!(classes.len(), all.len(), "Linux workloads are none of its");
     let held = |pool: &str| {
-        let order = plan["order"].as_array().unwrap();
-        order.iter().find(|step| step["pool"] == pool).unwrap()["heldBy"].to_string()
+        let order = plan["drainOrder"].as_array().unwrap();
+        order.iter().find(|step| step["pool"] == pool).unwrap()["blockedBy"].to_string()
     };
     assert!(
         held("win-2019").contains("DaemonSet shop/agent-2019"),
         "{}",
         held("win-2019")
     );
-    assert_eq!(plan["order"].as_array().unwrap().len(), OLD.len());
+    assert_eq!(plan["drainOrder"].as_array().unwrap().len(), OLD.len());
 
     move_to_the_new_build(&cluster, &all);
     let pods = pods(&cluster);

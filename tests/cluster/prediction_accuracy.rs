@@ -320,7 +320,7 @@ impl Predictions {
             ));
         }
         let would = rules(before, |finding| finding["wouldDeny"] == true);
-        let will = rules(foreseen, |finding| finding["fate"] == "denied");
+        let will = rules(foreseen, |finding| finding["outcome"] == "denied");
         if would != would_deny || will != would_deny {
             wrong.push(format!(
                 "{name:?}: would-deny {would_deny:?}, the scan {would:?}, with --as {will:?}"

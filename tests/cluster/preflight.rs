@@ -134,10 +134,10 @@ fn preflight(cluster: &ControlPlane, user: &str, more: &[&str]) -> (String, i32)
 fn message<'r>(report: &'r Value, section: &str, part: &str) -> &'r Value {
     let sections = report["sections"].as_array().unwrap();
     let section = sections.iter().find(|it| it["title"] == section).unwrap();
-    let statements = section["statements"].as_array().unwrap();
-    let found = statements
+    let findings = section["findings"].as_array().unwrap();
+    let found = findings
         .iter()
-        .find(|it| it["text"].as_str().unwrap().contains(part));
+        .find(|it| it["message"].as_str().unwrap().contains(part));
     found.unwrap_or_else(|| panic!("{part:?} is not said: {section:#}"))
 }
 
@@ -229,7 +229,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
     let placement = "DryRun in 1 namespace, by the built-in policy, because no WindowsPodPolicy applies";
     let (json, _) = preflight(&cluster, "", &["-o", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
-    let hint = message(&report, "Nodes", "there is a newer build")["text"]
+    let hint = message(&report, "Nodes", "there is a newer build")["message"]
         .as_str()
         .unwrap();
     assert!(
@@ -260,12 +260,18 @@ fn check_findings(report: &Value) {
         .collect();
     assert_eq!(denied, ["bad", "ignored"]);
     assert_eq!(
-        (&report["denied"][0]["softened"], &report["denied"][1]["softened"]),
+        (
+            &report["denied"][0]["isOnlyIgnoredFields"],
+            &report["denied"][1]["isOnlyIgnoredFields"]
+        ),
         (&json!(false), &json!(true))
     );
     message(report, "Platform", "Kubernetes is v1.36");
     message(report, "Platform", "Transom is not installed");
-    assert_eq!(message(report, "Nodes", "node with 10.0.17763")["weight"], "act");
+    assert_eq!(
+        message(report, "Nodes", "node with 10.0.17763")["status"],
+        "action-required"
+    );
     assert_eq!(
         message(
             report,
@@ -276,7 +282,7 @@ fn check_findings(report: &Value) {
     );
     let plan = message(report, "Nodes", "there is a newer build");
     assert!(
-        plan["cure"]
+        plan["remedy"]
             .as_str()
             .unwrap()
             .starts_with("transom plan --to ltsc2025"),
@@ -297,7 +303,7 @@ fn check_findings(report: &Value) {
     let everywhere = message(report, "DaemonSets", "names no operating system");
     assert_eq!(everywhere["evidence"], json!(["DaemonSet shop/everywhere"]));
     assert!(
-        everywhere["text"]
+        everywhere["message"]
             .as_str()
             .unwrap()
             .ends_with("Windows nodes: w2"),

@@ -120,14 +120,15 @@ fn fates(owner: &Value) -> Vec<String> {
     let findings = owner["findings"].as_array().unwrap().iter();
     let fates = findings.map(|found| {
         let text = |field: &str| found[field].as_str().unwrap().to_owned();
-        format!("{} {}", text("rule"), text("fate"))
+        format!("{} {}", text("rule"), text("outcome"))
     });
     fates.collect()
 }
 
 fn gaps(report: &Value) -> Vec<String> {
     let gaps = report["gaps"].as_array().unwrap().iter();
-    gaps.map(|gap| gap["what"].as_str().unwrap().to_owned()).collect()
+    gaps.map(|gap| gap["resource"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// The pods in trouble, without what their controllers add to their names.
@@ -135,7 +136,7 @@ fn troubles(report: &Value) -> Vec<String> {
     let pods = report["pods"].as_array().unwrap().iter();
     let pods = pods.map(|pod| {
         let owner = pod["owner"].as_str().unwrap_or("alone");
-        format!("{owner}: {}", pod["wrong"].as_str().unwrap())
+        format!("{owner}: {}", pod["problem"].as_str().unwrap())
     });
     let mut pods: Vec<String> = pods.collect();
     pods.sort();
@@ -206,7 +207,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let denied = scan(cluster, "admin", &denying);
     assert_eq!(denied.status, 1);
     let report = denied.json();
-    assert_eq!(report["judgedAs"], json!(["mode=Enforce"]));
+    assert_eq!(report["assumed"], json!(["mode=Enforce"]));
     // web, web-too and old of shop; what its Rollout made.
     assert_eq!(report["summary"]["denied"], 4);
     assert_eq!(owner(&report, "ignored", "web")["decision"], "skip");

@@ -379,7 +379,7 @@ fn check(cluster: &ControlPlane, file: &str, objects: &[Value]) -> Vec<Value> {
     std::fs::write(&path, list.to_string()).unwrap();
     let report = transom(path.parent().unwrap(), &["check", "-o", "json", file]).json();
     assert_eq!(report["errors"], json!([]), "every object can be read");
-    report["subjects"].as_array().unwrap().clone()
+    report["objects"].as_array().unwrap().clone()
 }
 
 /// The rules about what the API server refuses.

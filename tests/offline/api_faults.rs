@@ -182,9 +182,7 @@ impl ApiServer {
             let text = String::from_utf8(bytes)
                 .unwrap()
                 .replace(&self.port.to_string(), "PORT");
-            let lines = text
-                .lines()
-                .filter(|line| !line.contains("\"generatedAt\"") && !line.contains("\"at\":"));
+            let lines = text.lines().filter(|line| !line.contains("\"createdAt\""));
             lines.collect::<Vec<_>>().join("\n")
         };
         (status.code(), plain(stdout), plain(stderr))

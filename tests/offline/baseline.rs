@@ -39,7 +39,7 @@ fn a_baseline_suppresses_what_is_known_and_nothing_else() {
         run.out
     );
     let report = check(&["--baseline", "known.json", "-o", "json", "a.yaml"]).json();
-    assert_eq!(report["subjects"][0]["suppressed"][0]["suppressedBy"], "baseline");
+    assert_eq!(report["objects"][0]["suppressed"][0]["suppressedBy"], "baseline");
     // Objects that are not checked are no reason for a note.
     assert_eq!(report["notes"], json!([]));
     let sarif = check(&["--baseline", "known.json", "-o", "sarif", "a.yaml"]).json();

@@ -78,7 +78,7 @@ fn what_admission_never_sees_is_not_called_denied() {
         assert_eq!(run.status, 0, "{text}\n{}", run.out);
         assert!(
             run.out
-                .contains("error[TSM204 run-as-user] (not admitted here): "),
+                .contains("error[TSM204 run-as-user] (not reviewed here): "),
             "{}",
             run.out
         );
@@ -88,16 +88,16 @@ fn what_admission_never_sees_is_not_called_denied() {
             run.out
         );
         assert!(
-            run.out.contains("; 0 would be denied, 1 not admitted here\n"),
+            run.out.contains("; 0 would be denied, 1 not reviewed here\n"),
             "{}",
             run.out
         );
         let json = check_text(&[arguments, &["-o", "json"]].concat(), &text).json();
         assert!(
-            json["subjects"][0]["notAdmitted"].as_str().unwrap().contains(why),
+            json["objects"][0]["notReviewed"].as_str().unwrap().contains(why),
             "{json:#}"
         );
-        assert_eq!(json["subjects"][0]["findings"][0]["action"], "Disabled");
+        assert_eq!(json["objects"][0]["findings"][0]["action"], "Disabled");
     }
     for (arguments, text) in [
         (&[][..], in_web.clone()),
@@ -124,7 +124,7 @@ fn a_namespace_that_is_given_is_a_filter_and_that_of_objects_without_one() {
     assert_eq!(check_text(&["-n", "web", "-n", "db"], &elsewhere).status, 1);
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n";
     let json = check_text(&["-n", "web", "-o", "json"], node).json();
-    assert_eq!(json["subjects"][0]["namespace"], Value::Null);
+    assert_eq!(json["objects"][0]["namespace"], Value::Null);
 }
 
 #[test]
@@ -149,12 +149,12 @@ fn the_report_names_the_policy_that_counted_and_says_why() {
     }
     let first = policy("first", "mode: Audit, priority: 7");
     let json = check_text(&["-o", "json"], &(selecting + &first + &two + labelled)).json();
-    let why = &json["subjects"][0]["policy"];
+    let why = &json["objects"][0]["policy"];
     assert_eq!(
         (&why["name"], &why["validation"], &why["placement"]),
         (&json!("first"), &json!("Audit"), &json!("DryRun"))
     );
-    let why = why["why"].as_str().unwrap();
+    let why = why["reason"].as_str().unwrap();
     assert!(
         why.contains("its priority (7) or name puts it before 1 more"),
         "{why}"
@@ -255,7 +255,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
         );
         assert!(run.out.contains(note), "{}", run.out);
         let json = check_text(&["-o", "json"], &text).json();
-        let subject = &json["subjects"][0];
+        let subject = &json["objects"][0];
         if effect == "exempted" {
             assert_eq!(json["summary"]["exempted"], 1);
             assert_eq!(subject["exempted"][0]["rule"], "run-as-user");
@@ -274,7 +274,7 @@ fn a_finding_says_what_it_does_and_why_that_is_not_what_its_severity_says() {
                 .unwrap();
             assert_eq!(finding["action"], effect);
             assert_eq!(
-                finding["because"].as_str().unwrap_or_default(),
+                finding["actionReason"].as_str().unwrap_or_default(),
                 run.out
                     .lines()
                     .find_map(|line| line
@@ -380,7 +380,7 @@ fn a_folder_holds_other_things_too() {
     let passed = "ignored: 3 that are not Kubernetes objects (./chart/Chart.yaml:1, ./chart/values.yaml:1, ./chart/values.yaml:3)\n";
     assert!(run.out.contains(passed), "{}", run.out);
     let json = at(&["--exclude", "templates", "-o", "json", "."]).json();
-    assert_eq!(json["passedOver"].as_array().unwrap().len(), 3, "{json:#}");
+    assert_eq!(json["otherDocuments"].as_array().unwrap().len(), 3, "{json:#}");
     // What cannot be parsed is never passed over, and neither is a file that was named.
     assert_eq!(at(&["."]).status, 2);
     assert_eq!(at(&["chart/values.yaml"]).status, 2);
@@ -477,7 +477,7 @@ fn outputs_go_where_they_are_sent_and_objects_are_selected_by_labels_and_namespa
     assert_eq!(report["summary"]["denied"], 2);
     for arguments in [["-l", "team=shop"], ["-l", "team,team!=bank"], ["-n", "web"]] {
         let run = at(&[&arguments[..], &["-o", "json", "pods.yaml"]].concat());
-        let names: Vec<Value> = run.json()["subjects"]
+        let names: Vec<Value> = run.json()["objects"]
             .as_array()
             .unwrap()
             .iter()

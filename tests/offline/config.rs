@@ -52,7 +52,7 @@ fn the_nearest_file_applies_and_arguments_replace_its_fields() {
         assert_eq!(transom(root, arguments).status, 1, "{arguments:?}");
     }
     // Excludes apply to files that are named, as a pre-commit hook names them; those of the command line replace them.
-    for (arguments, subjects) in [
+    for (arguments, objects) in [
         (
             &["check", "-o", "json", "app/generated/web.yaml", "vendor/web.yaml"][..],
             0,
@@ -73,8 +73,8 @@ fn the_nearest_file_applies_and_arguments_replace_its_fields() {
     ] {
         let run = transom(root, arguments);
         assert_eq!(
-            run.json()["summary"]["subjects"],
-            subjects,
+            run.json()["summary"]["objects"],
+            objects,
             "{arguments:?} {}",
             run.out
         );
@@ -82,14 +82,14 @@ fn the_nearest_file_applies_and_arguments_replace_its_fields() {
     // Inputs with different configurations are checked apart.
     let run = transom(root, &["check", "-o", "json", "team/web.yaml", "web.yaml"]);
     let report = run.json();
-    let subjects = report["subjects"].as_array().unwrap();
-    let of = |at: usize| (&subjects[at]["policy"]["name"], &subjects[at]["decision"]);
+    let objects = report["objects"].as_array().unwrap();
+    let of = |at: usize| (&objects[at]["policy"]["name"], &objects[at]["decision"]);
     assert_eq!(of(0), (&"ours".into(), &"patch".into()));
     assert_eq!(of(1), (&"built-in".into(), &"deny".into()));
     assert_eq!(run.status, 0, "{}", run.out);
     // From another folder, and for standard input from the current one.
     let run = transom(&root.join("team"), &["check", "-o", "json", "../web.yaml"]);
-    assert_eq!(run.json()["subjects"][0]["policy"]["name"], "built-in");
+    assert_eq!(run.json()["objects"][0]["policy"]["name"], "built-in");
 }
 
 #[test]
@@ -122,8 +122,8 @@ fn a_file_can_name_what_is_checked_and_facts_that_are_not() {
     ]);
     for from in ["", "elsewhere"] {
         let report = transom(&folder.path().join(from), &["check", "-o", "json"]).json();
-        assert_eq!(report["summary"]["subjects"], 1, "{report}");
-        assert_eq!(report["subjects"][0]["verdict"], "Windows", "{report}");
+        assert_eq!(report["summary"]["objects"], 1, "{report}");
+        assert_eq!(report["objects"][0]["verdict"], "Windows", "{report}");
     }
     fs::write(folder.path().join(".transom.yaml"), "failOn: deny\n").unwrap();
     let run = transom(folder.path(), &["check"]);
@@ -208,7 +208,7 @@ fn the_examples_of_the_page_do_what_it_says() {
     let report = transom(folder.path(), &["check", "-o", "json"]).json();
     let summary = |field: &str| report["summary"][field].as_u64().unwrap();
     assert_eq!(
-        (summary("subjects"), summary("denied"), summary("suppressed")),
+        (summary("objects"), summary("denied"), summary("suppressed")),
         (2, 0, 3),
         "{report:#}"
     );

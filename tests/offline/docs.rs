@@ -603,7 +603,7 @@ fn the_page_on_denials_names_parts_of_its_message_and_an_exemption_that_works() 
         ours(command)
     );
     let report: Value = serde_json::from_slice(&run(&json).stdout).unwrap();
-    let exemption = &report["subjects"][0]["exempted"][0]["exemption"];
+    let exemption = &report["objects"][0]["exempted"][0]["exemption"];
     assert!(
         blocks(&page).iter().any(|block| *exemption == block.text),
         "{PAGE} shows another annotation: {exemption}"

@@ -103,7 +103,7 @@ fn keeps_its_promises(
     let mut seen = Seen::default();
     let mut patched = BTreeSet::new();
     for object in &result.objects {
-        seen.refused.extend(object.refused.clone());
+        seen.refused.extend(object.error.clone());
         seen.fixed += object.fixed.len();
         if object.patch.is_empty() {
             continue;

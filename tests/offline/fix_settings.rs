@@ -166,12 +166,12 @@ fn objects_that_kustomize_cannot_select_get_a_reason_instead_of_a_patch() {
     );
     let report: serde_json::Value = serde_json::from_str(&run_json.out).unwrap();
     assert_eq!(report["summary"]["changed"], 4, "{report:#}");
-    assert_eq!(report["summary"]["refused"], 2, "{report:#}");
+    assert_eq!(report["summary"]["failed"], 2, "{report:#}");
     let refused = report["objects"]
         .as_array()
         .unwrap()
         .iter()
-        .filter_map(|object| object["refused"].as_str());
+        .filter_map(|object| object["error"].as_str());
     assert!(
         refused.clone().all(|reason| reason.starts_with("no patch: ")),
         "{report:#}"
@@ -240,7 +240,10 @@ fn what_cannot_be_written_is_not_called_fixed() {
     );
     let json = transom(folder.path(), &["fix", "--write", "-o", "json", "b.yaml"]).json();
     assert_eq!(json["summary"]["changed"], 0, "{json}");
-    assert_eq!(json["objects"][0]["left"][0]["rule"], "run-as-user", "{json}");
+    assert_eq!(
+        json["objects"][0]["remaining"][0]["rule"], "run-as-user",
+        "{json}"
+    );
     assert_eq!(
         fs::read_to_string(folder.path().join("b.yaml")).unwrap(),
         pod("name: b")

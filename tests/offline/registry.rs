@@ -38,10 +38,8 @@ fn plan_of(options: &[&str], items: &[Value]) -> Value {
 fn reported(plan: &Value, name: &str) -> (String, Option<String>) {
     let workloads = plan["workloads"].as_array().unwrap();
     let workload = workloads.iter().find(|it| it["name"] == name).unwrap();
-    let statements = workload["statements"].as_array().unwrap();
-    let verified = statements
-        .iter()
-        .find_map(|it| it["proposed"]["verified"].as_str());
+    let findings = workload["findings"].as_array().unwrap();
+    let verified = findings.iter().find_map(|it| it["proposed"]["verified"].as_str());
     let class = workload["class"].as_str().unwrap();
     (class.to_owned(), verified.map(str::to_owned))
 }

@@ -113,7 +113,7 @@ fn what_is_suppressed_is_shown_on_request_and_in_every_format() {
         assert!(run.out.contains(line), "{}", run.out);
     }
     let report = check(&["-o", "json"], &text).json();
-    let subject = &report["subjects"][0];
+    let subject = &report["objects"][0];
     assert_eq!(
         subject["decision"], "deny",
         "admission does not know suppressions"
@@ -127,7 +127,7 @@ fn what_is_suppressed_is_shown_on_request_and_in_every_format() {
     assert_eq!(
         (
             &suppressed["suppressedBy"],
-            &suppressed["place"],
+            &suppressed["location"],
             &suppressed["until"],
             &suppressed["reason"]
         ),

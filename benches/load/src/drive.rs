@@ -132,7 +132,7 @@ impl Target {
     }
 
     /// Sends one review on a new connection; an error unless the answer is an AdmissionReview.
-    pub async fn ask(&self, body: &str) -> anyhow::Result<serde_json::Value> {
+    pub async fn request(&self, body: &str) -> anyhow::Result<serde_json::Value> {
         let mut sender = self.connect().await?;
         let (status, answer) = self
             .send(&mut sender, Bytes::copy_from_slice(body.as_bytes()))

@@ -154,7 +154,7 @@ pub fn outside() -> IpAddr {
 pub async fn patch(target: &Target, review: &str, pod: &Value) -> anyhow::Result<String> {
     let mut review: Value = serde_json::from_str(review)?;
     review["request"]["object"] = pod.clone();
-    let answer = target.ask(&review.to_string()).await?;
+    let answer = target.request(&review.to_string()).await?;
     let patch = answer["response"]["patch"].as_str();
     Ok(patch.context("Transom does not patch the pod")?.to_owned())
 }

@@ -108,7 +108,7 @@ impl Server {
             }
             // If the CA file is incomplete, parsing or the handshake fails, and the next attempt reads it again.
             if let Ok(target) = Target::new(self.address, &self.ca, path)
-                && target.ask(body).await.is_ok()
+                && target.request(body).await.is_ok()
             {
                 return Ok((target, self.started.elapsed()));
             }

@@ -65,7 +65,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     let eval_context = EvalContext::of(&snapshot);
     let requested: Vec<NamedWorkload> = workloads.keys().take(MOST).cloned().collect();
     let asking = requested.into_iter().map(|named| async {
-        let now = ask(&client, &eval_context, &named.0, &named.1).await;
+        let now = current_state(&client, &eval_context, &named.0, &named.1).await;
         (named, without(&lacks, now))
     });
     let answers: Vec<(NamedWorkload, CurrentState)> =
@@ -76,7 +76,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
     for row in report.rows.iter_mut().filter(|row| is_reported(row)) {
         let named = (row.namespace.clone(), row.workload.clone());
         let more = || CurrentState::Unknown(format!("only {MOST} workloads are read"));
-        row.now = Some(workloads.get(&named).cloned().flatten().unwrap_or_else(more));
+        row.current = Some(workloads.get(&named).cloned().flatten().unwrap_or_else(more));
     }
     Ok(())
 }
@@ -133,7 +133,7 @@ fn without(lacks: &[&str], now: CurrentState) -> CurrentState {
 }
 
 /// The current state of one workload.
-async fn ask(
+async fn current_state(
     client: &Client,
     eval_context: &EvalContext<'_>,
     namespace: &str,
@@ -174,7 +174,7 @@ async fn ask(
 }
 
 fn from_result(owner_result: &OwnerResult) -> CurrentState {
-    if let Some(why) = &owner_result.not_asked {
+    if let Some(why) = &owner_result.not_reviewed {
         return CurrentState::Unknown(format!("admission is not called: {why}"));
     }
     let rules = owner_result.denied_by();

@@ -128,7 +128,7 @@ pub(super) async fn scan(
             policies: stored.map(|stored| stored.policy.name.clone()).collect(),
             namespaces_without_policy: eval_context.namespaces_without_policy(),
         },
-        judged_as: assume::words(&args.assume),
+        assumed: assume::words(&args.assume),
         nodes: nodes(&snapshot.view.nodes, &snapshot.facts),
         notes: registries.map_or_else(Vec::new, |registries| registries.notes()),
     });
@@ -184,9 +184,9 @@ fn of_unread(cluster: &OfflineCluster, is_by_file: bool) -> Vec<ScanGap> {
             && !(is_by_file && unread.resource == "windowspodpolicies")
     };
     let gap = |unread: &UnreadPart| ScanGap {
-        what: unread.resource.clone(),
-        why: unread.why.clone(),
-        cure: Some(format!("{}: {RIGHTS}", without(&unread.resource))),
+        resource: unread.resource.clone(),
+        reason: unread.why.clone(),
+        remedy: Some(format!("{}: {RIGHTS}", without(&unread.resource))),
     };
     cluster.unread.iter().filter(is_gap).map(gap).collect()
 }
@@ -214,9 +214,9 @@ fn of_policies(snapshot: &Snapshot) -> impl Iterator<Item = ScanGap> {
             PolicyState::Skipped { error } => (error, "it does not apply"),
         };
         Some(ScanGap {
-            what: format!("WindowsPodPolicy {name}"),
-            why: format!("it cannot be used, and {then}: {error}"),
-            cure: Some("fix the policy".to_owned()),
+            resource: format!("WindowsPodPolicy {name}"),
+            reason: format!("it cannot be used, and {then}: {error}"),
+            remedy: Some("fix the policy".to_owned()),
         })
     })
 }
@@ -230,9 +230,9 @@ fn of_namespaces(args: &ScanArgs, cluster: &OfflineCluster) -> Vec<ScanGap> {
     missing
         .filter(|_| cluster.could_read("namespaces"))
         .map(|name| ScanGap {
-            what: format!("namespace {name}"),
-            why: "there is no namespace of this name".to_owned(),
-            cure: Some(match near(name) {
+            resource: format!("namespace {name}"),
+            reason: "there is no namespace of this name".to_owned(),
+            remedy: Some(match near(name) {
                 Some(near) => format!("did you mean {near}?"),
                 None => "check the spelling: kubectl get namespaces".to_owned(),
             }),
@@ -243,12 +243,12 @@ fn of_namespaces(args: &ScanArgs, cluster: &OfflineCluster) -> Vec<ScanGap> {
 /// API groups whose resources the API server does not list.
 fn of_discovery((group, why): &(String, ApiError)) -> ScanGap {
     ScanGap {
-        what: match group.as_str() {
+        resource: match group.as_str() {
             "*" => "custom resources that describe pods".to_owned(),
             group => format!("custom resources of {group}"),
         },
-        why: format!("the API server does not say which it serves: {why}"),
-        cure: Some("scan again".to_owned()),
+        reason: format!("the API server does not say which it serves: {why}"),
+        remedy: Some("scan again".to_owned()),
     }
 }
 
@@ -276,7 +276,7 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
             0 => list.why.clone(),
             read => format!("{}; {read} of them were read", list.why),
         };
-        let cure = match (list.is_forbidden, namespace) {
+        let remedy = match (list.is_forbidden, namespace) {
             (true, None) => {
                 format!("{RIGHTS}; if you may read only some namespaces, name them with --namespace")
             }
@@ -284,9 +284,9 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
             (false, _) => "scan again".to_owned(),
         };
         gaps.push(ScanGap {
-            what,
-            why,
-            cure: Some(cure),
+            resource: what,
+            reason: why,
+            remedy: Some(remedy),
         });
     }
     gaps
@@ -294,5 +294,5 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
 
 fn gaps_name(gaps: &[ScanGap], namespace: &str) -> bool {
     let what = format!("namespace {namespace}");
-    gaps.iter().any(|gap| gap.what == what)
+    gaps.iter().any(|gap| gap.resource == what)
 }

@@ -14,7 +14,7 @@ use crate::api::{WindowsNodePolicy, WindowsNodePolicySpec};
 use crate::cluster::cache::{CachedNamespace, LabelAuthor, PoolHistoryObject, UNREADABLE_ANNOTATION};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::pool_history::SEEN_KEY;
-use crate::model::facts::asks_for_injection;
+use crate::model::facts::enables_injection;
 use crate::registration;
 
 pub(in crate::cluster) fn node(node: WatchedNode) -> Option<NodeView> {
@@ -40,7 +40,7 @@ pub(in crate::cluster) fn namespace(namespace: PartialObjectMeta<Namespace>) -> 
         tolerations_whitelist: annotations.remove("scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
         injections: annotations
             .into_iter()
-            .filter(|(key, _)| asks_for_injection(key))
+            .filter(|(key, _)| enables_injection(key))
             .collect(),
     })
 }

@@ -109,7 +109,7 @@ enum OwnerState {
     Unknown,
 }
 
-/// Nodes by the message and the cure of their fault.
+/// Nodes by the message and the remedy of their fault.
 pub type FaultyNodes = BTreeMap<(String, &'static str), BTreeSet<String>>;
 
 /// The nodes of one policy.
@@ -183,7 +183,7 @@ fn count(state: &mut NodesOfPolicy, node: &NodeView, kubernetes: u32) {
         } else {
             &mut state.possible_faults
         };
-        let nodes = faults.entry((fault.message, fault.cure)).or_default();
+        let nodes = faults.entry((fault.message, fault.remedy)).or_default();
         nodes.insert(node.name.clone());
     }
     let Some(build) = node.kernel_build() else { return };

@@ -92,7 +92,7 @@ impl NodeController {
             let Some(waiting) = by_policy.get(&policy.name) else {
                 continue;
             };
-            alarms.extend(self.guard_cache.ask(policy, waiting, &nodes, snapshot).await);
+            alarms.extend(self.guard_cache.update(policy, waiting, &nodes, snapshot).await);
             if let Some(cleared) = self.guard_cache.cleared(&policy.name) {
                 resolver.cleared.insert(policy.name.clone(), cleared.clone());
             }
@@ -147,12 +147,12 @@ impl NodeController {
         {
             return gone;
         }
-        let gone = self.ask_for_others(known).await;
+        let gone = self.list_others(known).await;
         self.listed_others = Some((Instant::now(), gone));
         gone
     }
 
-    async fn ask_for_others(&self, known: &NodePolicies) -> bool {
+    async fn list_others(&self, known: &NodePolicies) -> bool {
         let policies: Api<WindowsNodePolicy> = Api::all(self.context.client.clone());
         match answered(policies.list_metadata(&ListParams::default())).await {
             Ok(list) => (list.items.iter())

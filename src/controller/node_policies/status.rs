@@ -48,9 +48,9 @@ pub fn status_of(
     before: Option<&WindowsNodePolicyStatus>,
     now: Timestamp,
 ) -> WindowsNodePolicyStatus {
-    let mut statements = statements(policy, nodes, known);
-    let problem = problem(policy, known, &statements);
-    statements.insert(0, ready(nodes, problem.as_ref()));
+    let mut updates = updates(policy, nodes, known);
+    let problem = problem(policy, known, &updates);
+    updates.insert(0, ready(nodes, problem.as_ref()));
     let builds: Vec<BuildCount> = (nodes.builds.iter())
         .map(|(build, nodes)| BuildCount {
             build: build.to_string(),
@@ -61,7 +61,7 @@ pub fn status_of(
     let before = before.map_or(&[][..], |before| &before.conditions);
     WindowsNodePolicyStatus {
         observed_generation: Some(policy.generation),
-        conditions: conditions(statements, &[CLASSES_READY], before, policy.generation, now),
+        conditions: conditions(updates, &[CLASSES_READY], before, policy.generation, now),
         node_count: number(nodes.nodes),
         build_summary: BuildCount::summary(&builds),
         builds,
@@ -85,8 +85,8 @@ pub fn news_of(
     before: Option<&WindowsNodePolicyStatus>,
 ) -> Vec<Event> {
     let before = before.map_or(&[][..], |before| &before.conditions);
-    let statements = statements(policy, nodes, known).into_iter();
-    let news = statements.filter(|statement| statement.is_news(before));
+    let updates = updates(policy, nodes, known).into_iter();
+    let news = updates.filter(|statement| statement.is_news(before));
     let event = |statement: ConditionUpdate| match statement.kind {
         KNOWN_FAULTS => statement.event("CheckVersions"),
         _ => statement.event("ReconcileTaints"),
@@ -99,23 +99,23 @@ fn number(count: usize) -> i32 {
 }
 
 /// The conditions of a policy except `Ready`, the most urgent first.
-fn statements(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Vec<ConditionUpdate> {
-    let mut statements = vec![
+fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Vec<ConditionUpdate> {
+    let mut updates = vec![
         refused(policy, nodes, known),
         contested(nodes, known),
         overlapping(policy, nodes),
         unsupported(nodes),
         faulty(nodes),
     ];
-    statements.extend(known.classes.as_ref().map(classes));
-    statements
+    updates.extend(known.classes.as_ref().map(classes));
+    updates
 }
 
 /// Why the policy is not ready, the most urgent problem first: a reason, and one line of text.
 fn problem(
     policy: &NodePolicy,
     known: &PolicyFacts,
-    statements: &[ConditionUpdate],
+    updates: &[ConditionUpdate],
 ) -> Option<(&'static str, String)> {
     let brief = |text: &str| cut(text, LONGEST_BRIEF).into_owned();
     if let Some(why) = &policy.unusable {
@@ -124,7 +124,7 @@ fn problem(
     }
     // Transom cannot fix the versions of nodes, so known faults do not affect `Ready`.
     let of_policy = |statement: &&ConditionUpdate| statement.is_bad && statement.kind != KNOWN_FAULTS;
-    if let Some(bad) = statements.iter().find(of_policy) {
+    if let Some(bad) = updates.iter().find(of_policy) {
         return Some((bad.kind, bad.brief.clone()));
     }
     if let Some(first) = known.failures.first() {
@@ -292,9 +292,9 @@ fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
 }
 
 fn fault_parts(faults: &FaultyNodes) -> Vec<String> {
-    let parts = faults.iter().map(|((message, cure), nodes)| {
+    let parts = faults.iter().map(|((message, remedy), nodes)| {
         let names = list(nodes, NAMED);
-        format!("{} nodes ({names}): {message}; {cure}", nodes.len())
+        format!("{} nodes ({names}): {message}; {remedy}", nodes.len())
     });
     parts.collect()
 }

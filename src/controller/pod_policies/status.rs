@@ -98,26 +98,26 @@ pub fn reports<'s>(
         let object = view.pod_policies.get(name)?;
         let none = PolicyReach::default();
         let reach = reach.get(name.as_str()).unwrap_or(&none);
-        let mut statements = statements(name, outcome, reach, others, today);
-        statements.push(build_labels(outcome.in_force(), &snapshot.facts));
+        let mut updates = updates(name, outcome, reach, others, today);
+        updates.push(build_labels(outcome.in_force(), &snapshot.facts));
         // While the registration is unknown, the previous condition stays.
         let programmed = snapshot
             .registered
             .as_ref()
             .map(|known| programmed(outcome.in_force(), known, states, snapshot));
-        let ready = ready(&statements[0], programmed.as_ref());
-        statements.splice(1..1, programmed.into_iter().chain([ready]));
-        statements.extend(written(states.reporting));
+        let ready = ready(&updates[0], programmed.as_ref());
+        updates.splice(1..1, programmed.into_iter().chain([ready]));
+        updates.extend(written(states.reporting));
         let mut retired = Vec::new();
         match image_registries(outcome.in_force(), states.registries) {
-            Some(statement) => statements.push(statement),
+            Some(statement) => updates.push(statement),
             None => retired.push(IMAGE_REGISTRIES_REACHABLE),
         }
         if *states.reporting == ReportingState::Off {
             retired.push(REPORTS_WRITTEN);
         }
         if last == Some(name.as_str()) {
-            statements.push(without_policy(snapshot));
+            updates.push(without_policy(snapshot));
         } else {
             retired.push(WITHOUT_POLICY);
         }
@@ -125,7 +125,7 @@ pub fn reports<'s>(
             name,
             object,
             effective(outcome, object),
-            statements,
+            updates,
             &retired,
             reach,
             now,
@@ -191,7 +191,7 @@ fn report(
     name: &str,
     object: &Value,
     effective: Option<EffectiveSettings>,
-    statements: Vec<ConditionUpdate>,
+    updates: Vec<ConditionUpdate>,
     retired: &[&str],
     reach: &PolicyReach<'_>,
     now: Timestamp,
@@ -201,14 +201,12 @@ fn report(
         .and_then(|status| serde_json::from_value(status.clone()).ok())
         .unwrap_or_default();
     let generation = generation(object);
-    let news = statements
-        .iter()
-        .filter(|update| update.is_news(&stored.conditions));
+    let news = updates.iter().filter(|update| update.is_news(&stored.conditions));
     let news = news.cloned().collect();
     let status = WindowsPodPolicyStatus {
         observed_generation: Some(generation),
-        last_problem: (statements.iter().find(|update| update.is_bad)).map(|update| update.message.clone()),
-        conditions: conditions(statements, retired, &stored.conditions, generation, now),
+        last_problem: (updates.iter().find(|update| update.is_bad)).map(|update| update.message.clone()),
+        conditions: conditions(updates, retired, &stored.conditions, generation, now),
         matched_namespaces: MatchedNamespaces {
             count: i32::try_from(reach.selected.len()).unwrap_or(i32::MAX),
             effective: reach.effective,
@@ -246,7 +244,7 @@ fn effective(outcome: &PolicyState, object: &Value) -> Option<EffectiveSettings>
 
 /// The conditions of a policy, the most severe first. Ties and ignored labels change with namespaces, so an Event
 /// reports only the first one.
-fn statements(
+fn updates(
     name: &str,
     outcome: &PolicyState,
     reach: &PolicyReach<'_>,

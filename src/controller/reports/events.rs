@@ -66,18 +66,20 @@ impl EventOwner {
 
 /// The Event for an evaluated owner; `None` if there is only advice and what admission fixes.
 pub fn event_on(owner_result: &OwnerResult) -> Option<OwnerEvent> {
-    let is_notable = |fate: FindingOutcome, would_deny: bool| {
-        would_deny || matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned)
+    let is_notable = |outcome: FindingOutcome, would_deny: bool| {
+        would_deny || matches!(outcome, FindingOutcome::Denied | FindingOutcome::Warned)
     };
-    let findings = reported(owner_result).filter(|found| found.fate != FindingOutcome::Exempted);
+    let findings = reported(owner_result).filter(|found| found.outcome != FindingOutcome::Exempted);
     let findings: Vec<_> = findings
-        .filter(|found| is_notable(found.fate, found.would_deny))
+        .filter(|found| is_notable(found.outcome, found.would_deny))
         .collect();
     let first = findings
         .iter()
         .find(|found| found.would_deny)
         .or(findings.first())?;
-    let denied = findings.iter().any(|found| found.fate == FindingOutcome::Denied);
+    let denied = findings
+        .iter()
+        .any(|found| found.outcome == FindingOutcome::Denied);
     let would_be = findings.iter().any(|found| found.would_deny);
     let becomes = match (denied, would_be) {
         (true, _) => "would be denied at its next create",

@@ -20,7 +20,7 @@ pub type Series = (Arc<str>, &'static str, &'static str);
 
 /// The value of the metric's label `action` for a finding; `None` if it is not counted.
 pub fn action(found: &FindingResult) -> Option<&'static str> {
-    match found.fate {
+    match found.outcome {
         FindingOutcome::Denied => Some("deny"),
         FindingOutcome::Warned | FindingOutcome::Noted if found.would_deny => Some("would-deny"),
         FindingOutcome::Warned => Some("warn"),
@@ -28,7 +28,7 @@ pub fn action(found: &FindingResult) -> Option<&'static str> {
         FindingOutcome::Fixed
         | FindingOutcome::Fixable
         | FindingOutcome::Exempted
-        | FindingOutcome::Passed => None,
+        | FindingOutcome::NotReviewed => None,
     }
 }
 

@@ -43,7 +43,7 @@ pub fn name(kind: Kind, uid: &str) -> String {
 pub fn reported(owner_result: &OwnerResult) -> impl Iterator<Item = &FindingResult> {
     let is_reviewed = owner_result.outcome != OwnerOutcome::NotReviewed;
     let findings = owner_result.findings.iter().filter(move |_| is_reviewed);
-    findings.filter(|found| !matches!(found.fate, FindingOutcome::Fixed | FindingOutcome::Passed))
+    findings.filter(|found| !matches!(found.outcome, FindingOutcome::Fixed | FindingOutcome::NotReviewed))
 }
 
 /// A hash of the content, equal for the same findings under the same policy. `None`: nothing to report.
@@ -53,8 +53,8 @@ pub fn content(owner_result: &OwnerResult) -> Option<u64> {
     (owner_result.policy.as_str(), owner_result.name.as_str()).hash(&mut hasher);
     for found in reported(owner_result) {
         is_clean = false;
-        (found.rule, found.severity, found.fate, found.would_deny).hash(&mut hasher);
-        (&found.path, &found.message, &found.remedy, &found.because).hash(&mut hasher);
+        (found.rule, found.severity, found.outcome, found.would_deny).hash(&mut hasher);
+        (&found.path, &found.message, &found.remedy, &found.outcome_reason).hash(&mut hasher);
     }
     (!is_clean).then(|| hasher.finish())
 }
@@ -63,7 +63,7 @@ pub fn content(owner_result: &OwnerResult) -> Option<u64> {
 pub fn report(owner_result: &OwnerResult, content: u64, api: ReportApi, now: Timestamp) -> Value {
     let mut all: Vec<&FindingResult> = reported(owner_result).collect();
     // Findings that deny the object come first; the rest keep the order in which a user would fix them.
-    all.sort_by_key(|found| (found.fate != FindingOutcome::Denied, !found.would_deny));
+    all.sort_by_key(|found| (found.outcome != FindingOutcome::Denied, !found.would_deny));
     let mut annotations = json!({CONTENT: spelled(content)});
     if let Some(more) = all.len().checked_sub(MOST_RESULTS).filter(|more| *more > 0) {
         annotations[MORE] = json!(more.to_string());
@@ -143,7 +143,7 @@ fn severity(severity: Severity) -> &'static str {
 
 /// The result, one of the five values that reports define.
 fn verdict(found: &FindingResult) -> &'static str {
-    match found.fate {
+    match found.outcome {
         FindingOutcome::Exempted => "skip",
         _ if found.would_deny => "fail",
         _ => "warn",
@@ -152,20 +152,20 @@ fn verdict(found: &FindingResult) -> &'static str {
 
 /// What this finding would cause for the object.
 pub fn outcome(found: &FindingResult) -> String {
-    let mut text = match found.fate {
+    let mut text = match found.outcome {
         FindingOutcome::Denied => "denied at its next create; an update that leaves it as it is passes",
         FindingOutcome::Warned => "the author is warned when it is applied",
         FindingOutcome::Noted => "noted in the audit log",
         FindingOutcome::Fixed => "fixed at its next create",
         FindingOutcome::Fixable => "fixed if placement and the removal of ignored fields were not in dry run",
         FindingOutcome::Exempted => "covered by an exemption",
-        FindingOutcome::Passed => "admission is not called",
+        FindingOutcome::NotReviewed => "admission is not called",
     }
     .to_owned();
-    if found.would_deny && found.fate != FindingOutcome::Denied {
+    if found.would_deny && found.outcome != FindingOutcome::Denied {
         text.push_str("; denied if validation were Deny");
     }
-    if let Some(because) = &found.because {
+    if let Some(because) = &found.outcome_reason {
         let _ = write!(text, " ({because})");
     }
     text

@@ -99,7 +99,7 @@ impl DiscoveredApi {
     }
 
     /// Requests a new discovery soon: a request found no such API.
-    pub fn ask_soon(&self) {
+    pub fn rediscover(&self) {
         self.soon.notify_one();
     }
 

@@ -198,7 +198,7 @@ impl ReportWatch<'_> {
             Error::NoResourceVersion => (None, None),
         };
         match (status, other) {
-            (Some(status), _) if status.code == 404 => self.api.ask_soon(),
+            (Some(status), _) if status.code == 404 => self.api.rediscover(),
             // The watcher lists them again.
             (Some(status), _) if status.code == 410 => tracing::debug!("{WATCHING}: {}", status.message),
             (Some(status), _) => self.health.fails(WATCHING, &status.message),

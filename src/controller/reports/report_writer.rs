@@ -138,7 +138,7 @@ impl ReportWriter<'_> {
         match failure {
             ApiError::NotFound => {
                 self.rereads.defer(Invalidation::None.with(namespace.to_owned()));
-                self.api.ask_soon();
+                self.api.rediscover();
             }
             // The namespace is being deleted with everything in it, including reports.
             ApiError::NamespaceTerminating(_) | ApiError::NamespaceNotFound(_) => {}

@@ -16,7 +16,7 @@ use crate::model::workload::Kind;
 use crate::rules::find;
 use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
-fn found(fate: FindingOutcome, path: &str) -> FindingResult {
+fn found(outcome: FindingOutcome, path: &str) -> FindingResult {
     let rule = find("run-as-user").unwrap();
     FindingResult {
         id: rule.id,
@@ -26,14 +26,14 @@ fn found(fate: FindingOutcome, path: &str) -> FindingResult {
         path: path.to_owned(),
         message: "Windows has no user IDs".to_owned(),
         remedy: "use windowsOptions.runAsUserName".to_owned(),
-        fate,
-        would_deny: matches!(fate, FindingOutcome::Denied | FindingOutcome::Warned),
-        because: None,
+        outcome,
+        would_deny: matches!(outcome, FindingOutcome::Denied | FindingOutcome::Warned),
+        outcome_reason: None,
     }
 }
 
 /// A Deployment `shop/web` with these findings.
-pub fn owner_result(uid: &str, fates: &[FindingOutcome]) -> OwnerResult {
+pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
     OwnerResult {
         api_version: "apps/v1".to_owned(),
         kind: Kind::Deployment,
@@ -46,13 +46,13 @@ pub fn owner_result(uid: &str, fates: &[FindingOutcome]) -> OwnerResult {
         policy: "default".to_owned(),
         outcome: OwnerOutcome::Passes,
         decision: Decision::Allow,
-        not_asked: None,
+        not_reviewed: None,
         image_builds: Vec::new(),
         has_unknown_images: false,
         replicas: Some(1),
         changes: Vec::new(),
         would_change: Vec::new(),
-        findings: fates.iter().map(|fate| found(*fate, "spec")).collect(),
+        findings: outcomes.iter().map(|outcome| found(*outcome, "spec")).collect(),
     }
 }
 
@@ -107,7 +107,7 @@ fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_wou
 fn what_is_fixed_by_itself_or_not_called_for_is_no_reason_for_a_report() {
     assert_eq!(content(&owner_result(UID, &[])), None);
     assert_eq!(content(&owner_result(UID, &[FindingOutcome::Fixed])), None);
-    let mut left_out = owner_result(UID, &[FindingOutcome::Passed]);
+    let mut left_out = owner_result(UID, &[FindingOutcome::NotReviewed]);
     left_out.outcome = OwnerOutcome::NotReviewed;
     assert_eq!(content(&left_out), None);
     assert!(content(&owner_result(UID, &[FindingOutcome::Exempted])).is_some());

@@ -35,7 +35,7 @@ impl Configurations {
                      or {}; {}",
                     names::IMAGES_MUTATE,
                     names::IMAGES_VALIDATE,
-                    cure(registries.iter())
+                    remedy(registries.iter())
                 ),
             });
         }
@@ -56,13 +56,13 @@ impl Configurations {
             message: format!(
                 "{SETTING} has no effect on pods without a sign of Windows whose images are on registries that the webhook \
                  configurations do not know; {}",
-                cure(unknown.into_iter())
+                remedy(unknown.into_iter())
             ),
         })
     }
 }
 
-fn cure<'p>(patterns: impl Iterator<Item = &'p RegistryPattern>) -> String {
+fn remedy<'p>(patterns: impl Iterator<Item = &'p RegistryPattern>) -> String {
     let patterns: Vec<String> = patterns.take(NAMED).map(ToString::to_string).collect();
     format!(
         "add to the chart's images.registries: {}, or to transom generate webhooks: --image-registry \'{}\'",

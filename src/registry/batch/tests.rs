@@ -20,7 +20,7 @@ fn anonymous() -> Registries {
     Registries::by(Some(RegistryClient::new(RegistryConfig::default()).unwrap()))
 }
 
-async fn ask(registries: &mut Registries, images: BTreeSet<String>) -> Vec<Answer> {
+async fn look_up(registries: &mut Registries, images: BTreeSet<String>) -> Vec<Answer> {
     registries.look_up(images.clone(), &|| ()).await;
     let facts = images
         .iter()
@@ -30,7 +30,7 @@ async fn ask(registries: &mut Registries, images: BTreeSet<String>) -> Vec<Answe
 
 async fn found(image: String) -> (Answer, Vec<String>) {
     let mut registries = anonymous();
-    let mut answers = ask(&mut registries, BTreeSet::from([image])).await;
+    let mut answers = look_up(&mut registries, BTreeSet::from([image])).await;
     (answers.pop().unwrap(), registries.notes())
 }
 
@@ -185,7 +185,7 @@ async fn a_name_that_leads_to_this_machine_is_not_connected_to() {
         .unwrap(),
     ));
     let image = format!("registry.example:{port}/app:1");
-    let answers = ask(&mut registries, BTreeSet::from([image])).await;
+    let answers = look_up(&mut registries, BTreeSet::from([image])).await;
     let why = answers[0].as_ref().unwrap_err();
     assert!(
         why.contains("registry.example has an address that Transom never calls"),
@@ -210,7 +210,7 @@ async fn all_registries_together_have_a_time() {
     let mut registries = anonymous();
     (registries.whole, registries.left) = (Duration::from_millis(500), Duration::from_millis(500));
     let start = Instant::now();
-    let answers = ask(&mut registries, images).await;
+    let answers = look_up(&mut registries, images).await;
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert_eq!(answers.len(), 12);
     let notes = registries.notes();
@@ -220,7 +220,7 @@ async fn all_registries_together_have_a_time() {
     );
     // The total time is not reset, and does not pass while nothing is requested.
     assert!(registries.left < Duration::from_millis(500));
-    let again = ask(&mut registries, BTreeSet::from(["127.0.0.1:1/app:2".to_owned()])).await;
+    let again = look_up(&mut registries, BTreeSet::from(["127.0.0.1:1/app:2".to_owned()])).await;
     assert!(again[0].is_err());
     assert!(start.elapsed() < Duration::from_secs(5));
 }

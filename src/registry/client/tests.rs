@@ -21,7 +21,11 @@ fn client(config: RegistryConfig) -> RegistryClient {
     RegistryClient::with(config, system_lookup, Matcher::builder().build()).unwrap()
 }
 
-async fn ask(client: &RegistryClient, image: &str, keychain: &Keychain) -> Result<ImageFacts, LookupError> {
+async fn look_up(
+    client: &RegistryClient,
+    image: &str,
+    keychain: &Keychain,
+) -> Result<ImageFacts, LookupError> {
     let image = ImageRef::parse(image).unwrap();
     let found = client.look_up(&image, keychain, Detail::Configurations).await;
     // No message has a secret, whatever happens.
@@ -33,8 +37,8 @@ async fn ask(client: &RegistryClient, image: &str, keychain: &Keychain) -> Resul
     found
 }
 
-async fn ask_anonymously(image: &str) -> Result<ImageFacts, LookupError> {
-    ask(&client(RegistryConfig::default()), image, &Keychain::anonymous()).await
+async fn look_up_anonymously(image: &str) -> Result<ImageFacts, LookupError> {
+    look_up(&client(RegistryConfig::default()), image, &Keychain::anonymous()).await
 }
 
 /// User and password for these hosts.
@@ -108,7 +112,7 @@ async fn only_listed_registries_are_queried() {
         "localhost:1",
         &name,
     ] {
-        let error = ask(&listing(&[other]), &image, &Keychain::anonymous())
+        let error = look_up(&listing(&[other]), &image, &Keychain::anonymous())
             .await
             .unwrap_err();
         assert_eq!(error.scope, LookupScope::Registry);
@@ -120,7 +124,7 @@ async fn only_listed_registries_are_queried() {
         );
     }
     assert!(requests.lock().unwrap().is_empty());
-    ask(&listing(&["*.example", &one]), &image, &Keychain::anonymous())
+    look_up(&listing(&["*.example", &one]), &image, &Keychain::anonymous())
         .await
         .unwrap();
     assert_eq!(requests.lock().unwrap().len(), 1);
@@ -150,7 +154,7 @@ async fn content_with_another_digest_is_refused() {
         format!("app@{wrong}"),
         "app:config".to_owned(),
     ] {
-        let error = ask_anonymously(&format!("127.0.0.1:{port}/{image}"))
+        let error = look_up_anonymously(&format!("127.0.0.1:{port}/{image}"))
             .await
             .unwrap_err();
         assert!(
@@ -162,7 +166,7 @@ async fn content_with_another_digest_is_refused() {
         assert_eq!(error.scope, LookupScope::Image);
     }
     assert!(
-        ask_anonymously(&format!("127.0.0.1:{port}/app:good"))
+        look_up_anonymously(&format!("127.0.0.1:{port}/app:good"))
             .await
             .is_ok()
     );
@@ -210,7 +214,9 @@ async fn a_variant_without_a_valid_configuration_remains_without_one() {
         ))
     })
     .await;
-    let facts = ask_anonymously(&format!("127.0.0.1:{port}/app:1")).await.unwrap();
+    let facts = look_up_anonymously(&format!("127.0.0.1:{port}/app:1"))
+        .await
+        .unwrap();
     let variants = facts.found.unwrap().variants;
     let users: Vec<Option<&str>> = variants
         .iter()
@@ -246,12 +252,12 @@ async fn a_configuration_has_at_most_one_megabyte() {
         })
     })
     .await;
-    let error = ask_anonymously(&format!("127.0.0.1:{port}/large:1"))
+    let error = look_up_anonymously(&format!("127.0.0.1:{port}/large:1"))
         .await
         .unwrap_err();
     assert_eq!(error.message, "an answer of more than 1 MiB");
     assert!(
-        ask_anonymously(&format!("127.0.0.1:{port}/small:1"))
+        look_up_anonymously(&format!("127.0.0.1:{port}/small:1"))
             .await
             .is_ok()
     );
@@ -274,7 +280,7 @@ async fn a_registry_that_sends_a_byte_a_second_has_ten_seconds() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     });
-    let error = ask_anonymously(&format!("127.0.0.1:{port}/app:1"))
+    let error = look_up_anonymously(&format!("127.0.0.1:{port}/app:1"))
         .await
         .unwrap_err();
     assert_eq!(error.message, "no answer within 10s");
@@ -310,7 +316,7 @@ async fn the_time_that_a_registry_asks_for_is_bounded() {
         ("words", None),
         ("else", None),
     ] {
-        let error = ask_anonymously(&format!("127.0.0.1:{port}/{name}:1"))
+        let error = look_up_anonymously(&format!("127.0.0.1:{port}/{name}:1"))
             .await
             .unwrap_err();
         let retry = error.retry_after.map(|retry| retry.as_secs());
@@ -344,7 +350,7 @@ async fn user_and_password_are_sent_to_the_registry_itself_only() {
     .await;
     let host = format!("127.0.0.1:{port}");
     let client = client(RegistryConfig::default());
-    let facts = ask(&client, &format!("{host}/app:1"), &keychain(&[&host]))
+    let facts = look_up(&client, &format!("{host}/app:1"), &keychain(&[&host]))
         .await
         .unwrap();
     assert_eq!(facts.found.unwrap().variants.len(), 1);
@@ -354,7 +360,7 @@ async fn user_and_password_are_sent_to_the_registry_itself_only() {
         [None, Some(basic()), Some(basic()), None]
     );
     // Without a credential of its own, a registry gets none.
-    let error = ask(
+    let error = look_up(
         &client,
         &format!("{host}/app:1"),
         &keychain(&["registry.example"]),
@@ -384,14 +390,14 @@ async fn credentials_are_tried_in_order_and_the_refused_one_is_named() {
     let image = format!("{host}/app:1");
     let client = client(RegistryConfig::default());
     let wrong = keychain(&[&host]);
-    let error = ask(&client, &image, &wrong).await.unwrap_err();
+    let error = look_up(&client, &image, &wrong).await.unwrap_err();
     assert_eq!(
         error.message,
         "the registry refused the credential of Secret shop/pull (401)"
     );
     let json = format!(r#"{{"auths": {{"{host}": {{"auth": "{right}"}}}}}}"#);
     let right = Keychain::of_docker_config_json(json.as_bytes(), "Secret shop/other").unwrap();
-    ask(&client, &image, &Keychain::merged([wrong, right]))
+    look_up(&client, &image, &Keychain::merged([wrong, right]))
         .await
         .unwrap();
 }
@@ -438,18 +444,18 @@ async fn tokens_are_kept_for_a_repository_and_a_credential_until_they_expire() {
         let host = format!("127.0.0.1:{port}");
         let client = client(RegistryConfig::default());
         for tag in 1..=3 {
-            ask(&client, &format!("{host}/app:{tag}"), &keychain(&[&host]))
+            look_up(&client, &format!("{host}/app:{tag}"), &keychain(&[&host]))
                 .await
                 .unwrap();
         }
         assert_eq!(tokens(&requests), expected);
         // Another repository, and nobody's credential, have none of it.
-        ask(&client, &format!("{host}/other:1"), &keychain(&[&host]))
+        look_up(&client, &format!("{host}/other:1"), &keychain(&[&host]))
             .await
             .unwrap();
         assert_eq!(tokens(&requests), expected + 1);
         assert!(
-            ask(&client, &format!("{host}/app:1"), &Keychain::anonymous())
+            look_up(&client, &format!("{host}/app:1"), &Keychain::anonymous())
                 .await
                 .is_err()
         );
@@ -461,7 +467,7 @@ async fn a_token_service_on_another_host_gets_no_credential() {
     let (port, requests) = with_tokens("localhost", 300).await;
     let (host, realm) = (format!("127.0.0.1:{port}"), format!("localhost:{port}"));
     let client = client(RegistryConfig::default());
-    let error = ask(&client, &format!("{host}/app:1"), &keychain(&[&host]))
+    let error = look_up(&client, &format!("{host}/app:1"), &keychain(&[&host]))
         .await
         .unwrap_err();
     assert_eq!(
@@ -475,7 +481,7 @@ async fn a_token_service_on_another_host_gets_no_credential() {
         "{requests:?}"
     );
     // Unless its owner wrote that it belongs to both.
-    ask(&client, &format!("{host}/app:1"), &keychain(&[&host, &realm]))
+    look_up(&client, &format!("{host}/app:1"), &keychain(&[&host, &realm]))
         .await
         .unwrap();
 }
@@ -486,7 +492,7 @@ async fn an_identity_token_is_exchanged_in_a_form() {
     let host = format!("127.0.0.1:{port}");
     let json = format!(r#"{{"auths": {{"{host}": {{"identitytoken": "{PASSWORD}"}}}}}}"#);
     let keychain = Keychain::of_docker_config_json(json.as_bytes(), "Secret shop/pull").unwrap();
-    ask(
+    look_up(
         &client(RegistryConfig::default()),
         &format!("{host}/app:1"),
         &keychain,
@@ -505,7 +511,7 @@ async fn an_identity_token_is_no_password() {
     let host = format!("127.0.0.1:{port}");
     let json = format!(r#"{{"auths": {{"{host}": {{"identitytoken": "{PASSWORD}"}}}}}}"#);
     let keychain = Keychain::of_docker_config_json(json.as_bytes(), "Secret shop/pull").unwrap();
-    let error = ask(
+    let error = look_up(
         &client(RegistryConfig::default()),
         &format!("{host}/app:1"),
         &keychain,
@@ -540,11 +546,11 @@ async fn a_mirror_is_queried_first_with_its_own_credential_and_then_the_registry
         mirrors,
         ..RegistryConfig::default()
     });
-    ask(&client, &format!("{host}/there:1"), &keychain(&[&host]))
+    look_up(&client, &format!("{host}/there:1"), &keychain(&[&host]))
         .await
         .unwrap();
     assert!(seen.lock().unwrap().is_empty());
-    ask(&client, &format!("{host}/elsewhere:1"), &keychain(&[&host]))
+    look_up(&client, &format!("{host}/elsewhere:1"), &keychain(&[&host]))
         .await
         .unwrap();
     assert_eq!(authorizations(&seen_by_mirror), [None, None]);
@@ -569,7 +575,7 @@ async fn a_failure_of_a_mirror_is_named_with_that_of_the_registry() {
         _ => Box::pin(async { Err(std::io::Error::other("no such host")) }),
     };
     let client = RegistryClient::with(config, own, Matcher::builder().build()).unwrap();
-    let error = ask(&client, "far.example/app:1", &Keychain::anonymous())
+    let error = look_up(&client, "far.example/app:1", &Keychain::anonymous())
         .await
         .unwrap_err();
     assert_eq!(
@@ -608,7 +614,7 @@ async fn a_proxy_opens_the_connection_to_the_registry() {
     };
     let nowhere: Lookup = |_| Box::pin(async { Err(std::io::Error::other("no such host")) });
     let client = RegistryClient::with(config, nowhere, proxies()).unwrap();
-    ask(&client, "far.example/app:1", &Keychain::anonymous())
+    look_up(&client, "far.example/app:1", &Keychain::anonymous())
         .await
         .unwrap();
     {
@@ -631,11 +637,11 @@ async fn a_proxy_opens_the_connection_to_the_registry() {
         );
     }
     // Excluded from the proxy, and an address that is never called stays so behind one.
-    let error = ask(&client, "near.example/app:1", &Keychain::anonymous())
+    let error = look_up(&client, "near.example/app:1", &Keychain::anonymous())
         .await
         .unwrap_err();
     assert_eq!(error.message, "the host name near.example does not resolve");
-    let error = ask(&client, "169.254.169.254/app:1", &Keychain::anonymous())
+    let error = look_up(&client, "169.254.169.254/app:1", &Keychain::anonymous())
         .await
         .unwrap_err();
     assert!(error.message.contains("never calls"), "{error}");

@@ -19,18 +19,18 @@ pub const SCHEMA: &str = "transom.dev/audit-log/v1";
 #[serde(rename_all = "camelCase")]
 struct AuditDocument<'r> {
     schema: &'static str,
-    summary: Sums,
-    dry_runs: Sums,
+    summary: CountsEntry,
+    dry_runs: CountsEntry,
     first_seen: Option<Timestamp>,
     last_seen: Option<Timestamp>,
-    clusters: Vec<OneCluster<'r>>,
-    workloads: Vec<OneRow<'r>>,
-    inputs: Vec<OneInput<'r>>,
-    counted_once: bool,
+    clusters: Vec<ClusterEntry<'r>>,
+    workloads: Vec<WorkloadEntry<'r>>,
+    inputs: Vec<InputEntry<'r>>,
+    deduplicated: bool,
 }
 
 #[derive(Serialize)]
-struct Sums {
+struct CountsEntry {
     requests: u64,
     #[serde(flatten)]
     outcomes: BTreeMap<&'static str, u64>,
@@ -38,42 +38,42 @@ struct Sums {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OneCluster<'r> {
+struct ClusterEntry<'r> {
     name: Option<&'r str>,
-    summary: Sums,
-    dry_runs: Sums,
-    beyond: Sums,
+    summary: CountsEntry,
+    dry_runs: CountsEntry,
+    unlisted: CountsEntry,
     first_seen: Option<Timestamp>,
     last_seen: Option<Timestamp>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OneRow<'r> {
+struct WorkloadEntry<'r> {
     cluster: Option<&'r str>,
     namespace: &'r str,
     workload: &'r str,
     user: &'r str,
-    summary: Sums,
+    summary: CountsEntry,
     first_seen: Option<Timestamp>,
     last_seen: Option<Timestamp>,
-    rules: Vec<OneRule<'r>>,
-    now: Option<OneNow<'r>>,
+    rules: Vec<RuleEntry<'r>>,
+    current: Option<CurrentEntry<'r>>,
 }
 
 /// The current state of a workload.
 #[derive(Serialize)]
-struct OneNow<'r> {
+struct CurrentEntry<'r> {
     state: &'static str,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     rules: &'r [String],
     #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<&'r str>,
+    reason: Option<&'r str>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OneRule<'r> {
+struct RuleEntry<'r> {
     rule: &'r str,
     denied: u64,
     would_deny: u64,
@@ -83,13 +83,13 @@ struct OneRule<'r> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OneInput<'r> {
+struct InputEntry<'r> {
     source: &'r str,
     cluster: Option<&'r str>,
     lines: u64,
-    broken: u64,
+    invalid: u64,
     too_long: u64,
-    unfinished: bool,
+    is_truncated: bool,
     error: Option<&'r str>,
     first_seen: Option<Timestamp>,
     last_seen: Option<Timestamp>,
@@ -110,14 +110,14 @@ pub fn json(report: &AuditReport, out: &mut dyn Write) -> io::Result<()> {
         clusters: report.clusters.iter().map(cluster).collect(),
         workloads: report.rows.iter().map(workload).collect(),
         inputs: report.inputs.iter().map(input).collect(),
-        counted_once: !report.forgets,
+        deduplicated: !report.may_count_twice,
     };
     write_json(&document, out)
 }
 
-fn sums(counts: &OutcomeCounts) -> Sums {
+fn sums(counts: &OutcomeCounts) -> CountsEntry {
     let outcomes = RequestOutcome::ALL.into_iter();
-    Sums {
+    CountsEntry {
         requests: counts.requests,
         outcomes: outcomes
             .map(|outcome| (outcome.as_str(), counts.of(outcome)))
@@ -134,21 +134,21 @@ fn named(name: &str) -> Option<&str> {
     (!name.is_empty()).then_some(name)
 }
 
-fn cluster(cluster: &ClusterRecord) -> OneCluster<'_> {
+fn cluster(cluster: &ClusterRecord) -> ClusterEntry<'_> {
     let (first_seen, last_seen) = ends(&cluster.span);
-    OneCluster {
+    ClusterEntry {
         name: named(&cluster.name),
         summary: sums(&cluster.counts),
         dry_runs: sums(&cluster.dry_runs),
-        beyond: sums(&cluster.beyond),
+        unlisted: sums(&cluster.unlisted),
         first_seen,
         last_seen,
     }
 }
 
-fn workload(row: &WorkloadRow) -> OneRow<'_> {
+fn workload(row: &WorkloadRow) -> WorkloadEntry<'_> {
     let (first_seen, last_seen) = ends(&row.span);
-    OneRow {
+    WorkloadEntry {
         cluster: named(&row.cluster),
         namespace: &row.namespace,
         workload: &row.workload,
@@ -157,26 +157,26 @@ fn workload(row: &WorkloadRow) -> OneRow<'_> {
         first_seen,
         last_seen,
         rules: row.rules.iter().map(|(name, found)| rule(name, found)).collect(),
-        now: row.now.as_ref().map(now),
+        current: row.current.as_ref().map(now),
     }
 }
 
-fn now(now: &CurrentState) -> OneNow<'_> {
-    let (rules, why) = match now {
+fn now(now: &CurrentState) -> CurrentEntry<'_> {
+    let (rules, reason) = match now {
         CurrentState::Open(rules) => (rules.as_slice(), None),
-        CurrentState::Unknown(why) => (&[][..], Some(why.as_str())),
+        CurrentState::Unknown(reason) => (&[][..], Some(reason.as_str())),
         CurrentState::Fixed | CurrentState::Gone => (&[][..], None),
     };
-    OneNow {
+    CurrentEntry {
         state: now.as_str(),
         rules,
-        why,
+        reason,
     }
 }
 
-fn rule<'r>(name: &'r str, rule: &RuleCount) -> OneRule<'r> {
+fn rule<'r>(name: &'r str, rule: &RuleCount) -> RuleEntry<'r> {
     let (first_seen, last_seen) = ends(&rule.span);
-    OneRule {
+    RuleEntry {
         rule: name,
         denied: rule.denied,
         would_deny: rule.would_deny,
@@ -185,15 +185,15 @@ fn rule<'r>(name: &'r str, rule: &RuleCount) -> OneRule<'r> {
     }
 }
 
-fn input(input: &InputResult) -> OneInput<'_> {
+fn input(input: &InputResult) -> InputEntry<'_> {
     let (first_seen, last_seen) = ends(&input.span);
-    OneInput {
+    InputEntry {
         source: &input.name,
         cluster: named(&input.cluster),
         lines: input.lines,
-        broken: input.broken,
+        invalid: input.invalid,
         too_long: input.too_long,
-        unfinished: input.unfinished,
+        is_truncated: input.is_truncated,
         error: input.error.as_deref(),
         first_seen,
         last_seen,

@@ -94,7 +94,7 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
         some(lines, "line"),
         over(&report.span())
     )?;
-    if report.forgets {
+    if report.may_count_twice {
         writeln!(
             out,
             "note: more events than Transom remembers; one that is in two files may be counted twice"
@@ -147,12 +147,12 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
                 missing.join(", ")
             )?;
         }
-        if cluster.beyond.requests > 0 {
+        if cluster.unlisted.requests > 0 {
             writeln!(
                 out,
                 "note: {} of more workloads and users than can be listed are in the totals only; select fewer with \
                  --namespace or --since",
-                some(cluster.beyond.requests, "request")
+                some(cluster.unlisted.requests, "request")
             )?;
         }
     }
@@ -176,11 +176,11 @@ fn write_troubles(input: &InputResult, out: &mut dyn Write) -> io::Result<()> {
         let error = one_line(error);
         writeln!(out, "error: {name}: {error}")?;
     }
-    if input.broken > 0 {
-        let (broken, first) = (some(input.broken, "line"), input.first_broken);
+    if input.invalid > 0 {
+        let (invalid, first) = (some(input.invalid, "line"), input.first_invalid);
         writeln!(
             out,
-            "note: {name}: {broken} cannot be read as audit events, the first is line {first}"
+            "note: {name}: {invalid} cannot be read as audit events, the first is line {first}"
         )?;
     }
     if input.too_long > 0 {
@@ -190,7 +190,7 @@ fn write_troubles(input: &InputResult, out: &mut dyn Write) -> io::Result<()> {
             some(input.too_long, "line")
         )?;
     }
-    if input.unfinished {
+    if input.is_truncated {
         writeln!(out, "note: {name}: its end is cut off")?;
     }
     Ok(())
@@ -347,7 +347,7 @@ fn sums<'r>(rows: &[&'r WorkloadRow], by: AuditGroupBy) -> BTreeMap<Vec<&'r str>
         sum.span.join(&row.span);
         sum.workloads.insert((namespace, workload));
         *sum.users.entry(&row.user).or_default() += row.counts.denials();
-        sum.now = sum.now.or(row.now.as_ref());
+        sum.now = sum.now.or(row.current.as_ref());
         for (name, rule) in &row.rules {
             *sum.rules.entry(name).or_default() += rule.denied + rule.would_deny;
         }
@@ -367,7 +367,7 @@ fn in_words(now: &CurrentState) -> String {
 fn now(rows: &[&WorkloadRow]) -> String {
     let mut workloads: BTreeMap<(&str, &str), &CurrentState> = BTreeMap::new();
     for row in rows {
-        if let Some(now) = &row.now {
+        if let Some(now) = &row.current {
             workloads.insert((&row.namespace, &row.workload), now);
         }
     }

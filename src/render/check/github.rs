@@ -33,7 +33,7 @@ pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             "::{command} file={file},line={line},title=transom::{message}"
         )?;
     }
-    for subject in &report.subjects {
+    for subject in &report.objects {
         for found in subject.open() {
             let command = match subject.level(found) {
                 Level::Error => "error",

@@ -43,7 +43,7 @@ pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             "location": location(&note.source, note.line),
         }));
     }
-    for subject in &report.subjects {
+    for subject in &report.objects {
         for found in subject.open() {
             let severity = match subject.level(found) {
                 Level::Error => "critical",

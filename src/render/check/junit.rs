@@ -143,7 +143,7 @@ pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
                 .push(text(&format!("{level}: {line}{}", note.message)));
         }
     }
-    for subject in &report.subjects {
+    for subject in &report.objects {
         document.add(&subject.source, case(subject));
     }
     document.write(out)

@@ -17,9 +17,9 @@ use crate::rules::{Rule, catalogue};
 /// # Errors
 /// The errors of the writer.
 pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
-    let subjects = || report.subjects.iter();
+    let objects = || report.objects.iter();
     let is_found = |rule: &&Rule| {
-        subjects().any(|subject| {
+        objects().any(|subject| {
             let exempted = subject.exempted.iter().map(|it| &it.finding);
             let suppressed = subject.suppressed.iter().map(|it| &it.finding);
             subject
@@ -31,7 +31,7 @@ pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
     };
     let rules: Vec<&Rule> = catalogue().filter(is_found).collect();
     let metadata: Vec<Value> = rules.iter().map(|rule| of_rule(rule)).collect();
-    let results: Vec<Value> = subjects()
+    let results: Vec<Value> = objects()
         .flat_map(|subject| {
             let open = subject.open().map(|found| result(&rules, subject, found));
             let exempted = subject.exempted.iter().map(|it| exempted(&rules, subject, it));

@@ -13,7 +13,7 @@ const MOST_COLUMNS: usize = 12;
 
 /// Whether a finding is counted: findings that admission fixes or an exemption covers are not.
 pub(super) fn counts(found: &FindingResult) -> bool {
-    !matches!(found.fate, FindingOutcome::Fixed | FindingOutcome::Exempted)
+    !matches!(found.outcome, FindingOutcome::Fixed | FindingOutcome::Exempted)
 }
 
 /// The number of findings and their worst severity.

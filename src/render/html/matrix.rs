@@ -103,7 +103,7 @@ impl MatrixLine {
     pub(super) fn pods_in_words(&self) -> String {
         match (self.pods, self.uncounted) {
             (pods, 0) => pods.to_string(),
-            (0, _) => "no number said".to_owned(),
+            (0, _) => "without a number".to_owned(),
             (pods, uncounted) => format!("{pods}, and {} without a number", count(uncounted, "workload")),
         }
     }

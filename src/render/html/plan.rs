@@ -46,7 +46,7 @@ pub struct PlanRow {
     /// The first known end of support for its nodes.
     pub support: Option<String>,
     /// Its findings.
-    pub statements: Vec<String>,
+    pub findings: Vec<String>,
 }
 
 /// One pool of nodes.

@@ -27,11 +27,11 @@ pub(super) struct WorkloadCard<'r> {
 /// One finding with its texts on the page.
 pub(super) struct FindingRow<'r> {
     /// The finding.
-    pub(super) found: &'r FindingResult,
+    pub(super) result: &'r FindingResult,
     /// The symbol of its severity.
     pub(super) mark: &'static str,
     /// Its outcome.
-    pub(super) fate: &'static str,
+    pub(super) outcome: &'static str,
 }
 
 /// The number of counted findings of a severity.
@@ -126,20 +126,20 @@ pub(super) fn worst_first(report: &ScanReport) -> Vec<WorkloadCard<'_>> {
 }
 
 impl<'r> FindingRow<'r> {
-    fn of(found: &'r FindingResult) -> Self {
-        let fate = match found.fate {
-            FindingOutcome::Denied => "refuses the object",
+    fn of(result: &'r FindingResult) -> Self {
+        let outcome = match result.outcome {
+            FindingOutcome::Denied => "denies the object",
             FindingOutcome::Warned => "warns",
             FindingOutcome::Noted => "is noted in the audit log",
             FindingOutcome::Fixed => "is fixed by admission",
             FindingOutcome::Fixable => "would be fixed without dry run",
             FindingOutcome::Exempted => "is exempted",
-            FindingOutcome::Passed => "passes: admission is not called",
+            FindingOutcome::NotReviewed => "is not reviewed: admission is not called",
         };
         FindingRow {
-            found,
-            mark: mark(found.severity),
-            fate,
+            result,
+            mark: mark(result.severity),
+            outcome,
         }
     }
 }
@@ -164,7 +164,7 @@ fn outcome(outcome: OwnerOutcome) -> &'static str {
         OwnerOutcome::Denied => "denied",
         OwnerOutcome::Changed => "changed",
         OwnerOutcome::Passes => "passes",
-        OwnerOutcome::NotReviewed => "not asked",
+        OwnerOutcome::NotReviewed => "not reviewed",
     }
 }
 

@@ -13,7 +13,7 @@ use super::super::sarif::{message, of_rule, tool, write_log};
 use crate::model::severity::Severity;
 use crate::model::text::one_line;
 use crate::rules::catalogue;
-use crate::scan::report::{PodProblem, PodTrouble, ScanReport};
+use crate::scan::report::{PodFinding, PodProblem, ScanReport};
 use crate::scan::{FindingOutcome, FindingResult, OwnerResult};
 
 /// Writes the report as SARIF.
@@ -31,12 +31,12 @@ pub fn scan_sarif(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
     let pods = report.pods.iter().map(|pod| rules.pod(pod));
     let results: Vec<Value> = found.chain(pods).collect();
     let notifications = report.gaps.iter().map(|gap| {
-        let cure = gap
-            .cure
+        let remedy = gap
+            .remedy
             .as_ref()
-            .map(|cure| format!("; {cure}"))
+            .map(|remedy| format!("; {remedy}"))
             .unwrap_or_default();
-        json!({"level": "warning", "message": message(&format!("{}: {}{cure}", gap.what, gap.why))})
+        json!({"level": "warning", "message": message(&format!("{}: {}{remedy}", gap.resource, gap.reason))})
     });
     let notes = report.notes.iter();
     let notifications =
@@ -45,13 +45,13 @@ pub fn scan_sarif(report: &ScanReport, out: &mut dyn Write) -> io::Result<()> {
         "tool": tool(&rules.metadata),
         "invocations": [{
             "executionSuccessful": report.gaps.is_empty(),
-            "endTimeUtc": report.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "endTimeUtc": report.created_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             "toolExecutionNotifications": notifications.collect::<Vec<_>>(),
         }],
         "automationDetails": {"id": format!("transom/scan/{}/", report.cluster.name)},
         "columnKind": "unicodeCodePoints",
         "results": results,
-        "properties": {"judgedAs": report.judged_as, "summary": report.summary},
+        "properties": {"assumed": report.assumed, "summary": report.summary},
     });
     write_log(&run, out)
 }
@@ -78,7 +78,7 @@ impl SarifRules {
             rules.add(rule.id, of_rule(rule));
         }
         for wrong in PodProblem::ALL {
-            if report.pods.iter().any(|pod| pod.wrong == wrong) {
+            if report.pods.iter().any(|pod| pod.problem == wrong) {
                 rules.add(&id_of(wrong), of_wrong(wrong));
             }
         }
@@ -103,17 +103,17 @@ impl SarifRules {
             "locations": [location(&place, Some(&found.path))],
             "partialFingerprints": {"transom/v1": format!("{}:{place}:{}", found.id, found.path)},
             "properties": {
-                "fate": found.fate,
+                "outcome": found.outcome,
                 "wouldDeny": found.would_deny,
-                "because": found.because,
+                "outcomeReason": found.outcome_reason,
                 "class": found.class.as_str(),
                 "policy": owner_result.policy,
             },
         });
-        if let (FindingOutcome::Exempted | FindingOutcome::Passed, Some(result)) =
-            (found.fate, result.as_object_mut())
+        if let (FindingOutcome::Exempted | FindingOutcome::NotReviewed, Some(result)) =
+            (found.outcome, result.as_object_mut())
         {
-            let why = found.because.as_deref().unwrap_or_default();
+            let why = found.outcome_reason.as_deref().unwrap_or_default();
             let suppression =
                 json!([{"kind": "external", "status": "accepted", "justification": one_line(why)}]);
             result.insert("suppressions".to_owned(), suppression);
@@ -121,9 +121,9 @@ impl SarifRules {
         result
     }
 
-    fn pod(&self, pod: &PodTrouble) -> Value {
+    fn pod(&self, pod: &PodFinding) -> Value {
         let place = format!("{}/Pod/{}", pod.namespace, pod.name);
-        let id = id_of(pod.wrong);
+        let id = id_of(pod.problem);
         // Pod names change, but the problem of their owner is the same.
         let of = pod.owner.as_deref().unwrap_or(&pod.name);
         json!({
@@ -147,7 +147,7 @@ fn location(place: &str, path: Option<&str>) -> Value {
 }
 
 fn level_of(found: &FindingResult) -> &'static str {
-    match found.fate {
+    match found.outcome {
         FindingOutcome::Denied => "error",
         FindingOutcome::Warned => "warning",
         // Admission does not act on it; its severity remains.
@@ -156,7 +156,7 @@ fn level_of(found: &FindingResult) -> &'static str {
         | FindingOutcome::Fixable
         | FindingOutcome::Fixed
         | FindingOutcome::Exempted
-        | FindingOutcome::Passed => "note",
+        | FindingOutcome::NotReviewed => "note",
     }
 }
 

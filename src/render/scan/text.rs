@@ -11,7 +11,7 @@ use super::super::text::{BLUE, BOLD, count, style_of};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 use crate::model::text::{list, one_line};
-use crate::scan::report::{NamespaceReport, PodTrouble, ScanReport, ScannedNode};
+use crate::scan::report::{NamespaceReport, PodFinding, ScanReport, ScannedNode};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
 /// How many owners with the same findings are listed.
@@ -37,7 +37,7 @@ pub struct ScanView {
 impl ScanView {
     fn shows(self, found: &FindingResult) -> bool {
         let does_something =
-            matches!(found.fate, FindingOutcome::Denied | FindingOutcome::Warned) || found.would_deny;
+            matches!(found.outcome, FindingOutcome::Denied | FindingOutcome::Warned) || found.would_deny;
         self.advice || found.severity > Severity::Advice || does_something
     }
 
@@ -105,7 +105,7 @@ impl ScanText<'_> {
         let ScanReport {
             cluster,
             summary,
-            judged_as,
+            assumed,
             ..
         } = self.report;
         write!(
@@ -123,7 +123,10 @@ impl ScanText<'_> {
             (would, "would be denied in mode Enforce"),
             (summary.changed, "changed"),
             (summary.warned, "warned of"),
-            (summary.not_asked, "with findings where admission is not called"),
+            (
+                summary.not_reviewed,
+                "with findings where admission is not called",
+            ),
         ];
         let of_pods = [
             (summary.misplaced, "on a node that cannot run them"),
@@ -157,11 +160,11 @@ impl ScanText<'_> {
         } else {
             writeln!(self.out, "{}", parts.join(", "))?;
         }
-        if !judged_as.is_empty() {
+        if !assumed.is_empty() {
             writeln!(
                 self.out,
                 "evaluated as if every policy had {}",
-                one_line(&judged_as.join(", "))
+                one_line(&assumed.join(", "))
             )?;
         } else if cluster.policies.is_empty() {
             writeln!(
@@ -227,8 +230,8 @@ impl ScanText<'_> {
                 }
                 // If an owner has several findings of one rule, the worst is counted.
                 let worst = seen.entry(found.rule).or_insert(found);
-                if (found.severity, std::cmp::Reverse(found.fate))
-                    > (worst.severity, std::cmp::Reverse(worst.fate))
+                if (found.severity, std::cmp::Reverse(found.outcome))
+                    > (worst.severity, std::cmp::Reverse(worst.outcome))
                 {
                     *worst = found;
                 }
@@ -237,12 +240,12 @@ impl ScanText<'_> {
                 let sum = rules.entry(rule).or_default();
                 sum.severity = sum.severity.max(Some(found.severity));
                 sum.id = found.id;
-                match found.fate {
+                match found.outcome {
                     FindingOutcome::Denied => sum.denied += 1,
                     _ if found.would_deny => sum.would_deny += 1,
                     FindingOutcome::Warned => sum.warned += 1,
                     FindingOutcome::Fixed | FindingOutcome::Fixable => sum.changed += 1,
-                    FindingOutcome::Noted | FindingOutcome::Exempted | FindingOutcome::Passed => {
+                    FindingOutcome::Noted | FindingOutcome::Exempted | FindingOutcome::NotReviewed => {
                         sum.other += 1;
                     }
                 }
@@ -327,7 +330,7 @@ impl ScanText<'_> {
         } else {
             "no policy".to_owned()
         };
-        match &namespace.not_asked {
+        match &namespace.not_reviewed {
             Some(why) => writeln!(
                 self.out,
                 "{BOLD}namespace {name}{BOLD:#}: admission is not called: {}",
@@ -427,7 +430,7 @@ impl ScanText<'_> {
             found.severity,
             found.id,
             found.rule,
-            fate(found.fate),
+            outcome(found.outcome),
             one_line(&found.message)
         )?;
         writeln!(out, "      {BLUE}={BLUE:#} field: {}", one_line(&found.path))?;
@@ -438,9 +441,9 @@ impl ScanText<'_> {
         )?;
         // The line of the namespace already gives the reason why admission does not review it.
         if let Some(because) = found
-            .because
+            .outcome_reason
             .as_ref()
-            .filter(|_| found.fate != FindingOutcome::Passed)
+            .filter(|_| found.outcome != FindingOutcome::NotReviewed)
         {
             writeln!(out, "      {BLUE}={BLUE:#} note: {}", one_line(because))?;
         }
@@ -448,21 +451,24 @@ impl ScanText<'_> {
     }
 
     fn pods(&mut self) -> io::Result<()> {
-        let (misplaced, waiting): (Vec<&PodTrouble>, Vec<&PodTrouble>) =
-            self.report.pods.iter().partition(|pod| pod.wrong.is_misplaced());
+        let (misplaced, waiting): (Vec<&PodFinding>, Vec<&PodFinding>) = self
+            .report
+            .pods
+            .iter()
+            .partition(|pod| pod.problem.is_misplaced());
         self.troubles("pods on a node that cannot run them", &misplaced)?;
         self.troubles("pods that cannot start", &waiting)
     }
 
-    fn troubles(&mut self, heading: &str, pods: &[&PodTrouble]) -> io::Result<()> {
+    fn troubles(&mut self, heading: &str, pods: &[&PodFinding]) -> io::Result<()> {
         if pods.is_empty() {
             return Ok(());
         }
         writeln!(self.out, "{BOLD}{heading}{BOLD:#}")?;
-        let mut groups: Vec<(&PodTrouble, Vec<&str>)> = Vec::new();
+        let mut groups: Vec<(&PodFinding, Vec<&str>)> = Vec::new();
         for pod in pods {
-            let is_like = |other: &PodTrouble| {
-                let key = |pod: &PodTrouble| (pod.wrong, pod.message.clone());
+            let is_like = |other: &PodFinding| {
+                let key = |pod: &PodFinding| (pod.problem, pod.message.clone());
                 pod.owner.is_some()
                     && (&other.namespace, &other.owner) == (&pod.namespace, &pod.owner)
                     && key(other) == key(pod)
@@ -579,14 +585,14 @@ impl ScanText<'_> {
             writeln!(
                 self.out,
                 "  {yellow}{}{yellow:#}: {}",
-                one_line(&gap.what),
-                one_line(&gap.why)
+                one_line(&gap.resource),
+                one_line(&gap.reason)
             )?;
-            if let Some(cure) = &gap.cure {
+            if let Some(remedy) = &gap.remedy {
                 writeln!(
                     self.out,
                     "    {BLUE}={BLUE:#} {BOLD}help:{BOLD:#} {}",
-                    one_line(cure)
+                    one_line(remedy)
                 )?;
             }
         }
@@ -610,7 +616,7 @@ fn sums_of_namespaces(report: &ScanReport) -> BTreeMap<&str, ScanTotals<'_>> {
         let is_warned = owner_result
             .findings
             .iter()
-            .any(|found| found.fate == FindingOutcome::Warned);
+            .any(|found| found.outcome == FindingOutcome::Warned);
         match owner_result.outcome {
             OwnerOutcome::Denied => sum.denied += 1,
             _ if would_deny => sum.would_deny += 1,
@@ -642,8 +648,8 @@ impl<'j> GroupedFinding<'j> {
 
     fn of(owner_result: &'j OwnerResult) -> Self {
         let finding = |found: &'j FindingResult| {
-            let because = found.because.as_deref().unwrap_or_default();
-            (found.id, found.fate, found.would_deny, because)
+            let because = found.outcome_reason.as_deref().unwrap_or_default();
+            (found.id, found.outcome, found.would_deny, because)
         };
         let mut findings: Vec<_> = owner_result.findings.iter().map(finding).collect();
         findings.dedup();
@@ -657,15 +663,15 @@ impl<'j> GroupedFinding<'j> {
 }
 
 /// The outcome of a finding, in one or two words.
-fn fate(fate: FindingOutcome) -> &'static str {
-    match fate {
+fn outcome(outcome: FindingOutcome) -> &'static str {
+    match outcome {
         FindingOutcome::Denied => "denied",
         FindingOutcome::Warned => "warned of",
         FindingOutcome::Noted => "noted",
         FindingOutcome::Fixed => "fixed in admission",
         FindingOutcome::Fixable => "would be fixed if not in dry run",
         FindingOutcome::Exempted => "exempted",
-        FindingOutcome::Passed => "not asked",
+        FindingOutcome::NotReviewed => "not reviewed",
     }
 }
 

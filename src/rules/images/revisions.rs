@@ -156,7 +156,7 @@ pub(super) static IMAGE_KNOWN_FAULT: Rule = Rule {
                         fault.symptom,
                         fault.source
                     ))
-                    .remedy(fault.cure);
+                    .remedy(fault.remedy);
             }
         }
     }),

@@ -55,7 +55,7 @@ pub(super) static NODE_KNOWN_FAULT: Rule = Rule {
                 FaultField::ContainerRuntimeVersion => of_info("containerRuntimeVersion"),
                 FaultField::InstanceType => Path::of(&["metadata", "labels"]).key(INSTANCE_TYPE_LABEL),
             });
-            finding.message(fault.message).remedy(fault.cure);
+            finding.message(fault.message).remedy(fault.remedy);
             if !fault.is_certain {
                 finding.severity(Severity::Advice);
             }

@@ -1,5 +1,5 @@
 //! Symptoms of Windows pods that their status shows: pods that terminate past their grace period, CSI drivers without
-//! csi-proxy, and errors of the Host Compute Service. Each with its cause and its cure.
+//! csi-proxy, and errors of the Host Compute Service. Each with its cause and its remedy.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,7 +16,7 @@ const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 struct HostComputeError {
     code: &'static str,
     cause: &'static str,
-    cure: &'static str,
+    remedy: &'static str,
 }
 
 /// Errors that the model does not explain otherwise. 0xc0370101 is a wrong build.
@@ -26,22 +26,22 @@ static ERRORS: &[HostComputeError] = &[
     HostComputeError {
         code: "0xc0370102",
         cause: "the node cannot start a virtual machine for Hyper-V isolation: Hyper-V is not installed or not enabled",
-        cure: "enable Hyper-V and nested virtualization on the node, or use process isolation",
+        remedy: "enable Hyper-V and nested virtualization on the node, or use process isolation",
     },
     HostComputeError {
         code: "0xc0370106",
         cause: "the container exited while it started: its image has a newer update revision (UBR) than the node",
-        cure: "install the update of the image on the node, or use an older image",
+        remedy: "install the update of the image on the node, or use an older image",
     },
     HostComputeError {
         code: "0xc0370109",
         cause: "the Host Compute Service did not answer in time: the node is overloaded, or many pods start at the same time",
-        cure: "reserve CPU and memory for the system on the node, and start fewer pods at a time",
+        remedy: "reserve CPU and memory for the system on the node, and start fewer pods at a time",
     },
     HostComputeError {
         code: "0xc037010e",
         cause: "the container no longer exists for the Host Compute Service: its node restarted or the service failed",
-        cure: "delete the pod; if it returns, restart the node",
+        remedy: "delete the pod; if it returns, restart the node",
     },
 ];
 
@@ -91,7 +91,7 @@ pub(super) fn failing(pod: &PodSpec<'_>, record: &PodRecord, node: &NodeView) ->
     Some((
         PodProblem::HostCompute,
         format!("on {}: {} ({})", node.name, error.cause, error.code),
-        error.cure.to_owned(),
+        error.remedy.to_owned(),
     ))
 }
 

@@ -77,7 +77,7 @@ impl TestCluster {
         change(Arc::make_mut(self.nodes.get_mut(node).unwrap()));
     }
 
-    fn trouble(&self, pod: &Value) -> Option<PodTrouble> {
+    fn trouble(&self, pod: &Value) -> Option<PodFinding> {
         let json = pod.to_string();
         let subject = Object::parse(Kind::Pod, &json, ReviewStage::Stored).unwrap();
         let eval_context = EvalContext {
@@ -96,8 +96,8 @@ impl TestCluster {
         trouble(&subject, &json, None, &pod_context, NOW.parse().unwrap())
     }
 
-    fn wrong(&self, pod: &Value) -> Option<PodProblem> {
-        self.trouble(pod).map(|trouble| trouble.wrong)
+    fn problem(&self, pod: &Value) -> Option<PodProblem> {
+        self.trouble(pod).map(|trouble| trouble.problem)
     }
 }
 
@@ -146,7 +146,7 @@ fn a_pod_on_a_node_of_the_other_operating_system_is_reported() {
     let cluster = TestCluster::new();
     let windows = |node: &str| windows_pod(json!({"nodeName": node}), json!({"phase": "Pending"}));
     let reported = cluster.trouble(&windows("lin")).unwrap();
-    assert_eq!(reported.wrong, PodProblem::OperatingSystem);
+    assert_eq!(reported.problem, PodProblem::OperatingSystem);
     assert_eq!(
         reported.message,
         "a Windows pod on lin, which is not a Windows node"
@@ -159,13 +159,13 @@ fn a_pod_on_a_node_of_the_other_operating_system_is_reported() {
         (reported.owner.as_deref(), reported.node.as_deref()),
         (Some("ReplicaSet web"), Some("lin"))
     );
-    assert_eq!(cluster.wrong(&windows("new")), None);
-    assert_eq!(cluster.wrong(&windows("made-since-the-nodes-were-read")), None);
+    assert_eq!(cluster.problem(&windows("new")), None);
+    assert_eq!(cluster.problem(&windows("made-since-the-nodes-were-read")), None);
     let linux = pod(
         json!({"nodeName": "new", "nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "a"}]}),
         json!({}),
     );
-    assert_eq!(cluster.wrong(&linux), Some(PodProblem::OperatingSystem));
+    assert_eq!(cluster.problem(&linux), Some(PodProblem::OperatingSystem));
 }
 
 #[test]
@@ -180,15 +180,15 @@ fn an_image_of_a_windows_only_repository_on_a_linux_node_is_reported_before_its_
     let pulling = || json!({"phase": "Pending"});
     let base = "mcr.microsoft.com/windows/servercore:ltsc2022";
     assert_eq!(
-        cluster.wrong(&of(base, pulling())),
+        cluster.problem(&of(base, pulling())),
         Some(PodProblem::OperatingSystem)
     );
     assert_eq!(
-        cluster.wrong(&of("registry.example/web:ltsc2022", pulling())),
+        cluster.problem(&of("registry.example/web:ltsc2022", pulling())),
         None
     );
     assert_eq!(
-        cluster.wrong(&of("registry.example/web:ltsc2022", waiting(NO_IMAGE))),
+        cluster.problem(&of("registry.example/web:ltsc2022", waiting(NO_IMAGE))),
         Some(PodProblem::OperatingSystem)
     );
 }
@@ -202,13 +202,13 @@ fn an_agent_for_every_operating_system_is_left_alone_until_its_kubelet_says_that
             status,
         )
     };
-    assert_eq!(cluster.wrong(&agent(json!({"phase": "Pending"}))), None);
+    assert_eq!(cluster.problem(&agent(json!({"phase": "Pending"}))), None);
     assert_eq!(
-        cluster.wrong(&agent(waiting("back-off 5m0s restarting failed container"))),
+        cluster.problem(&agent(waiting("back-off 5m0s restarting failed container"))),
         None
     );
     assert_eq!(
-        cluster.wrong(&agent(waiting(NO_IMAGE))),
+        cluster.problem(&agent(waiting(NO_IMAGE))),
         Some(PodProblem::OperatingSystem)
     );
 }
@@ -218,11 +218,11 @@ fn a_pod_that_is_ready_or_has_ended_runs_where_it_is() {
     let cluster = TestCluster::new();
     let on_linux = |status| windows_pod(json!({"nodeName": "lin"}), status);
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
-    assert_eq!(cluster.wrong(&on_linux(ready)), None);
-    assert_eq!(cluster.wrong(&on_linux(json!({"phase": "Failed"}))), None);
+    assert_eq!(cluster.problem(&on_linux(ready)), None);
+    assert_eq!(cluster.problem(&on_linux(json!({"phase": "Failed"}))), None);
     let mut leaving = on_linux(json!({}));
     leaving["metadata"]["deletionTimestamp"] = json!(NOW);
-    assert_eq!(cluster.wrong(&leaving), None);
+    assert_eq!(cluster.problem(&leaving), None);
 }
 
 #[test]
@@ -241,16 +241,16 @@ fn a_pod_on_a_build_that_does_not_run_its_image_is_reported() {
     };
     let nano = "mcr.microsoft.com/windows/nanoserver:ltsc2022";
     let reported = cluster.trouble(&on("old", nano, json!({}), json!({}))).unwrap();
-    assert_eq!(reported.wrong, PodProblem::Build);
+    assert_eq!(reported.problem, PodProblem::Build);
     assert_eq!(
         reported.message,
         "its image mcr.microsoft.com/windows/nanoserver:ltsc2022 is for 10.0.20348, which old (10.0.17763, Windows Server \
          2019) does not run"
     );
-    assert_eq!(cluster.wrong(&on("new", nano, json!({}), json!({}))), None);
+    assert_eq!(cluster.problem(&on("new", nano, json!({}), json!({}))), None);
     let host_process = json!({"securityContext": {"windowsOptions": {"hostProcess": true}}});
     assert_eq!(
-        cluster.wrong(&on("old", nano, host_process, waiting(MISMATCH))),
+        cluster.problem(&on("old", nano, host_process, waiting(MISMATCH))),
         None
     );
     let mut hyperv = cluster;
@@ -259,14 +259,14 @@ fn a_pod_on_a_build_that_does_not_run_its_image_is_reported() {
     });
     let old_image = "mcr.microsoft.com/windows/nanoserver:1809";
     let of = |class: Value| on("new", old_image, class, json!({}));
-    assert_eq!(hyperv.wrong(&of(json!({}))), Some(PodProblem::Build));
-    assert_eq!(hyperv.wrong(&of(json!({"runtimeClassName": "hyperv"}))), None);
+    assert_eq!(hyperv.problem(&of(json!({}))), Some(PodProblem::Build));
+    assert_eq!(hyperv.problem(&of(json!({"runtimeClassName": "hyperv"}))), None);
     // The tag of another repository is reported only if the kubelet confirms it.
     let own = |status| on("old", "registry.example/web:ltsc2022", json!({}), status);
-    assert_eq!(hyperv.wrong(&own(json!({}))), None);
-    assert_eq!(hyperv.wrong(&own(waiting(MISMATCH))), Some(PodProblem::Build));
+    assert_eq!(hyperv.problem(&own(json!({}))), None);
+    assert_eq!(hyperv.problem(&own(waiting(MISMATCH))), Some(PodProblem::Build));
     assert_eq!(
-        hyperv.wrong(&on("old", "web:1", json!({}), waiting(MISMATCH))),
+        hyperv.problem(&on("old", "web:1", json!({}), waiting(MISMATCH))),
         Some(PodProblem::Build)
     );
 }
@@ -276,7 +276,7 @@ fn a_bound_pod_without_its_runtime_class_or_handler_is_reported() {
     let cluster = TestCluster::new();
     let of = |class: &str| windows_pod(json!({"nodeName": "new", "runtimeClassName": class}), json!({}));
     let reported = cluster.trouble(&of("gone")).unwrap();
-    assert_eq!(reported.wrong, PodProblem::WaitsForRuntimeClass);
+    assert_eq!(reported.problem, PodProblem::WaitsForRuntimeClass);
     assert_eq!(
         reported.message,
         "there is no RuntimeClass gone, which the pod names"
@@ -288,7 +288,7 @@ fn a_bound_pod_without_its_runtime_class_or_handler_is_reported() {
     );
     let mut silent = cluster;
     silent.change("new", |node| node.runtime_handlers.clear());
-    assert_eq!(silent.wrong(&of("hyperv")), None);
+    assert_eq!(silent.problem(&of("hyperv")), None);
 }
 
 #[test]
@@ -377,7 +377,11 @@ fn a_pod_that_waits_is_reported_with_why_no_windows_node_takes_it() {
         ),
     ] {
         let reported = cluster.trouble(&windows_pod(more.clone(), unschedulable()));
-        assert_eq!(reported.as_ref().map(|reported| reported.wrong), wrong, "{more}");
+        assert_eq!(
+            reported.as_ref().map(|reported| reported.problem),
+            wrong,
+            "{more}"
+        );
         assert_eq!(
             reported.map(|reported| reported.message).unwrap_or_default(),
             message,
@@ -398,14 +402,14 @@ fn a_pod_that_waits_only_for_what_passes_is_not_reported() {
         });
     }
     let untolerating = windows_pod(json!({"tolerations": []}), unschedulable());
-    assert_eq!(cluster.wrong(&untolerating), None);
+    assert_eq!(cluster.problem(&untolerating), None);
     let gated = windows_pod(
         json!({"tolerations": [], "schedulingGates": [{"name": "quota"}]}),
         unschedulable(),
     );
-    assert_eq!(TestCluster::new().wrong(&gated), None);
+    assert_eq!(TestCluster::new().problem(&gated), None);
     assert_eq!(
-        TestCluster::new().wrong(&untolerating),
+        TestCluster::new().problem(&untolerating),
         Some(PodProblem::WaitsForToleration)
     );
 }
@@ -420,7 +424,7 @@ fn a_pod_without_a_word_of_the_scheduler_is_reported_after_a_minute_and_whatever
     ] {
         let mut silent = windows_pod(json!({"tolerations": []}), json!({"phase": "Pending"}));
         silent["metadata"]["creationTimestamp"] = json!(created);
-        assert_eq!(cluster.wrong(&silent).is_some(), reported, "{created}");
+        assert_eq!(cluster.problem(&silent).is_some(), reported, "{created}");
     }
 }
 
@@ -448,7 +452,7 @@ fn without_a_windows_node_the_pools_at_zero_are_named() {
     cluster.nodes.clear();
     let waiting = windows_pod(json!({}), unschedulable());
     let reported = cluster.trouble(&waiting).unwrap();
-    assert_eq!(reported.wrong, PodProblem::WaitsForOs);
+    assert_eq!(reported.problem, PodProblem::WaitsForOs);
     assert_eq!(reported.remedy, "add a pool of Windows nodes to the cluster");
     cluster.facts.add_host(Host {
         name: "of the pool agentpool=win (at zero nodes)".to_owned(),

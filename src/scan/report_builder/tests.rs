@@ -40,7 +40,7 @@ fn scan(objects: &[(Kind, Value)]) -> ScanReport {
     scan.report(ReportHeader {
         notes: Vec::new(),
         cluster: ScannedCluster::default(),
-        judged_as: Vec::new(),
+        assumed: Vec::new(),
         nodes: Vec::new(),
     })
 }
@@ -170,13 +170,13 @@ fn objects_that_cannot_be_read_are_counted_the_first_are_named_and_the_rest_is_e
     assert_eq!(report.summary.unreadable, 25);
     assert_eq!(owners(&report), ["Deployment web"]);
     assert_eq!(report.gaps.len(), 21);
-    assert_eq!(report.gaps[0].what, "Pod shop/p0");
+    assert_eq!(report.gaps[0].resource, "Pod shop/p0");
     assert!(
-        report.gaps[0].why.contains("spec.containers[0].name"),
+        report.gaps[0].reason.contains("spec.containers[0].name"),
         "{}",
-        report.gaps[0].why
+        report.gaps[0].reason
     );
-    assert_eq!(report.gaps[20].what, "5 more objects");
+    assert_eq!(report.gaps[20].resource, "5 more objects");
 }
 
 #[test]

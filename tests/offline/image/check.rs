@@ -14,8 +14,8 @@ fn pod(name: &str, image: &str) -> String {
 }
 
 fn ids(report: &Value, name: &str) -> Vec<String> {
-    let subjects = report["subjects"].as_array().unwrap();
-    let subject = subjects.iter().find(|it| it["name"] == name).unwrap();
+    let objects = report["objects"].as_array().unwrap();
+    let subject = objects.iter().find(|it| it["name"] == name).unwrap();
     let findings = subject["findings"].as_array().unwrap().iter();
     findings
         .map(|finding| finding["rule"].as_str().unwrap().to_owned())
@@ -23,8 +23,8 @@ fn ids(report: &Value, name: &str) -> Vec<String> {
 }
 
 fn verdict(report: &Value, name: &str) -> String {
-    let subjects = report["subjects"].as_array().unwrap();
-    let subject = subjects.iter().find(|it| it["name"] == name).unwrap();
+    let objects = report["objects"].as_array().unwrap();
+    let subject = objects.iter().find(|it| it["name"] == name).unwrap();
     subject["verdict"].as_str().unwrap().to_owned()
 }
 
@@ -93,7 +93,7 @@ fn what_names_do_not_say_is_looked_up_and_what_is_not_known_is_a_note() {
         run.out
     );
     let offline = check(&["--registry", "--offline", "-o", "json"]).json();
-    assert_eq!(offline["subjects"], report["subjects"]);
+    assert_eq!(offline["objects"], report["objects"]);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn the_plan_uses_the_cache_too() {
         .concat();
         let plan = home.run_with(&arguments, &list).json();
         (
-            plan["workloads"][0]["statements"][0]["proposed"]["verified"].clone(),
+            plan["workloads"][0]["findings"][0]["proposed"]["verified"].clone(),
             plan["notes"].clone(),
         )
     };

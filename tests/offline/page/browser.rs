@@ -105,12 +105,12 @@ impl Browser {
 
     /// Gives a command, and waits for its answer.
     pub fn call(&mut self, method: &str, parameters: Value) -> Value {
-        let answer = self.ask(method, parameters);
+        let answer = self.request(method, parameters);
         answer.unwrap_or_else(|error| panic!("{method}: {error}"))
     }
 
     #[allow(clippy::needless_pass_by_value)] // so that it can be written with json!
-    fn ask(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
+    fn request(&mut self, method: &str, parameters: Value) -> Result<Value, Value> {
         self.last += 1;
         let mut command = json!({"id": self.last, "method": method, "params": parameters});
         if let Some(session) = &self.session {
@@ -151,7 +151,7 @@ impl Browser {
     fn is_at(&mut self, start: &str) -> bool {
         let is_there = format!("document.URL.startsWith({start:?}) && document.readyState == 'complete'");
         let requested = json!({"expression": is_there, "returnByValue": true});
-        let answer = self.ask("Runtime.evaluate", requested);
+        let answer = self.request("Runtime.evaluate", requested);
         answer.is_ok_and(|answer| answer["result"]["value"] == json!(true))
     }
 

@@ -9,7 +9,7 @@ use transom::model::workload::Kind;
 use transom::render::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
 use transom::rules::{Rule, catalogue};
 use transom::scan::report::{
-    NamespaceReport, PodProblem, PodTrouble, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
+    NamespaceReport, PodFinding, PodProblem, SCHEMA, ScanGap, ScanReport, ScanSummary, ScannedCluster,
     ScannedNode,
 };
 use transom::scan::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
@@ -82,7 +82,7 @@ pub fn report(owners: usize) -> ScanReport {
     }
     ScanReport {
         schema: SCHEMA,
-        at: "2026-11-22T09:30:00Z".parse().unwrap(),
+        created_at: "2026-11-22T09:30:00Z".parse().unwrap(),
         today: "2026-11-22".parse().unwrap(),
         cluster: ScannedCluster {
             name: "prod-westeurope".to_owned(),
@@ -91,7 +91,7 @@ pub fn report(owners: usize) -> ScanReport {
             policies: vec!["default".to_owned(), HOSTILE.to_owned()],
             namespaces_without_policy: Vec::new(),
         },
-        judged_as: vec!["validation=Deny".to_owned()],
+        assumed: vec!["validation=Deny".to_owned()],
         summary,
         nodes: nodes(),
         namespaces: (NAMESPACES.iter())
@@ -100,7 +100,7 @@ pub fn report(owners: usize) -> ScanReport {
                 policy: "default".to_owned(),
                 validation: "Warn",
                 placement: "DryRun",
-                not_asked: (*name == "kube-system")
+                not_reviewed: (*name == "kube-system")
                     .then(|| format!("the namespace {name} is excluded by name")),
             })
             .collect(),
@@ -108,9 +108,9 @@ pub fn report(owners: usize) -> ScanReport {
         pods: pods(),
         notes: Vec::new(),
         gaps: vec![ScanGap {
-            what: "jobs".to_owned(),
-            why: format!("the API server answered 403 Forbidden: {HOSTILE}"),
-            cure: Some("grant list on jobs.batch to the account of the scan".to_owned()),
+            resource: "jobs".to_owned(),
+            reason: format!("the API server answered 403 Forbidden: {HOSTILE}"),
+            remedy: Some("grant list on jobs.batch to the account of the scan".to_owned()),
         }],
     }
 }
@@ -119,7 +119,9 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
     let namespace = NAMESPACES[at * 7 % NAMESPACES.len()];
     let is_reviewed = namespace != "kube-system";
     let findings = findings(at, rules, is_reviewed);
-    let is_denied = findings.iter().any(|found| found.fate == FindingOutcome::Denied);
+    let is_denied = findings
+        .iter()
+        .any(|found| found.outcome == FindingOutcome::Denied);
     let changes = [
         "spec.template.spec.nodeSelector",
         "spec.template.spec.tolerations",
@@ -157,7 +159,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
             OwnerOutcome::Passes => Decision::Allow,
             OwnerOutcome::NotReviewed => Decision::Skip,
         },
-        not_asked: (!is_reviewed).then(|| format!("the namespace {namespace} is excluded by name")),
+        not_reviewed: (!is_reviewed).then(|| format!("the namespace {namespace} is excluded by name")),
         image_builds: match (verdict, at % 9) {
             (Verdict::Windows, 0..8) => vec![Build::new(BUILDS[at * 3 % BUILDS.len()])],
             _ => Vec::new(),
@@ -178,8 +180,8 @@ fn findings(at: usize, rules: &[&'static Rule], is_reviewed: bool) -> Vec<Findin
     let number = [0, 1, 2, 0, 4, 1, 7][at % 7];
     let found = |nth: usize| {
         let rule = rules[(at * 13 + nth * nth * 5) % rules.len()];
-        let fate = match (is_reviewed, (at + nth) % 8, rule.severity) {
-            (false, ..) => FindingOutcome::Passed,
+        let outcome = match (is_reviewed, (at + nth) % 8, rule.severity) {
+            (false, ..) => FindingOutcome::NotReviewed,
             (_, 5, _) => FindingOutcome::Fixed,
             (_, 6, _) => FindingOutcome::Exempted,
             (_, _, Severity::Error) => FindingOutcome::Denied,
@@ -198,9 +200,10 @@ fn findings(at: usize, rules: &[&'static Rule], is_reviewed: bool) -> Vec<Findin
                 "0f".repeat(32)
             ),
             remedy: rule.remedy.to_owned(),
-            fate,
+            outcome,
             would_deny: rule.severity == Severity::Error && is_reviewed,
-            because: (fate == FindingOutcome::Exempted).then(|| "until the move in spring".to_owned()),
+            outcome_reason: (outcome == FindingOutcome::Exempted)
+                .then(|| "until the move in spring".to_owned()),
         }
     };
     (0..number).map(found).collect()
@@ -214,7 +217,7 @@ fn inject(owner: &mut OwnerResult) {
     owner.evidence = vec![HOSTILE.to_owned()];
     owner.changes = vec![HOSTILE.to_owned()];
     owner.would_change = vec![HOSTILE.to_owned()];
-    owner.not_asked = Some(HOSTILE.to_owned());
+    owner.not_reviewed = Some(HOSTILE.to_owned());
     owner.owner = Some(ForeignOwner {
         api_version: HOSTILE.to_owned(),
         kind: HOSTILE.to_owned(),
@@ -229,9 +232,9 @@ fn inject(owner: &mut OwnerResult) {
         path: HOSTILE.to_owned(),
         message: HOSTILE.to_owned(),
         remedy: HOSTILE.to_owned(),
-        fate: FindingOutcome::Noted,
+        outcome: FindingOutcome::Noted,
         would_deny: true,
-        because: Some(HOSTILE.to_owned()),
+        outcome_reason: Some(HOSTILE.to_owned()),
     });
 }
 
@@ -273,10 +276,10 @@ fn node(build: u32, pool: &str, at: usize) -> ScannedNode {
     }
 }
 
-fn pods() -> Vec<PodTrouble> {
+fn pods() -> Vec<PodFinding> {
     let since: Timestamp = "2026-11-21T17:05:00Z".parse().unwrap();
     (PodProblem::ALL.into_iter().enumerate())
-        .map(|(at, wrong)| PodTrouble {
+        .map(|(at, wrong)| PodFinding {
             namespace: NAMESPACES[at].to_owned(),
             name: if at == 0 {
                 HOSTILE.to_owned()
@@ -285,7 +288,7 @@ fn pods() -> Vec<PodTrouble> {
             },
             owner: (at != 1).then(|| HOSTILE.to_owned()),
             node: wrong.is_misplaced().then(|| HOSTILE.to_owned()),
-            wrong,
+            problem: wrong,
             message: format!("the pod asks for build 10.0.17763, and no node has it {HOSTILE}"),
             remedy: format!("build the image for ltsc2022, or add a pool {HOSTILE}"),
             since: Some(since),
@@ -318,7 +321,7 @@ pub fn plan() -> PlanSection {
                 name: format!("web-{at}"),
                 class: HOSTILE.to_owned(),
                 support: Some(HOSTILE.to_owned()),
-                statements: vec!["build the image for ltsc2025".to_owned(), HOSTILE.to_owned()],
+                findings: vec!["build the image for ltsc2025".to_owned(), HOSTILE.to_owned()],
             })
             .collect(),
         pools: (POOLS.iter())

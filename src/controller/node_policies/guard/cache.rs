@@ -68,7 +68,7 @@ impl GuardCache {
 
     /// Runs the guard for the taints that nodes wait for and that were not surveyed with these nodes. Skips the run
     /// during the back-off, unless one of the affected workloads has changed. Returns when to run again.
-    pub async fn ask(
+    pub async fn update(
         &mut self,
         policy: &NodePolicy,
         waiting: &NodesOfPolicy,

@@ -12,7 +12,7 @@ use crate::scan::report::{ScanGap, ScanSummary, ScannedCluster};
 
 fn report() -> ScanReport {
     let rule = catalogue().find(|rule| rule.id == "TSM204").unwrap();
-    let found = |fate, because: Option<&str>| FindingResult {
+    let found = |outcome, outcome_reason: Option<&str>| FindingResult {
         id: rule.id,
         rule: rule.name,
         severity: Severity::Error,
@@ -20,9 +20,9 @@ fn report() -> ScanReport {
         path: "spec.template.spec.securityContext.runAsUser".to_owned(),
         message: "Windows has no user IDs".to_owned(),
         remedy: "take it out".to_owned(),
-        fate,
+        outcome,
         would_deny: true,
-        because: because.map(str::to_owned),
+        outcome_reason: outcome_reason.map(str::to_owned),
     };
     let owner_result = OwnerResult {
         api_version: "apps/v1".to_owned(),
@@ -36,7 +36,7 @@ fn report() -> ScanReport {
         policy: "strict".to_owned(),
         outcome: OwnerOutcome::Denied,
         decision: Decision::Deny,
-        not_asked: None,
+        not_reviewed: None,
         image_builds: Vec::new(),
         has_unknown_images: false,
         replicas: Some(3),
@@ -49,29 +49,29 @@ fn report() -> ScanReport {
     };
     ScanReport {
         schema: crate::scan::report::SCHEMA,
-        at: "2026-06-01T12:00:00Z".parse().unwrap(),
+        created_at: "2026-06-01T12:00:00Z".parse().unwrap(),
         today: "2026-06-01".parse().unwrap(),
         cluster: ScannedCluster::default(),
-        judged_as: Vec::new(),
+        assumed: Vec::new(),
         summary: ScanSummary::default(),
         nodes: Vec::new(),
         namespaces: Vec::new(),
         owners: vec![owner_result],
-        pods: vec![PodTrouble {
+        pods: vec![PodFinding {
             namespace: "shop".to_owned(),
             name: "web-1".to_owned(),
             owner: Some("Deployment web".to_owned()),
             node: None,
-            wrong: PodProblem::WaitsForOs,
+            problem: PodProblem::WaitsForOs,
             message: "no node".to_owned(),
             remedy: "add one".to_owned(),
             since: None,
         }],
         notes: Vec::new(),
         gaps: vec![ScanGap {
-            what: "jobs".to_owned(),
-            why: "forbidden".to_owned(),
-            cure: None,
+            resource: "jobs".to_owned(),
+            reason: "forbidden".to_owned(),
+            remedy: None,
         }],
     }
 }
@@ -145,7 +145,7 @@ fn what_an_author_wrote_is_no_link_in_a_message() {
     let link = r"run [the fix](https://evil.example) from C:\\[x](y) or a\b";
     report.owners[0].findings[0].message = link.to_owned();
     report.pods[0].remedy = "[a](b)".to_owned();
-    report.gaps[0].why = "[a](b)".to_owned();
+    report.gaps[0].reason = "[a](b)".to_owned();
     let mut out = Vec::new();
     scan_sarif(&report, &mut out).unwrap();
     let log: Value = serde_json::from_slice(&out).unwrap();
