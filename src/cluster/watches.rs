@@ -371,8 +371,9 @@ fn explain(name: &str, error: &watcher::Error) -> String {
     };
     match (source, status) {
         (_, Some(status)) if status.code == 404 => format!(
-            "the API server does not have {name}; install Transom's CustomResourceDefinitions: \
-             transom generate crds | kubectl apply --server-side -f -"
+            "the API server does not have {name}, so their objects are gone too; install Transom's \
+             CustomResourceDefinitions, then apply the policies again: \
+             transom generate crds | kubectl apply --server-side --field-manager=helm --force-conflicts -f -"
         ),
         (_, Some(status)) if status.code == 403 => {
             format!(

@@ -17,7 +17,7 @@ string_enum! {
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum FindingOutcome {
-        /// It denies the object. An update that does not change the field is allowed, outcome_reason the finding
+        /// It denies the object. An update that does not change the field is allowed, because the finding
         /// existed before (the ratchet).
         Denied = "denied",
         /// The client that applies the object gets a warning.
