@@ -15,6 +15,6 @@ pub mod ratchet;
 pub mod scheduling;
 
 pub use action_reason::action_reason;
-pub use evaluate::{Decision, Evaluation, evaluate};
+pub use evaluate::{Decision, Evaluation, evaluate, evaluate_as};
 pub use os_inference::infer_os;
 pub use scheduling::{AdmissionStage, untolerated};

@@ -11,12 +11,12 @@ use super::managed_fields::ManagedFields;
 use super::request::{Request, RequestObject, changes_nothing};
 use super::response::{Denial, ReviewDecision, encode};
 use crate::engine::policy_set::{PolicyQuery, PolicySet};
-use crate::engine::{Decision, Evaluation, evaluate, infer_os, ratchet};
+use crate::engine::{Decision, Evaluation, evaluate, evaluate_as, infer_os, ratchet};
 use crate::model::debugger;
 use crate::model::facts::{Facts, SCC_ANNOTATION};
 use crate::model::mirror::Witness;
 use crate::model::object::{Editable, Object, ObjectError, ReviewStage};
-use crate::model::os::{EvidenceKind, Verdict};
+use crate::model::os::{EvidenceKind, Inference, Verdict};
 use crate::model::path::Path;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, PlacementMode, Policy};
@@ -265,10 +265,24 @@ fn evaluate_against_old(
         if let Some(mut old) = old {
             old.editable = Editable::Nothing;
             recognise_requester(&mut old, request, policy);
-            ratchet::downgrade_existing(subject.kind, &mut evaluation, &evaluate(&old, facts, policy));
+            let old = evaluate_old(&old, &evaluation.inference, facts, policy);
+            ratchet::downgrade_existing(subject.kind, &mut evaluation, &old);
         }
     }
     evaluation
+}
+
+/// Evaluates the old object of an update. `new`: what the operating system of the new object is.
+///
+/// Most fields of a pod, and of the template of a Job, cannot change. If a debug container or a node selector that was
+/// added turns an Unknown pod into a Windows pod, nobody can fix the fields that it already had: they are no new findings.
+/// A contradiction of the evidence is one, so it is not assumed of the old object.
+fn evaluate_old(old: &Object<'_>, new: &Inference, facts: &Facts, policy: &Policy) -> Evaluation {
+    if matches!(old.kind, Kind::Pod | Kind::Job) && new.verdict != Verdict::Conflicting {
+        evaluate_as(old, new.clone(), facts, policy)
+    } else {
+        evaluate(old, facts, policy)
+    }
 }
 
 /// Whether `/mutate` cannot have known what a registry reports about this pod: otherwise it would have placed the pod, which

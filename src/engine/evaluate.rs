@@ -163,20 +163,21 @@ impl Evaluation {
 /// Evaluates one object. Pure: the same object, facts and policy give the same evaluation.
 pub fn evaluate(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluation {
     let mut pods = subject.custom_pods.iter().map(|pod| {
-        let mut evaluation = evaluate_one(&subject.with_custom_pod(pod), facts, policy);
+        let subject = subject.with_custom_pod(pod);
+        let mut evaluation = evaluate_as(&subject, infer_os(&subject, facts, policy), facts, policy);
         evaluation.place(|path| pod.place(path));
         evaluation
     });
     let Some(mut evaluation) = pods.next() else {
-        return evaluate_one(subject, facts, policy);
+        return evaluate_as(subject, infer_os(subject, facts, policy), facts, policy);
     };
     pods.for_each(|pod| evaluation.add(pod));
     evaluation.findings.sort_by_cached_key(order);
     evaluation
 }
 
-fn evaluate_one(subject: &Object<'_>, facts: &Facts, policy: &Policy) -> Evaluation {
-    let inference = infer_os(subject, facts, policy);
+/// Evaluates an object with one pod, given what its operating system is: its own, or that of a later version of it.
+pub fn evaluate_as(subject: &Object<'_>, inference: Inference, facts: &Facts, policy: &Policy) -> Evaluation {
     let images = images(subject, inference.verdict, facts);
     let as_written = Cx::new(subject, &inference, facts, policy, &images);
     let mut findings = Vec::new();

@@ -50,8 +50,13 @@ fn ruling_in(facts: &Facts, phase: Phase, user: &str, object: &Value, policy: Po
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
         "uid": "u", "kind": kind, "namespace": "default", "userInfo": {"username": user},
         "operation": "CREATE", "object": object,
-    }})
-    .to_string();
+    }});
+    answer_to(facts, phase, &review, policy)
+}
+
+/// The answer to a review.
+fn answer_to(facts: &Facts, phase: Phase, review: &Value, policy: Policy) -> AnswerSummary {
+    let review = review.to_string();
     let context = AdmissionContext {
         facts,
         policies: &PolicySet::new(Vec::new(), policy),
@@ -808,4 +813,87 @@ fn a_look_up_that_ends_between_the_phases_denies_no_pod_that_the_first_one_would
         ..Policy::standalone()
     };
     assert_eq!(of(&unplaced, unchanging).0, "deny");
+}
+
+/// The answer to an update of an object.
+fn update(phase: Phase, sub_resource: &str, old: &Value, new: &Value) -> AnswerSummary {
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let version = new["apiVersion"].as_str().unwrap();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "u", "kind": {"group": group, "version": version, "kind": new["kind"]}, "namespace": "default",
+        "userInfo": {"username": "alice"}, "operation": "UPDATE", "subResource": sub_resource,
+        "object": new, "oldObject": old,
+    }});
+    answer_to(&facts, phase, &review, Policy::standalone())
+}
+
+/// A pod that does not say what it is for, with fields that Windows ignores.
+fn without_a_sign(over: &Value) -> Value {
+    let mut pod = json!({
+        "nodeSelector": {"agentpool": "win"}, "securityContext": {"fsGroup": 1000},
+        "containers": [{"name": "web", "image": "registry.example.com/web:1",
+            "securityContext": {"allowPrivilegeEscalation": false}}],
+    });
+    json_patch::merge(&mut pod, over);
+    pod
+}
+
+#[test]
+fn an_update_that_shows_what_a_pod_is_for_is_not_denied_for_what_the_pod_already_had() {
+    let pod =
+        |spec: Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0"}, "spec": spec});
+    let job = |spec: Value| {
+        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "web"},
+            "spec": {"template": {"spec": spec}}})
+    };
+    let running = pod(without_a_sign(&json!({})));
+    let debugged = |context: Value| {
+        let debugger = json!({"name": "debugger", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022",
+            "securityContext": context});
+        pod(without_a_sign(&json!({"ephemeralContainers": [debugger]})))
+    };
+    for phase in [Phase::Mutate, Phase::Validate] {
+        let answer = update(phase, "ephemeralcontainers", &running, &debugged(json!({})));
+        assert_eq!(answer.denial, None, "{answer:?}");
+    }
+    // What the update adds is new.
+    let worse = debugged(json!({"privileged": true}));
+    let answer = update(Phase::Validate, "ephemeralcontainers", &running, &worse);
+    assert_eq!(answer.denied_by.as_deref(), Some("privileged"), "{answer:?}");
+
+    // What Kueue does with a pod that has a gate, and with a suspended Job.
+    let selected = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
+    let gated = without_a_sign(&json!({"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}));
+    for (old, new) in [
+        (pod(gated), pod(without_a_sign(&selected))),
+        (job(without_a_sign(&json!({}))), job(without_a_sign(&selected))),
+    ] {
+        let answer = update(Phase::Validate, "", &old, &new);
+        assert_eq!(answer.denial, None, "{answer:?}");
+        assert!(decide(Phase::Validate, &new).denial.is_some(), "{new}");
+    }
+    // The author of a Deployment can change the fields.
+    let deployment = |spec: Value| {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"template": {"spec": spec}}})
+    };
+    let (old, new) = (
+        deployment(without_a_sign(&json!({}))),
+        deployment(without_a_sign(&selected)),
+    );
+    assert!(update(Phase::Validate, "", &old, &new).denial.is_some());
+}
+
+#[test]
+fn an_update_that_makes_the_evidence_contradict_itself_is_denied() {
+    let pod = |spec: &Value| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": without_a_sign(spec)});
+    let linux = json!({"os": {"name": "linux"}, "schedulingGates": [{"name": "example.com/gate"}]});
+    let both = json!({"os": {"name": "linux"}, "nodeSelector": {"kubernetes.io/os": "windows"}});
+    let answer = update(Phase::Validate, "", &pod(&linux), &pod(&both));
+    assert_eq!(
+        answer.denied_by.as_deref(),
+        Some("mixed-os-contradiction"),
+        "{answer:?}"
+    );
 }
