@@ -617,6 +617,50 @@ fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
     }
 }
 
+#[test]
+fn a_runtime_class_that_excludes_a_right_pool_is_not_given() {
+    let mut policy = Policy::standalone();
+    policy
+        .runtime_classes
+        .insert("ltsc2022".into(), "windows-2022".into());
+    let class = RuntimeClassFacts {
+        handler: "runhcs-wcow-process".into(),
+        node_selector: [(OS_LABEL, "windows"), (BUILD_LABEL, "10.0.20348")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ..RuntimeClassFacts::default()
+    };
+    let pool = |build: u32| Host {
+        name: build.to_string(),
+        build: Some(Build::new(build)),
+        may_be_at_zero: true,
+        ..Host::default()
+    };
+    let node = |build: u32| windows("node", build, &[], &[]);
+    // The nodes and remembered pools, the declared pools, and whether the pod gets the class. Server 2025 runs the image.
+    for (hosts, declared, given) in [
+        (vec![], vec![pool(20348)], true),
+        (vec![], vec![pool(26100)], false),
+        (vec![], vec![pool(20348), pool(26100)], false),
+        (vec![node(20348)], vec![pool(26100)], false),
+        (vec![node(17763)], vec![pool(26100)], false),
+        (vec![pool(20348)], vec![], true),
+        (vec![pool(26100)], vec![], false),
+        (vec![node(17763), pool(26100)], vec![], false),
+        // A remembered pool may no longer exist.
+        (vec![node(20348), pool(26100)], vec![], true),
+        // A pool that does not run the image.
+        (vec![], vec![pool(17763), pool(20348)], true),
+    ] {
+        let edits = edits_beside(&hosts, &declared, &policy, Some(class.clone()), &image(LTSC2022));
+        assert_eq!(
+            edits.contains("runtimeClassName"),
+            given,
+            "{hosts:?} {declared:?}: {edits}"
+        );
+    }
+}
+
 /// The edits of a pod with this image, of which a registry reports these Windows versions, in a cluster of three builds.
 fn edits_by_registry(policy: &Policy, class: Option<RuntimeClassFacts>, versions: &[&str]) -> String {
     let image = "corp.example/app:1.0-ltsc2019";

@@ -412,16 +412,19 @@ pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
     settled.all(|reached| reached.host.offers_private_ipv4) && (has_node || declared())
 }
 
-/// Whether placement can set this RuntimeClass on a pod: its scheduling keeps every right node that the pod can reach,
-/// and opens no wrong node to it.
+/// Whether placement can set this RuntimeClass on a pod: its scheduling keeps every right node and every declared right
+/// pool that the pod can reach, and opens no wrong node to it. If no node is right, it keeps remembered pools too: the
+/// autoscaler adds the pod's node to one of them.
 pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
     let with = Constraints::new(cx.spec, Some(class));
     let before = constraints(cx);
     let reach = reachable(cx);
     let nodes = || reach.iter().filter(|reached| !reached.host.may_be_at_zero);
-    let right = || nodes().filter(|reached| reached.fit == HostFit::Right);
+    let right = || reach.iter().filter(|reached| reached.fit == HostFit::Right);
+    let has_node = right().any(|reached| !reached.host.may_be_at_zero);
+    let is_needed = |reached: &&Reached<'_>| !has_node || reached.is_declared || !reached.host.may_be_at_zero;
     let enters = |of: &Constraints<'_>, host: &Host| of.untolerated(&host.taints).next().is_none();
-    let has_open = right().any(|reached| enters(&before, reached.host));
+    let has_open = right().any(|reached| !reached.host.may_be_at_zero && enters(&before, reached.host));
     let opens_wrong = nodes().any(|reached| {
         reached.fit == HostFit::Wrong
             && with.matches(reached.host) != Match::No
@@ -429,9 +432,11 @@ pub fn class_keeps_reach(cx: &PodCx<'_>, class: &RuntimeClassFacts) -> bool {
             && !enters(&before, reached.host)
     });
     let adds_domain = !class.tolerations.is_empty() && has_open && spread_honors_taints(cx);
-    let is_possible = right().next().is_some() || with.matches(&class_labels(class)) != Match::No;
+    let is_possible = has_node || with.matches(&class_labels(class)) != Match::No;
     is_possible
-        && right().all(|reached| with.matches(reached.host) != Match::No)
+        && right()
+            .filter(is_needed)
+            .all(|reached| with.matches(reached.host) != Match::No)
         && !(has_open && opens_wrong)
         && !adds_domain
 }
