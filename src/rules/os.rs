@@ -327,18 +327,23 @@ fn sign(evidence: &Evidence) -> String {
 static POD_OS_LABEL_MISMATCH: Rule = Rule {
     id: "TSM106",
     name: "pod-os-label-mismatch",
+    severities: "error; warning when only an image says what the pod is for",
     class: Class::Admit,
     kubernetes: 22..=Rule::STILL,
     verdicts: &[Verdict::Windows, Verdict::Linux],
     summary: "the kubelet rejects a pod whose label kubernetes.io/os differs from that of its node",
     docs: "The kubelet compares the pod's label (not its nodeSelector) with its own operating system and rejects the \
-           pod (PodOSSelectorNodeLabelDoesNotMatch). A controller then creates the next pod, which is rejected too.",
+           pod (PodOSSelectorNodeLabelDoesNotMatch). A controller then creates the next pod, which is rejected too. If \
+           only an image says which operating system the pod is for, the finding is a warning. If only the default of \
+           the namespace does, there is none: the label may be right.",
     remedy: "remove the label, or write kubernetes.io/os: windows",
     see: &["kubernetes: pkg/kubelet/lifecycle/predicate.go, rejectPodAdmissionBasedOnOSSelector"],
     bad: &[
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: linux}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}",
         "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {metadata: {labels: {kubernetes.io/os: Windows}}, spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}}}",
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: windows}}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
+        // Only the image says Windows: a warning.
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: linux}}, spec: {containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {kubernetes.io/os: linux}}, spec: {nodeSelector: {kubernetes.io/os: linux}, containers: [{name: app, image: app}]}}",
@@ -347,6 +352,10 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
     ],
     needs: FieldSet::OS_LABEL,
     check: Check::Pod(|cx, out| {
+        let decisive = cx.inference.evidence.first();
+        if decisive.is_some_and(|sign| sign.kind == EvidenceKind::Namespace) {
+            return;
+        }
         let is_for = match cx.inference.verdict {
             Verdict::Linux => Os::Linux,
             _ => Os::Windows,
@@ -356,6 +365,15 @@ static POD_OS_LABEL_MISMATCH: Rule = Rule {
             let finding = out.report(cx.meta_at("labels").key(OS_LABEL));
             if is_for == Os::Linux {
                 finding.remedy("remove the label, or write kubernetes.io/os: linux");
+            }
+            if cx.inference.is_weak() {
+                finding
+                    .severity(Severity::Warning)
+                    .class(Class::BestPractice)
+                    .message(format!(
+                        "the image is for {}, but a kubelet there rejects a pod with this label",
+                        if is_for == Os::Linux { "Linux" } else { "Windows" }
+                    ));
             }
         }
     }),

@@ -346,6 +346,60 @@ fn a_certain_linux_image_in_a_certain_windows_pod_is_an_error_and_comes_first() 
     assert_eq!(mixed(&selected), Some(Severity::Error));
 }
 
+/// The findings of one rule in an object with this pod spec.
+fn of_rule(
+    kind: Kind,
+    labels: &Value,
+    spec: &Value,
+    facts: &Facts,
+    policy: &Policy,
+    rule: &str,
+) -> Vec<(Severity, Class)> {
+    let mut object = json!({"metadata": {"labels": labels}, "spec": spec});
+    if kind != Kind::Pod {
+        object = json!({"spec": {"template": object}});
+    }
+    let json = object.to_string();
+    let subject = Object::parse(kind, &json, ReviewStage::Stored).unwrap();
+    let findings = evaluate(&subject, facts, policy).findings.into_iter();
+    findings
+        .filter(|finding| finding.rule.name == rule)
+        .map(|finding| (finding.severity, finding.class))
+        .collect()
+}
+
+#[test]
+fn a_label_that_contradicts_a_guess_denies_nothing() {
+    let facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+    let by_default = |os| Policy {
+        namespace_default_os: Some(os),
+        ..Policy::standalone()
+    };
+    let pod = |image: &str| json!({"nodeSelector": {"agentpool": "win1"}, "containers": [{"name": "web", "image": image}]});
+    let private = pod("registry.example.com/web:1");
+    let core = pod("mcr.microsoft.com/windows/servercore:ltsc2022");
+    let selected = spec(&json!({}));
+    let warning = vec![(Severity::Warning, Class::BestPractice)];
+    for (label, spec, policy, expected) in [
+        ("windows", &private, by_default(Os::Linux), vec![]),
+        ("linux", &private, by_default(Os::Windows), vec![]),
+        ("linux", &core, Policy::standalone(), warning.clone()),
+        ("linux", &core, by_default(Os::Linux), warning),
+        (
+            "linux",
+            &selected,
+            by_default(Os::Linux),
+            vec![(Severity::Error, Class::Admit)],
+        ),
+    ] {
+        for kind in [Kind::Pod, Kind::Deployment] {
+            let labels = json!({"kubernetes.io/os": label});
+            let found = of_rule(kind, &labels, spec, &facts, &policy, "pod-os-label-mismatch");
+            assert_eq!(found, expected, "{kind} {label} {spec} {policy:?}");
+        }
+    }
+}
+
 #[test]
 fn run_as_user_stops_the_pod_at_kubelets_of_old_releases() {
     let of_pod = json!({"securityContext": {"runAsUser": 1000}});
