@@ -221,6 +221,13 @@ impl<'c> PodCx<'c> {
             .get(&**self.spec.runtime_class_name.as_ref()?)
     }
 
+    /// Whether the pod names a RuntimeClass that is not known: it may use Hyper-V isolation, which also runs older
+    /// images.
+    pub(super) fn has_unknown_runtime_class(&self) -> bool {
+        let name = self.spec.runtime_class_name.as_deref().unwrap_or_default();
+        !name.is_empty() && self.runtime_class().is_none()
+    }
+
     /// How the pod's containers are isolated from the host.
     pub fn isolation(&self) -> ContainerIsolation {
         if self.spec.has_host_process() {

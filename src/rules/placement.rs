@@ -2,17 +2,18 @@
 
 pub mod reach;
 
-use self::reach::{BuildNeed, Withheld, build_need, mislabelled};
-use super::context::{KnownVersions, PodCx};
+use self::reach::{BuildNeed, Reached, Withheld, build_need, mislabelled};
+use super::context::{ContainerAt, KnownVersions, PodCx};
 use super::os::{OsSelection, selects_windows, speaks_of_os};
-use super::rule::{Check, Rule};
+use super::rule::{Check, Finding, Reporter, Rule};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::field_set::FieldSet;
 use crate::model::image::ImageRef;
 use crate::model::node::{ARCH_LABEL, BETA_ARCH_LABEL, BUILD_LABEL, Host, Taint};
 use crate::model::node_affinity::Match;
-use crate::model::os::{EvidenceKind, Verdict};
-use crate::model::os_selectors::is_build_label;
+use crate::model::os::{EvidenceKind, Os, Verdict};
+use crate::model::os_selectors::{TermOs, is_build_label, is_os_label, os_of_term};
+use crate::model::pod::NodeSelectorTerm;
 use crate::model::policy::LinuxPods;
 use crate::model::severity::{Class, Severity};
 use crate::model::text::shown;
@@ -403,12 +404,15 @@ static RUNTIME_CLASS_CONFLICT: Rule = Rule {
 static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
     id: "TSM706",
     name: "daemonset-template-unselective",
-    severities: "error; warning when a RuntimeClass selects Windows, or only an image says Windows",
+    severities: "error; warning when the template selects another label, a RuntimeClass selects Windows, or only an image \
+                 says Windows",
     summary: "nothing in the DaemonSet's template keeps its Windows pods off Linux nodes",
     docs: "The DaemonSet controller uses the template to decide where pods go, so what admission adds to the pods is \
            too late. Without a selector in the template, the controller also creates a pod for every Linux node. The \
            pod fails there, and the controller creates it again, forever. The controller does not use the scheduling \
-           of a RuntimeClass either.",
+           of a RuntimeClass either. If the template selects nodes by a label that names neither an operating system \
+           nor a build, such as the name of a node group, the finding is a warning: Transom does not know which nodes \
+           have the label. `poolLabels` of a WindowsNodePolicy names the labels that only Windows nodes have.",
     remedy: "add nodeSelector kubernetes.io/os: windows to the template",
     see: &[
         "kubernetes: pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod",
@@ -418,10 +422,13 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, containers: [{name: app, image: app}]}}}}",
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
         "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: w}, handler: runhcs-wcow-process, scheduling: {nodeSelector: {kubernetes.io/os: windows}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {runtimeClassName: w, containers: [{name: app, image: app}]}}}}",
+        // Another label: a warning.
+        "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, nodeSelector: {eks.amazonaws.com/nodegroup: win-ng}, containers: [{name: app, image: app}]}}}}",
     ],
     good: &[
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: app}]}}}}",
         "{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.azure.com/os-sku: Windows2022}, containers: [{name: app, image: app}]}}}}",
+        "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePolicy, metadata: {name: a}, spec: {poolLabels: [{key: eks.amazonaws.com/nodegroup, values: [win-ng]}]}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {os: {name: windows}, nodeSelector: {eks.amazonaws.com/nodegroup: win-ng}, containers: [{name: app, image: app}]}}}}",
         "os: {name: windows}",
     ],
     needs: FieldSet::ALWAYS,
@@ -440,6 +447,16 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
             finding
                 .severity(Severity::Warning)
                 .message("the DaemonSet controller ignores the scheduling of the RuntimeClass");
+        } else if selects_unknown_label(cx) {
+            finding
+                .severity(Severity::Warning)
+                .message(
+                    "only labels that Transom does not know as Windows labels keep the DaemonSet's pods off Linux nodes",
+                )
+                .remedy(
+                    "add nodeSelector kubernetes.io/os: windows to the template, or name the label in poolLabels of a \
+                     WindowsNodePolicy",
+                );
         } else if guessed {
             finding.severity(Severity::Warning);
         }
@@ -447,22 +464,50 @@ static DAEMONSET_TEMPLATE_UNSELECTIVE: Rule = Rule {
     ..Rule::BASE
 };
 
+/// Whether a requirement that names neither an operating system nor a build may keep the pods off Linux nodes: Transom
+/// knows the labels of Windows nodes only, and not those of a pool that does not exist yet.
+fn selects_unknown_label(cx: &PodCx<'_>) -> bool {
+    let is_unknown = |key: &str| !is_os_label(key) && !is_build_label(key);
+    let keeps_off = |term: &NodeSelectorTerm<'_>| {
+        !term.match_fields.is_empty()
+            || term.match_expressions.iter().any(|e| is_unknown(&e.key))
+            || matches!(
+                os_of_term(term, &cx.facts.pool_labels),
+                TermOs::Is(Os::Windows, _) | TermOs::NoNode
+            )
+    };
+    let terms = cx.spec.required_terms();
+    cx.spec.node_selector.iter().any(|(key, _)| is_unknown(key))
+        || (!terms.is_empty() && terms.iter().all(keeps_off))
+}
+
 static DAEMONSET_SPANS_BUILDS: Rule = Rule {
     id: "TSM707",
     name: "daemonset-spans-builds",
-    severities: "error; warning when the build is read from the tag of another repository than Microsoft's",
+    severities: "error; warning when the build is read from the tag of another repository than Microsoft's, or no such \
+                 node is certain to exist",
     kubernetes: 17..=Rule::STILL,
     summary: "the DaemonSet reaches Windows nodes that cannot run its image",
     docs: "A DaemonSet creates a pod for every node that its template selects. If the cluster has Windows nodes of a \
-           build that does not run the image, those pods fail with 0xc0370101. Admission cannot move them.",
+           build that does not run the image, those pods fail with 0xc0370101. Admission cannot move them. The rule \
+           ignores nodes with a lasting taint that the template does not tolerate. It gives a warning if the only such \
+           nodes are those of a pool that has been at zero nodes since Transom last saw it, or of a declared pool of \
+           which Transom does not know all labels that the template selects. With an unknown RuntimeClass there is no \
+           finding, because the class may use Hyper-V isolation.",
     remedy: "select the build in the template and use one DaemonSet per build, or use a HostProcess container",
     see: &[GUIDE, COMPATIBILITY],
     bad: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+        // Whether the nodes of the pool have the label is not known: a warning.
+        "{apiVersion: transom.dev/v1alpha1, kind: WindowsNodePolicy, metadata: {name: a}, spec: {pools: [{name: win-2019, build: 10.0.17763}]}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, agentpool: win}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
     ],
     good: &[
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows, node.kubernetes.io/windows-build: 10.0.20348}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
         "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.26100.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+        // A lasting taint that the template does not tolerate.
+        "{apiVersion: v1, kind: Node, metadata: {name: a}, spec: {taints: [{key: team, value: blue, effect: NoSchedule}]}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
+        // An unknown RuntimeClass may use Hyper-V isolation.
+        "{apiVersion: v1, kind: Node, metadata: {name: a}, status: {nodeInfo: {operatingSystem: windows, kernelVersion: 10.0.17763.1}}}\n---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: a}, spec: {template: {spec: {runtimeClassName: unknown, nodeSelector: {kubernetes.io/os: windows}, containers: [{name: app, image: 'mcr.microsoft.com/windows/nanoserver:ltsc2022'}]}}}}",
     ],
     needs: FieldSet::IMAGE,
     check: Check::Pod(|cx, out| {
@@ -470,32 +515,58 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
             return;
         }
         let isolation = cx.isolation();
-        if isolation == ContainerIsolation::HostProcess {
+        if isolation == ContainerIsolation::HostProcess || cx.has_unknown_runtime_class() {
             return;
         }
-        let reached = reach::matched(cx);
+        // The controller adds tolerations itself, but none of a lasting taint.
+        let constraints = reach::constraints(cx);
+        let is_open = |host: &Host| constraints.untolerated(&host.taints).all(|taint| !taint.lasts());
+        let mut reached = reach::matched(cx);
+        reached.retain(|reached| is_open(reached.host));
+        let exists = |reached: &Reached<'_>| {
+            let is_there = reached.is_declared || !reached.host.may_be_at_zero;
+            is_there && constraints.matches(reached.host) == Match::Yes
+        };
+        let mut warned = None;
         for container in cx.containers() {
             let Some(image) = cx.image_versions(&container) else {
                 continue;
             };
-            let cannot = |host: &&Host| host.build.is_some_and(|build| image.fail_on(build, isolation));
-            if let Some(host) = reached.iter().map(|reached| reached.host).find(cannot) {
-                let build = host.build.map(|build| build.to_string()).unwrap_or_default();
-                let finding = out.report(cx.at(&["nodeSelector"])).message(format!(
-                    "node {} has build {build}, which cannot run the image of container {} (build {})",
-                    host.name,
-                    container.name,
-                    any_of(&image.builds().collect::<Vec<_>>())
-                ));
-                if !image.is_certain() {
-                    finding.severity(Severity::Warning);
-                }
+            let fails = |host: &Host| host.build.is_some_and(|build| image.fail_on(build, isolation));
+            let wrong = || reached.iter().filter(|reached| fails(reached.host));
+            let sure = wrong().find(|reached| exists(reached));
+            let Some(found) = sure.or_else(|| wrong().next()) else {
+                continue;
+            };
+            if sure.is_some() && image.is_certain() {
+                report_wrong_node(cx, &container, image, found.host, out);
                 return;
             }
+            warned.get_or_insert((container, image, found.host));
+        }
+        if let Some((container, image, host)) = warned {
+            report_wrong_node(cx, &container, image, host, out).severity(Severity::Warning);
         }
     }),
     ..Rule::BASE
 };
+
+/// Reports a node that the DaemonSet reaches and that cannot run the image of a container.
+fn report_wrong_node<'o>(
+    cx: &PodCx<'_>,
+    container: &ContainerAt<'_>,
+    image: &KnownVersions,
+    host: &Host,
+    out: &'o mut Reporter<'_>,
+) -> &'o mut Finding {
+    let build = host.build.map(|build| build.to_string()).unwrap_or_default();
+    out.report(cx.at(&["nodeSelector"])).message(format!(
+        "node {} has build {build}, which cannot run the image of container {} (build {})",
+        host.name,
+        container.name,
+        any_of(&image.builds().collect::<Vec<_>>())
+    ))
+}
 
 static HYPERV_ANNOTATION: Rule = Rule {
     id: "TSM708",

@@ -4,6 +4,8 @@ use jiff::civil::date;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::model::build::Build;
+use crate::model::node::{Host, OS_LABEL, Taint};
 use crate::model::object::ReviewStage;
 use crate::model::policy::{IgnoredFields, PlacementMode};
 use crate::model::severity::Severity;
@@ -396,6 +398,122 @@ fn a_label_that_contradicts_a_guess_denies_nothing() {
             let labels = json!({"kubernetes.io/os": label});
             let found = of_rule(kind, &labels, spec, &facts, &policy, "pod-os-label-mismatch");
             assert_eq!(found, expected, "{kind} {label} {spec} {policy:?}");
+        }
+    }
+}
+
+#[test]
+fn a_daemonset_is_denied_only_for_a_wrong_node_that_it_certainly_reaches() {
+    let host = |build: u32, taint: Option<&str>| Host {
+        name: format!("w{build}"),
+        build: Some(Build::new(build)),
+        taints: taint
+            .map(|key| Taint::no_schedule(key, "blue"))
+            .into_iter()
+            .collect(),
+        labels: [(OS_LABEL.to_owned(), "windows".to_owned())].into(),
+        ..Host::default()
+    };
+    let pool = |build: u32, labels: &[(&str, &str)]| Host {
+        may_be_at_zero: true,
+        labels: labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..host(build, None)
+    };
+    let image = |over: Value| {
+        let mut spec = spec(
+            &json!({"containers": [{"name": "web", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}]}),
+        );
+        json_patch::merge(&mut spec, &over);
+        spec
+    };
+    let plain = image(json!({}));
+    let tolerant = image(json!({"tolerations": [{"key": "team", "operator": "Exists"}]}));
+    let of_pool = image(json!({"nodeSelector": {"agentpool": "win"}}));
+    let of_class = image(json!({"runtimeClassName": "unknown"}));
+    let (none, warning, error) = (None, Some(Severity::Warning), Some(Severity::Error));
+    let win = &[("agentpool", "win")][..];
+    for (hosts, declared, spec, expected) in [
+        (vec![host(17763, None)], vec![], &plain, error),
+        (vec![host(17763, Some("team"))], vec![], &plain, none),
+        (vec![host(17763, Some("team"))], vec![], &tolerant, error),
+        // The controller tolerates it itself, or it does not last.
+        (
+            vec![host(17763, Some("node.kubernetes.io/unschedulable"))],
+            vec![],
+            &plain,
+            error,
+        ),
+        // A remembered pool may no longer exist; a declared one does.
+        (vec![pool(17763, &[])], vec![], &plain, warning),
+        (vec![pool(17763, &[]), host(17763, None)], vec![], &plain, error),
+        (vec![], vec![pool(17763, &[])], &plain, error),
+        // Whether its nodes have the label is not known.
+        (vec![], vec![pool(17763, &[])], &of_pool, warning),
+        (vec![], vec![pool(17763, win)], &of_pool, error),
+        (vec![host(17763, None)], vec![], &of_class, none),
+    ] {
+        let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+        hosts.iter().cloned().for_each(|host| facts.add_host(host));
+        facts.pools.clone_from(&declared);
+        let found = of_rule(
+            Kind::DaemonSet,
+            &json!({}),
+            spec,
+            &facts,
+            &Policy::standalone(),
+            "daemonset-spans-builds",
+        );
+        let severities: Vec<Severity> = found.into_iter().map(|(severity, _)| severity).collect();
+        assert_eq!(
+            severities,
+            Vec::from_iter(expected),
+            "{hosts:?} {declared:?} {spec}"
+        );
+    }
+}
+
+#[test]
+fn a_daemonset_with_a_selector_that_is_not_known_is_not_denied() {
+    let term = |key: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": "In", "values": values}]});
+    let affinity = |terms: &[Value]| {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": terms}}}})
+    };
+    let group = "eks.amazonaws.com/nodegroup";
+    let host_process =
+        json!({"hostNetwork": true, "securityContext": {"windowsOptions": {"hostProcess": true}}});
+    let os = json!({"os": {"name": "windows"}});
+    let (warning, error) = (vec![Severity::Warning], vec![Severity::Error]);
+    for (over, expected) in [
+        (json!({}), &error),
+        (json!({"nodeSelector": {group: "win-ng"}}), &warning),
+        (affinity(&[term(group, &["win-ng"])]), &warning),
+        (
+            affinity(&[term(group, &["win-ng"]), term(OS_LABEL, &["windows"])]),
+            &warning,
+        ),
+        (
+            affinity(&[term(group, &["win-ng"]), term(OS_LABEL, &["linux", "windows"])]),
+            &error,
+        ),
+        (affinity(&[term(OS_LABEL, &["linux", "windows"])]), &error),
+    ] {
+        for signs in [&host_process, &os] {
+            let mut spec = json!({"containers": [{"name": "web", "image": "registry.example.com/web:1"}]});
+            json_patch::merge(&mut spec, signs);
+            json_patch::merge(&mut spec, &over);
+            for nodes in [0, 1] {
+                let mut facts = Facts::new(Facts::KUBERNETES, date(2026, 1, 1));
+                (0..nodes).for_each(|_| facts.add_host(Host::default()));
+                let policy = Policy::standalone();
+                let rule = "daemonset-template-unselective";
+                let found = of_rule(Kind::DaemonSet, &json!({}), &spec, &facts, &policy, rule);
+                let severities: Vec<Severity> = found.into_iter().map(|(severity, _)| severity).collect();
+                assert_eq!(&severities, expected, "{spec}");
+            }
         }
     }
 }

@@ -213,14 +213,9 @@ struct HostKernel {
 
 impl HostKernel {
     fn of(cx: &PodCx<'_>) -> HostKernel {
-        let names_class = cx
-            .spec
-            .runtime_class_name
-            .as_deref()
-            .is_some_and(|name| !name.is_empty());
         HostKernel {
             isolation: cx.isolation(),
-            in_doubt: names_class && cx.runtime_class().is_none(),
+            in_doubt: cx.has_unknown_runtime_class(),
         }
     }
 

@@ -39,12 +39,11 @@ pub struct ImageBuilds<'c> {
 
 impl<'c> ImageBuilds<'c> {
     /// The images of a pod. None are known for HostProcess containers, which run on every build, nor with an unknown
-    /// RuntimeClass: it may use Hyper-V isolation, which also runs older images.
+    /// RuntimeClass.
     pub fn of(cx: &PodCx<'c>) -> Self {
         let isolation = cx.isolation();
-        let in_doubt = cx.spec.runtime_class_name.is_some() && cx.runtime_class().is_none();
         let mut known: Vec<&KnownVersions> = Vec::new();
-        if isolation != ContainerIsolation::HostProcess && !in_doubt {
+        if isolation != ContainerIsolation::HostProcess && !cx.has_unknown_runtime_class() {
             known.extend(
                 cx.containers()
                     .filter_map(|container| cx.image_versions(&container)),
