@@ -131,8 +131,9 @@ fn reject_unreadable(
     policy: &Policy,
     mut record: AuditRecord,
 ) -> ReviewAnswer {
-    // The API server does not validate the pods of custom resources, and their controllers may supply what is missing.
-    // The pods are evaluated when they are created.
+    // The API server does not validate the pods of custom resources, and their controllers may supply what is missing. A
+    // controller that cannot read the object either creates nothing from it. The pods of others are evaluated when they
+    // are created; if `controllerUsernames` names the controller, only for what cannot run.
     let denies = policy.validation == Action::Deny && !kind.is_custom();
     let decision = if denies { Decision::Deny } else { Decision::Allow };
     let ruling = ReviewDecision {

@@ -232,32 +232,49 @@ fn containers() -> String {
 }
 
 /// The containers of a pod spec, of a template of a Workflow, and of a Task.
+///
+/// Nothing validates the pods of a custom resource without a schema: a field that its controller does not know may have
+/// any type. Such a field must not hide the containers in other fields, because one error would make the whole list one.
 fn custom_containers() -> String {
+    let typed = |field: &str, kind: &str| format!("has({field}) && type({field}) == {kind}");
+    let list = |field: &str| format!("({} ? {field} : [])", typed(field, "list"));
     let one = |field: &str| format!("(has({field}) ? [{field}] : [])");
-    let lists = [
-        "s.initContainers",
-        "s.containers",
-        "s.ephemeralContainers",
-        "s.sidecars",
-    ]
-    .map(list);
-    let nested = format!(
-        "(has(s.containerSet) ? {} : [])",
+    let of_pod = ["s.initContainers", "s.containers", "s.ephemeralContainers"].map(list);
+    let set = format!(
+        "({} ? {} : [])",
+        typed("s.containerSet", "map"),
         list("s.containerSet.containers")
     );
-    // The steps of a Workflow's template are lists.
-    let steps = format!(
-        "(request.resource.group == 'tekton.dev' ? {} : [])",
-        list("s.steps")
-    );
-    let single = ["s.container", "s.script", "s.stepTemplate"].map(one);
-    lists
+    let of_both = [list("s.sidecars"), set]
         .into_iter()
-        .chain([nested, steps])
-        .chain(single)
-        .collect::<Vec<_>>()
-        .join("\n    + ")
+        .chain(["s.container", "s.script", "s.stepTemplate"].map(one));
+    // The steps of a Workflow's template are lists.
+    let steps = list("s.steps");
+    let of_group = |condition: &str, containers: &str| {
+        format!("(request.resource.group {condition}\n    ? {containers}\n    : [])")
+    };
+    let plus = "\n    + ";
+    [
+        of_pod.join(plus),
+        of_group(
+            "in ['argoproj.io', 'tekton.dev']",
+            &of_both.collect::<Vec<_>>().join(plus),
+        ),
+        of_group("== 'tekton.dev'", &steps),
+    ]
+    .join(plus)
 }
+
+/// The texts of containers whose types the API server validates: see [`says_windows_in_a_container`].
+const TEXT: &str = "\
+has(c.securityContext) && has(c.securityContext.windowsOptions) ? OPTIONS
+      : has(c.image) ? c.image : ''";
+
+/// The same of containers that may have any type.
+const CUSTOM_TEXT: &str = "\
+type(c) != map ? ''
+      : has(c.securityContext) && type(c.securityContext) == map && has(c.securityContext.windowsOptions) ? OPTIONS
+      : has(c.image) && type(c.image) == string ? c.image : ''";
 
 /// The parts of a custom resource that are a pod spec, or a part of one: the places of `model::object::custom_pods`.
 fn custom_pods(configured: &[ConfiguredKind]) -> String {
@@ -386,13 +403,12 @@ const OF_OTHERS: [&str; 15] = [
 
 /// True if any of these containers has windowsOptions, or an image that `model::image::os_hint` classifies as Windows.
 /// Each image is compared with at most one of the two longer lists, and most with none. Options are added to
-/// the text as a word, so that the containers are iterated once.
-fn says_windows_in_a_container(containers: &str) -> String {
-    let texts = format!(
-        "cs.map(c,\n      (has(c.securityContext) && has(c.securityContext.windowsOptions) ? '{}'\n      \
-         : has(c.image) ? c.image : '').lowerAscii())",
-        OF_IMAGES[0] // an array of four
-    );
+/// the text as a word, so that the containers are iterated once. `text`: the text of a container `c`, with `OPTIONS` for
+/// that word.
+fn says_windows_in_a_container(containers: &str, text: &str) -> String {
+    // An array of four.
+    let text = text.replace("OPTIONS", &quoted(OF_IMAGES[0]));
+    let texts = format!("cs.map(c,\n      ({text}).lowerAscii())");
     let any = |words: &[&str]| {
         let each = words.iter().map(|word| format!("i.contains('{word}')"));
         each.collect::<Vec<_>>().join(" || ")
@@ -459,19 +475,19 @@ impl PoolSelectors {
     /// True for everything that the engine could classify as Windows or Conflicting, or deny for any pod. The
     /// most expensive tests come last.
     fn sign(&self) -> String {
-        self.sign_of(META, &containers())
+        self.sign_of(META, &containers(), TEXT)
     }
 
     /// The same for every pod spec, or part of one, of a custom resource. These are few, so the expression may be long.
     fn custom_resources(&self, pod_templates: &[ConfiguredKind]) -> String {
         let meta = "\
 object.?spec.?jobTargetRef.?template.?metadata.orValue(object.?spec.?template.?metadata.orValue({}))";
-        let sign = self.sign_of(meta, &custom_containers());
+        let sign = self.sign_of(meta, &custom_containers(), CUSTOM_TEXT);
         let pods = custom_pods(pod_templates);
         format!("[\n  {pods}\n].exists(ps, ps.exists(s,\n  {sign}\n)) && {CUSTOM_CHANGED}")
     }
 
-    fn sign_of(&self, meta: &str, containers: &str) -> String {
+    fn sign_of(&self, meta: &str, containers: &str, text: &str) -> String {
         // `In` without `linux` among its values, or `NotIn` with `linux`.
         let system = format!(
             "has(e.values) && (e.values.size() > {FEW} || (e.operator == 'In') != ('linux' in e.values))"
@@ -492,7 +508,7 @@ object.?spec.?jobTargetRef.?template.?metadata.orValue(object.?spec.?template.?m
             &runtime_class(),
             &labelled(meta),
             &terms(&any_term),
-            &says_windows_in_a_container(containers),
+            &says_windows_in_a_container(containers, text),
         ]
         .join("\n  || ")
     }

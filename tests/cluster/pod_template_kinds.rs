@@ -27,7 +27,9 @@ spec:
 ";
 
 /// Kinds that are only sent in dry runs: group, version, kind and plural.
-const MORE: [(&str, &str, &str, &str); 3] = [
+const MORE: [(&str, &str, &str, &str); 5] = [
+    ("apps.kruise.io", "v1alpha1", "CloneSet", "clonesets"),
+    ("apps.kruise.io", "v1alpha1", "DaemonSet", "daemonsets"),
     ("argoproj.io", "v1alpha1", "CronWorkflow", "cronworkflows"),
     ("tekton.dev", "v1", "Pipeline", "pipelines"),
     ("tekton.dev", "v1", "PipelineRun", "pipelineruns"),
@@ -190,6 +192,7 @@ fn custom_resources_with_pods_are_denied_fixed_and_admitted() {
     are_denied_until_they_are_fixed(&cluster);
     linux_objects_cause_no_call(&cluster, &replica);
     every_sign_causes_one_call(&cluster, &replica);
+    the_costliest_containers_cause_a_call(&cluster, &replica);
     what_was_stored_before_can_be_scaled_and_deleted(&cluster);
     a_scan_reports_them_and_absent_kinds_are_no_gap(&cluster);
     the_policy_is_programmed(&cluster);
@@ -256,6 +259,41 @@ fn every_sign_causes_one_call(cluster: &ControlPlane, replica: &Replica) {
         objects += 1;
     }
     assert!(objects > 25, "{objects}");
+}
+
+/// As many containers, and as long images, as the condition inspects: only the last one says Windows. An error of the
+/// condition, for example about its cost, causes no call.
+fn the_costliest_containers_cause_a_call(cluster: &ControlPlane, replica: &Replica) {
+    let start = "mcr.microsoft.com/a/";
+    let long = format!("{start}{}", "x".repeat(512 - start.len()));
+    let list = |prefix: &str, image: &str| -> Vec<Value> {
+        (0..150)
+            .map(|n| json!({"name": format!("{prefix}{n}"), "image": if n == 149 { image } else { &long }}))
+            .collect()
+    };
+    let windows = "mcr.microsoft.com/windows/nanoserver:ltsc2022";
+    let spec = json!({"initContainers": list("i", &long), "containers": list("c", windows)});
+    let template = json!({"name": "a", "initContainers": list("i", &long), "sidecars": list("s", windows)});
+    for (api_version, kind, spec) in [
+        (
+            "apps.kruise.io/v1alpha1",
+            "CloneSet",
+            json!({"template": {"spec": spec}}),
+        ),
+        (
+            "argoproj.io/v1alpha1",
+            "Workflow",
+            json!({"templates": [template]}),
+        ),
+    ] {
+        let object =
+            json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "costly"}, "spec": spec});
+        let before = reviews(replica);
+        let dry_run = ["create", "--dry-run=server", "-n", "shop", "-f", "-"];
+        cluster.kubectl_with(&dry_run, &object.to_string());
+        let calls = reviews(replica) - before;
+        assert!((calls - 1.0).abs() < 0.5, "{kind}: {calls} calls");
+    }
 }
 
 fn what_was_stored_before_can_be_scaled_and_deleted(cluster: &ControlPlane) {
