@@ -18,6 +18,8 @@ pub mod revisions;
 pub mod snapshot;
 pub mod snapshot_task;
 pub mod stored;
+#[cfg(test)]
+pub(crate) mod test_client;
 pub mod walk;
 pub mod watch_staleness;
 pub mod watches;

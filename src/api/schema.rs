@@ -9,6 +9,9 @@ use crate::model::policy::{
 /// The key of a label or taint, with or without a prefix.
 pub const QUALIFIED_NAME: &str =
     r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// What is wrong with the key of a label.
+const LABEL_KEYS: &str =
+    "a key is not a label key; write it as in team or example.com/team, with the prefix in lower case";
 /// The value of a label or taint, possibly empty.
 pub const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 /// A DNS label, such as the handler of a RuntimeClass.
@@ -24,6 +27,11 @@ pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
                 "type": "object",
                 "maxProperties": 64,
                 "additionalProperties": {"type": "string", "maxLength": 63, "pattern": LABEL_VALUE},
+                // A schema has no pattern for keys.
+                "x-kubernetes-validations": [{
+                    "rule": format!("self.all(key, key.matches('{QUALIFIED_NAME}'))"),
+                    "message": LABEL_KEYS,
+                }],
             },
             "matchExpressions": {
                 "description": "Expressions that must hold, all of them.",

@@ -74,13 +74,14 @@ impl CertificateTask {
             None => Box::pin(std::future::pending()),
         };
         let (publish, secret) = object_channel();
-        let secrets = SecretStore::new(self.freshness.client(&self.client, "secrets"), &self.config);
-        // If the certificate comes from files, the Secret is not used.
-        let is_watched = self.mode.files().is_none();
+        // If the certificate comes from files, the Secret is not used. A client for its watch would then report a watch
+        // that the API server never answers.
+        let secrets = (self.mode.files().is_none())
+            .then(|| SecretStore::new(self.freshness.client(&self.client, "secrets"), &self.config));
         let watch_secret = async {
-            if !is_watched {
+            let Some(secrets) = secrets else {
                 return std::future::pending().await;
-            }
+            };
             watch_object(secrets.api, &secrets.name, "secrets", |secret| {
                 publish.send(secret);
             })
@@ -348,6 +349,73 @@ impl TaskState {
         if self.complaint != text {
             tracing::warn!("{text}");
             text.clone_into(&mut self.complaint);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::certs::Lifetimes;
+    use crate::cluster::test_client::answering;
+    use crate::process::metrics::Reconciles;
+    use crate::tls::files::CertificateFiles;
+    use crate::tls::identity::Identity;
+
+    fn self_signed() -> Arc<ServingCert> {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        ServingCert::new(Identity::from_pem(chain.as_bytes(), key.as_bytes()).unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_secret_has_a_last_contact_only_if_it_is_watched() {
+        let files = CertificateFiles {
+            certificate: "none.crt".into(),
+            key: "none.key".into(),
+            poll: Duration::from_secs(3_600),
+        };
+        let provided = CertificateMode::Provided {
+            files: files.clone(),
+            ca_bundle: None,
+        };
+        for (mode, is_watched) in [
+            (CertificateMode::SelfManaged, true),
+            (CertificateMode::CertManager(files), false),
+            (provided, false),
+        ] {
+            let metrics = Metrics::new("0", None);
+            let (_lead, until) = watch::channel(None);
+            let [(_mutating, first), (_validating, second)] = [object_channel(), object_channel()];
+            let task = CertificateTask {
+                client: answering(|_, _, _| (403, json!({"kind": "Status", "code": 403, "message": "no"}))),
+                mode: mode.clone(),
+                config: CertificateConfig {
+                    namespace: "own".to_owned(),
+                    secret: "tls".to_owned(),
+                    configuration: "transom".to_owned(),
+                    names: vec!["localhost".to_owned()],
+                    lifetimes: Lifetimes::default(),
+                },
+                leadership: Leadership::new(until),
+                serving: self_signed(),
+                readiness: Readiness::default(),
+                metrics: metrics.clone(),
+                freshness: WatchStaleness::new(&metrics),
+                reconcile: Reconciles::new(&metrics).of("certificates"),
+                contested: watch::channel(None).0,
+            };
+            let running = Box::pin(task.run([first, second]));
+            let ended = tokio::time::timeout(Duration::from_secs(60), running).await;
+            assert!(ended.is_err(), "{mode:?}: {ended:?}");
+            let shown = metrics.expose();
+            assert_eq!(
+                shown.contains("resource=\"secrets\""),
+                is_watched,
+                "{mode:?}: {shown}"
+            );
         }
     }
 }

@@ -64,7 +64,7 @@ pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestam
         }
         facts.add_windows_csi_drivers(drivers);
     }
-    for policy in usable_node_policies(view) {
+    for policy in node_policies(view).filter(|policy| is_readable(policy)) {
         DeclaredPools::of(&policy.spec).add_to(&mut facts);
     }
     facts.runtime_classes = (view.runtime_classes.iter())
@@ -82,27 +82,31 @@ pub fn change_at(view: &ClusterCache, now: Timestamp) -> Option<Timestamp> {
         .min()
 }
 
-/// The node policies that can be read and are not being deleted, by name.
-fn usable_node_policies(view: &ClusterCache) -> impl Iterator<Item = &WindowsNodePolicy> {
+/// The node policies that are not being deleted, by name.
+fn node_policies(view: &ClusterCache) -> impl Iterator<Item = &WindowsNodePolicy> {
     let policies = view.node_policies.values().map(AsRef::as_ref);
-    policies.filter(|policy: &&WindowsNodePolicy| {
-        let annotations = policy.metadata.annotations.as_ref();
-        policy.metadata.deletion_timestamp.is_none()
-            && !annotations.is_some_and(|all| all.contains_key(UNREADABLE_ANNOTATION))
-    })
+    policies.filter(|policy: &&WindowsNodePolicy| policy.metadata.deletion_timestamp.is_none())
+}
+
+/// Whether this version can read the policy.
+fn is_readable(policy: &WindowsNodePolicy) -> bool {
+    let annotations = policy.metadata.annotations.as_ref();
+    !annotations.is_some_and(|all| all.contains_key(UNREADABLE_ANNOTATION))
 }
 
 /// The node policies that keep build labels, each with the nodes that it selects: if a new node lacks such a label
-/// briefly, it is not missing.
-struct BuildLabelPolicies(Vec<(LabelSelector, NodeLabels)>);
+/// briefly, it is not missing. `None`: the policy cannot be read and may select any node, and the leader writes no
+/// label to new nodes for the policies after it.
+struct BuildLabelPolicies(Vec<(Option<LabelSelector>, NodeLabels)>);
 
 impl BuildLabelPolicies {
     fn of(view: &ClusterCache) -> Self {
-        let mut policies: Vec<&WindowsNodePolicy> = usable_node_policies(view).collect();
+        let mut policies: Vec<&WindowsNodePolicy> = node_policies(view).collect();
         policies.sort_by_key(|policy| Reverse(policy.spec.priority));
-        let keepers = policies.into_iter().filter_map(|policy| {
-            let selector = node_selector(&policy.spec.node_selector).ok()?;
-            Some((selector, policy.spec.labels.clone()))
+        let keepers = policies.into_iter().map(|policy| {
+            let selector = node_selector(&policy.spec.node_selector).ok();
+            let selector = selector.filter(|_| is_readable(policy));
+            (selector, policy.spec.labels.clone())
         });
         BuildLabelPolicies(keepers.collect())
     }
@@ -110,8 +114,10 @@ impl BuildLabelPolicies {
     /// Whether the policy that applies to a node with these labels keeps this label on it: the first one that selects
     /// it.
     fn keep(&self, label: &str, of_node: &BTreeMap<String, String>) -> bool {
-        let first = self.0.iter().find(|(selector, _)| selector.selects(of_node));
-        first.is_some_and(|(_, labels)| match label {
+        let first = (self.0.iter())
+            .find(|(selector, _)| selector.as_ref().is_none_or(|selector| selector.selects(of_node)));
+        let readable = first.filter(|(selector, _)| selector.is_some());
+        readable.is_some_and(|(_, labels)| match label {
             BUILD_LABEL => labels.kubelet == KubeletLabel::Correct,
             RESTRICTED_BUILD_LABEL => labels.node_restriction == Management::Managed,
             _ => false,
@@ -165,6 +171,7 @@ mod tests {
     use std::sync::Arc;
 
     use jiff::civil::date;
+    use serde_json::json;
 
     use super::*;
     use crate::cluster::node::NodeView;
@@ -253,5 +260,34 @@ mod tests {
             of(&view, &PoolHistory::default(), &base, NOW).runtime,
             Runtime::Containerd
         );
+    }
+
+    #[test]
+    fn a_build_label_is_promised_only_if_the_policy_that_writes_it_is_known() {
+        let kept = |policies: &[(&str, serde_json::Value, bool)]| {
+            let stored = policies.iter().map(|(name, spec, is_readable)| {
+                let mut policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+                    "metadata": {"name": name}, "spec": spec});
+                if !is_readable {
+                    policy["metadata"]["annotations"] = json!({UNREADABLE_ANNOTATION: "newer"});
+                }
+                (
+                    (*name).to_owned(),
+                    Arc::new(serde_json::from_value(policy).unwrap()),
+                )
+            });
+            let view = ClusterCache {
+                node_policies: stored.collect(),
+                ..ClusterCache::default()
+            };
+            BuildLabelPolicies::of(&view).keep(BUILD_LABEL, &BTreeMap::new())
+        };
+        let all = |name| (name, json!({}), true);
+        let typo = json!({"nodeSelector": {"matchLabels": {"Example.com/pool": "win"}}});
+        assert!(kept(&[all("b")]));
+        // The leader writes nothing to a new node that one of these may select.
+        assert!(!kept(&[("a", typo.clone(), true), all("b")]));
+        assert!(!kept(&[("a", json!({}), false), all("b")]));
+        assert!(kept(&[all("b"), ("c", typo, true)]));
     }
 }

@@ -24,7 +24,7 @@ use super::node::WatchedNode;
 use super::pool_history::NODE_POOLS_CONFIG_MAP;
 use super::revisions::StoredRevision;
 use super::snapshot::{Snapshot, SnapshotBuilder};
-use super::watches::{ApiGroups, transform};
+use super::watches::{ApiGroups, NO_GROUPS, transform};
 use crate::api::{WindowsNodePolicy, WindowsPodPolicy};
 use crate::model::facts::Facts;
 use crate::model::node::major_minor;
@@ -102,7 +102,10 @@ pub async fn open(
         }
         view
     };
-    let groups = ApiGroups::read(client).await;
+    let groups = ApiGroups::read(client).await.unwrap_or_else(|error| {
+        tracing::warn!("{NO_GROUPS}: {error}");
+        ApiGroups::default()
+    });
     let nodes = reading.all("nodes", &Api::all(client.clone()), nodes).await;
     let classes = |class: RuntimeClass, json: &str| {
         visit(Kind::RuntimeClass, json);

@@ -42,34 +42,45 @@ impl RateLimiter {
 ///
 /// kube's default, taken from client-go, grows to a minute: a replica would miss policies for that long after their
 /// CustomResourceDefinition was deleted and created again.
+///
+/// Only a time without a failure resets the delay. kube resets it for every event, and its watcher sends the event
+/// `Init` before each list, also before one that fails.
 #[derive(Debug, Default)]
 pub struct WatchBackoff {
     attempts: u32,
+    /// When the last delay ends.
+    until: Option<Instant>,
 }
 
 impl WatchBackoff {
     const FIRST: Duration = Duration::from_millis(500);
     const LONGEST: Duration = Duration::from_secs(8);
+    /// The time without a failure after which the delay starts again with the first one.
+    const FORGET: Duration = Duration::from_secs(60);
 }
 
 impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if self.until.is_some_and(|until| now >= until + Self::FORGET) {
+            self.attempts = 0;
+        }
         let pause = Self::FIRST.saturating_mul(1 << self.attempts.min(16));
         self.attempts = self.attempts.saturating_add(1);
         let pause = pause.min(Self::LONGEST);
         // A keyed hash of nothing is random, because every instance has another key.
         let random = RandomState::new().hash_one(()) % 1_024;
         let off = pause / 4 * u32::try_from(random).unwrap_or_default() / 1_024;
-        Some(pause.saturating_sub(off))
+        let pause = pause.saturating_sub(off);
+        self.until = Some(now + pause);
+        Some(pause)
     }
 }
 
 impl Backoff for WatchBackoff {
-    fn reset(&mut self) {
-        self.attempts = 0;
-    }
+    fn reset(&mut self) {}
 }
 
 /// When an object may be written again: the delay grows with the number of writes, because another writer reverts
@@ -148,6 +159,12 @@ pub fn backoff_interval(every: Duration, in_vain: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures::{StreamExt as _, stream};
+    use kube::runtime::WatchStreamExt as _;
+    use tokio::time::sleep;
+
     use super::*;
 
     #[test]
@@ -159,8 +176,33 @@ mod tests {
             assert!(*pause <= whole && *pause >= whole * 3 / 4, "{attempt}: {pause:?}");
         }
         assert!(pauses[4..].iter().any(|pause| pause != &pauses[4]), "{pauses:?}");
-        backoff.reset();
-        assert!(backoff.next().is_some_and(|pause| pause <= WatchBackoff::FIRST));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_again_and_again_is_tried_every_eight_seconds_and_soon_after_a_while_without_failure()
+     {
+        let start = Instant::now();
+        // What kube's watcher sends while its list fails.
+        let failing = stream::iter(0_u32..).flat_map(|_| stream::iter([Ok("Init"), Err("429")]));
+        let mut failing = pin!(failing.backoff(WatchBackoff::default()));
+        let mut attempts = 0;
+        while start.elapsed() < Duration::from_secs(600) {
+            attempts += usize::from(failing.next().await == Some(Ok("Init")));
+        }
+        assert!((75..=110).contains(&attempts), "{attempts} lists in ten minutes");
+
+        let works = stream::once(async {
+            sleep(WatchBackoff::FORGET * 2).await;
+            Ok("Apply")
+        });
+        let recovers = stream::iter([Err("503"); 10]).chain(works);
+        let recovers = recovers.chain(stream::iter([Err("503"), Ok("Init")]));
+        let mut recovers = pin!(recovers.backoff(WatchBackoff::default()));
+        while recovers.next().await != Some(Ok("Apply")) {}
+        assert_eq!(recovers.next().await, Some(Err("503")));
+        let failed = Instant::now();
+        assert_eq!(recovers.next().await, Some(Ok("Init")));
+        assert!(failed.elapsed() <= WatchBackoff::FIRST, "{:?}", failed.elapsed());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 
 use self::cache_builder::{CacheBuilder, WatchEvent};
 use super::cache::ClusterCache;
-use super::errors::{answered, words};
+use super::errors::{ApiError, answered, words};
 use super::pool_history::NODE_POOLS_CONFIG_MAP;
 use super::rate_limit::WatchBackoff;
 use super::revisions::{POLICY_UID_LABEL, StoredRevision};
@@ -272,6 +272,7 @@ impl WatchState {
     async fn follow_version(self: Arc<Self>, client: Client) {
         /// A short delay after a failure, because nothing is served before the first answer.
         const RETRY: Duration = Duration::from_secs(2);
+        let mut complaint = String::new();
         loop {
             let wait = match client.apiserver_version().await {
                 Ok(version) => {
@@ -287,13 +288,32 @@ impl WatchState {
                     let groups = ApiGroups::read(&client).await;
                     self.change(|building| {
                         let view = &mut building.view;
-                        let now = (minor, groups.has_scc, groups.has_gmsa);
                         let before = (view.kubernetes, view.has_scc, view.has_gmsa);
+                        // Without an answer the last known groups stay.
+                        let last = ApiGroups {
+                            has_scc: view.has_scc,
+                            has_gmsa: view.has_gmsa,
+                        };
+                        let groups = groups.as_ref().copied().unwrap_or(last);
+                        let now = (minor, groups.has_scc, groups.has_gmsa);
                         (view.kubernetes, view.has_scc, view.has_gmsa) = now;
                         before != now
                     });
                     self.seen(VERSION);
-                    ASK_VERSION
+                    match groups {
+                        Ok(_) => {
+                            complaint.clear();
+                            ASK_VERSION
+                        }
+                        Err(error) => {
+                            let text = format!("{NO_GROUPS}: {error}");
+                            if text != complaint {
+                                tracing::warn!("{text}; what is known of them stays, and it is asked again");
+                                complaint = text;
+                            }
+                            RETRY
+                        }
+                    }
                 }
                 Err(error) => {
                     tracing::warn!("cannot ask the API server for its version: {error}");
@@ -324,7 +344,10 @@ impl WatchState {
     }
 }
 
-/// What the API groups of a cluster show.
+/// The start of the message if the API groups cannot be read.
+pub(super) const NO_GROUPS: &str = "cannot ask the API server for its API groups";
+
+/// What the API groups of a cluster show. The default applies if the API server never answered.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ApiGroups {
     /// Whether the cluster has OpenShift's SecurityContextConstraints. `false` if the API server does not answer:
@@ -336,20 +359,13 @@ pub(super) struct ApiGroups {
 
 impl ApiGroups {
     /// Asks the API server.
-    pub(super) async fn read(client: &Client) -> Self {
-        match answered(client.list_api_groups()).await {
-            Ok(list) => {
-                let has = |name: &str| list.groups.iter().any(|group| group.name == name);
-                ApiGroups {
-                    has_scc: has(SCC_GROUP),
-                    has_gmsa: Some(has(GMSA_GROUP)),
-                }
-            }
-            Err(error) => {
-                tracing::warn!("cannot ask the API server for its API groups: {error}");
-                ApiGroups::default()
-            }
-        }
+    pub(super) async fn read(client: &Client) -> Result<Self, ApiError> {
+        let list = answered(client.list_api_groups()).await?;
+        let has = |name: &str| list.groups.iter().any(|group| group.name == name);
+        Ok(ApiGroups {
+            has_scc: has(SCC_GROUP),
+            has_gmsa: Some(has(GMSA_GROUP)),
+        })
     }
 }
 

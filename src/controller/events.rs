@@ -7,7 +7,24 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::conditions::{LONGEST_NOTE, REPORTER};
-use crate::model::text::cut;
+use crate::model::text::{cut, digest_hex};
+
+/// The namespace of Events about objects without a namespace.
+pub const CLUSTER_EVENTS: &str = "default";
+/// How many hexadecimal digits of the SHA-256 distinguish two Events of an object.
+const DIGITS: usize = 16;
+/// How many bytes of an object's name are used in the name of an Event.
+const LONGEST_NAME: usize = 200;
+
+/// The name of an Event about an object. The same `problem`, which should contain the uid of the object, always has the
+/// same name.
+pub fn event_name(object: &str, problem: &str) -> String {
+    let mut name: String = object.chars().take(LONGEST_NAME).collect();
+    name.truncate(name.trim_end_matches(['.', '-']).len());
+    name.push('.');
+    name.push_str(&digest_hex(problem.as_bytes(), DIGITS));
+    name
+}
 
 /// A problem of an object.
 pub struct Problem<'p> {

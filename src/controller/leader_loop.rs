@@ -11,9 +11,12 @@ use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::process::metrics::Reconcile;
 
+/// The longest time until the next pass if a write failed.
+const RETRY: Duration = Duration::from_secs(30);
+
 /// A controller that compares each snapshot with what is stored, and writes the difference.
 pub trait SnapshotController {
-    /// How often a pass runs if nothing changes, for example to retry failed writes.
+    /// How often a pass runs if nothing changes. After a failed write, the next one runs after [`RETRY`] at most.
     const EVERY: Duration;
 
     /// Writes what the snapshot requires.
@@ -76,14 +79,16 @@ pub struct LeaderLoop {
 }
 
 impl LeaderLoop {
-    /// Runs a pass for each new snapshot, each other change, and periodically, while this replica leads. A failure is
-    /// logged once, until its reason changes. Returns when the snapshot channel ends.
+    /// Runs a pass for each new snapshot, each other change, and periodically, while this replica leads, and when it
+    /// begins to lead. A failure is logged once, until its reason changes. Returns when the snapshot channel ends.
     pub async fn run<C: SnapshotController>(mut self, mut controller: C) {
         let mut failed = BTreeMap::new();
         loop {
             let snapshot = Arc::clone(&self.latest.borrow_and_update());
             let mut result = PassResult::default();
-            if self.leadership.holds() {
+            let mut every = C::EVERY;
+            let leads = self.leadership.holds();
+            if leads {
                 let began = Instant::now();
                 result = controller.pass(&snapshot, &self.leadership).await;
                 self.reconcile.took(began.elapsed());
@@ -92,6 +97,9 @@ impl LeaderLoop {
                     if failed.get(task) != Some(why) {
                         tracing::warn!("cannot {task}: {why}");
                     }
+                }
+                if !result.failed.is_empty() {
+                    every = every.min(RETRY);
                 }
                 failed = std::mem::take(&mut result.failed);
             }
@@ -104,10 +112,24 @@ impl LeaderLoop {
             tokio::select! {
                 changed = self.latest.changed() => if changed.is_err() { return },
                 () = controller.changed() => (),
-                () = sleep(C::EVERY) => (),
+                () = gained(&mut self.leadership, leads) => (),
+                () = sleep(every) => (),
             }
         }
     }
+}
+
+/// Waits until this replica begins to lead. A lease renewal is not a beginning.
+async fn gained(leadership: &mut Leadership, mut led: bool) {
+    while leadership.changed().await.is_ok() {
+        let leads = leadership.holds();
+        if leads && !led {
+            return;
+        }
+        led = leads;
+    }
+    // The election has ended; its own task reports that.
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]
@@ -137,7 +159,9 @@ mod tests {
             *self.passes.lock().unwrap() += 1;
             let mut result = PassResult::with_pause(Duration::from_secs(1));
             let why = (*self.why.lock().unwrap()).to_owned();
-            result.record(|| "write x".to_owned(), Err::<(), _>(ApiError::Other(why)));
+            if !why.is_empty() {
+                result.record(|| "write x".to_owned(), Err::<(), _>(ApiError::Other(why)));
+            }
             result.record(|| "write y".to_owned(), Err::<(), _>(ApiError::Conflict));
             assert_eq!(result.record(String::new, Ok(1)), Some(1));
             result.has_more = self.more > 0;
@@ -171,10 +195,16 @@ mod tests {
             std::mem::take(&mut *passes.lock().unwrap())
         };
         assert_eq!(passes_after(600).await, 0, "another replica leads");
-        lead.send_replace(Some(Instant::now() + Duration::from_secs(100_000)));
-        publish.send_replace(unknown());
+        let long = || Some(Instant::now() + Duration::from_secs(100_000));
+        lead.send_replace(long());
         assert_eq!(passes_after(10).await, 3, "once, and twice because more is due");
-        assert_eq!(passes_after(600).await, 9, "one a minute and the pause");
+        lead.send_replace(long());
+        assert_eq!(passes_after(10).await, 0, "a renewal");
+        assert_eq!(
+            passes_after(600).await,
+            19,
+            "one every half minute and the pause, because they fail"
+        );
         assert_eq!(log.take().matches("cannot write x: no").count(), 1);
         *why.lock().unwrap() = "still not";
         publish.send_replace(unknown());
@@ -184,6 +214,14 @@ mod tests {
             text.contains("cannot write x: still not") && !text.contains("write y"),
             "{text}"
         );
+        *why.lock().unwrap() = "";
+        publish.send_replace(unknown());
+        assert_eq!(passes_after(10).await, 1);
+        assert_eq!(passes_after(500).await, 8, "one a minute and the pause");
+        lead.send_replace(None);
+        assert_eq!(passes_after(600).await, 0);
+        lead.send_replace(long());
+        assert_eq!(passes_after(1).await, 1, "it leads again");
         drop(publish);
         running.await.unwrap();
     }

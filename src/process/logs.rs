@@ -46,12 +46,7 @@ impl LogArgs {
     /// # Errors
     /// If the filter is invalid.
     pub fn start(&self, metrics: &Metrics) -> anyhow::Result<Logs> {
-        let filter = EnvFilter::try_new(&self.log).with_context(|| {
-            format!(
-                "cannot read the log filter \"{}\" (--log); write it as in info or info,audit=debug",
-                self.log
-            )
-        })?;
+        let filter = filter(&self.log)?;
         let dropped = Counter::default();
         metrics.register(|registry| {
             registry.register(
@@ -73,5 +68,52 @@ impl LogArgs {
             Ok(()) => Ok(Logs(guard)),
             Err(error) => Err(anyhow::anyhow!("cannot start logging: {error}")),
         }
+    }
+}
+
+/// kube's watcher warns of every forbidden list, again and again. `cluster::watches` logs each reason once.
+const QUIET: (&str, &str) = ("kube_runtime", "kube_runtime=off");
+
+/// The filter of `--log`. What it says of kube's watcher applies.
+fn filter(text: &str) -> anyhow::Result<EnvFilter> {
+    let filter = EnvFilter::try_new(text).with_context(|| {
+        format!("cannot read the log filter \"{text}\" (--log); write it as in info or info,audit=debug")
+    })?;
+    let (target, directive) = QUIET;
+    if text.contains(target) {
+        return Ok(filter);
+    }
+    Ok(filter.add_directive(directive.parse()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::test_log::Log;
+
+    #[test]
+    fn the_watcher_of_kube_is_silent_unless_the_filter_names_it() {
+        for (text, theirs, ours) in [
+            ("info", false, true),
+            ("debug", false, true),
+            ("info,kube_runtime=warn", true, true),
+            ("error", false, false),
+        ] {
+            let log = Log::default();
+            let writer = log.clone();
+            let subscriber = tracing_subscriber::fmt()
+                .with_env_filter(filter(text).unwrap())
+                .with_writer(move || writer.clone())
+                .finish();
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(target: "kube_runtime::watcher", "theirs");
+                tracing::warn!(target: "transom::cluster::watches", "ours");
+            });
+            let logged = log.text();
+            let shown = (logged.contains("theirs"), logged.contains("ours"));
+            assert_eq!(shown, (theirs, ours), "{text}: {logged}");
+        }
+        let error = filter("info,=nonsense=").unwrap_err();
+        assert!(error.to_string().contains("(--log)"), "{error}");
     }
 }

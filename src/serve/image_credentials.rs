@@ -33,6 +33,17 @@ pub struct PullSecret {
     pub name: String,
 }
 
+/// Why the credentials of a Secret cannot be read.
+#[derive(thiserror::Error, Debug)]
+enum SecretError {
+    /// The Secret does not exist.
+    #[error("{0} does not exist; its credentials are not used")]
+    NotFound(String),
+    /// Another reason.
+    #[error("{0}")]
+    Other(String),
+}
+
 /// Credentials from the Secrets of a cluster.
 pub struct ClusterCredentials {
     client: Client,
@@ -82,30 +93,37 @@ impl ClusterCredentials {
                     last = Some(content);
                 }
                 Ok(_) => (),
-                Err(why) => self.log(why),
+                Err(error) => {
+                    // Whoever deletes the Secret withdraws its credentials. Any other error says nothing about them.
+                    if matches!(error, SecretError::NotFound(_)) && last.take().is_some() {
+                        self.state().shared = Keychain::anonymous();
+                        changed();
+                    }
+                    self.log(error.to_string());
+                }
             }
             sleep(REREAD).await;
         }
     }
 
     /// The content of a Secret.
-    async fn read(&self, secret: &PullSecret) -> Result<Vec<u8>, String> {
+    async fn read(&self, secret: &PullSecret) -> Result<Vec<u8>, SecretError> {
         let PullSecret { namespace, name } = secret;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let read = answered(api.get(name)).await.map_err(|error| match error {
-            ApiError::NotFound => format!("{} does not exist; its credentials are not used", source(secret)),
-            ApiError::Forbidden(why) => format!(
+            ApiError::NotFound => SecretError::NotFound(source(secret)),
+            ApiError::Forbidden(why) => SecretError::Other(format!(
                 "cannot read {}: {why}; grant Transom's ServiceAccount get on it",
                 source(secret)
-            ),
-            other => format!("cannot read {}: {other}", source(secret)),
+            )),
+            other => SecretError::Other(format!("cannot read {}: {other}", source(secret))),
         })?;
         let content = read.data.and_then(|mut data| data.remove(KEY));
         let content = content.ok_or_else(|| {
-            format!(
+            SecretError::Other(format!(
                 "{} has no key {KEY}; it must be of type kubernetes.io/dockerconfigjson",
                 source(secret)
-            )
+            ))
         })?;
         Ok(content.0)
     }
@@ -118,7 +136,7 @@ impl ClusterCredentials {
             return keychain;
         }
         let read = self.read(&secret).await;
-        let keychain = read.and_then(|content| {
+        let keychain = read.map_err(|error| error.to_string()).and_then(|content| {
             let keychain = Keychain::of_docker_config_json(&content, &source(&secret));
             keychain.map_err(|error| error.to_string())
         });
@@ -206,7 +224,55 @@ fn source(secret: &PullSecret) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+    use serde_json::json;
+
     use super::*;
+    use crate::cluster::test_client::answering;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_credentials_of_a_deleted_secret_are_dropped_and_those_of_an_unreadable_one_stay() {
+        let code = Arc::new(Mutex::new(200));
+        let current = Arc::clone(&code);
+        let client = answering(move |_, _, _| {
+            let code = *current.lock().unwrap();
+            if code != 200 {
+                return (code, json!({"kind": "Status", "code": code, "message": "no"}));
+            }
+            let config =
+                json!({"auths": {"registry.example": {"auth": BASE64_STANDARD.encode("user:password")}}});
+            let data = json!({KEY: BASE64_STANDARD.encode(config.to_string())});
+            (200, json!({"apiVersion": "v1", "kind": "Secret", "data": data}))
+        });
+        let secret = PullSecret {
+            namespace: "own".to_owned(),
+            name: "pull".to_owned(),
+        };
+        let credentials = Arc::new(ClusterCredentials::new(client, Some(secret), Vec::new()));
+        let changes = Arc::new(AtomicUsize::new(0));
+        let (followed, counted) = (Arc::clone(&credentials), Arc::clone(&changes));
+        let following = tokio::spawn(async move {
+            followed
+                .follow(|| _ = counted.fetch_add(1, Ordering::Relaxed))
+                .await;
+        });
+        let after = async |answer: u16| {
+            *code.lock().unwrap() = answer;
+            sleep(REREAD * 2).await;
+            let key = credentials.state().shared.access_key("registry.example", "app");
+            (key != [0; 32], changes.load(Ordering::Relaxed))
+        };
+        assert_eq!(after(200).await, (true, 1));
+        assert_eq!(after(403).await, (true, 1), "the Secret may still be valid");
+        assert_eq!(after(404).await, (false, 2));
+        assert_eq!(after(404).await, (false, 2), "announced once");
+        assert_eq!(after(200).await, (true, 3));
+        following.abort();
+    }
 
     #[test]
     fn pull_secrets_of_pods_are_used_only_in_namespaces_that_allow_it() {

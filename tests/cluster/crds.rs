@@ -710,8 +710,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
 }
 
 fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
-    let bad =
-        json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"not a key!": "x"}}});
+    let bad = json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"a..b/c": "x"}}});
     writer.apply("base", &bad);
     writer.until_condition("base", "Ready", "False PreviousVersionApplies");
     writer.visit();
@@ -725,7 +724,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
         let messages = listed.iter().filter_map(|event| event["message"].as_str());
         messages.map(str::to_owned).collect::<Vec<_>>()
     };
-    let problem = "spec.namespaceSelector.matchLabels: \"not a key!\" is not a label key:";
+    let problem = "spec.namespaceSelector.matchLabels: \"a..b/c\" is not a label key:";
     assert!(writer.get("base", ".status.lastProblem").starts_with(problem));
     writer.until(
         "an Event has its words, and not those of the problem before it",
@@ -734,12 +733,12 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
 
     // Two problems are both told, the one that an older version would not have looked at too.
     let worse =
-        json!({"mode": "Simulate", "priority": 1, "namespaceSelector": {"matchLabels": {"a/b/c": "x"}}});
+        json!({"mode": "Simulate", "priority": 1, "namespaceSelector": {"matchLabels": {"a.-b/c": "x"}}});
     writer.apply("base", &worse);
     writer.until("both problems are told", || {
         let problem = writer.get("base", ".status.lastProblem");
         problem.starts_with("2 problems: (1) spec.mode: unknown value \"Simulate\"")
-            && problem.contains("; (2) spec.namespaceSelector.matchLabels: \"a/b/c\" is not a label key")
+            && problem.contains("; (2) spec.namespaceSelector.matchLabels: \"a.-b/c\" is not a label key")
     });
 
     // A release that this version does not know is left out, and the rest counts.

@@ -611,40 +611,73 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_selector_that_no_label_can_match_is_a_problem_and_lets_no_node_go() {
+async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_another_policy() {
     let world = world!();
-    world.create(&node("kept", LTSC2022, &[("group", "kept")])).await;
-    world
-        .create(&policy(
-            "kept",
-            json!({"nodeSelector": {"matchLabels": {"group": "kept"}}}),
-        ))
-        .await;
+    let of_group = |name: &str| {
+        let mut node = node(name, LTSC2022, &[("group", "kept")]);
+        node["spec"]["taints"] = json!([{"key": "sku", "value": "windows", "effect": "NoSchedule"}]);
+        node
+    };
+    world.create(&of_group("kept")).await;
+    world.create(&node("other", LTSC2022, &[])).await;
+    let kept = json!({"priority": 1, "nodeSelector": {"matchLabels": {"group": "kept"}},
+        "runtimeClasses": {"management": "Managed"}});
+    world.create(&policy("kept", kept)).await;
+    let rest = json!({"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}});
+    world.create(&policy("rest", rest)).await;
     let _running = world.run(quick());
     let mirror = |node: &Value| label(node, RESTRICTED_BUILD_LABEL) == Some("10.0.20348");
     world.node_until("kept", mirror).await;
+    world
+        .node_until("other", |node| taints(node) == ["os=windows:NoSchedule"])
+        .await;
+    // Both policies select the node; the priority decides, so there is nothing to correct.
+    for (name, reason) in [("kept", "Reported"), ("rest", "AsWanted")] {
+        let status = world.status_until(name, "Ready", "True", reason).await;
+        let message = world::message(&status, "Overlapping");
+        assert_eq!(message, "no other policy of the same priority selects its nodes");
+    }
+    let classes: Api<RuntimeClass> = Api::all(world.client.clone());
+    let class = || async { classes.get("windows-ltsc2022").await.unwrap() };
+    let made = class().await;
+    let tolerations = made.scheduling.as_ref().unwrap().tolerations.clone().unwrap();
+    let keys: Vec<_> = tolerations.iter().filter_map(|t| t.key.as_deref()).collect();
+    assert_eq!(keys, ["os", "sku"]);
 
-    // The API server takes any key here.
-    let bad = json!({"spec": {"nodeSelector": {"matchLabels": {"not a key!": "x", "a/b/c": "y"}}}});
+    // The schema of the API server accepts these prefixes.
+    let bad = json!({"spec": {"nodeSelector": {"matchLabels": {"a.-b/c": "x", "a..b/c": "y"}}}});
     world.patch_policy("kept", bad).await;
     let status = world
         .status_until("kept", "Ready", "False", "InvalidSelector")
         .await;
     let message = world::message(&status, "Ready");
     for part in [
-        "2 problems: (1) spec.nodeSelector.matchLabels: \"a/b/c\" is not a label key",
-        "; (2) spec.nodeSelector.matchLabels: \"not a key!\" is not a label key",
+        "2 problems: (1) spec.nodeSelector.matchLabels: \"a.-b/c\" is not a label key",
+        "; (2) spec.nodeSelector.matchLabels: \"a..b/c\" is not a label key",
         "nothing is set and nothing is removed",
     ] {
         assert!(message.contains(part), "{message}");
     }
+    world.create(&of_group("new")).await;
+    let status = world.status_until("rest", "Ready", "False", "NodesHeld").await;
+    let message = world::message(&status, "Ready");
+    assert!(
+        message.starts_with("kept may select 1 nodes that this policy selects (new)"),
+        "{message}"
+    );
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(mirror(&world.node("kept").await), "it was taken back");
+    let new = world.node("new").await;
+    assert_eq!((owned(&new), taints(&new).len()), (None, 1), "{new:#}");
+    assert_eq!(class().await, made, "nothing that was learned is lost");
 
-    let good = json!({"spec": {"nodeSelector": {"matchLabels": {"not a key!": null, "a/b/c": null}}}});
+    let good = json!({"spec": {"nodeSelector": {"matchLabels": {"a.-b/c": null, "a..b/c": null}}}});
     world.patch_policy("kept", good).await;
     // The taint is only reported by default.
     world.status_until("kept", "Ready", "True", "Reported").await;
+    world.node_until("new", mirror).await;
+    world.status_until("rest", "Ready", "True", "AsWanted").await;
+    assert_eq!(taints(&world.node("new").await), ["sku=windows:NoSchedule"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

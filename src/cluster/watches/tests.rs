@@ -185,3 +185,56 @@ async fn an_object_that_does_not_exist_is_received_as_such_and_a_broken_watch_is
     watching.abort();
     assert_eq!(receive.next().await, None, "the watch has ended");
 }
+
+#[tokio::test(start_paused = true)]
+async fn known_api_groups_stay_while_they_cannot_be_read_and_are_read_again_soon() {
+    let log = crate::process::test_log::Log::default();
+    let _listening = log.listen();
+    // The status of /apis, and how often it was requested.
+    let served = Arc::new(Mutex::new((200, 0)));
+    let answer = Arc::clone(&served);
+    let client = crate::cluster::test_client::answering(move |_, path, _| {
+        if path == "/version" {
+            let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
+            return (200, version);
+        }
+        let mut served = answer.lock().unwrap();
+        served.1 += 1;
+        let version = json!({"groupVersion": "security.openshift.io/v1", "version": "v1"});
+        let scc = json!({"name": SCC_GROUP, "versions": [version], "preferredVersion": version});
+        match served.0 {
+            200 => (200, json!({"groups": [scc]})),
+            code => (code, json!({"kind": "Status", "code": code, "message": "down"})),
+        }
+    });
+    let state = Arc::new(WatchState::new(Readiness::default()));
+    let following = tokio::spawn(Arc::clone(&state).follow_version(client));
+    let known = || {
+        let building = state.building();
+        (building.view.has_scc, building.view.has_gmsa)
+    };
+    let answers = |code: u16| *served.lock().unwrap() = (code, 0);
+    let requests = || served.lock().unwrap().1;
+
+    answers(503);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(known(), (false, None), "nothing was read yet");
+    assert!(
+        !state.building().missing.contains(&VERSION),
+        "reviews do not wait for it"
+    );
+    answers(200);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(known(), (true, Some(false)));
+    answers(503);
+    tokio::time::sleep(ASK_VERSION + Duration::from_secs(60)).await;
+    assert_eq!(known(), (true, Some(false)), "one failed request changes nothing");
+    assert!((20..=40).contains(&requests()), "{}", requests());
+    answers(200);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(requests(), 1);
+    let warnings = log.text().matches(NO_GROUPS).count();
+    assert_eq!(warnings, 2, "once for each time: {}", log.text());
+    following.abort();
+}

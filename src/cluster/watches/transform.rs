@@ -79,9 +79,17 @@ pub(in crate::cluster) fn pod_policy(mut policy: DynamicObject) -> Option<serde_
 pub(in crate::cluster) fn node_policy(mut policy: DynamicObject) -> Option<WindowsNodePolicy> {
     policy.metadata.managed_fields = None;
     let metadata = policy.metadata.clone();
+    let priority = policy
+        .data
+        .pointer("/spec/priority")
+        .and_then(serde_json::Value::as_i64);
     let read = serde_json::to_value(policy).and_then(serde_json::from_value::<WindowsNodePolicy>);
     Some(read.unwrap_or_else(|error| {
         let mut held = WindowsNodePolicy::new("", WindowsNodePolicySpec::default());
+        // Its place in the order decides which other policies must wait for it.
+        held.spec.priority = priority
+            .and_then(|priority| i32::try_from(priority).ok())
+            .unwrap_or_default();
         held.metadata = metadata;
         let why = format!("this version of Transom cannot read it: {error}");
         held.annotations_mut()
@@ -167,7 +175,8 @@ mod tests {
         let stored = |mode: &str| {
             let object: DynamicObject = serde_json::from_value(json!({
                 "apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
-                "metadata": {"name": "default", "uid": "u", "generation": 3}, "spec": {"taints": {"mode": mode}},
+                "metadata": {"name": "default", "uid": "u", "generation": 3},
+                "spec": {"priority": 7, "taints": {"mode": mode}},
             }))
             .unwrap();
             node_policy(object).unwrap()
@@ -177,6 +186,7 @@ mod tests {
             (newer.metadata.name.as_deref(), newer.metadata.generation),
             (Some("default"), Some(3))
         );
+        assert_eq!(newer.spec.priority, 7, "it keeps its place in the order");
         assert!(
             newer.annotations()[UNREADABLE_ANNOTATION].contains("Evict"),
             "{newer:?}"

@@ -1,11 +1,14 @@
-//! Events about changed nodes: one for each policy and cause, regardless of the number of nodes.
+//! Events about changed nodes: one for each policy and cause, regardless of the number of nodes. Their names contain a
+//! hash of the note. kube's recorder would count another change of the same object as a repetition of the first one, with
+//! the text of the first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
 use kube::Resource as _;
-use kube::runtime::events::{Event, EventType};
 use tokio::time::Instant;
 
 use super::nodes::labels::KeptLabel;
@@ -13,8 +16,8 @@ use super::nodes::plan::NodeChange;
 use super::policies::NodePolicies;
 use super::writer::Writer;
 use crate::cluster::node::NodeView;
-use crate::controller::conditions::LONGEST_NOTE;
-use crate::model::text::{cut, list};
+use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name};
+use crate::model::text::list;
 
 /// How long changes are collected while more nodes are being written.
 const GATHER: Duration = Duration::from_secs(30);
@@ -63,20 +66,17 @@ impl NodeEvents {
             let names = list(nodes.iter().map(|(name, _)| name), NAMED);
             tracing::info!(policy, nodes = nodes.len(), names, "nodes changed: {described}");
             let policy = policies.get(&policy).filter(|_| nodes.len() > 1);
-            let about = policy.map(|policy| {
-                let mut about = policy.stored.object_ref(&());
-                // A resourceVersion would keep Events about the same change apart.
-                about.resource_version = None;
-                about
-            });
+            let about = policy.map(|policy| policy.stored.object_ref(&()));
             let first = nodes.first().map(|(name, uid)| of_node(name, uid));
             let note_text = if nodes.len() > 1 {
                 format!("{} nodes ({names}): {described}", nodes.len())
             } else {
                 described
             };
-            if let (Some(event), Some(about)) = (event_of(&change, &note_text), about.or(first)) {
-                writer.announce(&event, &about).await;
+            let about = about.or(first);
+            let event = about.and_then(|about| event_of(&change, &note_text, about, Timestamp::now()));
+            if let Some(event) = event {
+                writer.create_event(&event).await;
             }
         }
     }
@@ -93,26 +93,92 @@ fn of_node(name: &str, uid: &str) -> ObjectReference {
 }
 
 /// The Event for a change. A removed label is not reported.
-fn event_of(change: &NodeChange, note_text: &str) -> Option<Event> {
+fn event_of(change: &NodeChange, note_text: &str, about: ObjectReference, now: Timestamp) -> Option<Event> {
     let (type_, reason, action) = match change {
         NodeChange::Label {
             key,
             from,
             to: Some(_),
         } if from.is_some() || KeptLabel::of(key).is_some_and(|row| row.is_announced) => {
-            (EventType::Normal, "LabelCorrected", "CorrectLabel")
+            ("Normal", "LabelCorrected", "CorrectLabel")
         }
         NodeChange::Label { .. } => return None,
-        NodeChange::TaintSet(_) => (EventType::Normal, "TaintSet", "SetTaint"),
-        NodeChange::TaintTaken(_) => (EventType::Normal, "TaintRemoved", "RemoveTaint"),
-        NodeChange::AnnotationLost(_) => (EventType::Warning, "OwnerAnnotationLost", "RestoreAnnotation"),
+        NodeChange::TaintSet(_) => ("Normal", "TaintSet", "SetTaint"),
+        NodeChange::TaintTaken(_) => ("Normal", "TaintRemoved", "RemoveTaint"),
+        NodeChange::AnnotationLost(_) => ("Warning", "OwnerAnnotationLost", "RestoreAnnotation"),
+    };
+    let (name, uid) = (about.name.as_deref(), about.uid.as_deref());
+    let identity = format!("{}\n{reason}\n{note_text}", uid.unwrap_or_default());
+    let problem = Problem {
+        name: event_name(name.unwrap_or_default(), &identity),
+        namespace: CLUSTER_EVENTS,
+        action,
+        reason,
+        message: note_text,
+        regarding: about,
     };
     Some(Event {
-        type_,
-        reason: reason.to_owned(),
-        // The API server rejects longer notes.
-        note: Some(cut(note_text, LONGEST_NOTE).into_owned()),
-        action: action.to_owned(),
-        secondary: None,
+        type_: Some(type_.to_owned()),
+        ..problem.event(now)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cluster::test_client::answering;
+    use crate::model::node::Taint;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_change_of_a_node_has_its_own_event_and_the_same_change_has_one() {
+        let sent: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let stored = Arc::clone(&sent);
+        let client = answering(move |_, path, body| {
+            assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+            let event: Value = serde_json::from_str(body).unwrap();
+            let mut stored = stored.lock().unwrap();
+            let name = |event: &Value| event["metadata"]["name"].clone();
+            if stored.iter().any(|other| name(other) == name(&event)) {
+                return (
+                    409,
+                    json!({"kind": "Status", "code": 409, "message": "it exists"}),
+                );
+            }
+            stored.push(event.clone());
+            (201, event)
+        });
+        let writer = Writer::new(client, None, None, 50);
+        let node = NodeView {
+            name: "w1".into(),
+            uid: "u".into(),
+            ..NodeView::default()
+        };
+        let set = |key: &str| NodeChange::TaintSet(Taint::no_schedule(key, "windows"));
+        let mut events = NodeEvents::default();
+        for changes in [vec![set("a"), set("b")], vec![set("c")], vec![set("a")]] {
+            events.add("windows", &node, changes, Instant::now());
+            events.flush(&NodePolicies::default(), &writer).await;
+        }
+        let sent = sent.lock().unwrap();
+        let notes: Vec<&str> = sent.iter().filter_map(|event| event["note"].as_str()).collect();
+        assert_eq!(
+            notes,
+            [
+                "taint a=windows:NoSchedule: set",
+                "taint b=windows:NoSchedule: set",
+                "taint c=windows:NoSchedule: set"
+            ]
+        );
+        let first = &sent[0];
+        assert_eq!(
+            (&first["type"], &first["reason"], &first["action"]),
+            (&json!("Normal"), &json!("TaintSet"), &json!("SetTaint"))
+        );
+        assert_eq!(first["regarding"]["uid"], "u");
+        assert_eq!(first["reportingController"], "transom.dev/controller");
+    }
 }

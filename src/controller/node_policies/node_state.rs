@@ -63,7 +63,7 @@ impl PolicyResolver {
         let owner = self.owner(node);
         let may_be_there = owner == OwnerState::Unknown && !self.others_are_gone;
         match self.policies.choose(node) {
-            SelectedPolicy::Held => NodePlan::default(),
+            SelectedPolicy::Held(_) => NodePlan::default(),
             _ if node.is_marked() && may_be_there => NodePlan::default(),
             SelectedPolicy::NoPolicy => plan(node, None),
             SelectedPolicy::Policy(policy) => {
@@ -127,8 +127,10 @@ pub struct NodesOfPolicy {
     pub waiting: BTreeMap<Taint, BTreeSet<String>>,
     /// The nodes with contested taints.
     pub contested: BTreeMap<String, Vec<Taint>>,
-    /// Other policies that select a node of this policy, with one such node.
+    /// Other policies of the same priority that select a node of this policy, with one such node.
     pub overlapping: BTreeMap<String, String>,
+    /// The Windows nodes that wait for this policy, by the policy that cannot be read and may select them.
+    pub held: BTreeMap<String, BTreeSet<String>>,
     /// Nodes with builds that the cluster's Kubernetes version does not support.
     pub unsupported: BTreeMap<Build, usize>,
     /// The certain known faults of its nodes.
@@ -164,12 +166,22 @@ pub fn assess(
                 }
             }
         }
-        if let SelectedPolicy::Policy(policy) = resolver.policies.choose(node) {
-            let state = by_policy.entry(policy.name.clone()).or_default();
-            if is_windows {
-                count(state, node, kubernetes);
+        match resolver.policies.choose(node) {
+            SelectedPolicy::Policy(policy) => {
+                let state = by_policy.entry(policy.name.clone()).or_default();
+                if is_windows {
+                    count(state, node, kubernetes);
+                }
+                note(state, node, plan);
             }
-            note(state, node, plan);
+            SelectedPolicy::Held(held) => {
+                if let Some(waiting) = held.waiting.filter(|_| is_windows) {
+                    let state = by_policy.entry(waiting.name.clone()).or_default();
+                    let nodes = state.held.entry(held.unusable.name.clone()).or_default();
+                    nodes.insert(node.name.clone());
+                }
+            }
+            SelectedPolicy::NoPolicy => (),
         }
     }
     (by_policy, due)
@@ -339,7 +351,19 @@ mod tests {
             (vec![report()], false, false, false),
             (vec![policy("a-pool", pool("b")), report()], false, true, true),
             (vec![policy("a-pool", pool("a")), report()], false, false, true),
-            (vec![policy("a-pool", unreadable), report()], true, false, false),
+            (
+                vec![policy("a-pool", unreadable.clone()), report()],
+                true,
+                false,
+                false,
+            ),
+            (
+                vec![policy("a-typo", unreadable.clone()), report()],
+                true,
+                false,
+                false,
+            ),
+            (vec![policy("z-typo", unreadable), report()], true, true, true),
         ];
         for (number, (policies, others_are_gone, goes, acts)) in cases.into_iter().enumerate() {
             let resolver = PolicyResolver {
@@ -354,7 +378,8 @@ mod tests {
                     .is_some_and(serde_json::Value::is_null)
             });
             assert_eq!((gone, !plan.is_empty()), (goes, acts), "case {number}: {plan:?}");
-            assert_eq!(resolver.is_orphan(&node), number < 2, "case {number}");
+            let has_owner = resolver.policies.get("a-pool").is_some();
+            assert_eq!(resolver.is_orphan(&node), !has_owner, "case {number}");
         }
     }
 }

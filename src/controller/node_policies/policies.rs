@@ -130,9 +130,19 @@ pub enum SelectedPolicy<'p> {
     Policy(&'p NodePolicy),
     /// None: what Transom owns is removed.
     NoPolicy,
-    /// The policy named by the node's annotation cannot be read, so it is unknown whether it selects the node.
-    /// Nothing is changed until it can be read, even if another policy selects the node.
-    Held,
+    /// It is unknown whether a policy that cannot be read selects the node. Nothing is changed on the node until it
+    /// can be read, even if another policy selects the node.
+    Held(HeldNode<'p>),
+}
+
+/// Why nothing is changed on a node.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldNode<'p> {
+    /// The policy that cannot be read.
+    pub unusable: &'p NodePolicy,
+    /// The policy that would apply if that one did not select the node. `None`: no other policy selects the node, or
+    /// it already belonged to that one, which takes precedence.
+    pub waiting: Option<&'p NodePolicy>,
 }
 
 impl NodePolicies {
@@ -154,21 +164,45 @@ impl NodePolicies {
     }
 
     /// The policy that applies to a node.
+    ///
+    /// A policy that cannot be read may select any node, so no node is handed to a policy that comes after it, and its
+    /// own nodes to no policy. A node that already belongs to the policy that would apply keeps it: the other policy
+    /// did not select the node when it could be read.
     pub fn choose(&self, node: &NodeView) -> SelectedPolicy<'_> {
         let owner = NodeOwnership::parse(node.owned.as_deref())
             .unwrap_or_default()
             .policy;
-        if self.get(&owner).is_some_and(|owner| owner.unusable.is_some()) {
-            return SelectedPolicy::Held;
+        let unusable_owner = self.get(&owner).filter(|owner| owner.unusable.is_some());
+        let (mut unusable, mut is_owner_first) = (None, false);
+        let mut first = None;
+        for policy in &self.0 {
+            if policy.unusable.is_some() {
+                unusable = unusable.or(Some(policy));
+                is_owner_first |= policy.name == owner;
+            } else if policy.selects(&node.labels) {
+                first = Some(policy);
+                break;
+            }
         }
-        let first = self.0.iter().find(|policy| policy.selects(&node.labels));
-        first.map_or(SelectedPolicy::NoPolicy, SelectedPolicy::Policy)
+        match (first, unusable_owner.or(unusable)) {
+            (Some(policy), Some(_)) if policy.name == owner => SelectedPolicy::Policy(policy),
+            (first, Some(unusable)) => SelectedPolicy::Held(HeldNode {
+                unusable,
+                waiting: first.filter(|_| !is_owner_first),
+            }),
+            (Some(policy), None) => SelectedPolicy::Policy(policy),
+            (None, None) => SelectedPolicy::NoPolicy,
+        }
     }
 
-    /// The names of all policies that select a node, if there is more than one.
+    /// The names of the policies with the same priority between which only the name decides on a node, if there is
+    /// more than one.
     pub fn overlapping(&self, node: &NodeView) -> Option<BTreeSet<&str>> {
-        let names: BTreeSet<&str> = (self.0.iter())
-            .filter(|policy| policy.selects(&node.labels))
+        let mut selecting = (self.0.iter()).filter(|policy| policy.selects(&node.labels));
+        let first = selecting.next()?;
+        let priority = first.stored.spec.priority;
+        let same = selecting.take_while(|policy| policy.stored.spec.priority == priority);
+        let names: BTreeSet<&str> = (std::iter::once(first).chain(same))
             .map(|policy| policy.name.as_str())
             .collect();
         (names.len() > 1).then_some(names)
@@ -204,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_policies_the_first_by_name_counts_and_both_are_named() {
+    fn of_two_policies_of_one_priority_the_first_by_name_counts_and_both_are_named() {
         let both = policies(&[
             ("b", json!({})),
             ("a", json!({"nodeSelector": {"matchLabels": {"pool": "win"}}})),
@@ -220,8 +254,16 @@ mod tests {
             Some(["a", "b"].into())
         );
         assert_eq!(both.overlapping(&node(&[])), None);
-        let higher = policies(&[("a", json!({})), ("b", json!({"priority": 1}))]);
-        assert!(matches!(higher.choose(&node(&[])), SelectedPolicy::Policy(policy) if policy.name == "b"));
+        let gpu = json!({"matchLabels": {"pool": "gpu"}});
+        let higher = policies(&[
+            ("a", json!({})),
+            ("b", json!({"priority": 1, "nodeSelector": gpu})),
+            ("c", json!({})),
+        ]);
+        let of_gpu = node(&[("pool", "gpu")]);
+        assert!(matches!(higher.choose(&of_gpu), SelectedPolicy::Policy(policy) if policy.name == "b"));
+        assert_eq!(higher.overlapping(&of_gpu), None, "the priority decides");
+        assert_eq!(higher.overlapping(&node(&[])), Some(["a", "c"].into()));
     }
 
     #[test]
@@ -241,11 +283,63 @@ mod tests {
 
     fn holds_what_it_has(policies: &NodePolicies) {
         let mut ours = node(&[]);
-        assert!(matches!(policies.choose(&ours), SelectedPolicy::NoPolicy));
-        ours.owned = Some(r#"{"policy": "bad", "labels": {"a": "b"}}"#.to_owned());
-        assert!(matches!(policies.choose(&ours), SelectedPolicy::Held));
-        ours.owned = Some(r#"{"policy": "gone", "labels": {"a": "b"}}"#.to_owned());
-        assert!(matches!(policies.choose(&ours), SelectedPolicy::NoPolicy));
+        for owner in ["", "bad", "gone"] {
+            ours.owned = owned_by(owner);
+            let held = policies.choose(&ours);
+            assert!(matches!(held, SelectedPolicy::Held(_)), "{owner}: {held:?}");
+        }
+    }
+
+    fn owned_by(policy: &str) -> Option<String> {
+        let annotation = json!({"policy": policy, "labels": {"a": "b"}}).to_string();
+        Some(annotation).filter(|_| !policy.is_empty())
+    }
+
+    #[test]
+    fn no_node_gets_another_policy_while_one_that_may_select_it_cannot_be_read() {
+        let (all, pool) = (json!({}), json!({"matchLabels": {"pool": "win"}}));
+        let bad = json!({"priority": 1, "nodeSelector": {"matchLabels": {"Example.com/pool": "win"}}});
+        let with = |others: &[(&str, serde_json::Value)]| {
+            let mut specs = vec![("bad", bad.clone())];
+            specs.extend(others.iter().cloned());
+            policies(&specs)
+        };
+        let after = with(&[("all", all.clone()), ("pool", json!({"nodeSelector": pool}))]);
+        let before = with(&[("first", json!({"priority": 2, "nodeSelector": pool}))]);
+        let higher = with(&[
+            ("all", all),
+            ("new", json!({"priority": 1, "nodeSelector": pool})),
+        ]);
+        // The policies, the owner of a node of the pool, the policy that applies to it or, after a "!", the one that
+        // waits for it.
+        let cases = [
+            (&after, "", "!all"),
+            // Its own node: the other policies never had it.
+            (&after, "bad", "!"),
+            (&after, "gone", "!all"),
+            // It would go to another policy, which may not be the right one.
+            (&after, "pool", "!all"),
+            (&after, "all", "all"),
+            // What comes before the unreadable policy applies in any case, except to that policy's own nodes.
+            (&before, "", "first"),
+            (&before, "gone", "first"),
+            (&before, "bad", "!first"),
+            (&higher, "all", "!new"),
+            (&higher, "new", "new"),
+        ];
+        for (number, (policies, owner, expected)) in cases.into_iter().enumerate() {
+            let mut node = node(&[("pool", "win")]);
+            node.owned = owned_by(owner);
+            let chosen = match policies.choose(&node) {
+                SelectedPolicy::Policy(policy) => policy.name.clone(),
+                SelectedPolicy::NoPolicy => String::new(),
+                SelectedPolicy::Held(held) => {
+                    assert_eq!(held.unusable.name, "bad");
+                    format!("!{}", held.waiting.map_or("", |policy| &policy.name))
+                }
+            };
+            assert_eq!(chosen, expected, "case {number}");
+        }
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl NodeController {
                     self.back_off.wrote(&name, now);
                     let policy = match resolver.policies.choose(&node) {
                         SelectedPolicy::Policy(policy) => policy.name.as_str(),
-                        SelectedPolicy::NoPolicy | SelectedPolicy::Held => "",
+                        SelectedPolicy::NoPolicy | SelectedPolicy::Held(_) => "",
                     };
                     self.events.add(policy, &node, changes, now);
                     self.assumed.put(node, Instant::now());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::desired::{DesiredClass, desired, model};
-use super::policies::{NodePolicies, SelectedPolicy};
+use super::policies::{NodePolicies, NodePolicy, SelectedPolicy};
 use crate::api::{Isolation, Management};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION};
 use crate::model::build::{Build, Compatibility, RELEASES, compatibility};
@@ -116,12 +116,24 @@ pub fn plan(
     others_are_gone: bool,
 ) -> ClassPlan {
     let mut plan = ClassPlan::default();
-    let mut taken: BTreeSet<String> = BTreeSet::new();
-    for policy in policies
-        .iter()
-        .filter(|policy| policy.stored.spec.runtime_classes.management == Management::Managed)
-    {
+    let held = held_policies(policies, nodes);
+    let mut taken: BTreeSet<String> = (existing.iter())
+        .filter(|(_, class)| OwnedClass::of(class).is_some_and(|owned| held.contains(&*owned.policy)))
+        .map(|(name, _)| name.clone())
+        .collect();
+    for policy in policies.iter().filter(|policy| is_managing(policy)) {
         let mut state = ClassesOfPolicy::default();
+        if held.contains(&*policy.name) {
+            let of_policy = existing
+                .iter()
+                .filter(|(_, class)| OwnedClass::of(class).is_some_and(|owned| owned.policy == policy.name));
+            state.names.extend(of_policy.map(|(name, _)| name.clone()));
+            state
+                .notes
+                .push("they stay as they are while it is unknown which nodes the policy selects".to_owned());
+            plan.by_policy.insert(policy.name.clone(), state);
+            continue;
+        }
         let of_policy: Vec<&NodeView> = (nodes.iter())
             .filter(|node| node.reported_os() == ReportedOs::Windows)
             .filter(
@@ -148,6 +160,24 @@ pub fn plan(
     plan.changes
         .extend(undesired_classes(existing, policies, &taken, others_are_gone));
     plan
+}
+
+fn is_managing(policy: &NodePolicy) -> bool {
+    policy.stored.spec.runtime_classes.management == Management::Managed
+}
+
+/// The policies whose nodes are unknown: those that cannot be read, and those that wait for nodes because of them.
+/// Their classes would be planned without some of their nodes, and lose what was learned from these.
+fn held_policies<'p>(policies: &'p NodePolicies, nodes: &[Arc<NodeView>]) -> BTreeSet<&'p str> {
+    let windows = nodes
+        .iter()
+        .filter(|node| node.reported_os() == ReportedOs::Windows);
+    let waiting = windows.filter_map(|node| match policies.choose(node) {
+        SelectedPolicy::Held(held) => held.waiting.filter(|policy| is_managing(policy)),
+        SelectedPolicy::Policy(_) | SelectedPolicy::NoPolicy => None,
+    });
+    let unusable = policies.iter().filter(|policy| policy.unusable.is_some());
+    unusable.chain(waiting).map(|policy| &*policy.name).collect()
 }
 
 /// Transom's classes that no policy requests any longer.

@@ -49,7 +49,7 @@ pub fn status_of(
     now: Timestamp,
 ) -> WindowsNodePolicyStatus {
     let mut updates = updates(policy, nodes, known);
-    let problem = problem(policy, known, &updates);
+    let problem = problem(policy, nodes, known, &updates);
     updates.insert(0, ready(nodes, problem.as_ref()));
     let builds: Vec<BuildCount> = (nodes.builds.iter())
         .map(|(build, nodes)| BuildCount {
@@ -114,13 +114,26 @@ fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> V
 /// Why the policy is not ready, the most urgent problem first: a reason, and one line of text.
 fn problem(
     policy: &NodePolicy,
+    nodes: &NodesOfPolicy,
     known: &PolicyFacts,
     updates: &[ConditionUpdate],
 ) -> Option<(&'static str, String)> {
     let brief = |text: &str| cut(text, LONGEST_BRIEF).into_owned();
     if let Some(why) = &policy.unusable {
-        let text = format!("{why}; until it can be read, nothing is set and nothing is removed");
+        let text = format!(
+            "{why}; until it can be read, nothing is set and nothing is removed for it, and no node gets another policy \
+             that comes later"
+        );
         return Some(("InvalidSelector", brief(&text)));
+    }
+    if let Some((unusable, held)) = nodes.held.first_key_value() {
+        let text = format!(
+            "{unusable} may select {} nodes that this policy selects ({}) and cannot be read: nothing is set and nothing is \
+             removed there; correct {unusable}, or delete it",
+            held.len(),
+            list(held, BRIEF)
+        );
+        return Some(("NodesHeld", brief(&text)));
     }
     // Transom cannot fix the versions of nodes, so known faults do not affect `Ready`.
     let of_policy = |statement: &&ConditionUpdate| statement.is_bad && statement.kind != KNOWN_FAULTS;
@@ -229,8 +242,8 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
     let parts = nodes.overlapping.iter().map(|(other, node)| {
         let first = policy.name.as_str().min(other);
         format!(
-            "node {node} is selected by {} and {other}: {first} takes precedence, as the first by name; make their \
-             nodeSelectors exclude each other",
+            "node {node} is selected by {} and {other}, which have the same priority: {first} takes precedence, as the first \
+             by name; make their nodeSelectors exclude each other, or give them different priorities",
             policy.name
         )
     });
@@ -239,7 +252,7 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
         &parts.collect::<Vec<_>>(),
         "SameNodes",
         "NoOther",
-        "no other policy selects its nodes",
+        "no other policy of the same priority selects its nodes",
     )
 }
 

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::api::PatchParams;
+use k8s_openapi::api::events;
+use kube::api::{PatchParams, PostParams};
 use kube::runtime::events::{Event, Recorder};
+use kube::{Api, Client};
 
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::rate_limit::RateLimiter;
+use crate::controller::events::CLUSTER_EVENTS;
 
 /// The field manager that the API server records for these writes.
 pub const FIELD_MANAGER: &str = "transom";
@@ -61,10 +63,27 @@ impl Writer {
     pub async fn announce(&self, event: &Event, about: &ObjectReference) {
         let Some(recorder) = &self.recorder else { return };
         if let Err(error) = self.write(recorder.publish(event, about)).await {
-            let (name, reason) = (&about.name, &event.reason);
-            tracing::warn!(?name, reason, note = event.note, error = %error, "no Event could be written");
+            log_unwritten(about, &event.reason, event.note.as_deref(), &error);
         }
     }
+
+    /// Creates an Event within the rate limit, unless one of that name exists. If that fails, the failure is logged.
+    pub async fn create_event(&self, event: &events::v1::Event) {
+        let api: Api<events::v1::Event> = Api::namespaced(self.client.clone(), CLUSTER_EVENTS);
+        let params = PostParams::default();
+        match self.write(api.create(&params, event)).await {
+            Ok(_) | Err(ApiError::Conflict) => (),
+            Err(error) => {
+                let about = event.regarding.clone().unwrap_or_default();
+                let reason = event.reason.as_deref().unwrap_or_default();
+                log_unwritten(&about, reason, event.note.as_deref(), &error);
+            }
+        }
+    }
+}
+
+fn log_unwritten(about: &ObjectReference, reason: &str, note: Option<&str>, error: &ApiError) {
+    tracing::warn!(name = ?about.name, reason, note, error = %error, "no Event could be written");
 }
 
 /// The parameters of every patch.

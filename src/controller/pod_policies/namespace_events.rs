@@ -14,10 +14,9 @@ use crate::cluster::cache::LabelAuthor;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
 use crate::cluster::snapshot::Snapshot;
-use crate::controller::events::Problem;
+use crate::controller::events::{CLUSTER_EVENTS, Problem, event_name};
 use crate::controller::leader_loop::PassResult;
 use crate::engine::namespace_labels::IgnoredLabel;
-use crate::model::text::digest_hex;
 use crate::registration;
 
 /// The reason of Events about a label without effect.
@@ -31,10 +30,6 @@ const WITHOUT_POLICY: &str = "NamespaceWithoutPolicy";
 const LATELY: SignedDuration = SignedDuration::from_hours(1);
 /// Events per write; with the pause between two passes, this is the rate per second.
 const AT_ONCE: usize = 20;
-/// How many hexadecimal digits of the SHA-256 distinguish two problems of a namespace.
-const DIGITS: usize = 16;
-/// The namespace of Events about objects without a namespace.
-const EVENTS: &str = "default";
 
 /// A label without effect, a label that excludes its namespace, or a namespace that lost its policy, as an Event
 /// reports it.
@@ -56,7 +51,7 @@ pub struct NamespaceEvent {
 impl NamespaceEvent {
     fn new(reason: &'static str, namespace: &str, uid: &str, message: String) -> Self {
         let problem = format!("{uid}\n{message}");
-        let event = format!("{namespace}.{}", digest_hex(problem.as_bytes(), DIGITS));
+        let event = event_name(namespace, &problem);
         NamespaceEvent {
             reason,
             event,
@@ -70,7 +65,7 @@ impl NamespaceEvent {
     fn event(&self, now: Timestamp) -> Event {
         let problem = Problem {
             name: self.event.clone(),
-            namespace: EVENTS,
+            namespace: CLUSTER_EVENTS,
             action: "EvaluateLabels",
             reason: self.reason,
             message: &self.message,
@@ -245,7 +240,7 @@ impl EventDeduper {
         snapshot: &Snapshot,
         result: &mut PassResult,
     ) {
-        let api: Api<Event> = Api::namespaced(client.clone(), EVENTS);
+        let api: Api<Event> = Api::namespaced(client.clone(), CLUSTER_EVENTS);
         let (due, has_more) = self.due(snapshot, Timestamp::now());
         for note in due {
             if !leadership.holds() {

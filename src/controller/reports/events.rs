@@ -13,15 +13,10 @@ use tokio::time::Instant;
 use super::report::reported;
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
-use crate::controller::events::Problem;
-use crate::model::text::digest_hex;
+use crate::controller::events::{Problem, event_name};
 use crate::process::token_bucket::TokenBucket;
 use crate::scan::{FindingOutcome, OwnerResult};
 
-/// How many hexadecimal digits of the SHA-256 distinguish two problems of an owner.
-const DIGITS: usize = 16;
-/// How many bytes of an owner's name are used in the name of the Event.
-const LONGEST_NAME: usize = 200;
 /// How many rules are named.
 const NAMED: usize = 5;
 
@@ -107,11 +102,7 @@ impl OwnerEvent {
     /// The name of the Event.
     pub fn name(&self) -> String {
         let problem = format!("{}\n{}\n{}", self.owner.uid, self.reason, self.message);
-        let mut name: String = self.owner.name.chars().take(LONGEST_NAME).collect();
-        name.truncate(name.trim_end_matches(['.', '-']).len());
-        name.push('.');
-        name.push_str(&digest_hex(problem.as_bytes(), DIGITS));
-        name
+        event_name(&self.owner.name, &problem)
     }
 
     /// The Event.

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use super::evaluator::{ObjectHeadMeta, StuckPod};
 use super::events::{EventOwner, EventPublisher, OwnerEvent};
 use super::stored_images::StoredImages;
-use crate::cluster::errors::answered;
+use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::snapshot::SnapshotReceiver;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::workload::Kind;
@@ -49,15 +49,30 @@ impl StuckPods {
         }
     }
 
-    /// Some of the pods that are due for a check; their next one is scheduled.
-    fn due(&self, now: Instant) -> Vec<StuckPod> {
+    /// Some of the pods that are due for a check, with their uids; their next one is scheduled.
+    fn due(&self, now: Instant) -> Vec<(Box<str>, StuckPod)> {
         let mut pods = self.pods();
-        let due = pods.values_mut().filter(|pod| pod.due <= now);
-        let due = due.take(AT_ONCE).map(|pod| {
+        let due = pods.iter_mut().filter(|(_, pod)| pod.due <= now);
+        let due = due.take(AT_ONCE).map(|(uid, pod)| {
             pod.due = now + AGAIN;
-            pod.clone()
+            (uid.clone(), pod.clone())
         });
         due.collect()
+    }
+
+    /// The pod as it is stored now. One that is gone is forgotten: its deletion may have been missed between two watches.
+    async fn read(&self, client: &Client, uid: &str, pod: &StuckPod) -> Option<String> {
+        let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
+        let request = Request::new(path).get(&pod.name, &GetParams::default()).ok()?;
+        match answered(client.request_text(request)).await {
+            Ok(json) if *ObjectHeadMeta::of(&json).uid == *uid => Some(json),
+            // If there is a pod, it is another one of that name.
+            Ok(_) | Err(ApiError::NotFound) => {
+                self.record(uid, None);
+                None
+            }
+            Err(_) => None,
+        }
     }
 
     fn pods(&self) -> MutexGuard<'_, HashMap<Box<str>, StuckPod>> {
@@ -84,8 +99,8 @@ impl StuckPodsTask<'_> {
     pub async fn run(mut self) {
         loop {
             sleep(LOOK).await;
-            for pod in self.stuck.due(Instant::now()) {
-                if let Some(event) = self.explain(&pod).await {
+            for (uid, pod) in self.stuck.due(Instant::now()) {
+                if let Some(event) = self.explain(&uid, &pod).await {
                     self.events.publish(&event).await;
                 }
             }
@@ -93,10 +108,8 @@ impl StuckPodsTask<'_> {
     }
 
     /// The Event for a pod; `None` if it is not stuck, or Transom cannot explain why.
-    async fn explain(&self, pod: &StuckPod) -> Option<OwnerEvent> {
-        let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
-        let request = Request::new(path).get(&pod.name, &GetParams::default()).ok()?;
-        let json = answered(self.client.request_text(request)).await.ok()?;
+    async fn explain(&self, uid: &str, pod: &StuckPod) -> Option<OwnerEvent> {
+        let json = self.stuck.read(self.client, uid, pod).await?;
         let snapshot = self.latest.borrow().clone();
         let (reason, message) = {
             let object = Object::parse(Kind::Pod, &json, ReviewStage::Stored).ok()?;
@@ -125,7 +138,7 @@ impl StuckPodsTask<'_> {
             kind: "Pod".to_owned(),
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
-            uid: ObjectHeadMeta::of(&json).uid.to_string(),
+            uid: uid.to_owned(),
         };
         for _ in 0..STEPS {
             match self.controller_of(&owner).await {
@@ -166,7 +179,10 @@ impl StuckPodsTask<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::cluster::test_client::answering;
 
     fn pod(name: &str, due: Instant) -> StuckPod {
         StuckPod {
@@ -183,7 +199,7 @@ mod tests {
         assert_eq!(pods.due(start), []);
         let later = start + Duration::from_secs(60);
         pods.record("a", Some(pod("a", later + Duration::from_secs(120))));
-        let names = |now| -> Vec<String> { pods.due(now).into_iter().map(|pod| pod.name).collect() };
+        let names = |now| -> Vec<String> { pods.due(now).into_iter().map(|(_, pod)| pod.name).collect() };
         let due = start + Duration::from_secs(120);
         assert_eq!(names(due), ["a"], "it waits since it was first seen");
         assert!(names(due).is_empty());
@@ -191,6 +207,34 @@ mod tests {
         assert_eq!(names(due + AGAIN), ["a"]);
         pods.record("a", None);
         assert!(names(due + AGAIN * 2).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_whose_deletion_was_missed_is_forgotten() {
+        let client = answering(|_, path, _| {
+            let pod = |uid: &str| (200, json!({"kind": "Pod", "metadata": {"uid": uid}}));
+            let code = match path.rsplit('/').next().unwrap() {
+                "there" => return pod("there"),
+                "again" => return pod("new"),
+                "gone" => 404,
+                _ => 503,
+            };
+            (code, json!({"kind": "Status", "code": code, "message": "no"}))
+        });
+        let (pods, now) = (StuckPods::default(), Instant::now());
+        for name in ["there", "again", "gone", "unknown"] {
+            pods.record(name, Some(pod(name, now)));
+        }
+        let mut read = Vec::new();
+        for (uid, pod) in pods.due(now) {
+            if pods.read(&client, &uid, &pod).await.is_some() {
+                read.push(pod.name);
+            }
+        }
+        assert_eq!(read, ["there"]);
+        let mut left: Vec<String> = pods.pods().keys().map(ToString::to_string).collect();
+        left.sort();
+        assert_eq!(left, ["there", "unknown"]);
     }
 
     #[tokio::test(start_paused = true)]

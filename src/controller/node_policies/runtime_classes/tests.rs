@@ -270,3 +270,63 @@ fn the_taint_of_a_pool_at_zero_stays_tolerated() {
         assert_eq!(keys, ["os"], "{class:?}");
     }
 }
+
+#[test]
+fn classes_stay_as_they_are_while_it_is_unknown_which_nodes_their_policy_selects() {
+    let stored = |name: &str, spec: Value| {
+        let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+            "metadata": {"name": name, "generation": 1}, "spec": spec});
+        (name.to_owned(), Arc::new(serde_json::from_value(policy).unwrap()))
+    };
+    let gpu = |key: &str, handler: &str| {
+        stored(
+            "gpu",
+            json!({"priority": 1, "nodeSelector": {"matchLabels": {key: "gpu"}}, "runtimeClasses": {
+                "management": "Managed", "handlers": {"process": handler}}}),
+        )
+    };
+    let all = |pattern: &str| {
+        stored(
+            "all",
+            json!({"runtimeClasses": {"management": "Managed", "namePattern": pattern}}),
+        )
+    };
+    let mut learned = (*node("a", "10.0.20348.1", &[])).clone();
+    learned.labels = Arc::new([("pool".to_owned(), "gpu".to_owned())].into());
+    learned.owned = Some(json!({"policy": "gpu"}).to_string());
+    learned.taints.push(k8s_openapi::api::core::v1::Taint {
+        key: "sku".into(),
+        value: Some("windows".into()),
+        effect: "NoSchedule".into(),
+        time_added: None,
+    });
+    let mut other = learned.clone();
+    (other.name, other.labels) = ("b".to_owned(), Arc::default());
+    other.owned = Some(json!({"policy": "all"}).to_string());
+    let nodes = [Arc::new(learned), Arc::new(other)];
+    let usable = NodePolicies::of(&[gpu("pool", "runhcs-wcow-process"), all("all-{release}")].into());
+    let made = after(&Existing::new(), &plan(&Existing::new(), &usable, &nodes, true));
+    let names = |of: &[&str]| -> Vec<String> { of.iter().map(|name| (*name).to_owned()).collect() };
+    assert_eq!(
+        made.keys().cloned().collect::<Vec<_>>(),
+        names(&["all-ltsc2022", "windows-ltsc2022"])
+    );
+
+    // Neither is the toleration lost, nor is the class created again with the other handler, nor does another policy
+    // take it.
+    for pattern in ["all-{release}", "windows-{release}"] {
+        let typo = NodePolicies::of(&[gpu("Example.com/pool", "other"), all(pattern)].into());
+        let planned = plan(&made, &typo, &nodes, true);
+        let touched: Vec<&str> = planned.changes.iter().map(ClassChange::name).collect();
+        assert!(!touched.contains(&"windows-ltsc2022"), "{pattern}: {planned:?}");
+        assert_eq!(planned.by_policy["gpu"].names, names(&["windows-ltsc2022"]));
+        assert!(planned.by_policy["gpu"].notes[0].starts_with("they stay as they are"));
+    }
+    // A policy that waits for nodes keeps its classes too: it does not know all of its nodes.
+    let mut new = (*nodes[1]).clone();
+    new.owned = None;
+    let typo = NodePolicies::of(&[gpu("Example.com/pool", "other"), all("all-{release}")].into());
+    let planned = plan(&made, &typo, &[Arc::clone(&nodes[0]), Arc::new(new)], true);
+    assert_eq!(planned.changes, []);
+    assert_eq!(planned.by_policy["all"].names, names(&["all-ltsc2022"]));
+}

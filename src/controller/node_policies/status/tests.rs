@@ -47,6 +47,67 @@ fn ready_says_the_most_urgent_problem() {
         .contested
         .insert("w1".into(), vec![Taint::no_schedule("os", "windows")]);
     assert_eq!(ready(&standing, &known), text("False", "Contested"));
+    let nodes = (1..=5).map(|number| format!("w{number}")).collect();
+    standing.held.insert("gpu".into(), nodes);
+    assert_eq!(ready(&standing, &known), text("False", "NodesHeld"));
+    let status = status_of(
+        &policy(&json!({})),
+        &standing,
+        &known,
+        None,
+        Timestamp::UNIX_EPOCH,
+    );
+    assert_eq!(
+        status.last_problem.as_deref(),
+        Some(
+            "gpu may select 5 nodes that this policy selects (w1, w2, w3 and 2 more) and cannot be read: nothing is set and \
+             nothing is removed there; correct gpu, or delete it"
+        )
+    );
+}
+
+#[test]
+fn nodes_that_wait_for_a_policy_are_counted_and_named_by_the_policy_that_holds_them() {
+    let stored = |name: &str, spec: serde_json::Value| {
+        let policy = json!({"apiVersion": "transom.dev/v1alpha1", "kind": "WindowsNodePolicy",
+            "metadata": {"name": name, "generation": 1}, "spec": spec});
+        (name.to_owned(), Arc::new(serde_json::from_value(policy).unwrap()))
+    };
+    let typo = json!({"priority": 1, "nodeSelector": {"matchLabels": {"Example.com/pool": "gpu"}}});
+    let gpu = json!({"priority": 2, "nodeSelector": {"matchLabels": {"pool": "gpu"}}});
+    let resolver = PolicyResolver {
+        policies: NodePolicies::of(
+            &[stored("all", json!({})), stored("gpu", gpu), stored("typo", typo)].into(),
+        ),
+        ..PolicyResolver::default()
+    };
+    let node = |name: &str, pool: &str, owner: Option<&str>| {
+        let owned = owner.map(|owner| json!({"policy": owner}).to_string());
+        Arc::new(NodeView {
+            name: name.into(),
+            operating_system: "windows".into(),
+            kernel_version: "10.0.20348.1".into(),
+            labels: Arc::new([("pool".to_owned(), pool.to_owned())].into()),
+            owned,
+            ..NodeView::default()
+        })
+    };
+    let nodes = [
+        node("old", "app", Some("all")),
+        node("new", "app", None),
+        node("gpu", "gpu", None),
+    ];
+    let (by_policy, due) = assess(&nodes, &resolver, 36);
+    assert_eq!((by_policy["all"].nodes, by_policy["gpu"].nodes), (1, 1));
+    let held = &by_policy["all"].held;
+    assert_eq!(*held, [("typo".to_owned(), ["new".to_owned()].into())].into());
+    assert!(by_policy["gpu"].held.is_empty() && by_policy["typo"].held.is_empty());
+    let due: Vec<&str> = due.iter().map(|node| node.name.as_str()).collect();
+    assert_eq!(
+        due,
+        ["old", "gpu"],
+        "a node with nothing of Transom's gets nothing"
+    );
 }
 
 #[test]
