@@ -188,12 +188,13 @@ async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {
     };
     let mut nodes = NodeInventory::default();
     let mut errors = Vec::new();
-    let opened = offline::open(client, options, |kind, json| {
+    let mut visit = |kind, json: &str| {
         if let Err(error) = nodes.visit(kind, json) {
             errors.push(format!("cannot read a {kind}: {error}"));
         }
-    });
-    let mut cluster = opened.await.map_err(anyhow::Error::msg)?;
+    };
+    let cluster = offline::open(client, options, &mut visit).await;
+    let mut cluster = cluster.map_err(anyhow::Error::msg)?;
     cluster.snapshot.facts.today = args.today.unwrap_or_else(today);
     let unread = cluster.gaps();
     errors.extend(unread.map(|part| format!("cannot read {}: {}; {RIGHTS}", part.resource, part.why)));

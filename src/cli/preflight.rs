@@ -91,12 +91,12 @@ async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<P
         namespaces: &[],
     };
     let (mut nodes, mut plan_nodes) = (Vec::new(), NodeInventory::default());
-    let opened = offline::open(client, options, |kind, json| {
+    let mut visit = |kind, json: &str| {
         nodes.extend((kind == Kind::Node).then(|| AnyNode::read(json)).flatten());
         // An object that is not what its kind says is a gap already.
         let _ = plan_nodes.visit(kind, json);
-    });
-    let mut cluster = opened.await?;
+    };
+    let mut cluster = offline::open(client, options, &mut visit).await?;
     // It is evaluated as if Transom were not installed yet.
     cluster.snapshot.registered = None;
     cluster.snapshot.facts.today = today;

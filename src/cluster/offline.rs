@@ -83,7 +83,7 @@ impl OfflineCluster {
 pub async fn open(
     client: &Client,
     options: OfflineOptions<'_>,
-    mut visit: impl FnMut(Kind, &str) + Send,
+    visit: &mut (dyn FnMut(Kind, &str) + Send),
 ) -> Result<OfflineCluster, String> {
     let version = answered_within(PATIENCE, client.apiserver_version()).await;
     let version = version.map_err(|why| format!("cannot ask the API server for its version: {why}"))?;

@@ -93,7 +93,7 @@ async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot,
         excluded: &excluded,
         namespaces: &[],
     };
-    let cluster = offline::open(client, options, |_, _| ())
+    let cluster = offline::open(client, options, &mut |_, _| ())
         .await
         .map_err(anyhow::Error::msg)?;
     for part in cluster.gaps() {

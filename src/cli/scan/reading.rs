@@ -49,13 +49,14 @@ pub(super) async fn scan(
         namespaces: &args.namespaces.namespace,
     };
     let mut plan_nodes = NodeInventory::default();
-    let opened = offline::open(client, options, |kind, json| {
+    let mut visit = |kind, json: &str| {
         if args.plan_to.is_some() {
             // A plan excludes nodes that cannot be read.
             let _ = plan_nodes.visit(kind, json);
         }
-    });
-    let mut cluster = opened.await.map_err(anyhow::Error::msg)?;
+    };
+    let cluster = offline::open(client, options, &mut visit).await;
+    let mut cluster = cluster.map_err(anyhow::Error::msg)?;
     cluster.snapshot.facts.today = args.today.unwrap_or(cluster.snapshot.facts.today);
     let is_by_file = of_file.is_some();
     if let Some(of_file) = &of_file {
