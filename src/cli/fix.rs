@@ -184,7 +184,11 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
         })?;
     }
-    report(&objects, &errors, has_patches)?;
+    match report(&objects, &errors, has_patches) {
+        // The reader of standard error has seen enough: that is no reason for another exit status.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
     let is_refused = objects.iter().any(|object| object.error.is_some());
     let has_diff = !args.write && groups.iter().any(|group| !group.fixed.texts.is_empty());
     let fails = if is_stream { is_broken } else { !errors.is_empty() };

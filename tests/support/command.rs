@@ -76,6 +76,20 @@ pub fn transom_in(
     }
 }
 
+/// The exit status of the program if the readers of its standard output and standard error have closed them.
+pub fn status_unread(folder: &Path, arguments: &[&str]) -> i32 {
+    let mut child = Command::new(program())
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    child.wait().unwrap().code().unwrap()
+}
+
 /// A folder with these files.
 pub fn files(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
