@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::plain::write_json;
 use super::{CheckSummary, NotEvaluated};
 use crate::check::{
-    CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, SourceLines, SuppressedBy,
+    CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, Repository, SourceLines, SuppressedBy,
     SuppressedFinding, with_edit,
 };
 use crate::engine::Decision;
@@ -36,6 +36,8 @@ pub struct Json {
     pub(super) objects: Vec<JsonObject>,
     /// How many images were looked up, if any were.
     pub images: Option<ImageCounts>,
+    /// How the formats of CI systems name files.
+    pub repository: Repository,
 }
 
 #[derive(Serialize)]
