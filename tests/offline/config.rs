@@ -206,6 +206,39 @@ fn a_bad_file_ends_with_status_2_and_every_line() {
     );
 }
 
+/// The commands whose reports have a schema.
+const REPORTS: [&str; 9] = [
+    "check",
+    "scan",
+    "plan",
+    "preflight",
+    "audit-log",
+    "fix",
+    "image",
+    "rules",
+    "version",
+];
+
+/// Every field has a description that a reader of JSON understands.
+fn assert_described(report: &str, schema: &Value) {
+    if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+        for (name, property) in properties {
+            let described = property.get("description").and_then(Value::as_str);
+            // The names of a JSON Patch are those of its standard.
+            let description = described.unwrap_or(if name == "op" { name } else { "" });
+            assert!(!description.is_empty(), "{report}: {name} has no description");
+            for unknown in ["`None`", "`Some`", "[`", "::"] {
+                assert!(!description.contains(unknown), "{report}: {name}: {description}");
+            }
+        }
+    }
+    match schema {
+        Value::Array(all) => all.iter().for_each(|part| assert_described(report, part)),
+        Value::Object(object) => object.values().for_each(|part| assert_described(report, part)),
+        _ => {}
+    }
+}
+
 #[test]
 fn the_schemas_are_what_the_types_say() {
     for (what, file, schema) in [
@@ -222,6 +255,13 @@ fn the_schemas_are_what_the_types_say() {
     ] {
         let printed = transom(Path::new("."), &["generate", "schema", what]);
         assert_eq!(serde_json::from_str::<Value>(&printed.out).unwrap(), schema);
+        is_up_to_date(file, &printed.out, "offline config::");
+    }
+    for report in REPORTS {
+        let printed = transom(Path::new("."), &["generate", "schema", report]);
+        let schema: Value = serde_json::from_str(&printed.out).unwrap();
+        assert_described(report, &schema);
+        let file = format!("docs/reference/schemas/{report}.schema.json");
         is_up_to_date(file, &printed.out, "offline config::");
     }
     let of_config = CheckConfig::schema();
