@@ -42,7 +42,7 @@ pub struct InputResult {
     pub lines: u64,
     /// Lines that are not a complete audit event.
     pub invalid: u64,
-    /// The number of the first of these, from 1.
+    /// The number of the first of these, from 1. Empty lines count.
     pub first_invalid: u64,
     /// Lines that are too long to be read.
     pub too_long: u64,
@@ -105,7 +105,9 @@ impl LogReader {
     fn read_lines(&mut self, input: &mut InputResult, bytes: impl Read) -> io::Result<()> {
         let mut plain = inputs::plain(bytes)?;
         let mut pieces = ObjectFramer::default();
+        let mut number = 0;
         each_line(&mut plain, LONGEST, |line| {
+            number += 1;
             let text = match line {
                 StreamLine::TooLong => {
                     input.lines += 1;
@@ -129,7 +131,7 @@ impl LogReader {
             } else if is_invalid {
                 input.invalid += 1;
                 if input.first_invalid == 0 {
-                    input.first_invalid = input.lines;
+                    input.first_invalid = number;
                 }
             }
         })?;
@@ -194,4 +196,18 @@ fn time_in(finder: &Finder<'_>, text: &[u8]) -> Option<Timestamp> {
     let time = after.get(start..)?;
     let end = time.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
     str::from_utf8(time.get(..end)?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_cannot_be_read_is_counted_as_an_editor_does() {
+        let mut reader = LogReader::new(WebhookNames::new(&[]), Filter::default());
+        reader.read("a.log", "", "\n{}\n\r\nno event\n{}\nno event\n".as_bytes());
+        let report = reader.finish();
+        let input = &report.inputs[0];
+        assert_eq!((input.lines, input.invalid, input.first_invalid), (4, 2, 4));
+    }
 }

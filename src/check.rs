@@ -12,6 +12,7 @@ mod objects;
 mod parallel;
 mod policies;
 pub mod policy_tests;
+mod repository;
 mod scope;
 mod suppression;
 
@@ -32,6 +33,7 @@ pub use self::effective_policy::PolicyChoice;
 pub use self::fix_function::{FixFunction, FixSystem};
 pub use self::images::{CheckedImage, ImageCounts};
 pub use self::manifest_fix::{FixScope, PlannedFix, with_edit};
+pub use self::repository::Repository;
 pub use self::scope::Scope;
 pub use self::suppression::{
     CheckNote, NoteLevel, SUPPRESS_ANNOTATION, SuppressedBy, SuppressedFinding, Suppression,

@@ -6,6 +6,7 @@ mod platform;
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::platform::ImagePlatform;
@@ -20,17 +21,19 @@ pub const SCHEMA: &str = "transom.dev/image/v1";
 /// The architecture of Windows nodes in Kubernetes.
 const AMD64: &str = "amd64";
 
-/// The reports on all images of a command.
-#[derive(Serialize, Debug)]
+/// What images are, and where they run.
+#[derive(Serialize, Debug, JsonSchema)]
+#[schemars(title = "Report of transom image -o json")]
 pub struct ImageReports {
-    /// [`SCHEMA`].
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
-    /// In the order of the arguments.
+    /// The images, in the order of the arguments.
     pub images: Vec<ImageReport>,
 }
 
 /// Whether an image exists.
-#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ImageStatus {
     /// It exists.
@@ -42,18 +45,19 @@ pub enum ImageStatus {
 }
 
 /// What an image is.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageReport {
     /// The reference as written.
     pub reference: String,
     /// Whether it exists.
     pub status: ImageStatus,
-    /// Why it does not exist, or is not known.
+    /// Why it does not exist, or is not known; null if it exists.
     pub message: Option<String>,
-    /// The digest of the index, or of the manifest.
+    /// The digest of the index, or of the manifest; null if it is not known.
     pub digest: Option<String>,
-    /// When the registry answered.
+    /// When the registry answered; null if it did not.
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub looked_up: Option<Timestamp>,
     /// Whether the answer is from the cache.
     pub cached: bool,
@@ -61,7 +65,7 @@ pub struct ImageReport {
     pub variants: Vec<VariantReport>,
     /// The Windows Server releases, ascending; empty if it has no variant for Windows.
     pub releases: Vec<ReleaseReport>,
-    /// The Windows nodes, by name; `None` if none were requested.
+    /// The Windows nodes, by name; null if none were requested, or if the requested platform is not Windows.
     pub nodes: Option<Vec<NodeReport>>,
     /// Whether only variants of another operating system were requested: releases and nodes are then not meant.
     #[serde(skip)]
@@ -69,31 +73,31 @@ pub struct ImageReport {
 }
 
 /// One variant.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VariantReport {
-    /// The operating system in Go's words.
+    /// The operating system, as in `windows`.
     pub os: String,
-    /// The architecture in Go's words; empty if it is not stated.
+    /// The architecture, as in `amd64`; empty if it is not stated.
     pub architecture: String,
-    /// The variant of the architecture, such as `v8`.
+    /// The variant of the architecture, such as `v8`; null if it is not stated.
     pub variant: Option<String>,
-    /// The Windows version: build, and revision if it is stated.
+    /// The Windows version: build, and revision if it is stated. Null for other operating systems, or if it is not stated.
     pub os_version: Option<String>,
     /// The digest of its manifest.
     pub digest: String,
-    /// The sum of the compressed sizes of its layers, in bytes.
+    /// The sum of the compressed sizes of its layers, in bytes; null if its manifest was not read.
     pub size: Option<u64>,
-    /// The user; empty if it is not set. `None` if the configuration was not read.
+    /// The user; empty if it is not set. Null if the configuration was not read.
     pub user: Option<String>,
-    /// The paths of its volumes.
+    /// The paths of its volumes; null if the configuration was not read.
     pub volumes: Option<Vec<String>>,
-    /// The entrypoint, followed by the arguments.
+    /// The entrypoint, followed by the arguments; null if the configuration was not read.
     pub command: Option<Vec<String>>,
 }
 
 /// Whether something runs.
-#[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Runs {
     /// It does not.
@@ -107,17 +111,17 @@ pub enum Runs {
 }
 
 /// Whether an image runs with an isolation, and which of its variants.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IsolationReport {
     /// Whether it runs.
     pub runs: Runs,
-    /// The Windows version of the best variant; `None` if no variant can run, or that variant does not state one.
+    /// The Windows version of the best variant; null if no variant can run, or that variant does not state one.
     pub os_version: Option<String>,
 }
 
-/// What a Windows Server release runs.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+/// Whether a Windows Server release runs the image.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseReport {
     /// Its short name, such as `ltsc2022`.
@@ -127,27 +131,27 @@ pub struct ReleaseReport {
     /// Whether it belongs to the long-term servicing channel.
     #[serde(skip)]
     pub is_long_term: bool,
-    /// With process isolation.
+    /// Whether it runs the image with process isolation.
     pub process: IsolationReport,
-    /// With Hyper-V isolation.
+    /// Whether it runs the image with Hyper-V isolation.
     pub hyper_v: IsolationReport,
 }
 
-/// What a node runs.
-#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+/// Whether a node runs the image.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeReport {
     /// Its name, or that of a pool that may be at zero nodes.
     pub name: String,
     /// Whether it is such a pool.
     pub is_pool: bool,
-    /// Its build, and its revision if it is known; `None` if its build is not known.
+    /// Its build, and its revision if it is known; null if its build is not known.
     pub build: Option<String>,
-    /// With process isolation.
+    /// Whether it runs the image with process isolation.
     pub process: IsolationReport,
-    /// With Hyper-V isolation.
+    /// Whether it runs the image with Hyper-V isolation.
     pub hyper_v: IsolationReport,
-    /// Why it does not run with process isolation, or may not.
+    /// Why it does not run with process isolation, or may not; null if it does.
     pub reason: Option<String>,
 }
 

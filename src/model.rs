@@ -26,6 +26,7 @@ pub mod pod;
 pub mod pod_images;
 pub mod policy;
 pub mod registry_patterns;
+pub mod report_schema;
 pub mod requester;
 pub mod resources;
 pub mod revisions;

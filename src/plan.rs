@@ -15,7 +15,8 @@ mod resource_list;
 mod target;
 mod workload;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
 use self::constraints::TargetNodes;
@@ -81,6 +82,8 @@ pub struct Planner<'f> {
     /// Accounts with which a pod is ready on a node of the new build, and the name of that node.
     proven: BTreeMap<String, String>,
     has_pods: bool,
+    /// Hashes of the namespaces and names of the visited pods, of which there can be 150,000.
+    pods: HashSet<u64>,
     /// The policy of each namespace with a Windows workload: its name and its `placement`.
     placements: BTreeMap<String, (String, PlacementMode)>,
     /// Why nothing is known of images that registries were asked about; `None` if registries are not asked.
@@ -102,6 +105,7 @@ impl<'f> Planner<'f> {
             names: BTreeSet::new(),
             proven: BTreeMap::new(),
             has_pods: false,
+            pods: HashSet::new(),
             placements: BTreeMap::new(),
             unanswered: None,
             undecided: None,
@@ -156,6 +160,10 @@ impl<'f> Planner<'f> {
             kind: kind.to_string(),
             name: subject.meta.display_name().to_owned(),
         };
+        // Several inputs can contain the same object. Objects without a name are different ones.
+        if !subject.meta.name.is_empty() && self.entries.contains_key(&key) {
+            return Ok(());
+        }
         let replicas = outline.replicas(kind);
         if let Some(owner) = subject.meta.controller() {
             let owner = WorkloadKey {
@@ -194,7 +202,7 @@ impl<'f> Planner<'f> {
 
     fn visit_pod(&mut self, json: &str) -> Result<(), ObjectError> {
         let pod: PlacedPod<'_> = read(json)?;
-        if pod.has_ended() {
+        if pod.has_ended() || !self.is_new(&pod) {
             return Ok(());
         }
         let requests = self.requests(pod.spec.as_ref());
@@ -218,11 +226,8 @@ impl<'f> Planner<'f> {
         if is_mirror {
             return Ok(());
         }
-        let namespace = Some(&*pod.metadata.namespace)
-            .filter(|name| !name.is_empty())
-            .unwrap_or("default");
         let key = WorkloadKey {
-            namespace: namespace.to_owned(),
+            namespace: pod.namespace().to_owned(),
             kind: owner.map_or("Pod", |owner| &*owner.kind).to_owned(),
             name: owner
                 .map_or(pod.metadata.display_name(), |owner| &*owner.name)
@@ -270,6 +275,14 @@ impl<'f> Planner<'f> {
             None => workload.pending += 1,
         }
         Ok(())
+    }
+
+    /// Whether a pod was not visited before: several inputs can contain it. A cluster has one pod of a name in a
+    /// namespace, so a pod with another uid is a later state of it. Pods without a name are different ones.
+    fn is_new(&mut self, pod: &PlacedPod<'_>) -> bool {
+        let (namespace, name) = (pod.namespace(), &*pod.metadata.name);
+        let pod = self.pods.hasher().hash_one((namespace, name));
+        name.is_empty() || self.pods.insert(pod)
     }
 
     /// The workload that an owner belongs to; otherwise its key, and whether it was visited.

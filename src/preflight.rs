@@ -17,6 +17,7 @@ mod workloads;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cluster::environment::ClusterEnvironment;
@@ -63,13 +64,16 @@ impl ClusterInput<'_> {
     }
 }
 
-/// The complete report.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+/// What Transom would do in a cluster that does not have it, and the Helm values to install it with.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom preflight -o json")]
 pub struct Preflight {
-    /// [`SCHEMA`].
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
     /// When the report was created.
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub created_at: Timestamp,
     /// The Kubernetes release, as the API server reports it.
     pub kubernetes: String,
@@ -90,8 +94,8 @@ pub struct Preflight {
     pub is_known: bool,
 }
 
-/// Counts.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+/// Counts of workloads, nodes and objects.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreflightSummary {
     /// Objects that were read.
@@ -114,7 +118,7 @@ pub struct PreflightSummary {
 }
 
 /// The findings for one subject.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreflightSection {
     /// Its title.
@@ -125,18 +129,18 @@ pub struct PreflightSection {
 
 string_enum! {
     /// Whether a finding needs an action.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum FindingStatus {
-        /// None.
+        /// It needs none.
         Ok = "ok",
-        /// An action of the person who installs Transom.
+        /// It needs an action of the person who installs Transom.
         ActionRequired = "action-required",
     }
 }
 
 /// One finding, with its evidence and remedy.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PreflightFinding {
     /// Whether an action is needed.
@@ -145,7 +149,7 @@ pub struct PreflightFinding {
     pub message: String,
     /// The objects that are the evidence.
     pub evidence: Vec<String>,
-    /// The remedy.
+    /// The remedy; absent if nothing needs to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }

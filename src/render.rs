@@ -18,11 +18,11 @@ mod yaml;
 pub use self::check::{check_github, check_gitlab, check_junit, check_sarif};
 pub use self::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection, page};
 pub use self::image::image_text;
-pub use self::json::Json;
+pub use self::json::{Json, schema as check_schema};
 pub use self::plain::write_json;
 pub use self::plan::{can_move, plan_section, plan_text};
 pub use self::policy_tests::{tests_junit, tests_text};
-pub use self::rules::{explain, rules_json, rules_markdown, rules_text};
+pub use self::rules::{explain, rules_json, rules_markdown, rules_schema, rules_text};
 pub use self::scan::{ScanView, scan_json, scan_sarif, scan_text};
 pub use self::text::TextReport;
 pub use self::yaml::{yaml, yaml_documents};
@@ -35,18 +35,18 @@ use crate::model::os::Verdict;
 use crate::model::severity::Severity;
 
 /// The totals of all objects.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CheckSummary {
-    /// Objects that were evaluated.
+    /// Objects that were checked.
     pub objects: usize,
-    /// Windows objects among them.
+    /// Objects with the verdict Windows.
     pub windows: usize,
-    /// Objects that admission would deny, those with only suppressed denials excepted.
+    /// Objects that admission would deny, except those that only suppressed findings deny.
     pub denied: usize,
     /// Objects that admission would never review.
     pub not_reviewed: usize,
-    /// Findings, resolved ones included.
+    /// Findings, including those that admission fixes.
     pub findings: usize,
     /// Findings that an exemption covers; not included in `findings`.
     pub exempted: usize,

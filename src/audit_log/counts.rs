@@ -1,10 +1,13 @@
 //! The outcomes of requests, and their counts.
 
+use schemars::JsonSchema;
+
 use crate::model::string_enum::string_enum;
 
 string_enum! {
     /// The outcome of a request, or the outcome it would have had. A request may have several.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, JsonSchema)]
+    #[schemars(rename_all = "camelCase")]
     pub enum RequestOutcome {
         /// Transom denied it.
         Denied = "denied",

@@ -1,7 +1,7 @@
 //! The configuration file of `check` and `fix`, `.transom.yaml`: its fields, where it is found, and how it is read.
 
 use std::collections::BTreeMap;
-use std::path::{self, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
@@ -15,6 +15,7 @@ use crate::manifest::NodeStep;
 use crate::model::node::major_minor;
 use crate::model::policy::{Action, Policy};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
+use crate::process::files::absolute;
 use crate::rules;
 
 /// The name of the configuration file.
@@ -33,6 +34,7 @@ pub struct CheckConfig {
     pub paths: Vec<PathBuf>,
     /// Files and folders to exclude, by their path below the folder of this file, or by name; * matches anything, as
     /// with --exclude.
+    #[schemars(inner(length(min = 1)))]
     pub exclude: Vec<String>,
     /// The Kubernetes version of the cluster, as with --kubernetes-version.
     pub kubernetes_version: Option<KubernetesVersion>,
@@ -118,7 +120,7 @@ pub fn find_config(path: &Path) -> Option<PathBuf> {
     } else {
         path
     };
-    let start = path::absolute(start).ok()?;
+    let start = absolute(start).ok()?;
     let folder = if start.is_dir() {
         Some(start.as_path())
     } else {
@@ -165,6 +167,13 @@ impl CheckConfig {
         for name in self.rules.keys().filter(|name| rule_id(name).is_none()) {
             let path = vec![FieldStep::Key("rules".to_owned()), FieldStep::Key(name.clone())];
             problems.push((path, format!("rules: {}", unknown_rule(name))));
+        }
+        for (index, _) in (self.exclude.iter().enumerate()).filter(|(_, pattern)| pattern.is_empty()) {
+            let path = vec![FieldStep::Key("exclude".to_owned()), FieldStep::Index(index)];
+            problems.push((
+                path,
+                format!("exclude[{index}]: the pattern is empty; write a path or a name, as in charts/*, or remove it"),
+            ));
         }
         for (index, entry) in self.pod_templates.iter().enumerate() {
             if let Err(error) = entry.configured() {
@@ -259,6 +268,10 @@ mod tests {
                  \"run-as-usr\"; did you mean run-as-user?",
             ),
             (
+                "exclude:\n- vendor\n- ''\n",
+                "3: exclude[1]: the pattern is empty; write a path or a name, as in charts/*, or remove it",
+            ),
+            (
                 "kubernetesVersion: 1.30\n",
                 "1: kubernetesVersion: write the version in quotes, as in \"1.36\"",
             ),
@@ -301,5 +314,15 @@ mod tests {
             Some(folder.path().join("team").join(CONFIG_FILE))
         );
         assert_eq!(find_config(folder.path()), Some(folder.path().join(CONFIG_FILE)));
+        // team is no folder above shop.
+        let shop = folder.path().join("shop");
+        fs::create_dir(&shop).unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        for path in ["a.yaml", "."] {
+            assert_eq!(
+                find_config(&folder.path().join("team/../shop").join(path)),
+                Some(real.join(CONFIG_FILE))
+            );
+        }
     }
 }

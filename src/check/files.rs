@@ -180,9 +180,9 @@ impl FolderWalk<'_> {
 
     /// The path relative to the folder of the configuration file.
     fn below_base(&self, path: &Path) -> Option<PathBuf> {
-        let absolute = std::path::absolute(path).ok()?;
-        let base = std::path::absolute(self.except.base?).ok()?;
-        absolute.strip_prefix(base).ok().map(Path::to_owned)
+        let base = files::absolute(self.except.base?).ok()?;
+        let path = files::absolute(path).ok()?;
+        path.strip_prefix(base).ok().map(Path::to_owned)
     }
 
     /// Whether the configuration file excludes a folder above a path that the user named.

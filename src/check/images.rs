@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{CheckNote, DocumentRole, FieldPositions, Manifests, NoteLevel, SourceRole, no_user};
@@ -14,15 +15,15 @@ use crate::model::path::Path;
 use crate::model::text::shown;
 
 /// The numbers of images by what is known of them.
-#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Serialize, Clone, Copy, PartialEq, Eq, Debug, Default, JsonSchema)]
 pub struct ImageCounts {
-    /// Exist.
+    /// Images that exist.
     pub found: usize,
-    /// Do not exist.
+    /// Images that do not exist.
     pub missing: usize,
-    /// Are not known.
+    /// Images of which no registry reports anything.
     pub unknown: usize,
-    /// Of those that exist or do not exist, from the cache.
+    /// How many of those that exist or do not exist are known from the cache.
     pub cached: usize,
 }
 

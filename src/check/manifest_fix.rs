@@ -45,11 +45,12 @@ impl FixScope {
         }
     }
 
-    /// The parts of placement whose rules are selected.
-    fn parts(&self, of_policy: PlacementParts) -> PlacementParts {
+    /// The parts of placement whose rules are selected, and which resolve no finding that the author suppresses.
+    /// `suppressed` are the IDs of rules.
+    fn parts(&self, of_policy: PlacementParts, suppressed: &HashSet<&str>) -> PlacementParts {
         let any = |names: &[&str]| {
-            let mut rules = crate::rules::catalogue().filter(|rule| names.contains(&rule.name));
-            rules.any(|rule| self.selects(rule))
+            let rules = || crate::rules::catalogue().filter(|rule| names.contains(&rule.name));
+            rules().any(|rule| self.selects(rule)) && !rules().any(|rule| suppressed.contains(rule.id))
         };
         PlacementParts {
             os: of_policy.os && any(&SELECTOR_RULES),
@@ -135,7 +136,8 @@ impl Manifests {
                 }
                 is_placed = true;
                 let parts = &mut policy.to_mut().parts;
-                *parts = scope.parts(*parts);
+                let of_rules = checked.suppressed.iter().map(|it| it.finding.rule.id);
+                *parts = scope.parts(*parts, &of_rules.collect());
                 let may_select = parts.os || evaluation.inference.verdict == Verdict::Windows;
                 if may_select {
                     (edits, fix.withheld) = placement_edits(&subject, facts, &policy, &evaluation);

@@ -19,7 +19,7 @@ use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget};
 use super::registry::LookupArgs;
 use crate::check::{
     Baseline, BaselineWriter, CheckNote, CheckOutcome, Checked, ConfigFailOn, ImageCounts, Manifests,
-    SourceRole, SuppressedBy,
+    Repository, SourceRole, SuppressedBy,
 };
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
@@ -201,7 +201,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.write_baseline {
         write_baseline(args, &groups, file)?;
     }
-    let mut checked = (Vec::new(), 0);
+    let mut totals = CheckTotals::default();
     let mut collected = None;
     for target in &targets {
         let objects = groups.iter().map(|group| group.manifests.len()).sum();
@@ -213,12 +213,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
             progress: &progress,
             shows_fixes,
         };
-        target.write(|out| {
-            checked = pass.report(target, &mut collected, out)?;
-            Ok(())
-        })?;
+        target.write(|out| pass.report(target, &mut collected, &mut totals, out))?;
     }
-    let (summaries, errors) = checked;
+    let CheckTotals { summaries, errors } = totals;
     let mut with_summary = groups.iter().zip(&summaries);
     let is_failure =
         args.write_baseline.is_none() && with_summary.any(|(group, summary)| is_in(group.fail_on, summary));
@@ -278,14 +275,25 @@ struct CheckPass<'a> {
 /// What all formats for machines are written from: the objects are checked once for them.
 type Collected = (Json, Vec<CheckSummary>, CheckOutcome);
 
+/// What decides the exit status.
+#[derive(Default)]
+struct CheckTotals {
+    /// The totals of each group.
+    summaries: Vec<CheckSummary>,
+    /// The number of parts of the input that could not be read.
+    errors: usize,
+}
+
 impl CheckPass<'_> {
-    /// Writes one output; returns the totals of each group, and the number of errors.
+    /// Writes one output. Sets the totals before it writes: the exit status is the same if the reader of the output has
+    /// closed it.
     fn report(
         &self,
         target: &OutputTarget<CheckFormat>,
         collected: &mut Option<Collected>,
+        totals: &mut CheckTotals,
         out: &mut dyn Write,
-    ) -> io::Result<(Vec<CheckSummary>, usize)> {
+    ) -> io::Result<()> {
         let mut unjudged = NotEvaluated::default();
         for group in self.groups {
             unjudged.add(NotEvaluated::of(&group.manifests));
@@ -303,17 +311,21 @@ impl CheckPass<'_> {
                         Json::default()
                     };
                     json.images = self.images;
+                    json.repository = Repository::of_current_folder();
                     let (summaries, outcome) = self.check(|checked| json.add(&checked));
                     (json, summaries, outcome)
                 });
+                *totals = CheckTotals {
+                    summaries: summaries.clone(),
+                    errors: outcome.errors.len(),
+                };
                 match target.format {
-                    CheckFormat::Sarif => check_sarif(json, outcome, out)?,
-                    CheckFormat::Junit => check_junit(json, outcome, out)?,
-                    CheckFormat::Github => check_github(json, outcome, out)?,
-                    CheckFormat::Gitlab => check_gitlab(json, outcome, out)?,
-                    CheckFormat::Json | CheckFormat::Text => json.write(outcome, &unjudged, out)?,
+                    CheckFormat::Sarif => check_sarif(json, outcome, out),
+                    CheckFormat::Junit => check_junit(json, outcome, out),
+                    CheckFormat::Github => check_github(json, outcome, out),
+                    CheckFormat::Gitlab => check_gitlab(json, outcome, out),
+                    CheckFormat::Json | CheckFormat::Text => json.write(outcome, &unjudged, out),
                 }
-                Ok((summaries.clone(), outcome.errors.len()))
             }
             CheckFormat::Text => {
                 let configurations = self.groups.iter().filter_map(|group| group.config.as_ref());
@@ -328,9 +340,12 @@ impl CheckPass<'_> {
                         written = self.progress.suspend(|| text.add(&checked));
                     }
                 });
+                *totals = CheckTotals {
+                    summaries,
+                    errors: outcome.errors.len(),
+                };
                 written?;
-                text.finish(&outcome, &unjudged)?;
-                Ok((summaries, outcome.errors.len()))
+                text.finish(&outcome, &unjudged).map(drop)
             }
         }
     }

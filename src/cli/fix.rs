@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::image_evidence::{note_names_only, note_of};
 use super::is_quiet;
@@ -15,6 +17,7 @@ use super::options::OutputArgs;
 use crate::check::{FixFunction, FixScope, FixSystem, SourceRole, UnreadableInput};
 use crate::fix::kustomize::{ObjectPatch, component};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
+use crate::model::report_schema::of_report;
 use crate::process::files::{MANIFEST_BYTES, read_all};
 use crate::render::write_json;
 use crate::rules::{find, nearest};
@@ -86,30 +89,53 @@ fn rule(text: &str) -> Result<&'static str, String> {
     })
 }
 
-#[derive(Serialize)]
+/// The schema of the report.
+const SCHEMA: &str = "transom.dev/fix/v1";
+
+/// What was changed in manifests, or would be, and what is left.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom fix -o json")]
 struct FixReport<'r> {
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
+    /// The totals.
     summary: FixSummary,
+    /// The objects in which something was found, in the order of the input.
     objects: &'r [&'r FixedObject],
+    /// The parts of the input that could not be read or written.
     errors: Vec<FixReportError<'r>>,
 }
 
-#[derive(Serialize, Default)]
+/// Counts of objects and findings.
+#[derive(Serialize, JsonSchema, Default)]
 struct FixSummary {
     /// Objects that were changed, or would be.
     changed: usize,
     /// Objects that could not be edited.
     failed: usize,
+    /// Findings that the changes resolve.
     fixed: usize,
+    /// Findings that are left.
     remaining: usize,
 }
 
-#[derive(Serialize)]
+/// A part of the input that could not be read or written.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "InputError")]
 struct FixReportError<'r> {
+    /// The name of the file; `-` for standard input.
     source: &'r str,
+    /// The line, from 1; 0 for the whole file.
     line: usize,
+    /// The reason and the remedy.
     message: &'r str,
+}
+
+/// The JSON schema of the report.
+pub fn schema() -> Value {
+    of_report::<FixReport<'_>>()
 }
 
 impl FixSummary {
@@ -184,7 +210,11 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
             FixFormat::Kustomize => write!(out, "{}", component(&patches(&objects))),
         })?;
     }
-    report(&objects, &errors, has_patches)?;
+    match report(&objects, &errors, has_patches) {
+        // The reader of standard error has seen enough: that is no reason for another exit status.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+        _ => {}
+    }
     let is_refused = objects.iter().any(|object| object.error.is_some());
     let has_diff = !args.write && groups.iter().any(|group| !group.fixed.texts.is_empty());
     let fails = if is_stream { is_broken } else { !errors.is_empty() };
@@ -306,7 +336,7 @@ fn print_diffs(group: &FixGroup, out: &mut dyn Write) -> io::Result<()> {
 
 fn print_json(objects: &[&FixedObject], errors: &[&UnreadableInput], out: &mut dyn Write) -> io::Result<()> {
     let report = FixReport {
-        schema: "transom.dev/fix/v1",
+        schema: SCHEMA,
         summary: FixSummary::of(objects),
         objects,
         errors: (errors.iter())

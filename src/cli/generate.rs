@@ -7,9 +7,15 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use serde_json::Value;
 
 use crate::check::CheckConfig;
 use crate::check::policy_tests::PolicyTest;
+use crate::image_report::ImageReports;
+use crate::model::report_schema::of_report;
+use crate::plan::UpgradePlan;
+use crate::preflight::Preflight;
+use crate::scan::report::ScanReport;
 use crate::{api, render};
 
 /// Generate manifests and documents from the code
@@ -44,23 +50,60 @@ struct RulesDocArgs {}
   transom generate crds | kubectl apply --server-side --field-manager=helm -f -")]
 struct CrdsArgs {}
 
-/// Generate the JSON schema of a file that people write
+/// Generate the JSON schema of a file that people write, or of a report that a command prints with -o json
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   transom generate schema > docs/reference/transom.schema.json
-  transom generate schema test > docs/reference/transom-test.schema.json")]
+  transom generate schema test > docs/reference/transom-test.schema.json
+  transom generate schema check > docs/reference/schemas/check.schema.json")]
 struct SchemaArgs {
-    /// Which file
+    /// Which file, or the report of which command
     #[arg(value_enum, default_value = "config")]
-    file: SchemaFile,
+    of: SchemaOf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum SchemaFile {
+enum SchemaOf {
     /// The configuration of check: .transom.yaml
     Config,
     /// A test of policies: transom-test.yaml
     Test,
+    /// The report of transom check
+    Check,
+    /// The report of transom scan
+    Scan,
+    /// The report of transom plan
+    Plan,
+    /// The report of transom preflight
+    Preflight,
+    /// The report of transom audit-log
+    AuditLog,
+    /// The report of transom fix
+    Fix,
+    /// The report of transom image
+    Image,
+    /// The report of transom rules
+    Rules,
+    /// The report of transom version
+    Version,
+}
+
+impl SchemaOf {
+    fn schema(self) -> Value {
+        match self {
+            SchemaOf::Config => CheckConfig::schema(),
+            SchemaOf::Test => PolicyTest::schema(),
+            SchemaOf::Check => render::check_schema(),
+            SchemaOf::Scan => of_report::<ScanReport>(),
+            SchemaOf::Plan => of_report::<UpgradePlan>(),
+            SchemaOf::Preflight => of_report::<Preflight>(),
+            SchemaOf::AuditLog => render::audit_log::schema(),
+            SchemaOf::Fix => super::fix::schema(),
+            SchemaOf::Image => of_report::<ImageReports>(),
+            SchemaOf::Rules => render::rules_schema(),
+            SchemaOf::Version => super::version::schema(),
+        }
+    }
 }
 
 pub fn run(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
@@ -68,13 +111,7 @@ pub fn run(args: &GenerateArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         GenerateTarget::RulesDoc(RulesDocArgs {}) => write!(out, "{}", render::rules_markdown())?,
         GenerateTarget::Crds(CrdsArgs {}) => write!(out, "{}", render::yaml_documents(&api::definitions()))?,
-        GenerateTarget::Schema(SchemaArgs { file }) => {
-            let schema = match file {
-                SchemaFile::Config => CheckConfig::schema(),
-                SchemaFile::Test => PolicyTest::schema(),
-            };
-            render::write_json(&schema, &mut out)?;
-        }
+        GenerateTarget::Schema(SchemaArgs { of }) => render::write_json(&of.schema(), &mut out)?,
         GenerateTarget::Install(args) => write!(out, "{}", install::manifest(args)?)?,
         GenerateTarget::Webhooks(args) => {
             drop(out);

@@ -10,7 +10,7 @@ use clap::Args;
 use jiff::civil::Date;
 
 use super::cluster::ClusterArgs;
-use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, pod_template};
+use super::options::{NamespaceArgs, PathArgs, PolicyArgs, SelectorArgs, date, glob, pod_template};
 use crate::check::files::{Excludes, policies, read_except};
 use crate::check::{
     Baseline, CheckConfig, CheckInput, Checked, Manifests, Scope, SourceRole, UnreadableInput, find_config,
@@ -29,7 +29,7 @@ pub(super) struct ManifestArgs {
     pub paths: PathArgs,
     /// Exclude files and folders by path, by the part of it below the folder, or by name; * matches anything.
     /// Repeatable
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = glob)]
     exclude: Vec<String>,
     /// Use this configuration file for all paths
     #[arg(long, value_name = "FILE")]

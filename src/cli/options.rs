@@ -416,6 +416,19 @@ pub fn selector(text: &str) -> Result<LabelSelector, String> {
     })
 }
 
+/// Parses a pattern of files to exclude.
+///
+/// # Errors
+/// It is empty: that would exclude everything.
+pub fn glob(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err(
+            "the pattern is empty: write a path or a name, as in charts/*, or omit the argument".to_owned(),
+        );
+    }
+    Ok(text.to_owned())
+}
+
 /// Parses a kind that holds pods, `GROUP/KIND=PATH`.
 ///
 /// # Errors
@@ -497,6 +510,7 @@ mod tests {
                 .contains("did you mean web-shop?")
         );
         assert!(namespace("__").unwrap_err().contains("as in web-shop"));
+        assert!(glob("").unwrap_err().contains("the pattern is empty"));
     }
 
     #[test]

@@ -40,7 +40,7 @@ enum RulesFormat {
 pub fn list(args: &RulesArgs) -> anyhow::Result<ExitCode> {
     args.output.write(|format, out| match format {
         RulesFormat::Text => write!(out, "{}", render::rules_text()),
-        RulesFormat::Json => writeln!(out, "{:#}", render::rules_json()),
+        RulesFormat::Json => render::write_json(&render::rules_json(), out),
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,7 +6,9 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Client;
+use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::block_on;
 use super::options::OutputArgs;
@@ -14,6 +16,7 @@ use crate::api::API_VERSION;
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::list::{Listing, for_each_as};
 use crate::model::facts::Facts;
+use crate::model::report_schema::of_report;
 use crate::render::write_json;
 use crate::rules::catalogue;
 
@@ -44,11 +47,14 @@ enum VersionFormat {
     Json,
 }
 
-#[derive(Serialize)]
+/// The version of this program, and of the servers in a cluster.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom version -o json")]
 struct About {
+    /// The version of this program.
     version: &'static str,
-    /// The commit; `None` if the build does not set it.
+    /// The commit; null if the build does not set it.
     revision: Option<&'static str>,
     /// The newest Kubernetes version that this program supports.
     kubernetes: String,
@@ -56,30 +62,40 @@ struct About {
     api_version: &'static str,
     /// The number of rules.
     rules: usize,
+    /// The operating system and the architecture, as in `linux/x86_64`.
     platform: String,
-    /// The servers in Transom's namespace; `None` if no cluster is named.
+    /// The servers in Transom's namespace; absent if no cluster is named.
     #[serde(skip_serializing_if = "Option::is_none")]
     servers: Option<Servers>,
 }
 
 /// Where servers were searched, and what was found.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Servers {
+    /// The name of the cluster.
     cluster: String,
+    /// Transom's namespace.
     namespace: String,
+    /// The installations.
     found: Vec<ServerVersion>,
 }
 
 /// One installation.
-#[derive(Serialize, PartialEq, Eq, Debug)]
+#[derive(Serialize, PartialEq, Eq, Debug, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct ServerVersion {
+    /// The name of the Deployment.
     deployment: String,
-    /// The label of the Deployment; `None` if another writer has removed it.
+    /// The version in a label of the Deployment; null if another writer has removed it.
     version: Option<String>,
-    /// The image of its first container.
+    /// The image of its first container; null if it has none.
     image: Option<String>,
+}
+
+/// The JSON schema of the report.
+pub fn schema() -> Value {
+    of_report::<About>()
 }
 
 impl From<Deployment> for ServerVersion {

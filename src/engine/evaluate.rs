@@ -3,6 +3,8 @@
 
 use std::cmp::Reverse;
 
+use schemars::JsonSchema;
+
 use super::exemption;
 use super::mutation::Mutation;
 use super::os_inference::infer_os;
@@ -20,7 +22,8 @@ use crate::rules::{self, Cx, Finding, Image};
 
 string_enum! {
     /// What admission does with the object.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, JsonSchema)]
+    #[schemars(rename_all = "kebab-case")]
     pub enum Decision {
         /// It passes as it is.
         Allow = "allow",

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use json_patch::Patch;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -15,6 +16,7 @@ use crate::manifest::Position;
 use crate::model::facts::Facts;
 use crate::model::object::ReviewStage;
 use crate::model::path::Path;
+use crate::model::report_schema::json_patch;
 use crate::model::resources::MetaOnly;
 use crate::model::severity::Severity;
 use crate::rules::Finding;
@@ -31,12 +33,12 @@ pub struct FixedInputs {
 }
 
 /// One object and its fix.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FixedObject {
-    /// The name of its input.
+    /// The name of the file; `-` for standard input.
     pub source: String,
-    /// The line of its start as read.
+    /// The line where the object begins, as read.
     pub line: usize,
     /// Its `apiVersion` as written.
     pub api_version: String,
@@ -49,9 +51,11 @@ pub struct FixedObject {
     /// Whether the object names its namespace itself.
     #[serde(skip)]
     pub names_namespace: bool,
-    /// The changes; empty if nothing changed.
+    /// The changes as a JSON Patch (RFC 6902): exactly the difference between the object before and after. Empty if nothing
+    /// changed.
+    #[schemars(schema_with = "json_patch")]
     pub patch: Patch,
-    /// Why the changes could not be made.
+    /// Why the changes could not be made; null if they were made, or if there are none.
     pub error: Option<String>,
     /// Why Kustomize cannot apply the patch to this object, and to no other one.
     #[serde(skip)]
@@ -63,7 +67,7 @@ pub struct FixedObject {
 }
 
 /// A finding that a fix resolves.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct FixedFinding {
     /// The ID of the rule.
     pub id: &'static str,
@@ -79,7 +83,7 @@ pub struct FixedFinding {
 }
 
 /// A finding that a fix does not resolve.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RemainingFinding {
     /// The ID of the rule.
     pub id: &'static str,
@@ -91,7 +95,7 @@ pub struct RemainingFinding {
     pub path: String,
     /// The line of the field as read.
     pub line: usize,
-    /// Why.
+    /// Why it is left.
     pub reason: String,
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
@@ -39,7 +40,7 @@ impl Os {
 
 string_enum! {
     /// The kinds of evidence, strongest first.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum EvidenceKind {
         /// `spec.os.name`.
@@ -89,7 +90,7 @@ impl fmt::Display for Evidence {
 
 string_enum! {
     /// The conclusion from the evidence.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
     pub enum Verdict {
         /// A Windows pod.
         Windows = "Windows",

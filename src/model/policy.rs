@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL, Taint};
@@ -64,8 +65,8 @@ pub struct Explicit {
 }
 
 string_enum! {
-    /// What findings do. Ordered: later variants are stricter.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+    /// What findings do, the mildest first.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
     pub enum Action {
         /// Nothing at all; the rule does not run.
         Disabled = "Disabled",
@@ -90,8 +91,8 @@ impl Action {
 }
 
 string_enum! {
-    /// What placement does. Ordered: later variants do more.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+    /// What placement does, the least first.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
     pub enum PlacementMode {
         /// No edits are planned.
         Disabled = "Disabled",

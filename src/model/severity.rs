@@ -1,12 +1,13 @@
 //! The two scales of a finding: how severe it is, and which component rejects it or fails.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::string_enum::string_enum;
 
 string_enum! {
     /// How severe it is for the author of the object.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "lowercase")]
     pub enum Severity {
         /// Best practice; nothing fails now.

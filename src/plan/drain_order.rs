@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::civil::Date;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::images::shown_image;
@@ -18,6 +19,7 @@ use super::workload::PlannedWorkload;
 use super::{Planner, SCHEMA};
 use crate::model::build::Build;
 use crate::model::image::ImageRef;
+use crate::model::report_schema::counts_by;
 use crate::rules::KnownVersions;
 
 /// A pool that `from` names does not exist.
@@ -28,11 +30,13 @@ pub struct NoPool {
     known: String,
 }
 
-/// The plan of an upgrade.
-#[derive(Clone, Debug, Serialize)]
+/// The plan of an upgrade of Windows nodes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom plan -o json")]
 pub struct UpgradePlan {
-    /// The schema of this object.
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
     /// The build to upgrade to.
     pub to: TargetBuild,
@@ -57,7 +61,7 @@ pub struct UpgradePlan {
 }
 
 /// Counts of workloads.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSummary {
     /// All workloads.
@@ -67,11 +71,12 @@ pub struct PlanSummary {
     /// Affected workloads that can move unchanged.
     pub can_move: usize,
     /// All workloads, by class.
+    #[schemars(schema_with = "counts_by::<UpgradeClass>")]
     pub by_class: BTreeMap<&'static str, usize>,
 }
 
 /// What an upgrade means for one workload.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadPlan {
     /// Its kind.
@@ -80,7 +85,7 @@ pub struct WorkloadPlan {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The pod that it was read from, if its own object could not be read.
+    /// The pod that it was read from, if its own object could not be read; otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_from: Option<String>,
     /// The worst class of its findings.
@@ -89,7 +94,7 @@ pub struct WorkloadPlan {
     pub can_move: bool,
     /// Whether it has pods on the pools to remove, or may have some there.
     pub affected: bool,
-    /// The desired number of pods, if its kind specifies one.
+    /// The desired number of pods; null if its kind does not specify one.
     pub replicas: Option<u64>,
     /// How many pods it has.
     pub pods: u64,
@@ -97,8 +102,9 @@ pub struct WorkloadPlan {
     pub pending: u64,
     /// The pools that its pods are on; if none has a node, those that its template may run in.
     pub pools: Vec<String>,
-    /// The first known end of support for those pools.
+    /// The first known end of support for those pools; absent if none is known.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date"))]
     pub support_ends: Option<Date>,
     /// The requests of each of its pods.
     pub requests: ResourceList,
@@ -107,14 +113,14 @@ pub struct WorkloadPlan {
 }
 
 /// One pool to remove.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainStep {
     /// Its position in the order, from 1.
     pub step: usize,
     /// The pool.
     pub pool: String,
-    /// Its build.
+    /// Its build; null if its nodes do not report one.
     pub build: Option<TargetBuild>,
     /// How many nodes it has.
     pub nodes: u64,
@@ -124,24 +130,24 @@ pub struct DrainStep {
     pub requests: ResourceList,
     /// The workloads that block it.
     pub blocked_by: Vec<Blocker>,
-    /// How many new nodes must exist before it is drained, if known.
+    /// How many new nodes must exist before it is drained; null if that is not known.
     pub new_nodes: Option<u64>,
 }
 
 /// A workload that blocks a pool.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Blocker {
     /// The workload, as in `Deployment shop/web`.
     pub workload: String,
     /// Its class.
     pub class: UpgradeClass,
-    /// The cause, if a finding names one.
+    /// The cause; absent if no finding names one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<BlockedBy>,
 }
 
 /// Nodes and their capacity.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 pub struct NodeCapacity {
     /// How many nodes.
     pub nodes: u64,
@@ -152,9 +158,9 @@ pub struct NodeCapacity {
 }
 
 /// The capacity of one build.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BuildCapacity {
-    /// The build; `None` for nodes that do not report one.
+    /// The build; null for nodes that do not report one.
     pub build: Option<TargetBuild>,
     /// The current capacity.
     pub before: NodeCapacity,
@@ -163,7 +169,7 @@ pub struct BuildCapacity {
 }
 
 /// The capacity that the moving pods need.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodesNeeded {
     /// The requests of the pods that move.
@@ -174,11 +180,11 @@ pub struct NodesNeeded {
     pub free: ResourceList,
     /// The requests of DaemonSets on each new node.
     pub daemon_set_requests: ResourceList,
-    /// The node that new ones are assumed to equal; `None` if no node reports its resources.
+    /// The node that new ones are assumed to equal; null if no node reports its resources.
     pub reference_node: Option<String>,
     /// The allocatable resources of that node.
     pub reference_allocatable: ResourceList,
-    /// The minimum number of additional nodes of this size, as if pods were divisible; `None` if one pod
+    /// The minimum number of additional nodes of this size, as if pods were divisible; null if one pod
     /// requests more than a node has, or if nothing is known.
     pub nodes: Option<u64>,
 }

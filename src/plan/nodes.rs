@@ -71,11 +71,15 @@ impl NodeInventory {
         Ok(())
     }
 
-    /// Adds a node; ignores nodes that are not Windows nodes.
+    /// Adds a node; ignores nodes that are not Windows nodes, and those of a name that is known: several inputs can
+    /// contain the same node.
     pub(super) fn add(&mut self, node: &resources::Node<'_>) {
         let Some(host) = Host::of_node(node, None) else {
             return;
         };
+        if self.by_name.contains_key(&host.name) {
+            return;
+        }
         let (label, name) = pool_of(|key| host.labels.get(key)).unwrap_or_default();
         let name = name.to_owned();
         let allocatable = ResourceList::of(&node.status.allocatable);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::civil::Date;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Planner;
@@ -14,37 +15,38 @@ use crate::model::platform_support::{
 };
 
 /// What is known of the future of a pool.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolOutlook {
     /// The pool.
     pub pool: String,
-    /// Its build.
+    /// Its build; null if its nodes do not report one.
     pub build: Option<TargetBuild>,
     /// How many nodes it has.
     pub nodes: u64,
-    /// The platform of its nodes, if their labels show it.
+    /// The platform of its nodes; absent if their labels do not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform: Option<String>,
     /// The days on which support for its nodes changes, ascending. An unknown day is missing.
     pub dates: Vec<PoolDate>,
-    /// The last minor release of Kubernetes with which the platform supports its build, if known.
+    /// The last minor release of Kubernetes with which the platform supports its build; absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_kubernetes: Option<String>,
     /// Whether its nodes already run a newer release than that.
     pub is_too_new: bool,
     /// The known faults of its nodes, with sources.
     pub known_faults: Vec<PoolFault>,
-    /// The lowest and the highest update revision (UBR) of its nodes.
+    /// The lowest and the highest update revision (UBR) of its nodes; absent if they report none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revisions: Option<(u32, u32)>,
 }
 
 /// A day on which support for a pool changes.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolDate {
     /// The day.
+    #[schemars(with = "String", extend("format" = "date"))]
     pub date: Date,
     /// What happens, with the day.
     pub message: String,
@@ -59,7 +61,7 @@ pub struct PoolDate {
 }
 
 /// A known fault, and the nodes of the pool that have it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolFault {
     /// What the first of the nodes reports, the symptom, the affected range and the source.

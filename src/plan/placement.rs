@@ -3,16 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::model::policy::{PlacementMode, Policy};
+use crate::model::report_schema::counts_by;
 use crate::model::text::list;
 
 /// The placement settings of the namespaces with Windows workloads.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AssumedPlacement {
-    /// In how many of these namespaces placement is `Off`, `DryRun` or `Apply`.
+    /// In how many of these namespaces placement is `Disabled`, `DryRun` or `Apply`.
+    #[schemars(schema_with = "counts_by::<PlacementMode>")]
     pub namespaces: BTreeMap<&'static str, usize>,
     /// The policies with these settings; `built-in` if no WindowsPodPolicy selects the namespace.
     pub policies: BTreeSet<String>,

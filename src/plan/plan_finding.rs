@@ -1,5 +1,6 @@
 //! The findings of a plan for a workload, each with the rule or table row that is its source.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::model::string_enum::string_enum;
@@ -7,7 +8,7 @@ use crate::rules;
 
 string_enum! {
     /// What an upgrade means for a workload, mildest first.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "camelCase")]
     pub enum UpgradeClass {
         /// It runs on the new build unchanged, with its current isolation.
@@ -27,7 +28,7 @@ string_enum! {
 
 string_enum! {
     /// What keeps a workload on the old build, or off the new one.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "camelCase")]
     pub enum BlockedBy {
         /// A nodeSelector on the build.
@@ -58,7 +59,7 @@ string_enum! {
 }
 
 /// The source of a finding.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct FindingSource {
     /// A rule, such as `TSM601 image-build-mismatch`, or a table row.
     pub name: String,
@@ -91,7 +92,7 @@ impl FindingSource {
 
 string_enum! {
     /// A registry's answer about a proposed image.
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "camelCase")]
     pub enum RegistryCheck {
         /// No registry was asked, or none answered.
@@ -104,7 +105,7 @@ string_enum! {
 }
 
 /// A replacement image, following the pattern of the current one.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct Proposal {
     /// The reference.
     pub image: String,
@@ -113,12 +114,12 @@ pub struct Proposal {
 }
 
 /// One finding about a workload.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanFinding {
     /// The class that it gives the workload.
     pub class: UpgradeClass,
-    /// The cause, for pinned or blocked workloads.
+    /// The cause, for pinned or blocked workloads; otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<BlockedBy>,
     /// Whether the workload cannot move until this is fixed or verified.
@@ -127,12 +128,12 @@ pub struct PlanFinding {
     pub path: String,
     /// The message: lower case, no full stop.
     pub message: String,
-    /// The remedy: lower case, no full stop.
+    /// The remedy: lower case, no full stop. Absent if nothing needs to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The source of the finding.
     pub source: FindingSource,
-    /// A replacement image.
+    /// A replacement image; absent if none is proposed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proposed: Option<Proposal>,
 }

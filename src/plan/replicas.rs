@@ -115,6 +115,12 @@ impl PlacedPod<'_> {
         self.status.as_ref().is_some_and(|status| status.is("Ready"))
     }
 
+    pub(super) fn namespace(&self) -> &str {
+        Some(&*self.metadata.namespace)
+            .filter(|name| !name.is_empty())
+            .unwrap_or("default")
+    }
+
     /// Whether the kubelet created it from a file on its node; `uid_of` returns the uid of a known node.
     pub(super) fn is_mirror<'w>(&self, uid_of: &'w dyn Fn(&str) -> Option<&'w str>) -> bool {
         is_mirror(

@@ -2,13 +2,14 @@
 
 use std::ops::AddAssign;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::image::{ImageRef, OsHint, os_hint};
 use crate::model::json_types::{List, Map, Quantity, Str};
 
 /// CPU, memory and number of pods.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceList {
     /// Thousandths of a CPU.

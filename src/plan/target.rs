@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::model::build::{Build, RELEASES, Release};
 
@@ -18,9 +19,10 @@ fn known() -> String {
     names.join(", ")
 }
 
-/// A build, with its release in every output.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct TargetBuild(pub Build);
+/// A Windows build, with its release.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
+#[serde(into = "WrittenBuild")]
+pub struct TargetBuild(#[schemars(with = "WrittenBuild")] pub Build);
 
 impl TargetBuild {
     /// Parses `ltsc2025`, `20H2`, `10.0.26100`, `26100`.
@@ -58,14 +60,26 @@ impl fmt::Display for TargetBuild {
     }
 }
 
-impl Serialize for TargetBuild {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeStruct as _;
-        let mut object = serializer.serialize_struct("Target", 3)?;
-        object.serialize_field("build", &self.0.to_string())?;
-        object.serialize_field("release", &self.0.release().map(|release| release.name))?;
-        object.serialize_field("product", &self.0.release().map(|release| release.product))?;
-        object.end()
+/// A Windows build.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Build")]
+struct WrittenBuild {
+    /// The build, as in `10.0.20348`.
+    build: String,
+    /// Its short name, as in `ltsc2022`; null if Transom does not know the build.
+    release: Option<&'static str>,
+    /// The product, as in `Windows Server 2022`; null if Transom does not know the build.
+    product: Option<&'static str>,
+}
+
+impl From<TargetBuild> for WrittenBuild {
+    fn from(TargetBuild(build): TargetBuild) -> Self {
+        let release = build.release();
+        WrittenBuild {
+            build: build.to_string(),
+            release: release.map(|release| release.name),
+            product: release.map(|release| release.product),
+        }
     }
 }
 

@@ -982,3 +982,26 @@ fn only_what_a_kubelet_makes_of_a_file_stays_on_its_node() {
         assert_eq!(plan.nodes_needed.requests.pods, requests, "{uid}");
     }
 }
+
+#[test]
+fn objects_that_several_inputs_contain_count_once() {
+    let bare = "\n---\n{apiVersion: v1, kind: Pod, metadata: {name: alone, namespace: shop}, spec: {os: {name: windows}, nodeName: b-2, containers: [{name: app, image: app, resources: {requests: {cpu: 1}}}]}, status: {phase: Running}}";
+    let unnamed = "\n---\n{apiVersion: v1, kind: Pod, metadata: {generateName: task-, namespace: shop}, spec: {os: {name: windows}, containers: [{name: app, image: app, resources: {requests: {cpu: 1}}}]}, status: {phase: Pending}}";
+    let objects = [
+        NODES,
+        NEW_NODE,
+        &deployment("web", LTSC2022, ""),
+        &pod("web-1", "Deployment web", "b-1", ""),
+        &pod("web-2", "Deployment web", "b-2", ""),
+        bare,
+    ]
+    .concat();
+    let (once, twice) = (plan(&objects), plan(&[&*objects, "\n---", &objects].concat()));
+    let json = |plan: &UpgradePlan| serde_json::to_value(plan).unwrap();
+    assert_eq!(json(&once), json(&twice));
+    assert_eq!(once.workloads.len(), 2);
+    // Objects that have no name yet are different ones.
+    let two = plan(&[&*objects, unnamed, unnamed].concat());
+    let pending = two.workloads.iter().map(|workload| workload.pending);
+    assert_eq!(pending.sum::<u64>(), 2, "{:#?}", two.workloads);
+}

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -9,7 +10,7 @@ use crate::model::text::one_line;
 use crate::render::yaml;
 
 /// One value and its reason.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValuesEntry {
     /// Its path in the values.
@@ -21,7 +22,7 @@ pub struct ValuesEntry {
 }
 
 /// The values to install with, for a file that follows the platform's values file.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmValues {
     /// The platform's values file, which precedes this one.

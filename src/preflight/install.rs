@@ -121,7 +121,12 @@ fn node_taints(values: &mut HelmValues, input: ClusterInput<'_>) {
     );
 }
 
-fn excluded_namespaces(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
+/// The namespaces of webhooks that pod creation waits for, in which no Windows workload was seen, each with one of these
+/// webhooks. Transom does not exclude them by default.
+pub fn webhook_namespaces<'s>(
+    input: ClusterInput<'s>,
+    workloads: &WorkloadFindings<'_>,
+) -> BTreeMap<&'s str, &'s str> {
     let mut by: BTreeMap<&str, &str> = BTreeMap::new();
     for hooks in input.environment.hooks.iter().filter(|hooks| hooks.sees_pods) {
         for namespace in &hooks.namespaces {
@@ -131,7 +136,13 @@ fn excluded_namespaces(values: &mut HelmValues, input: ClusterInput<'_>, workloa
             }
         }
     }
-    if by.is_empty() {
+    by
+}
+
+/// Excludes the namespaces of webhooks, if it is known that they contain no Windows workloads.
+fn excluded_namespaces(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
+    let by = webhook_namespaces(input, workloads);
+    if by.is_empty() || workloads.not_known(input).is_some() {
         return;
     }
     let namespaces: Vec<&str> = BY_DEFAULT.iter().copied().chain(by.keys().copied()).collect();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::install::webhook_namespaces;
 use super::workloads::WorkloadFindings;
 use super::{ClusterInput, FindingStatus, PreflightFinding};
 use crate::registration::configuration_name;
@@ -292,6 +293,17 @@ pub fn findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Ve
             );
             all.push(PreflightFinding::fine(text).by([&title]));
         }
+    }
+    let namespaces = webhook_namespaces(input, workloads);
+    if let (Some(not_known), false) = (workloads.not_known(input), namespaces.is_empty()) {
+        let text = format!(
+            "not known whether the namespaces of webhooks that pod creation waits for contain Windows workloads ({not_known}), \
+             so the values do not exclude them"
+        );
+        let remedy = "run this again when this is known; or add those without Windows workloads to \
+                      webhooks.excludedNamespaces yourself";
+        let by = namespaces.keys().map(|name| format!("namespace {name}"));
+        all.push(PreflightFinding::act(text, remedy).by(by));
     }
     if !input.environment.bindings.is_empty() {
         let names = input.environment.bindings.iter();

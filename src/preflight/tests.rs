@@ -558,6 +558,31 @@ fn a_webhook_in_a_namespace_with_windows_workloads_takes_it_out_of_nothing() {
     );
     finding(&report, "zzz is called after zz-transom");
     finding(&report, "own changes pods; what");
+    assert!(!has_finding(
+        &report,
+        "not known whether the namespaces of webhooks"
+    ));
+}
+
+#[test]
+fn no_namespace_is_excluded_if_its_workloads_could_not_be_read() {
+    let mut world = PreflightCluster::of(&[("l1", "linux", "6.1", &[])]);
+    world.environment.hooks = vec![WebhookPresence {
+        is_mutating: true,
+        name: "own".into(),
+        namespaces: ["shop".to_owned()].into(),
+        sees_pods: true,
+    }];
+    let report = world.report_without(&[], &["deployments"], &[]);
+    assert!(
+        report.values.json()["webhooks"].is_null(),
+        "{}",
+        report.values.yaml()
+    );
+    let finding = finding(&report, "not known whether the namespaces of webhooks");
+    assert!(finding.message.contains("(deployments could not be listed)"));
+    assert_eq!(finding.status, FindingStatus::ActionRequired);
+    assert_eq!(finding.evidence, ["namespace shop"]);
 }
 
 #[test]

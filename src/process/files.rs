@@ -1,8 +1,8 @@
-//! Reads files that users name: only file types with an end, and only up to a size limit.
+//! Finds and reads files that users name: only file types with an end, and only up to a size limit.
 
 use std::fs::{self, File, FileType};
 use std::io::{self, ErrorKind, Read};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 /// The maximum size of one manifest, and of standard input. All pods of a cluster with 50,000 of them are
 /// smaller.
@@ -85,6 +85,22 @@ pub fn read_all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The path from the root, without `.` and `..`: its ancestors are the folders that contain it. The system resolves the
+/// part up to the last `..`, because a folder before it can be a symbolic link; other links stay.
+///
+/// # Errors
+/// If a folder before `..` does not exist, or the current folder cannot be read.
+pub fn absolute(path: &Path) -> io::Result<PathBuf> {
+    let parts: Vec<Component<'_>> = path.components().collect();
+    let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
+        return std::path::absolute(path);
+    };
+    let (above, below) = parts.split_at(last + 1);
+    let mut absolute = above.iter().collect::<PathBuf>().canonicalize()?;
+    absolute.extend(below);
+    Ok(absolute)
+}
+
 #[cfg(unix)]
 fn is_pipe(kind: FileType) -> bool {
     std::os::unix::fs::FileTypeExt::is_fifo(&kind)
@@ -143,6 +159,30 @@ mod tests {
         let error = read(&pipe, Accept::Regular, 1 << 20).unwrap_err();
         assert!(error.to_string().starts_with("it is a pipe"), "{error}");
         check_type(&pipe, Accept::RegularOrPipe).unwrap();
+    }
+
+    #[test]
+    fn an_absolute_path_has_no_parent_folders_in_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        for folder in ["team", "shop"] {
+            fs::create_dir(root.join(folder)).unwrap();
+        }
+        for (path, expected) in [
+            ("team/../shop/./a.yaml", "shop/a.yaml"),
+            ("team/../shop", "shop"),
+            ("team/..", ""),
+            ("team/../missing/a.yaml", "missing/a.yaml"),
+        ] {
+            let mut expected_path = root.clone();
+            expected_path.extend(Path::new(expected));
+            assert_eq!(absolute(&root.join(path)).unwrap(), expected_path, "{path}");
+        }
+        assert!(absolute(&root.join("missing/../shop")).is_err());
+        assert_eq!(
+            absolute(Path::new("a/./b")).unwrap(),
+            std::env::current_dir().unwrap().join("a/b")
+        );
     }
 
     #[test]

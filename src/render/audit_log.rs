@@ -3,5 +3,5 @@
 mod json;
 mod text;
 
-pub use self::json::{SCHEMA, json};
+pub use self::json::{SCHEMA, json, schema};
 pub use self::text::{AuditGroupBy, AuditLogView, text};

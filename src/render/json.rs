@@ -4,21 +4,23 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use json_patch::Patch;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::plain::write_json;
 use super::{CheckSummary, NotEvaluated};
 use crate::check::{
-    CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, SourceLines, SuppressedBy,
+    CheckOutcome, Checked, FieldPositions, ImageCounts, PolicyChoice, Repository, SourceLines, SuppressedBy,
     SuppressedFinding, with_edit,
 };
 use crate::engine::Decision;
 use crate::engine::manifest_edits::safe_edit;
 use crate::fix::{line_and_column, replacements_of};
 use crate::model::edit::to_json_patch;
-use crate::model::os::EvidenceKind;
+use crate::model::os::{EvidenceKind, Verdict};
 use crate::model::policy::{Action, PlacementMode};
+use crate::model::report_schema::{json_patch, of_report};
 use crate::model::severity::Severity;
 use crate::rules::{Finding, Resolver};
 
@@ -26,6 +28,8 @@ use crate::rules::{Finding, Resolver};
 pub const SCHEMA: &str = "transom.dev/check/v1";
 /// A suppression in the manifest.
 const MANIFEST: &str = "manifest";
+/// A suppression in a baseline.
+const BASELINE: &str = "baseline";
 
 /// Collects objects and writes them as one JSON document at the end.
 #[derive(Default)]
@@ -36,26 +40,50 @@ pub struct Json {
     pub(super) objects: Vec<JsonObject>,
     /// How many images were looked up, if any were.
     pub images: Option<ImageCounts>,
+    /// How the formats of CI systems name files.
+    pub repository: Repository,
 }
 
-#[derive(Serialize)]
+/// An object of the input, and what admission would do with it.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "CheckedObject")]
 pub(super) struct JsonObject {
+    /// The name of the file; `-` for standard input.
     pub(super) source: String,
+    /// The line where the object begins.
     pub(super) line: usize,
+    /// Its `apiVersion` as written.
     api_version: String,
+    /// Its kind.
     pub(super) kind: &'static str,
+    /// Its namespace; null if neither the object nor `--namespace` names one.
     pub(super) namespace: Option<String>,
+    /// Its name.
     pub(super) name: String,
+    /// The owner whose controller is assumed to have created the object, as in `ReplicaSet web`; null if it is assumed that
+    /// a person wrote it.
     owner: Option<String>,
+    /// Its operating system; null for objects without a pod template.
+    #[schemars(with = "Option<Verdict>")]
     verdict: Option<&'static str>,
+    /// The evidence for the verdict, strongest first.
     evidence: Vec<JsonEvidence>,
+    /// What admission would do.
+    #[schemars(with = "Decision")]
     pub(super) decision: &'static str,
+    /// Why admission would never see the object; the decision is then `skip`.
     pub(super) not_reviewed: Option<String>,
+    /// The policy that applied.
     policy: JsonPolicy,
+    /// The findings of the object as it is written.
     pub(super) findings: Vec<JsonFinding>,
+    /// The findings that an exemption of the policy covers.
     pub(super) exempted: Vec<Exempted>,
+    /// The findings that the author suppresses.
     pub(super) suppressed: Vec<JsonSuppressed>,
+    /// The JSON Patch (RFC 6902) that admission would apply to the object; empty for workloads.
+    #[schemars(schema_with = "json_patch")]
     patch: Patch,
     /// Whether findings deny it that are not suppressed.
     #[serde(skip)]
@@ -63,38 +91,61 @@ pub(super) struct JsonObject {
 }
 
 /// The policy that applied.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "AppliedPolicy")]
 struct JsonPolicy {
+    /// Its name; `built-in` without a WindowsPodPolicy.
     name: String,
+    /// The strongest action of its findings.
     validation: Action,
+    /// Its placement setting.
     placement: PlacementMode,
+    /// Why it applied.
     reason: String,
 }
 
-#[derive(Serialize)]
+/// A sign of the operating system of an object.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Evidence")]
 struct JsonEvidence {
+    /// The field.
     path: String,
+    /// Its value.
     value: String,
+    /// The kind of evidence.
     kind: EvidenceKind,
 }
 
-#[derive(Serialize)]
+/// One rule that fires at one field of an object.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "Finding")]
 pub(super) struct JsonFinding {
+    /// The id of the rule, as in `TSM204`.
     pub(super) id: &'static str,
+    /// The name of the rule, as in `run-as-user`.
     pub(super) rule: &'static str,
+    /// How severe it is.
     pub(super) severity: Severity,
+    /// The field, from the root of the object.
     path: String,
     /// The path with names of containers, volumes and ports instead of indexes: it does not change with their
     /// order.
     #[serde(skip)]
     pub(super) named_path: String,
+    /// What is wrong.
     pub(super) message: String,
+    /// What to do.
     pub(super) remedy: String,
+    /// The line of the field, or of its nearest existing parent; from 1.
     pub(super) line: usize,
+    /// The column of the field, or of its nearest existing parent; from 1.
     pub(super) column: usize,
+    /// How admission fixes it; null if it does not. A finding that admission fixes denies nothing.
     pub(super) resolved_by: Option<Resolver>,
+    /// The effect of the finding; `Disabled` if admission fixes it, or ignores the object.
     pub(super) action: Action,
+    /// The reason, if the action differs from the default of the severity.
     action_reason: Option<String>,
     /// The edit of the text that `transom fix` makes for it.
     #[serde(skip)]
@@ -108,55 +159,89 @@ pub(super) struct TextFix {
     pub(super) text: String,
 }
 
-/// A finding that an exemption covers.
-#[derive(Serialize)]
+/// A finding that an exemption of the policy covers.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ExemptedFinding")]
 pub(super) struct Exempted {
     #[serde(flatten)]
     pub(super) finding: JsonFinding,
+    /// The exemption: its owner, last day and reason.
     pub(super) exemption: String,
 }
 
 /// A finding that the author suppresses.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "SuppressedFinding")]
 pub(super) struct JsonSuppressed {
     #[serde(flatten)]
     pub(super) finding: JsonFinding,
-    /// `manifest` or `baseline`.
+    /// What suppresses it: a comment or an annotation in the `manifest`, or the `baseline`.
+    #[schemars(extend("enum" = [MANIFEST, BASELINE]))]
     pub(super) suppressed_by: &'static str,
-    /// The position of the suppression.
+    /// The position of the suppression, as `file:line`, or the file of the baseline.
     location: String,
+    /// The last day on which it applies, as in `2027-03-31`; null if it has none.
     until: Option<String>,
+    /// The reason that the author gives; null if none is given.
     pub(super) reason: Option<String>,
 }
 
-#[derive(Serialize)]
+/// A note about suppressions or images.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Note")]
 struct JsonNote<'r> {
+    /// How important it is.
+    #[schemars(extend("enum" = ["warning", "note"]))]
     level: &'static str,
+    /// The name of the file; `-` for standard input.
     source: &'r str,
+    /// The line, from 1; 0 if there is none.
     line: usize,
+    /// The note.
     message: &'r str,
 }
 
-#[derive(Serialize)]
+/// What admission would do with the objects of the input.
+#[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom check -o json")]
 struct JsonReport<'r> {
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
     schema: &'static str,
+    /// The totals.
     summary: CheckSummary,
+    /// How many images were looked up; absent without `--registry`.
     #[serde(skip_serializing_if = "Option::is_none")]
     images: Option<ImageCounts>,
+    /// One entry for each object that rules check, in the order of the input.
     objects: &'r [JsonObject],
+    /// By kind, how many objects create pods but are of a kind that Transom does not evaluate.
     skipped: &'r BTreeMap<String, usize>,
+    /// Documents in folders that are not Kubernetes objects, as `file:line`.
     other_documents: &'r [String],
+    /// Notes about suppressions that expired or match nothing, and about images that are not known.
     notes: Vec<JsonNote<'r>>,
+    /// The parts of the input that could not be read.
     errors: Vec<JsonError<'r>>,
 }
 
-#[derive(Serialize)]
+/// A part of the input that could not be read.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "UnreadableInput")]
 struct JsonError<'r> {
+    /// The name of the file; `-` for standard input.
     source: &'r str,
+    /// The line, from 1; 0 if the whole file could not be read.
     line: usize,
+    /// The reason and the remedy.
     message: &'r str,
+}
+
+/// The JSON schema of the report.
+pub fn schema() -> Value {
+    of_report::<JsonReport<'_>>()
 }
 
 impl JsonSuppressed {
@@ -318,7 +403,7 @@ fn suppressed(places: &mut FieldPositions<'_>, suppressed: &SuppressedFinding) -
         finding: found(places, &suppressed.finding, None, Vec::new()),
         suppressed_by: match suppressed.by {
             SuppressedBy::Manifest => MANIFEST,
-            SuppressedBy::Baseline => "baseline",
+            SuppressedBy::Baseline => BASELINE,
         },
         location: suppressed.place.clone(),
         until: suppressed.until.map(|until| until.to_string()),

@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::model::facts::Runtime;
 use crate::model::os::Verdict;
+use crate::model::report_schema::of_report;
 use crate::model::severity::Severity;
 use crate::model::text::wrap;
 use crate::model::workload::Kind;
@@ -44,30 +47,83 @@ pub fn rules_text() -> String {
     out
 }
 
+/// The catalogue of rules.
+#[derive(Serialize, JsonSchema)]
+#[schemars(title = "Report of transom rules -o json")]
+struct RulesReport {
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
+    schema: &'static str,
+    /// Every rule, by family.
+    rules: Vec<RuleEntry>,
+}
+
+/// A rule.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Rule")]
+struct RuleEntry {
+    /// Its id, as in `TSM204`.
+    id: &'static str,
+    /// Its name, as in `run-as-user`.
+    rule: &'static str,
+    /// The group of rules that it belongs to.
+    family: &'static str,
+    /// The highest severity of its findings.
+    severity: Severity,
+    /// When the severity is lower; empty if it is always the same.
+    severities: &'static str,
+    /// Which component rejects the object or fails, and when, without Transom.
+    class: &'static str,
+    /// The releases of Kubernetes for which it reports findings.
+    kubernetes: String,
+    /// What is wrong, in one line.
+    summary: &'static str,
+    /// What is wrong, and why.
+    docs: &'static str,
+    /// Where it is documented.
+    documentation: String,
+    /// What to do.
+    remedy: &'static str,
+    /// Further sources.
+    see: &'static [&'static str],
+    /// Whether `validation.ignoredFields: Remove` removes the field.
+    removable: bool,
+    /// The version of Transom in which it appeared, as in `0.1`.
+    since: String,
+}
+
+/// The schema of the catalogue.
+const SCHEMA: &str = "transom.dev/rules/v1";
+
+/// The JSON schema of the catalogue for machines.
+pub fn rules_schema() -> Value {
+    of_report::<RulesReport>()
+}
+
 /// The catalogue for machines.
-pub fn rules_json() -> Value {
-    let rules: Vec<Value> = (FAMILIES.iter())
+pub fn rules_json() -> impl Serialize {
+    let rules = (FAMILIES.iter())
         .flat_map(|family| family.rules.iter().map(move |rule| (family, rule)))
-        .map(|(family, rule)| {
-            json!({
-                "id": rule.id,
-                "rule": rule.name,
-                "family": family.title,
-                "severity": rule.severity,
-                "severities": rule.severities,
-                "class": rule.class.as_str(),
-                "kubernetes": releases(&rule.kubernetes),
-                "summary": rule.summary,
-                "docs": rule.docs,
-                "documentation": rule.address(),
-                "remedy": rule.remedy,
-                "see": rule.see,
-                "removable": rule.removable,
-                "since": rule.since.to_string(),
-            })
-        })
-        .collect();
-    json!({ "schema": "transom.dev/rules/v1", "rules": rules })
+        .map(|(family, rule)| RuleEntry {
+            id: rule.id,
+            rule: rule.name,
+            family: family.title,
+            severity: rule.severity,
+            severities: rule.severities,
+            class: rule.class.as_str(),
+            kubernetes: releases(&rule.kubernetes),
+            summary: rule.summary,
+            docs: rule.docs,
+            documentation: rule.address(),
+            remedy: rule.remedy,
+            see: rule.see,
+            removable: rule.removable,
+            since: rule.since.to_string(),
+        });
+    RulesReport {
+        schema: SCHEMA,
+        rules: rules.collect(),
+    }
 }
 
 /// One rule with all its details.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::RangeInclusive;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::context::{Cx, PodCx};
@@ -369,7 +370,7 @@ impl Reporter<'_> {
 }
 
 /// The kind of admission edit that resolves a finding.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Resolver {
     /// An edit that makes the pod land where it can run.

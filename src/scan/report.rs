@@ -4,27 +4,34 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::result::{FindingOutcome, OwnerOutcome, OwnerResult};
 use crate::model::os::Verdict;
+use crate::model::policy::{Action, PlacementMode};
+use crate::model::report_schema::counts_by;
 use crate::model::severity::Severity;
 use crate::model::string_enum::string_enum;
 
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/scan/v1";
 
-/// A complete scan.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+/// What admission would do with the stored objects of a cluster, and the pods on wrong nodes.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(title = "Report of transom scan -o json")]
 pub struct ScanReport {
-    /// [`SCHEMA`].
+    /// The name and the version of this schema.
+    #[schemars(extend("const" = SCHEMA))]
     pub schema: &'static str,
     /// When the report was created.
+    #[schemars(with = "String", extend("format" = "date-time"))]
     pub created_at: Timestamp,
     /// The day that exemptions and dates of support were evaluated for.
+    #[schemars(with = "String", extend("format" = "date"))]
     pub today: Date,
-    /// Which cluster, and how much of it could be read.
+    /// The cluster.
     pub cluster: ScannedCluster,
     /// The policy settings that replaced the stored ones, as in `validation=Deny`; empty if none were
     /// replaced.
@@ -41,13 +48,14 @@ pub struct ScanReport {
     pub pods: Vec<PodFinding>,
     /// What could not be read or evaluated.
     pub gaps: Vec<ScanGap>,
-    /// The images of which registries report nothing, with the reason: they are evaluated by their names.
+    /// The images of which registries report nothing, with the reason: they are evaluated by their names. Absent if there are
+    /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 /// The cluster that was scanned.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScannedCluster {
     /// Its name in the kubeconfig, or the address of its API server.
@@ -63,7 +71,7 @@ pub struct ScannedCluster {
 }
 
 /// Counts of a scan.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Default, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScanSummary {
     /// Objects that were read: owners and their children.
@@ -85,6 +93,7 @@ pub struct ScanSummary {
     /// Top owners with something to report that the API server does not send for review.
     pub not_reviewed: usize,
     /// Findings by outcome.
+    #[schemars(schema_with = "counts_by::<FindingOutcome>")]
     pub findings: BTreeMap<FindingOutcome, usize>,
     /// Findings that are not fixed by placement, not exempted, and in scope of admission, by severity.
     #[serde(skip)]
@@ -132,31 +141,34 @@ impl ScanSummary {
 }
 
 /// One Windows node.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScannedNode {
     /// Its name.
     pub name: String,
-    /// Its pool, as named by the label of the platform.
+    /// Its pool, as named by the label of the platform. Absent without such a label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// Its build, as in `10.0.20348`.
+    /// Its build, as in `10.0.20348`. Absent if it does not report one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
-    /// The release of that build, as in `Windows Server 2022`.
+    /// The release of that build, as in `Windows Server 2022`. Absent if Transom does not know the build.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<&'static str>,
-    /// The first day of that release, where it is documented.
+    /// The first day of that release. Absent if it is not documented.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date"))]
     pub available: Option<Date>,
-    /// The last day on which that release is serviced, where it is documented.
+    /// The last day on which that release is serviced. Absent if it is not documented.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date"))]
     pub end_of_service: Option<Date>,
     /// The days on which support for it changes on its platform, as in `2028-06-30: end of support for Windows Server
-    /// 2022 on AKS`.
+    /// 2022 on AKS`. Absent if none is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub platform_dates: Vec<String>,
-    /// The known faults of its versions with sources, and the problems that it reports, with remedies.
+    /// The known faults of its versions with sources, and the problems that it reports, with remedies. Absent if there are
+    /// none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
     /// Its taints, as in `os=windows:NoSchedule`.
@@ -168,7 +180,7 @@ pub struct ScannedNode {
 }
 
 /// One namespace.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NamespaceReport {
     /// Its name.
@@ -176,17 +188,19 @@ pub struct NamespaceReport {
     /// The policy that applies in it.
     pub policy: String,
     /// The strongest action of findings there.
+    #[schemars(with = "Action")]
     pub validation: &'static str,
     /// The placement setting there.
+    #[schemars(with = "PlacementMode")]
     pub placement: &'static str,
-    /// Why the API server does not send its objects for review; `None` if it does.
+    /// Why the API server does not send its objects for review; absent if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_reviewed: Option<String>,
 }
 
 string_enum! {
     /// What is wrong with the placement of a pod.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum PodProblem {
         /// It is on a node with a different operating system.
@@ -220,17 +234,17 @@ impl PodProblem {
 }
 
 /// One pod on a node that cannot run it, or a pending pod.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodFinding {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its top owner, as in `Deployment web`; `None` for a pod without an owner.
+    /// Its top owner, as in `Deployment web`; absent for a pod without an owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The node that it is on.
+    /// The node that it is on; absent if it has none yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// What is wrong.
@@ -239,20 +253,21 @@ pub struct PodFinding {
     pub message: String,
     /// What to do: lower case, no full stop.
     pub remedy: String,
-    /// Since when, if known.
+    /// Since when; absent if that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub since: Option<Timestamp>,
 }
 
 /// Something that could not be read or evaluated. The rest of the report is complete without it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScanGap {
     /// The resource or object, as in `jobs` or `Deployment shop/web`.
     pub resource: String,
     /// The reason.
     pub reason: String,
-    /// How to fix it.
+    /// How to fix it; absent if no general remedy is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }

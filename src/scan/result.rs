@@ -1,5 +1,6 @@
 //! The result for one stored object that carries a pod, as plain data for output, counts and reports.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::engine::Decision;
@@ -14,11 +15,10 @@ pub type Uid = String;
 
 string_enum! {
     /// The outcome of one finding if its object were created again.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum FindingOutcome {
-        /// It denies the object. An update that does not change the field is allowed, because the finding
-        /// existed before (the ratchet).
+        /// It denies the object. An update that does not change the field is allowed, because the finding existed before.
         Denied = "denied",
         /// The client that applies the object gets a warning.
         Warned = "warned",
@@ -37,7 +37,7 @@ string_enum! {
 
 string_enum! {
     /// The outcome for an object if it were created again.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     pub enum OwnerOutcome {
         /// It is denied.
@@ -53,7 +53,7 @@ string_enum! {
 
 /// An owner of a kind that Transom does not evaluate, such as an Argo Rollout: its pods are evaluated
 /// instead.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ForeignOwner {
     /// Its `apiVersion`.
@@ -65,17 +65,18 @@ pub struct ForeignOwner {
 }
 
 /// One finding of a stored object.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FindingResult {
     /// The rule's id.
     pub id: &'static str,
     /// The rule's name.
     pub rule: &'static str,
-    /// How bad it is.
+    /// How severe it is.
     pub severity: Severity,
-    /// Who detects the problem, and when.
+    /// Which component rejects the object or fails, and when, without Transom.
     #[serde(serialize_with = "as_text")]
+    #[schemars(with = "String")]
     pub class: Class,
     /// The field path, as in `spec.template.spec.containers[0].image`.
     pub path: String,
@@ -88,7 +89,7 @@ pub struct FindingResult {
     /// Whether it would deny the object if `validation` were Deny.
     pub would_deny: bool,
     /// Why the outcome differs from what the severity implies: a policy setting, the note of an exemption, or
-    /// the namespace.
+    /// the namespace. Absent if it does not differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome_reason: Option<String>,
 }
@@ -104,13 +105,14 @@ fn decision_as_text<S: serde::Serializer>(decision: &Decision, serializer: S) ->
 }
 
 /// One stored object that a person, a tool or an unknown controller created.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnerResult {
     /// Its `apiVersion`, derived from its kind.
     pub api_version: String,
     /// Its kind.
     #[serde(serialize_with = "kind_as_text")]
+    #[schemars(with = "String")]
     pub kind: Kind,
     /// Its namespace.
     pub namespace: String,
@@ -120,7 +122,7 @@ pub struct OwnerResult {
     #[serde(skip)]
     pub uid: Uid,
     /// Its owner, if that is of a kind that is not evaluated; the object then represents all pods of that
-    /// owner.
+    /// owner. Otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<ForeignOwner>,
     /// Its operating system.
@@ -134,16 +136,18 @@ pub struct OwnerResult {
     pub outcome: OwnerOutcome,
     /// The outcome as an admission decision.
     #[serde(serialize_with = "decision_as_text")]
+    #[schemars(with = "Decision")]
     pub decision: Decision,
-    /// Why the API server does not send it for review; `None` if it does.
+    /// Why the API server does not send it for review; absent if it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_reviewed: Option<String>,
     /// The builds of its images, if the image names contain them; empty if it is not for Windows.
     #[serde(serialize_with = "builds_as_text")]
+    #[schemars(with = "Vec<String>")]
     pub image_builds: Vec<Build>,
     /// Whether the build of one of its images is unknown.
     pub has_unknown_images: bool,
-    /// How many pods it requests, if it specifies a number.
+    /// How many pods it requests; absent if it does not specify a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
     /// The fields that admission changes.

@@ -1,6 +1,6 @@
 //! `transom audit-log` on a real log of kube-apiserver, and on what becomes of logs: rotated, compressed, broken, wrapped.
 
-use crate::support::command::{CommandRun, transom_with};
+use crate::support::command::{CommandRun, assert_valid_reports, transom_with};
 use crate::support::control_plane;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -678,6 +678,7 @@ fn what_is_still_open_is_looked_up_in_its_cluster() {
         audit_log(folder.path(), &arguments, REAL.as_bytes())
     };
     let report = run(&["-o", "json"]).json();
+    assert_valid_reports("audit-log", &[&report]);
     let now = |workload: &str, user: &str| {
         let mut rows = report["workloads"].as_array().unwrap().iter();
         let row = rows

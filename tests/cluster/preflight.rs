@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::command::transom;
+use crate::support::command::{assert_valid_reports, transom};
 use crate::support::control_plane::{ControlPlane, wait};
 use serde_json::{Value, json};
 
@@ -172,6 +172,7 @@ fn a_cluster_without_transom_is_looked_at_and_the_values_fit_it() {
 
     let (json, status) = preflight(&cluster, "", &["-o", "json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
+    assert_valid_reports("preflight", &[&report]);
     assert_eq!((status, &report["gaps"]), (0, &json!([])));
     assert_eq!(
         (&report["schema"], &report["platform"]),

@@ -2,7 +2,7 @@
 //! envtest, and these two beside them, this says so and proves nothing.
 #![cfg(unix)]
 
-use crate::support::command::{CommandRun, assert_valid_sarif, transom};
+use crate::support::command::{CommandRun, assert_valid_reports, assert_valid_sarif, transom};
 use crate::support::install;
 use crate::support::kubelet;
 use std::path::Path;
@@ -207,6 +207,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let denied = scan(cluster, "admin", &denying);
     assert_eq!(denied.status, 1);
     let report = denied.json();
+    assert_valid_reports("scan", &[&stored.json(), &report]);
     assert_eq!(report["assumed"], json!(["mode=Enforce"]));
     // web, web-too and old of shop; what its Rollout made.
     assert_eq!(report["summary"]["denied"], 4);

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::support::command::assert_valid_reports;
+
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 const NODES: &str = "/api/v1/nodes";
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
@@ -262,6 +264,18 @@ fn run_all(faulty: &'static str, fault: Fault) -> Vec<Run> {
     runs.into_iter().map(|run| run.join().unwrap()).collect()
 }
 
+/// Validates a report, of which the time is removed.
+fn assert_schema(command: &str, report: &str) {
+    let Ok(mut report) = serde_json::from_str::<Value>(report) else {
+        assert_eq!(command, "uninstall");
+        return;
+    };
+    if command != "plan" {
+        report["createdAt"] = "2026-01-01T00:00:00Z".into();
+    }
+    assert_valid_reports(command, &[&report]);
+}
+
 #[test]
 fn every_command_gets_over_faults_that_pass() {
     let faults = [
@@ -282,6 +296,7 @@ fn every_command_gets_over_faults_that_pass() {
         for (command, ((_, stdout, stderr), _)) in COMMANDS.iter().zip(runs) {
             let is_whole = command[0] == "uninstall" || stdout.contains("three");
             assert!(is_whole, "{command:?} reads every page: {stdout}{stderr}");
+            assert_schema(command[0], stdout);
         }
     }
     for (faulty, fault, runs) in all {
@@ -309,6 +324,7 @@ fn every_command_says_what_it_may_not_read_and_exits_with_2() {
                 message.contains(resource) && message.contains("403"),
                 "{command:?}: {message}"
             );
+            assert_schema(command[0], &stdout);
         }
     }
 }

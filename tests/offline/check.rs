@@ -6,7 +6,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::support::command::{
-    CommandRun as Run, assert_valid_sarif, files as folder, junit_cases, transom_in, transom_with,
+    CommandRun as Run, assert_valid_sarif, bad_pod, files as folder, junit_cases, status_unread, transom_in,
+    transom_with,
 };
 
 /// Runs `transom check` in a folder, with this on its standard input.
@@ -660,4 +661,75 @@ fn each_ci_system_gets_its_own_format() {
         seen.contains("broken.yaml line 2 cannot be read [('error', "),
         "{seen}"
     );
+}
+
+#[test]
+fn the_exit_status_does_not_depend_on_the_reader_of_the_report() {
+    // Longer than the buffers between the program and its reader.
+    let many: Vec<String> = (0..50)
+        .map(|number| bad_pod(&format!("name: web-{number}")))
+        .collect();
+    let folder = folder(&[
+        ("many.yaml", &many.join("---\n")),
+        ("one.yaml", &bad_pod("name: web")),
+        ("broken.yaml", "a: ["),
+    ]);
+    for format in ["text", "json", "sarif", "junit", "github", "gitlab"] {
+        for (files, status) in [
+            (&["many.yaml"][..], 1),
+            (&["one.yaml"], 1),
+            (&["many.yaml", "broken.yaml"], 2),
+        ] {
+            let arguments = [&["check", "-o", format], files].concat();
+            assert_eq!(status_unread(folder.path(), &arguments), status, "{arguments:?}");
+        }
+        let never = ["check", "-o", format, "--fail-on", "never", "many.yaml"];
+        assert_eq!(status_unread(folder.path(), &never), 0, "{format}");
+    }
+}
+
+#[test]
+fn an_empty_pattern_is_refused() {
+    let folder = folder(&[("one.yaml", &bad_pod("name: web"))]);
+    let run = transom(folder.path(), &["check", "--exclude", "", "one.yaml"]);
+    assert_eq!(run.status, 2, "{}", run.out);
+    assert!(run.err.contains("the pattern is empty"), "{}", run.err);
+}
+
+/// CI systems match paths that start at the root of the repository, wherever the command runs.
+#[test]
+fn reports_for_ci_systems_name_files_from_the_root_of_the_repository() {
+    let outside = folder(&[("pod.yaml", &bad_pod("name: outside"))]);
+    let outside_file = outside.path().canonicalize().unwrap().join("pod.yaml");
+    let outside_file = outside_file.to_str().unwrap();
+    let folder = folder(&[
+        (".git/HEAD", "ref: refs/heads/main\n"),
+        (".transom.yaml", "paths: [manifests]\n"),
+        ("manifests/a b.yaml", &bad_pod("name: web")),
+        ("team/pod.yaml", &bad_pod("name: web")),
+    ]);
+    let team = folder.path().join("team");
+    for (arguments, path, uri) in [
+        (&[][..], "manifests/a b.yaml", "manifests/a%20b.yaml".to_owned()),
+        (&["pod.yaml"], "team/pod.yaml", "team/pod.yaml".to_owned()),
+        (
+            &["../manifests"],
+            "manifests/a b.yaml",
+            "manifests/a%20b.yaml".to_owned(),
+        ),
+        (&[outside_file], outside_file, format!("file://{outside_file}")),
+    ] {
+        let report = |format: &str| transom(&team, &[&["check", "-o", format], arguments].concat());
+        let sarif = report("sarif").json();
+        assert_valid_sarif(&sarif);
+        let location = &sarif["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+        assert_eq!(location["artifactLocation"]["uri"], uri, "{arguments:?}");
+        let gitlab = report("gitlab").json();
+        assert_eq!(gitlab[0]["location"]["path"], path, "{arguments:?}");
+        let github = report("github").out;
+        assert!(
+            github.starts_with(&format!("::error file={path},line=")),
+            "{github}"
+        );
+    }
 }

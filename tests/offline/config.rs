@@ -93,6 +93,54 @@ fn the_nearest_file_applies_and_arguments_replace_its_fields() {
 }
 
 #[test]
+fn a_file_next_to_the_folders_of_a_path_does_not_apply() {
+    let folder = files(&[
+        ("repo/team/.transom.yaml", "failOn: never\nexclude: ['*']\n"),
+        ("repo/team/web.yaml", &bad_pod("name: web")),
+        ("repo/shop/web.yaml", &bad_pod("name: web")),
+        ("repo/shop/generated/web.yaml", &bad_pod("name: web")),
+    ]);
+    let team = folder.path().join("repo/team");
+    let run = transom(&team, &["check", "../shop/web.yaml"]);
+    assert_eq!(run.status, 1, "{}", run.out);
+    assert!(!run.out.contains("configuration:"), "{}", run.out);
+    assert_eq!(transom(&team, &["check", "web.yaml"]).status, 0);
+    // The patterns of a file also apply to paths that reach their folder by ...
+    fs::write(
+        folder.path().join("repo/.transom.yaml"),
+        "exclude: ['shop/generated']\n",
+    )
+    .unwrap();
+    let report = transom(&team, &["check", "-o", "json", "../shop"]).json();
+    assert_eq!(report["summary"]["objects"], 1, "{report:#}");
+}
+
+#[test]
+fn one_file_is_one_configuration_however_its_paths_are_spelled() {
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {a: \
+                      b}}\n  template:\n    metadata: {labels: {a: b}}\n    spec:\n      runtimeClassName: win\n      \
+                      containers: [{name: a, image: a}]\n";
+    let class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: win}\nhandler: runhcs-wcow-process\n\
+                 scheduling: {nodeSelector: {kubernetes.io/os: windows}}\n";
+    let folder = files(&[
+        (".transom.yaml", "failOn: never\n"),
+        ("shop/class.yaml", class),
+        ("team/web.yaml", deployment),
+    ]);
+    let root = folder.path().canonicalize().unwrap();
+    let class = root.join("shop/class.yaml");
+    // The objects of both paths describe one cluster.
+    for class in ["../shop/class.yaml", class.to_str().unwrap()] {
+        let report = transom(&root.join("team"), &["check", "-o", "json", "web.yaml", class]).json();
+        let objects = report["objects"].as_array().unwrap();
+        let web = objects.iter().find(|object| object["name"] == "web").unwrap();
+        assert_eq!(web["verdict"], "Windows", "{report:#}");
+    }
+    let run = transom(&root.join("team"), &["check", "web.yaml", "../shop/class.yaml"]);
+    assert_eq!(run.out.matches(".transom.yaml").count(), 1, "{}", run.out);
+}
+
+#[test]
 fn an_action_of_the_file_is_not_attributed_to_the_policy() {
     let folder = files(&[
         (".transom.yaml", "rules: {run-as-user: Warn}\n"),
@@ -158,6 +206,39 @@ fn a_bad_file_ends_with_status_2_and_every_line() {
     );
 }
 
+/// The commands whose reports have a schema.
+const REPORTS: [&str; 9] = [
+    "check",
+    "scan",
+    "plan",
+    "preflight",
+    "audit-log",
+    "fix",
+    "image",
+    "rules",
+    "version",
+];
+
+/// Every field has a description that a reader of JSON understands.
+fn assert_described(report: &str, schema: &Value) {
+    if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
+        for (name, property) in properties {
+            let described = property.get("description").and_then(Value::as_str);
+            // The names of a JSON Patch are those of its standard.
+            let description = described.unwrap_or(if name == "op" { name } else { "" });
+            assert!(!description.is_empty(), "{report}: {name} has no description");
+            for unknown in ["`None`", "`Some`", "[`", "::"] {
+                assert!(!description.contains(unknown), "{report}: {name}: {description}");
+            }
+        }
+    }
+    match schema {
+        Value::Array(all) => all.iter().for_each(|part| assert_described(report, part)),
+        Value::Object(object) => object.values().for_each(|part| assert_described(report, part)),
+        _ => {}
+    }
+}
+
 #[test]
 fn the_schemas_are_what_the_types_say() {
     for (what, file, schema) in [
@@ -174,6 +255,13 @@ fn the_schemas_are_what_the_types_say() {
     ] {
         let printed = transom(Path::new("."), &["generate", "schema", what]);
         assert_eq!(serde_json::from_str::<Value>(&printed.out).unwrap(), schema);
+        is_up_to_date(file, &printed.out, "offline config::");
+    }
+    for report in REPORTS {
+        let printed = transom(Path::new("."), &["generate", "schema", report]);
+        let schema: Value = serde_json::from_str(&printed.out).unwrap();
+        assert_described(report, &schema);
+        let file = format!("docs/reference/schemas/{report}.schema.json");
         is_up_to_date(file, &printed.out, "offline config::");
     }
     let of_config = CheckConfig::schema();

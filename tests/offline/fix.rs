@@ -19,7 +19,7 @@ use transom::model::object::ReviewStage;
 
 use super::corpus::{World, world};
 use super::properties::{any_cluster, any_policy, cases, pods};
-use super::support::command::{CommandRun, assert_valid_sarif, transom_with};
+use super::support::command::{CommandRun, assert_valid_sarif, status_unread, transom_with};
 
 // ---- Properties.
 
@@ -747,6 +747,61 @@ fn what_the_author_suppressed_is_left_and_listed() {
         fixed.out
     );
     assert!(fixed.err.contains("suppressed by -:"), "{}", fixed.err);
+}
+
+/// A pod that is for Windows only by its image, and nodes that make placement certain of every part.
+const BARE_POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - name: web\n    \
+                        image: mcr.microsoft.com/windows/nanoserver:ltsc2019\n    resources: {limits: {memory: \
+                        1Gi}}\n";
+
+fn windows_nodes() -> String {
+    let node = |build: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Node\nmetadata: {{name: w-{build}, labels: {{kubernetes.io/os: windows, \
+             kubernetes.io/arch: amd64, node.kubernetes.io/windows-build: {build}}}}}\nspec: {{taints: [{{key: os, value: \
+             windows, effect: NoSchedule}}]}}\nstatus: {{nodeInfo: {{operatingSystem: windows, kernelVersion: \
+             {build}.1}}}}\n"
+        )
+    };
+    node("10.0.17763") + &node("10.0.20348")
+}
+
+#[test]
+fn placement_writes_nothing_that_resolves_a_suppressed_finding() {
+    let folder = folder(&[("nodes.yaml", windows_nodes().as_bytes())]);
+    let fix = |text: &str| {
+        run(
+            folder.path(),
+            &["--placement", "-", "nodes.yaml"],
+            text.as_bytes(),
+        )
+    };
+    let all = fix(BARE_POD);
+    for (rule, written) in [
+        ("missing-windows-toleration", "tolerations:"),
+        ("os-name-missing", "  os:\n    name: windows\n"),
+        ("missing-build-selector", "windows-build"),
+        ("missing-os-selector", "    kubernetes.io/os: windows\n"),
+    ] {
+        assert!(all.out.contains(written), "{rule}: {}{}", all.out, all.err);
+        let suppressed = format!("# transom:ignore {rule}\n{BARE_POD}");
+        let left = fix(&suppressed);
+        assert!(!left.out.contains(written), "{rule}: {}", left.out);
+        assert!(left.err.contains("suppressed by -:"), "{rule}: {}", left.err);
+        assert_ne!(left.out, suppressed, "{rule}: the other parts are written");
+    }
+}
+
+#[test]
+fn the_exit_status_does_not_depend_on_the_reader_of_the_messages() {
+    let folder = folder(&[("web.yaml", POD.as_bytes()), ("broken.yaml", b"a: [")]);
+    for (arguments, status) in [
+        (&["fix", "web.yaml"][..], 1),
+        (&["fix", "web.yaml", "broken.yaml"], 2),
+        (&["fix", "--write", "web.yaml"], 0),
+    ] {
+        assert_eq!(status_unread(folder.path(), arguments), status, "{arguments:?}");
+    }
 }
 
 #[test]

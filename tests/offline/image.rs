@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::support::command::{CommandRun, is_up_to_date, transom_in};
+use crate::support::command::{CommandRun, assert_valid_reports, is_up_to_date, transom_in};
 use crate::support::registry::{LTSC2019, LTSC2022, LTSC2025, Media, Registry, linux, variant, windows};
 use crate::support::server::free_port;
 
@@ -252,6 +252,7 @@ fn the_exit_status_is_that_of_the_worst_image() {
     let run = home.run(&["image", "-o", "json", &silent]);
     let report = run.json();
     assert_eq!(report["images"][0]["status"], "unknown", "{report:#}");
+    assert_valid_reports("image", &[&report]);
     let message = report["images"][0]["message"].as_str().unwrap();
     assert!(message.contains("refused"), "{message}");
     // Nodes that cannot be read are an error too.
@@ -277,6 +278,7 @@ fn what_is_known_is_not_requested_again() {
     let json = |options: &[&str]| {
         let run = home.run(&[&["image", "-o", "json"], options, &images].concat());
         let mut report = run.json();
+        assert_valid_reports("image", &[&report]);
         for image in report["images"].as_array_mut().unwrap() {
             let image = image.as_object_mut().unwrap();
             image.remove("cached");

@@ -24,6 +24,7 @@ mod policy_tests;
 mod properties;
 mod publishing;
 mod registry;
+mod report_schemas;
 mod reviews;
 mod rule_examples;
 mod suppressions;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use transom::render::{page, scan_sarif};
 use transom::scan::report::ScanReport;
 
-use crate::support::command::assert_valid_sarif;
+use crate::support::command::{assert_valid_reports, assert_valid_sarif};
 
 use self::browser::{Browser, chromium};
 
@@ -521,4 +521,9 @@ fn the_sarif_of_a_scan_is_valid() {
     let log: Value = serde_json::from_slice(&log).unwrap();
     assert!(!log["runs"][0]["results"].as_array().unwrap().is_empty());
     assert_valid_sarif(&log);
+}
+
+#[test]
+fn a_report_of_a_scan_is_what_its_schema_says() {
+    assert_valid_reports("scan", &[&serde_json::to_value(sample::report(40)).unwrap()]);
 }

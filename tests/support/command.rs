@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What one run said.
 #[derive(Debug)]
@@ -76,6 +76,20 @@ pub fn transom_in(
     }
 }
 
+/// The exit status of the program if the readers of its standard output and standard error have closed them.
+pub fn status_unread(folder: &Path, arguments: &[&str]) -> i32 {
+    let mut child = Command::new(program())
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    child.wait().unwrap().code().unwrap()
+}
+
 /// A folder with these files.
 pub fn files(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -143,34 +157,73 @@ pub fn page_blocks(page: &str) -> Vec<PageBlock> {
 }
 
 /// Holds a SARIF log against the schema of OASIS, whose text is not part of the repository: `TRANSOM_SARIF_SCHEMA` names
-/// the file, and `.ci/run` sets it. Needs Python with jsonschema (`TRANSOM_SARIF_PYTHON`, else `python3`).
+/// the file, and `.ci/run` sets it.
+#[track_caller]
 pub fn assert_valid_sarif(log: &Value) {
-    const SCRIPT: &str = "import json, sys\ntry:\n  from jsonschema import Draft7Validator\nexcept ImportError:\n  \
-                          sys.exit(3)\nschema = json.load(open(sys.argv[1]))\nassert '2.1.0' in schema['title'], \
-                          schema['title']\nfor error in Draft7Validator(schema).iter_errors(json.load(sys.stdin)):\n  \
-                          print(error.json_path, error.message[:300])\n";
     let Some(schema) = std::env::var_os("TRANSOM_SARIF_SCHEMA") else {
         eprintln!("SKIPPED: SARIF is not validated: TRANSOM_SARIF_SCHEMA names no schema");
         return;
     };
+    let schema: Value = serde_json::from_str(&fs::read_to_string(schema).unwrap()).unwrap();
+    assert!(schema["title"].as_str().unwrap().contains("2.1.0"));
+    assert_valid("Draft7Validator", &schema, &[log]);
+}
+
+/// Holds what a command printed with `-o json` against its schema in `docs/reference/schemas`. A field that the schema does
+/// not describe is an error here; programs that read reports must ignore it.
+#[track_caller]
+pub fn assert_valid_reports(command: &str, reports: &[&Value]) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = root.join(format!("docs/reference/schemas/{command}.schema.json"));
+    let text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let mut schema = serde_json::from_str(&text).unwrap();
+    refuse_unknown(&mut schema);
+    assert_valid("Draft202012Validator", &schema, reports);
+}
+
+/// Makes every object of a schema refuse fields that it does not describe.
+fn refuse_unknown(schema: &mut Value) {
+    match schema {
+        Value::Array(all) => all.iter_mut().for_each(refuse_unknown),
+        Value::Object(object) => {
+            if object.contains_key("properties") {
+                object.entry("additionalProperties").or_insert(false.into());
+            }
+            object.values_mut().for_each(refuse_unknown);
+        }
+        _ => {}
+    }
+}
+
+/// Holds documents against a JSON schema, with Python's jsonschema (`TRANSOM_SARIF_PYTHON`, else `python3`).
+#[track_caller]
+fn assert_valid(validator: &str, schema: &Value, documents: &[&Value]) {
+    const SCRIPT: &str = "import json, sys\ntry:\n  import jsonschema\nexcept ImportError:\n  sys.exit(3)\n\
+                          validator = getattr(jsonschema, sys.argv[1])\ngiven = json.load(sys.stdin)\n\
+                          validator.check_schema(given['schema'])\nvalidator = validator(given['schema'])\n\
+                          for document in given['documents']:\n  for error in validator.iter_errors(document):\n    \
+                          print(error.json_path, error.message[:300])\n";
     let python = std::env::var_os("TRANSOM_SARIF_PYTHON").unwrap_or_else(|| "python3".into());
-    let mut child = Command::new(python)
-        .args(["-c", SCRIPT])
-        .arg(schema)
+    let started = Command::new(python)
+        .args(["-c", SCRIPT, validator])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let _ = child.stdin.take().unwrap().write_all(log.to_string().as_bytes());
+        .spawn();
+    let Ok(mut child) = started else {
+        eprintln!("SKIPPED: reports are not validated: there is no Python");
+        return;
+    };
+    let given = json!({"schema": schema, "documents": documents}).to_string();
+    let _ = child.stdin.take().unwrap().write_all(given.as_bytes());
     let output = child.wait_with_output().unwrap();
     if output.status.code() == Some(3) {
-        eprintln!("SKIPPED: SARIF is not validated: Python has no jsonschema");
+        eprintln!("SKIPPED: reports are not validated: Python has no jsonschema");
         return;
     }
     let message = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}", message(&output.stderr));
-    assert_eq!(message(&output.stdout), "", "{log:#}");
+    assert_eq!(message(&output.stdout), "", "{documents:#?}");
 }
 
 /// The test cases of a JUnit file as another program reads them: suite, case, and the results with their messages. `None`

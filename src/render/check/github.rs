@@ -14,8 +14,9 @@ use crate::model::text::one_line;
 /// # Errors
 /// The errors of the writer.
 pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
+    let file = |source: &str| property(&report.repository.path(source));
     for error in &outcome.errors {
-        let (file, message) = (property(&error.source), data(&error.message));
+        let (file, message) = (file(&error.source), data(&error.message));
         match error.line {
             0 => writeln!(out, "::error file={file},title=transom::{message}")?,
             line => writeln!(out, "::error file={file},line={line},title=transom::{message}")?,
@@ -26,7 +27,7 @@ pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             NoteLevel::Warning => "warning",
             NoteLevel::Note => "notice",
         };
-        let (file, message) = (property(&note.source), data(&note.message));
+        let (file, message) = (file(&note.source), data(&note.message));
         let line = note.line.max(1);
         writeln!(
             out,
@@ -34,6 +35,7 @@ pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
         )?;
     }
     for subject in &report.objects {
+        let file = file(&subject.source);
         for found in subject.open() {
             let command = match subject.level(found) {
                 Level::Error => "error",
@@ -42,8 +44,7 @@ pub fn check_github(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
             };
             writeln!(
                 out,
-                "::{command} file={},line={},col={},title={}::{}",
-                property(&subject.source),
+                "::{command} file={file},line={},col={},title={}::{}",
                 found.line,
                 found.column,
                 property(&format!("{} {}", found.id, found.rule)),

@@ -21,17 +21,19 @@ pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
     let mut fingerprints = Fingerprints::default();
     let mut entries: Vec<Value> = Vec::new();
     for error in &outcome.errors {
-        let identity = format!("{}:{}", error.source, error.message);
+        let path = report.repository.path(&error.source);
+        let identity = format!("{path}:{}", error.message);
         entries.push(json!({
             "description": one_line(&error.message),
             "check_name": "unreadable",
             "fingerprint": fingerprints.of(&identity),
             "severity": "blocker",
-            "location": location(&error.source, error.line),
+            "location": location(&path, error.line),
         }));
     }
     for note in &outcome.notes {
-        let identity = format!("{}:{}", note.source, note.message);
+        let path = report.repository.path(&note.source);
+        let identity = format!("{path}:{}", note.message);
         entries.push(json!({
             "description": one_line(&note.message),
             "check_name": "note",
@@ -40,10 +42,11 @@ pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
                 NoteLevel::Warning => "minor",
                 NoteLevel::Note => "info",
             },
-            "location": location(&note.source, note.line),
+            "location": location(&path, note.line),
         }));
     }
     for subject in &report.objects {
+        let path = report.repository.path(&subject.source);
         for found in subject.open() {
             let severity = match subject.level(found) {
                 Level::Error => "critical",
@@ -51,21 +54,20 @@ pub fn check_gitlab(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) 
                 Level::Note => "info",
             };
             let description = format!("{}: {}", subject.title(), found.sentence());
-            let identity = format!("{}:{}", subject.source, subject.fingerprint(found));
+            let identity = format!("{path}:{}", subject.fingerprint(found));
             entries.push(json!({
                 "description": one_line(&description),
                 "check_name": format!("{} {}", found.id, found.rule),
                 "fingerprint": fingerprints.of(&identity),
                 "severity": severity,
-                "location": location(&subject.source, found.line),
+                "location": location(&path, found.line),
             }));
         }
     }
     write_json(&entries, out)
 }
 
-fn location(source: &str, line: usize) -> Value {
-    let path = source.strip_prefix("./").unwrap_or(source);
+fn location(path: &str, line: usize) -> Value {
     json!({"path": one_line(path), "lines": {"begin": line.max(1)}})
 }
 

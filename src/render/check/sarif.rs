@@ -2,6 +2,7 @@
 //! suppressed if it is exempted or the author accepts it, and a notification for each unreadable input and each note.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -32,21 +33,23 @@ pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
     let rules: Vec<&Rule> = catalogue().filter(is_found).collect();
     let metadata: Vec<Value> = rules.iter().map(|rule| of_rule(rule)).collect();
     let results: Vec<Value> = objects()
-        .flat_map(|subject| {
-            let open = subject.open().map(|found| result(&rules, subject, found));
-            let exempted = subject.exempted.iter().map(|it| exempted(&rules, subject, it));
-            let suppressed = subject
-                .suppressed
-                .iter()
-                .map(|it| suppressed(&rules, subject, it));
-            open.chain(exempted).chain(suppressed)
+        .flat_map(|object| {
+            let subject = SarifObject {
+                rules: &rules,
+                uri: uri(&report.repository.path(&object.source)),
+                object,
+            };
+            let open = object.open().map(|found| subject.result(found));
+            let exempted = object.exempted.iter().map(|it| subject.exempted(it));
+            let suppressed = object.suppressed.iter().map(|it| subject.suppressed(it));
+            open.chain(exempted).chain(suppressed).collect::<Vec<_>>()
         })
         .collect();
     let notification = |level: &str, source: &str, line: usize, text: &str| {
         json!({
             "level": level,
             "message": message(text),
-            "locations": [{"physicalLocation": location(source, line, None)}],
+            "locations": [{"physicalLocation": location(&uri(&report.repository.path(source)), line, None)}],
         })
     };
     let errors = outcome.errors.iter();
@@ -67,72 +70,78 @@ pub fn check_sarif(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
     write_log(&run, out)
 }
 
-fn result(rules: &[&Rule], subject: &JsonObject, found: &JsonFinding) -> Value {
-    let level = match subject.level(found) {
-        Level::Error => "error",
-        Level::Warning => "warning",
-        Level::Note => "note",
-    };
-    let title = subject.title();
-    let mut result = json!({
-        "ruleId": found.id,
-        "ruleIndex": rules.iter().position(|rule| rule.id == found.id),
-        "level": level,
-        "message": message(&format!("{title}: {}", found.sentence())),
-        "locations": [{
-            "physicalLocation": location(&subject.source, found.line, Some(found.column)),
-            "logicalLocations": [{
-                "fullyQualifiedName": one_line(&format!("{title}:{}", found.named_path)),
-                "kind": "object",
+/// An object whose findings become results.
+struct SarifObject<'r> {
+    /// The rules that the results refer to by index.
+    rules: &'r [&'r Rule],
+    object: &'r JsonObject,
+    uri: String,
+}
+
+impl SarifObject<'_> {
+    fn result(&self, found: &JsonFinding) -> Value {
+        let level = match self.object.level(found) {
+            Level::Error => "error",
+            Level::Warning => "warning",
+            Level::Note => "note",
+        };
+        let title = self.object.title();
+        let mut result = json!({
+            "ruleId": found.id,
+            "ruleIndex": self.rules.iter().position(|rule| rule.id == found.id),
+            "level": level,
+            "message": message(&format!("{title}: {}", found.sentence())),
+            "locations": [{
+                "physicalLocation": location(&self.uri, found.line, Some(found.column)),
+                "logicalLocations": [{
+                    "fullyQualifiedName": one_line(&format!("{title}:{}", found.named_path)),
+                    "kind": "object",
+                }],
             }],
-        }],
-        "partialFingerprints": {"transom/v1": subject.fingerprint(found)},
-        "properties": {"action": found.action, "decision": subject.decision},
-    });
-    if let (Some(result), false) = (result.as_object_mut(), found.fix.is_empty()) {
-        result.insert("fixes".to_owned(), json!([fix(subject, found)]));
-    }
-    result
-}
-
-/// The edit that `transom fix` makes for a finding.
-fn fix(subject: &JsonObject, found: &JsonFinding) -> Value {
-    let replacement = |part: &TextFix| {
-        let mut replacement = json!({"deletedRegion": {
-            "startLine": part.start.0, "startColumn": part.start.1,
-            "endLine": part.end.0, "endColumn": part.end.1,
-        }});
-        if let (Some(replacement), false) = (replacement.as_object_mut(), part.text.is_empty()) {
-            replacement.insert("insertedContent".to_owned(), json!({"text": part.text}));
+            "partialFingerprints": {"transom/v1": self.object.fingerprint(found)},
+            "properties": {"action": found.action, "decision": self.object.decision},
+        });
+        if let (Some(result), false) = (result.as_object_mut(), found.fix.is_empty()) {
+            result.insert("fixes".to_owned(), json!([self.fix(found)]));
         }
-        replacement
-    };
-    json!({
-        "description": message(&found.remedy),
-        "artifactChanges": [{
-            "artifactLocation": {"uri": uri(&subject.source)},
-            "replacements": found.fix.iter().map(replacement).collect::<Vec<_>>(),
-        }],
-    })
-}
+        result
+    }
 
-fn exempted(rules: &[&Rule], subject: &JsonObject, exempted: &Exempted) -> Value {
-    let justification = Some(exempted.exemption.as_str());
-    with_suppression(
-        result(rules, subject, &exempted.finding),
-        "external",
-        justification,
-    )
-}
+    /// The edit that `transom fix` makes for a finding.
+    fn fix(&self, found: &JsonFinding) -> Value {
+        let replacement = |part: &TextFix| {
+            let mut replacement = json!({"deletedRegion": {
+                "startLine": part.start.0, "startColumn": part.start.1,
+                "endLine": part.end.0, "endColumn": part.end.1,
+            }});
+            if let (Some(replacement), false) = (replacement.as_object_mut(), part.text.is_empty()) {
+                replacement.insert("insertedContent".to_owned(), json!({"text": part.text}));
+            }
+            replacement
+        };
+        json!({
+            "description": message(&found.remedy),
+            "artifactChanges": [{
+                "artifactLocation": {"uri": self.uri},
+                "replacements": found.fix.iter().map(replacement).collect::<Vec<_>>(),
+            }],
+        })
+    }
 
-fn suppressed(rules: &[&Rule], subject: &JsonObject, suppressed: &JsonSuppressed) -> Value {
-    let kind = if suppressed.is_in_manifest() {
-        "inSource"
-    } else {
-        "external"
-    };
-    let justification = suppressed.reason.as_deref();
-    with_suppression(result(rules, subject, &suppressed.finding), kind, justification)
+    fn exempted(&self, exempted: &Exempted) -> Value {
+        let justification = Some(exempted.exemption.as_str());
+        with_suppression(self.result(&exempted.finding), "external", justification)
+    }
+
+    fn suppressed(&self, suppressed: &JsonSuppressed) -> Value {
+        let kind = if suppressed.is_in_manifest() {
+            "inSource"
+        } else {
+            "external"
+        };
+        let justification = suppressed.reason.as_deref();
+        with_suppression(self.result(&suppressed.finding), kind, justification)
+    }
 }
 
 fn with_suppression(mut result: Value, kind: &str, justification: Option<&str>) -> Value {
@@ -145,8 +154,8 @@ fn with_suppression(mut result: Value, kind: &str, justification: Option<&str>) 
 }
 
 /// A location in a file; line 0 means the whole file.
-fn location(source: &str, line: usize, column: Option<usize>) -> Value {
-    let mut location = json!({"artifactLocation": {"uri": uri(source)}});
+fn location(uri: &str, line: usize, column: Option<usize>) -> Value {
+    let mut location = json!({"artifactLocation": {"uri": uri}});
     if let (Some(location), 1..) = (location.as_object_mut(), line) {
         let mut region = json!({"startLine": line});
         if let (Some(region), Some(column @ 1..)) = (region.as_object_mut(), column) {
@@ -157,14 +166,19 @@ fn location(source: &str, line: usize, column: Option<usize>) -> Value {
     location
 }
 
-/// A file's name as a relative URI: characters that RFC 3986 does not allow in a path are percent-encoded.
-fn uri(source: &str) -> String {
+/// A path as a URI: characters that RFC 3986 does not allow in a path are percent-encoded. Consumers cannot resolve an
+/// absolute path without a scheme.
+fn uri(path: &str) -> String {
     const OTHERS: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
         .remove(b'/')
         .remove(b'-')
         .remove(b'.')
         .remove(b'_')
         .remove(b'~');
-    let path = source.strip_prefix("./").unwrap_or(source).replace('\\', "/");
-    percent_encoding::utf8_percent_encode(&path, OTHERS).to_string()
+    let encoded = percent_encoding::utf8_percent_encode(path, OTHERS);
+    match path {
+        path if path.starts_with('/') => format!("file://{encoded}"),
+        path if Path::new(path).is_absolute() => format!("file:///{encoded}"),
+        _ => encoded.to_string(),
+    }
 }

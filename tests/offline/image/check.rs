@@ -54,6 +54,7 @@ fn what_names_do_not_say_is_looked_up_and_what_is_not_known_is_a_note() {
     assert!(names.get("images").is_none() && registry.requests().is_empty());
     let run = check(&["--registry", "-o", "json"]);
     let report = run.json();
+    assert_valid_reports("check", &[&report]);
     assert_eq!(verdict(&report, "billing"), "Windows", "{report:#}");
     assert_eq!(verdict(&report, "both"), "Unknown");
     assert!(
