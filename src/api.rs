@@ -15,7 +15,7 @@ mod policy_file;
 mod schema;
 mod selector;
 
-pub use crd::{definitions, node_policy_definition, pod_policy_definition};
+pub use crd::{VERSION_ANNOTATION, definitions, node_policy_definition, pod_policy_definition};
 pub use field_error::{FieldStep, in_one_line};
 pub use node_policy::{
     BuildCount, DriftedNode, Isolation, KubeletLabel, Management, NoExecute, NodeLabels, NodeRuntimeClasses,

@@ -8,6 +8,14 @@ use super::{WindowsNodePolicy, WindowsPodPolicy};
 /// The path of the schema of the only version.
 const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
 
+/// The annotation with the version of Transom that a definition belongs to: an older version must not replace a newer
+/// definition, because the API server would drop the newer fields of stored policies.
+pub const VERSION_ANNOTATION: &str = "transom.dev/version";
+
+/// The annotation by which Argo CD, which applies the definitions with the chart, keeps them when an Application is
+/// deleted or no longer contains them: with a definition, every policy of its kind is deleted.
+const ARGO_CD_ANNOTATION: (&str, &str) = ("argocd.argoproj.io/sync-options", "Delete=false,Prune=false");
+
 /// Both definitions.
 pub fn definitions() -> [Value; 2] {
     [node_policy_definition(), pod_policy_definition()]
@@ -38,6 +46,9 @@ fn finish(mut definition: Value) -> Value {
             remove_defaults(status);
         }
     }
+    let (argo_cd, options) = ARGO_CD_ANNOTATION;
+    definition["metadata"]["annotations"] =
+        json!({VERSION_ANNOTATION: env!("CARGO_PKG_VERSION"), argo_cd: options});
     sorted(definition)
 }
 

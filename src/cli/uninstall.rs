@@ -51,6 +51,10 @@ pub struct UninstallArgs {
     /// Delete the CustomResourceDefinitions too, and with them every WindowsPodPolicy and WindowsNodePolicy
     #[arg(long)]
     crds: bool,
+    /// The namespace in which `helm test` creates a pod as a dry run: what a failed test left there is deleted [default:
+    /// default, and none with --hook]
+    #[arg(long, value_name = "NAMESPACE")]
+    test_namespace: Option<String>,
     /// The hook of the chart that this runs as: Helm deletes its Job, account and permissions itself
     #[arg(long, value_name = "HOOK", value_parser = HOOKS)]
     hook: Option<String>,
@@ -80,6 +84,8 @@ async fn uninstall(args: UninstallArgs) -> anyhow::Result<ExitCode> {
             keep_runtime_classes: args.keep_runtime_classes,
         },
         crds: args.crds,
+        // A chart without a test grants its Job no rights for this.
+        test_namespace: (args.test_namespace).or_else(|| args.hook.is_none().then(|| "default".to_owned())),
         hook: args.hook,
     };
     if args.dry_run {

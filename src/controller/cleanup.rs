@@ -59,6 +59,8 @@ pub struct CleanupOptions {
     pub revert: RevertOptions,
     /// Delete the CustomResourceDefinitions too, and with them every policy.
     pub crds: bool,
+    /// The namespace of `helm test`; `None`: what a failed test left is not deleted.
+    pub test_namespace: Option<String>,
     /// The hook of the chart that this process runs as, one of [`HOOKS`]: its own objects stay.
     pub hook: Option<String>,
 }
@@ -134,6 +136,7 @@ impl Cleanup<'_> {
         }
         self.delete_in_namespace(&others).await;
         self.delete_left_by_hooks().await;
+        self.delete_left_by_test().await;
         if !self.options.crds {
             return;
         }

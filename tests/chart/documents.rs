@@ -1,5 +1,6 @@
 //! What the documentation tells a user to type: flags of the program, values of the chart, and YAML to copy.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -208,6 +209,145 @@ fn every_set_in_the_pages_is_a_value_that_the_chart_takes() {
         }
     }
     assert!(seen > 15, "{seen} commands");
+}
+
+#[test]
+fn every_upgrade_of_operation_and_roll_back_works_with_the_values_of_each_platform() {
+    let Some(engine) = engine() else { return };
+    let folder = generated::chart().join("platforms");
+    let mut seen = 0;
+    for page in ["docs/how-to/operations.md", "docs/how-to/roll-back.md"] {
+        for command in typed(page) {
+            if !command.starts_with("helm upgrade transom charts/transom") {
+                continue;
+            }
+            for platform in fs::read_dir(&folder).unwrap() {
+                let platform = platform.unwrap().path();
+                // What the quick starts install, and the values of which the command reuses.
+                let mut values = generated::values(&fs::read_to_string(&platform).unwrap());
+                merge(&mut values, json!({"policy": {"spec": {"mode": "Audit"}}}));
+                merge(&mut values, set(engine, &command).unwrap_or(json!({})));
+                let request = json!({"values": values, "name": "transom", "namespace": "transom-system", "is_upgrade": true});
+                for what in ["validate", "render"] {
+                    let request = if what == "render" {
+                        request.clone()
+                    } else {
+                        json!({"values": values})
+                    };
+                    engine.request(what, request).unwrap_or_else(|error| {
+                        panic!("{page} with {}: {command}\n{error}", platform.display())
+                    });
+                }
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 6 * 8, "{seen} upgrades");
+}
+
+#[test]
+fn the_values_for_registries_keep_the_mode() {
+    let blocks = blocks("docs/how-to/install.md", &["yaml"]).0;
+    let block = blocks
+        .iter()
+        .find(|it| it.starts_with("# registries.yaml"))
+        .unwrap();
+    let spec = &generated::values(block)["policy"]["spec"];
+    assert!(
+        spec["evidence"]["images"] == "Registry" && spec.get("mode").is_none(),
+        "{block}"
+    );
+    assert!(
+        block.contains("--reset-then-reuse-values --values registries.yaml"),
+        "{block}"
+    );
+}
+
+#[test]
+fn the_pages_show_as_many_rules_as_there_are() {
+    let rules = transom::rules::catalogue().count();
+    let page = text("docs/reference/version-skew.md");
+    assert!(
+        page.contains(&format!(", {rules} rules\n")),
+        "there are {rules} rules"
+    );
+}
+
+/// The verbs of each resource that the rules of roles grant.
+fn granted<'r>(rules: impl Iterator<Item = &'r Value>) -> BTreeMap<String, BTreeSet<String>> {
+    let texts = |list: &Value| -> Vec<String> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|it| it.as_str().unwrap().to_owned()).collect()
+    };
+    let mut granted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for rule in rules {
+        for resource in texts(&rule["resources"]) {
+            granted.entry(resource).or_default().extend(texts(&rule["verbs"]));
+        }
+    }
+    granted
+}
+
+/// The same as the tables below a heading list it: resources in the first column but `skip`, verbs in the next.
+fn listed(
+    page: &str,
+    heading: &str,
+    skip: usize,
+    known: &BTreeMap<String, BTreeSet<String>>,
+) -> BTreeMap<String, BTreeSet<String>> {
+    let verbs = ["get", "list", "watch", "create", "update", "patch", "delete"];
+    let words = |cell: &str| -> Vec<String> {
+        let words = cell.split(|c: char| !(c.is_ascii_alphanumeric() || c == '/'));
+        words.map(str::to_owned).collect()
+    };
+    let section = page.split("\n## ").find(|it| it.starts_with(heading)).unwrap();
+    let mut listed: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for row in section.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let row_verbs = words(cells[skip + 1]);
+        for resource in words(cells[skip]).into_iter().filter(|it| known.contains_key(it)) {
+            let of_row = row_verbs.iter().filter(|it| verbs.contains(&it.as_str()));
+            listed.entry(resource).or_default().extend(of_row.cloned());
+        }
+    }
+    listed
+}
+
+#[test]
+fn the_page_of_rights_lists_what_the_chart_grants() {
+    let Some(engine) = engine() else { return };
+    let values = json!({
+        "reports": {"enabled": true}, "probe": {"namespace": "probes"},
+        "nodePolicy": {"spec": {"runtimeClasses": {"management": "Managed"}}},
+        "images": {"registries": ["quay.io"], "pullSecret": "pull", "pullSecretsOf": ["shop"], "caConfigMap": {"name": "roots"}},
+    });
+    let rendered = engine.render(&values).unwrap();
+    let rules = |kind: &str, is_in: &dyn Fn(&str) -> bool| {
+        let roles = rendered.objects.iter().filter(|it| it["kind"] == kind);
+        let roles = roles.filter(|it| is_in(it["metadata"]["name"].as_str().unwrap()));
+        granted(roles.flat_map(|it| it["rules"].as_array().unwrap()))
+    };
+    let is_job = |name: &str| ["transom-pre-delete", "transom-pre-upgrade", "transom-test"].contains(&name);
+    let page = text("docs/reference/rights.md");
+    for (heading, skip, granted) in [
+        (
+            "Cluster-wide rights",
+            0,
+            rules("ClusterRole", &|name| !is_job(name)),
+        ),
+        (
+            "Rights in single namespaces",
+            0,
+            rules("Role", &|name| !is_job(name)),
+        ),
+    ] {
+        assert_eq!(listed(&page, heading, skip, &granted), granted, "{heading}");
+    }
+    let (mut of_jobs, in_namespaces) = (rules("ClusterRole", &is_job), rules("Role", &is_job));
+    for (resource, verbs) in in_namespaces {
+        of_jobs.entry(resource).or_default().extend(verbs);
+    }
+    assert_eq!(listed(&page, "Rights of the Jobs", 1, &of_jobs), of_jobs);
 }
 
 #[test]

@@ -14,9 +14,9 @@ class Engine:
     def lint(self, values, kube_version):
         return helm.lint(self.chart, values, strict=True, namespace="transom-system", kube_version=kube_version)
 
-    def render(self, values, name, namespace):
+    def render(self, values, name, namespace, is_upgrade=None):
         with helm.Chart.load(self.chart) as chart:
-            return chart.render(values, name=name, namespace=namespace)
+            return chart.render(values, name=name, namespace=namespace, is_upgrade=is_upgrade)
 
     def validate(self, values):
         with helm.Chart.load(self.chart) as chart:

@@ -190,10 +190,13 @@ pub fn rule_names() -> String {
 }
 
 /// Values that null takes away, as Helm has it: what the templates then leave out. A parent chart's `global` is its own.
-pub const MAY_BE_NULL: [&str; 13] = [
+pub const MAY_BE_NULL: [&str; 16] = [
     "affinity",
     "global.imagePullSecrets",
     "global.imageRegistry",
+    "hooksResources",
+    "hooksResources.limits",
+    "hooksResources.requests",
     "imagePullSecrets",
     "metrics.dashboard.labels",
     "nodeSelector",

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::TRANSOM;
 use super::container::account;
 use super::engine::{Engine, engine};
 use super::release::{NAMESPACE, World, cleanup, definitions, node};
-use super::trust;
+use super::{TRANSOM, rendered, trust};
 use crate::support::command::printed;
 use crate::support::control_plane::wait;
 
@@ -88,8 +87,16 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
     let configuration = ["mutatingwebhookconfiguration", "zz-second-transom"];
     assert!(!world.has(&configuration));
 
-    // What Helm leaves of a Job before an upgrade that failed.
+    // What Helm leaves of a test that failed or was interrupted.
     let rendered = engine.render(&json!({})).unwrap();
+    let mut left_by_test = rendered::of_hook(&rendered, "test");
+    left_by_test.retain(|it| it["kind"] != "Job");
+    assert_eq!(left_by_test.len(), 5, "{left_by_test:#?}");
+    for object in &left_by_test {
+        world.create(object);
+    }
+
+    // What Helm leaves of a Job before an upgrade that failed.
     let hooks = rendered.objects.iter();
     let failed: Vec<&Value> = hooks
         .filter(|it| it["metadata"]["name"] == "transom-pre-upgrade")
@@ -110,6 +117,12 @@ fn a_release_takes_back_what_it_wrote_unless_another_installation_keeps_it() {
         .request(engine, "uninstall", &json!({}))
         .unwrap_or_else(|error| panic!("{error}\n{}", world.kubelet.jobs()));
     assert_eq!(world.left(), definitions(), "{}", world.kubelet.jobs());
+    let jobs = world.kubelet.jobs();
+    let at = |line: &str| jobs.find(line).unwrap_or_else(|| panic!("{line}\n{jobs}"));
+    // Without the policies, the account could create pods that are stored.
+    let permission = at("RoleBinding transom-test deleted");
+    let binding = at("ValidatingAdmissionPolicyBinding transom-test deleted");
+    assert!(permission < binding && binding < at("ValidatingAdmissionPolicy transom-test deleted"));
     assert_eq!(of_ours(&world.get("node", "win-1")), of_ours(&before));
 }
 

@@ -45,7 +45,14 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
                  transom-certificates",
             ],
             // Its Job is a hook too.
-            &["helm test"],
+            &["helm test", "--keep"],
+        ),
+        (
+            json!({"hooks": "none", "uninstall": {"keepTaints": true, "keepNodeLabels": true, "keepRuntimeClasses": true}}),
+            &[
+                "--certificate-secret transom-certificates --keep-node-labels --keep-runtime-classes --keep-taints   # before",
+            ],
+            &[],
         ),
         (
             json!({"admissionPolicies": {"enabled": false}}),

@@ -155,7 +155,7 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
     let bindings: Vec<&Value> = with.objects.iter().filter(is_binding).collect();
     let account = json!([{"kind": "ServiceAccount", "name": "transom", "namespace": "transom-system"}]);
     assert!(
-        bindings.len() == 2 && bindings.iter().all(|it| it["objects"] == account),
+        bindings.len() == 2 && bindings.iter().all(|it| it["subjects"] == account),
         "{bindings:?}"
     );
 
@@ -262,7 +262,7 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
         {
             let of_a_job = binding["metadata"]["labels"]["app.kubernetes.io/component"].is_string();
             let expected = if of_a_job { "janitor" } else { "transom" };
-            assert_eq!(binding["objects"][0]["name"], expected, "{binding:#}");
+            assert_eq!(binding["subjects"][0]["name"], expected, "{binding:#}");
         }
     }
     // Each Job of the default has an account of its own, and nobody else has.
@@ -274,6 +274,93 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
             .into()
     );
     assert!(default.names("ServiceAccount").contains(&"transom-pre-delete"));
+}
+
+#[test]
+fn the_jobs_stay_off_the_host_network_and_have_resources_of_their_own() {
+    let Some(engine) = engine() else { return };
+    let quota =
+        json!({"requests": {"cpu": "20m", "memory": "16Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}});
+    let host =
+        json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10261}, "hooksResources": quota});
+    let default = json!({"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}});
+    for (values, resources) in [
+        (host, quota),
+        (json!({}), default),
+        (json!({"hooksResources": null}), Value::Null),
+    ] {
+        engine.request("validate", json!({"values": values})).unwrap();
+        let rendered = engine.render(&values).unwrap();
+        let jobs: Vec<&Value> = rendered.objects.iter().filter(|it| it["kind"] == "Job").collect();
+        assert_eq!(jobs.len(), 3, "{jobs:#?}");
+        for job in jobs {
+            let pod = &job["spec"]["template"]["spec"];
+            assert_eq!(
+                (&pod["hostNetwork"], &pod["dnsPolicy"]),
+                (&Value::Null, &Value::Null),
+                "{pod:#}"
+            );
+            assert_eq!(pod["containers"][0]["resources"], resources, "{pod:#}");
+        }
+    }
+}
+
+#[test]
+fn names_that_yaml_reads_as_numbers_or_booleans_stay_text() {
+    let Some(engine) = engine() else { return };
+    // The same values with plain names, in the place of which the others are put afterwards.
+    const PLAIN: [&str; 9] = [
+        "qrelease",
+        "qnamespace",
+        "qfullname",
+        "qpolicy",
+        "qnodes",
+        "qaccount",
+        "qsecret",
+        "qmap",
+        "qother",
+    ];
+    let render = |names: [&str; 9]| {
+        let [
+            release,
+            namespace,
+            fullname,
+            policy,
+            nodes,
+            account,
+            secret,
+            map,
+            other,
+        ] = names;
+        let values = json!({
+            "fullnameOverride": fullname, "policy": {"name": policy}, "nodePolicy": {"name": nodes},
+            "serviceAccount": {"name": account}, "hooksServiceAccount": {"name": other},
+            "certificates": {"mode": "provided", "secretName": secret},
+            "images": {"registries": ["quay.io"], "pullSecret": secret, "pullSecretsOf": [other], "caConfigMap": {"name": map}},
+            "clientCertificates": {"caConfigMap": {"name": map}},
+            "tracing": {"endpoint": "https://collector:4318", "caConfigMap": {"name": map}, "headersSecret": {"name": secret, "key": other}},
+            "probe": {"namespace": other}, "priorityClassName": other,
+            "flowSchema": {"enabled": true, "priorityLevel": other},
+            "metrics": {"serviceMonitor": {"enabled": true}, "prometheusRule": {"enabled": true}},
+            "commonLabels": {"team": other},
+        });
+        engine.request("validate", json!({"values": values})).unwrap();
+        engine.render_as(release, namespace, &values).unwrap().objects
+    };
+    let plain = render(PLAIN);
+    for odd in [
+        ["123", "2024", "null", "1", "2", "3", "0x1f", "4", "5"],
+        ["on", "1e3", "true", "no", "off", "yes", "null", "y", "false"],
+    ] {
+        let mut expected = json!(plain).to_string();
+        for (plain, odd) in PLAIN.iter().zip(odd) {
+            expected = expected.replace(plain, odd);
+        }
+        let expected: Value = serde_json::from_str(&expected).unwrap();
+        for (made, expected) in render(odd).iter().zip(expected.as_array().unwrap()) {
+            assert_eq!(made, expected);
+        }
+    }
 }
 
 #[test]

@@ -76,6 +76,18 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
             true,
             false,
         ),
+        // Argo CD renders without a cluster, so the chart cannot see what Transom still has to revert.
+        (json!({"nodePolicy": none, "hooks": "argocd"}), true, true),
+        (
+            json!({"nodePolicy": none, "hooks": "argocd", "rbac": {"runtimeClasses": false}}),
+            true,
+            false,
+        ),
+        (
+            json!({"nodePolicy": none, "hooks": "argocd", "rbac": {"nodePolicies": false}}),
+            false,
+            false,
+        ),
     ] {
         let mut on_nodes = read.to_vec();
         on_nodes.extend(nodes.then_some("patch"));
@@ -276,8 +288,11 @@ fn the_right_to_write_goes_after_what_was_written() {
         world.cluster.kubectl(&requested).out.starts_with("yes")
     };
     assert!(may("patch", "nodes") && may("delete", "runtimeclasses"));
+    let class = world.get("runtimeclass", CLASS);
     // With the policy goes what it wrote, by the rights that it needed.
-    let values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"}, "nodePolicy": {"create": false},
+    // The spec of before stays in the values, as with --reset-then-reuse-values.
+    let values = json!({"replicaCount": 1, "shutdown": {"drainDelay": "0s"},
+                        "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}, "runtimeClasses": {"management": "Managed"}}},
                         "probe": {"namespace": "second"}});
     world.deploy(engine, "upgrade", &values);
     let taken_back = || {
@@ -293,6 +308,23 @@ fn the_right_to_write_goes_after_what_was_written() {
     probes_are_dry_runs(&world);
     world.deploy(engine, "upgrade", &values);
     assert!(!may("patch", "nodes") && !may("delete", "runtimeclasses") && may("watch", "nodes"));
+
+    // A class that is left, as one that a workload used, gets the rights to delete it, which include those to see whether a
+    // workload uses it.
+    world.create(&json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "handler": class["handler"],
+        "metadata": {"name": CLASS, "annotations": class["metadata"]["annotations"], "labels": class["metadata"]["labels"]},
+        "scheduling": class["scheduling"],
+    }));
+    let mut again = values.clone();
+    again["podAnnotations"] = json!({"generation": "two"});
+    world.deploy(engine, "upgrade", &again);
+    assert!(!may("patch", "nodes") && may("delete", "runtimeclasses") && may("list", "cronjobs"));
+    assert!(
+        wait(Duration::from_secs(90), || !world.has(&["runtimeclass", CLASS])),
+        "{}",
+        world.kubelet.logs()
+    );
 }
 
 /// Calls are seen to arrive, by the rights of the account, which stores no pod.

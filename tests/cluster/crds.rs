@@ -126,6 +126,46 @@ fn the_definitions_are_established_without_complaints_about_their_schemas() {
 }
 
 #[test]
+fn an_older_program_keeps_a_newer_definition_unless_it_is_forced() {
+    let Some(cluster) = cluster() else { return };
+    const NAME: &str = "windowsnodepolicies.transom.dev";
+    let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+    let apply = |more: &[&str]| printed(&[&["crds", "apply", "--kubeconfig", &kubeconfig], more].concat());
+    let metadata = || {
+        let found = cluster.kubectl(&["get", "crd", NAME, "-o", "json"]).succeeded();
+        found.object()["metadata"].clone()
+    };
+    let newer = [
+        "annotate",
+        "--overwrite",
+        "crd",
+        NAME,
+        "transom.dev/version=999.0.0",
+    ];
+    cluster.kubectl(&newer).succeeded();
+    let before = metadata();
+
+    let kept = format!("{NAME} kept: it is of version 999.0.0, which is newer than");
+    let said = apply(&[]);
+    assert!(said.lines().any(|line| line.starts_with(&kept)), "{said}");
+    assert!(
+        said.contains("windowspodpolicies.transom.dev unchanged"),
+        "{said}"
+    );
+    assert_eq!(metadata()["resourceVersion"], before["resourceVersion"]);
+
+    let said = apply(&["--force"]);
+    assert!(said.contains(&format!("{NAME} updated")), "{said}");
+    let annotations = metadata()["annotations"].clone();
+    assert_eq!(annotations["transom.dev/version"], env!("CARGO_PKG_VERSION"));
+    // Argo CD deletes neither definition with the Application, nor if the chart no longer contains it.
+    assert_eq!(
+        annotations["argocd.argoproj.io/sync-options"],
+        "Delete=false,Prune=false"
+    );
+}
+
+#[test]
 fn a_policy_that_says_no_more_than_it_must_is_stored_with_every_default() {
     let Some(cluster) = cluster() else { return };
     let bare = policy("WindowsPodPolicy", "bare", &json!({"mode": "Enforce"}));

@@ -262,6 +262,58 @@ fn the_gitlab_job_writes_the_reports_that_it_names() {
     }
 }
 
+/// The release packs an archive for each platform, with the binary under the name that krew starts.
+fn the_archives_of_a_release_are_those_of(spec: &Value) {
+    let folder = tempfile::tempdir().unwrap();
+    for file in [
+        "transom-linux-amd64",
+        "transom-linux-arm64",
+        "transom-windows-amd64.exe",
+    ] {
+        fs::write(folder.path().join(file), file).unwrap();
+    }
+    let packed = Command::new(root().join(".ci/krew-archives"))
+        .arg("0.1.0")
+        .arg(folder.path())
+        .env("SOURCE_DATE_EPOCH", "1700000000")
+        .output()
+        .unwrap();
+    assert!(packed.status.success(), "{packed:?}");
+    for platform in spec["platforms"].as_array().unwrap() {
+        let archive = platform["uri"].as_str().unwrap().rsplit('/').next().unwrap();
+        let bin = platform["bin"].as_str().unwrap();
+        let unpack: &[&str] = if archive.ends_with(".zip") {
+            &["unzip", "-q"]
+        } else {
+            &["tar", "--extract", "--file"]
+        };
+        let unpacked = folder.path().join(archive.replace('.', "_"));
+        fs::create_dir(&unpacked).unwrap();
+        let status = Command::new(unpack[0])
+            .args(&unpack[1..])
+            .arg(folder.path().join(archive))
+            .current_dir(&unpacked)
+            .status();
+        assert!(status.unwrap().success(), "{archive}");
+        let suffix = archive.strip_prefix("transom_0.1.0_").unwrap();
+        let platform = suffix.split('.').next().unwrap().replace('_', "-");
+        let content = fs::read_to_string(unpacked.join(bin)).unwrap();
+        assert!(
+            content.starts_with(&format!("transom-{platform}")),
+            "{archive}: {content}"
+        );
+        for licence in ["LICENSE", "THIRD-PARTY-LICENSES"] {
+            assert!(unpacked.join(licence).exists(), "{archive} has no {licence}");
+        }
+    }
+    let workflow = fs::read_to_string(root().join(".github/workflows/release.yml")).unwrap();
+    let at = |text: &str| workflow.find(text).unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        at(".ci/krew-archives") < at("sha256sum -- transom*"),
+        "the archives have no checksums"
+    );
+}
+
 #[test]
 fn the_manifest_for_krew_has_what_krew_requires_when_a_release_fills_it() {
     let mut text = fs::read_to_string(root().join(".ci/krew.yaml")).unwrap();
@@ -324,6 +376,7 @@ fn the_manifest_for_krew_has_what_krew_requires_when_a_release_fills_it() {
         assert_eq!(platform["bin"], bin);
     }
     assert_eq!(systems, ["linux/amd64", "linux/arm64", "windows/amd64"]);
+    the_archives_of_a_release_are_those_of(spec);
     let placeholders = fs::read_to_string(root().join("docs/how-to/release.md")).unwrap();
     assert!(
         placeholders.contains(".ci/krew.yaml"),

@@ -44,7 +44,7 @@ name: never yours, and never cert-manager's. */}}
 {{/* The labels that selectors use. Do not change them: selectors are immutable. */}}
 {{- define "transom.selectorLabels" -}}
 app.kubernetes.io/name: transom
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{/* (dict "root" $ "component" … "labels" …): one map, so that no key appears twice. Selector labels are fixed; of the others,
@@ -61,11 +61,13 @@ the user's take precedence. */}}
 {{- merge $labels (default (dict) .labels) $root.Values.commonLabels $ours | toYaml -}}
 {{- end -}}
 
+{{/* Names are quoted everywhere: YAML reads 123, on and null as other types, and Kubernetes allows such names. */}}
+
 {{/* metadata of an object, in the namespace unless "cluster" is set: (dict "root" $ "name" … "component" … "annotations" …) */}}
 {{- define "transom.metadata" -}}
-name: {{ .name }}
+name: {{ .name | quote }}
 {{- if not .cluster }}
-namespace: {{ default .root.Release.Namespace .namespace }}
+namespace: {{ default .root.Release.Namespace .namespace | quote }}
 {{- end }}
 labels:
   {{- include "transom.labels" . | nindent 2 }}
@@ -113,7 +115,8 @@ from another create, so the test requires the ValidatingAdmissionPolicy that can
 {{- end -}}
 {{- end -}}
 
-{{/* The pod template of a Job: (dict "root" $ "component" … "account" … "args" [argument, …]) */}}
+{{/* The pod template of a Job. Never on the host network: a Job only connects to the API server, and its account may lack the
+right to use the host network: (dict "root" $ "component" … "account" … "args" [argument, …]) */}}
 {{- define "transom.jobTemplate" -}}
 {{- $values := .root.Values -}}
 metadata:
@@ -129,17 +132,13 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: Never
-  serviceAccountName: {{ .account }}
+  serviceAccountName: {{ .account | quote }}
   automountServiceAccountToken: true
   {{- with include "transom.imagePullSecrets" .root }}
   {{- . | nindent 2 }}
   {{- end }}
   {{- with $values.priorityClassName }}
-  priorityClassName: {{ . }}
-  {{- end }}
-  {{- if $values.hostNetwork }}
-  hostNetwork: true
-  dnsPolicy: {{ default "ClusterFirstWithHostNet" $values.dnsPolicy }}
+  priorityClassName: {{ . | quote }}
   {{- end }}
   {{- with $values.podSecurityContext }}
   securityContext:
@@ -163,9 +162,10 @@ spec:
       env:
         {{- . | nindent 8 }}
       {{- end }}
+      {{- with $values.hooksResources }}
       resources:
-        requests: {cpu: 10m, memory: 32Mi}
-        limits: {memory: 128Mi}
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       {{- with $values.securityContext }}
       securityContext:
         {{- toYaml . | nindent 8 }}
@@ -207,8 +207,8 @@ spec:
 - name: OTEL_EXPORTER_OTLP_HEADERS
   valueFrom:
     secretKeyRef:
-      name: {{ . }}
-      key: {{ $.Values.tracing.headersSecret.key }}
+      name: {{ . | quote }}
+      key: {{ $.Values.tracing.headersSecret.key | quote }}
 {{- end }}
 {{- with .caConfigMap.name }}
 - name: OTEL_EXPORTER_OTLP_CERTIFICATE
@@ -246,26 +246,28 @@ one still finds it here, so that Transom keeps the rights to revert what it wrot
 {{- toYaml (dict "items" $stored) -}}
 {{- end -}}
 
-{{/* Whether Transom may write to nodes: "true" or "false". */}}
+{{/* Whether Transom may write to nodes: "true" or "false". Argo CD renders without a cluster, so the removal of the last policy
+cannot be recognized: the rights stay, because Transom needs them to revert what it wrote. */}}
 {{- define "transom.writesNodes" -}}
 {{- if kindIs "bool" .Values.rbac.nodePolicies -}}
 {{- .Values.rbac.nodePolicies -}}
 {{- else -}}
-{{- or .Values.nodePolicy.create (gt (len (include "transom.storedNodePolicies" . | fromYaml).items) 0) -}}
+{{- or .Values.nodePolicy.create (eq .Values.hooks "argocd") (gt (len (include "transom.storedNodePolicies" . | fromYaml).items) 0) -}}
 {{- end -}}
 {{- end -}}
 
 {{/* Whether Transom may write RuntimeClasses. It must be able to find and delete those that it created. */}}
 {{- define "transom.writesRuntimeClasses" -}}
-{{- if ne (include "transom.writesNodes" .) "true" -}}
-false
-{{- else if kindIs "bool" .Values.rbac.runtimeClasses -}}
-{{- .Values.rbac.runtimeClasses -}}
+{{- $nodes := eq "true" (include "transom.writesNodes" .) -}}
+{{- if kindIs "bool" .Values.rbac.runtimeClasses -}}
+{{- and $nodes .Values.rbac.runtimeClasses -}}
 {{- else -}}
-{{- $managed := and .Values.nodePolicy.create (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec)) -}}
+{{- $managed := or (eq .Values.hooks "argocd") (and .Values.nodePolicy.create (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec))) -}}
 {{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
 {{- $managed = or $managed (eq "true" (include "transom.managesRuntimeClasses" .spec)) -}}
 {{- end -}}
+{{- $managed = and $nodes $managed -}}
+{{- /* A class that a workload uses stays after the last policy. */ -}}
 {{- if .Release.IsUpgrade -}}
 {{- range (lookup "node.k8s.io/v1" "RuntimeClass" "" "").items -}}
 {{- $managed = or $managed (hasKey (dig "metadata" "annotations" (dict) .) "transom.dev/owned") -}}

@@ -1,6 +1,7 @@
 //! The chart's objects that are left after Transom removed what it created: these are for Helm or kubectl to delete.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 
@@ -21,12 +22,21 @@ const KINDS: [(&str, &str, bool); 9] = [
     ("transom.dev", "WindowsNodePolicy", false),
 ];
 
+/// The label with the name of the release.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// The annotation with the name of the Helm release.
+const RELEASE: &str = "meta.helm.sh/release-name";
+
 /// How many objects are named.
 const NAMED: usize = 8;
 
 /// What is left, and the command that removes it; empty if nothing is.
 pub async fn of_the_chart(client: &Client, options: &CleanupOptions) -> Vec<String> {
-    let labels = format!("{OURS},app.kubernetes.io/instance={}", options.name);
+    let deployment = deployment(client, options).await.unwrap_or_default();
+    // The name of the release, which is not always that of its objects.
+    let instance = deployment.labels.as_ref().and_then(|it| it.get(INSTANCE));
+    let labels = format!("{OURS},{INSTANCE}={}", instance.unwrap_or(&options.name));
     let mut left = Vec::new();
     for (group, kind, is_namespaced) in KINDS {
         let version = if group == "transom.dev" { "v1alpha1" } else { "v1" };
@@ -46,7 +56,8 @@ pub async fn of_the_chart(client: &Client, options: &CleanupOptions) -> Vec<Stri
         return Vec::new();
     }
     let namespace = &options.namespace;
-    let release = match release(client, options).await {
+    let release = deployment.annotations.as_ref().and_then(|it| it.get(RELEASE));
+    let release = match release {
         Some(release) => format!("for Helm: helm uninstall {release} --namespace {namespace}"),
         None => "for kubectl: kubectl delete -f with the manifests of the installation".to_owned(),
     };
@@ -56,10 +67,71 @@ pub async fn of_the_chart(client: &Client, options: &CleanupOptions) -> Vec<Stri
     ]
 }
 
-/// The Helm release that the Deployment belongs to.
-async fn release(client: &Client, options: &CleanupOptions) -> Option<String> {
+/// The Deployment of the installation.
+async fn deployment(client: &Client, options: &CleanupOptions) -> Option<ObjectMeta> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), &options.namespace);
     let found = answered(api.get_metadata(&options.name)).await.ok()?;
-    let mut annotations = found.metadata.annotations?;
-    annotations.remove("meta.helm.sh/release-name")
+    Some(found.metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::controller::node_policies::take_back::RevertOptions;
+
+    /// An API server with the Deployment `second-transom` of the release `second`, which selects by label.
+    fn client() -> Client {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let metadata = json!({
+                "name": "second-transom",
+                "labels": {"app.kubernetes.io/name": "transom", "app.kubernetes.io/instance": "second"},
+                "annotations": {"meta.helm.sh/release-name": "second"},
+            });
+            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+            let list = |items: Value| json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items});
+            let answer = if path.ends_with("/deployments/second-transom") {
+                json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata})
+            } else if path.ends_with("/deployments")
+                && query.contains("instance%3Dsecond")
+                && !query.contains("second-transom")
+            {
+                list(json!([{"metadata": metadata}]))
+            } else {
+                list(json!([]))
+            };
+            let body: Full<Bytes> = Full::from(answer.to_string());
+            Ok::<_, Infallible>(Response::new(body))
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test]
+    async fn what_is_left_of_a_release_is_found_by_its_name_and_not_by_that_of_its_objects() {
+        let options = CleanupOptions {
+            namespace: "transom-system".to_owned(),
+            name: "second-transom".to_owned(),
+            lease: "second-transom".to_owned(),
+            certificate_secret: "second-transom-certificates".to_owned(),
+            keep_webhooks: false,
+            revert: RevertOptions::default(),
+            crds: false,
+            test_namespace: None,
+            hook: None,
+        };
+        assert_eq!(
+            of_the_chart(&client(), &options).await,
+            [
+                "of the installation is left: Deployment second-transom",
+                "that is for Helm: helm uninstall second --namespace transom-system",
+            ]
+        );
+    }
 }

@@ -10,12 +10,13 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-use super::{Cleanup, CleanupOptions, CleanupReport, HOOKS, NAMED, other_installations};
+use super::{Cleanup, CleanupOptions, CleanupReport, HOOKS, NAMED, helm_hooks, other_installations};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, NODES_PATH, for_each_as};
 use crate::cluster::node::{NodeView, WatchedNode};
@@ -95,6 +96,13 @@ impl Cleanup<'_> {
             let name = format!("{}-{hook}", options.name);
             preview
                 .record(&self.own::<Job>(), &name, "with its account and permissions")
+                .await;
+        }
+        if let Some(namespace) = &options.test_namespace {
+            let bindings = Api::<RoleBinding>::namespaced(self.client.clone(), namespace);
+            let how = "with the other objects of a failed helm test";
+            preview
+                .record(&bindings, &helm_hooks::test_name(options), how)
                 .await;
         }
         if !options.crds {
