@@ -134,7 +134,19 @@ fn every_command_of_the_program_in_the_pages_has_flags_that_it_knows() {
     let mut seen = 0;
     for page in PAGES {
         for command in typed(page).iter().filter_map(|it| it.strip_prefix("transom ")) {
-            let words = words(command);
+            // A placeholder, as in `-n NAMESPACE`, stands for a name.
+            let is_placeholder =
+                |word: &String| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+            let words = words(command).into_iter();
+            let words: Vec<String> = words
+                .map(|word| {
+                    if is_placeholder(&word) {
+                        "x".to_owned()
+                    } else {
+                        word
+                    }
+                })
+                .collect();
             let mut helped = help(&words);
             // Where only a flag is named, its value is not.
             if !helped.0 && words.last().is_some_and(|last| last.starts_with("--")) {
