@@ -81,17 +81,29 @@ pub struct ClusterCache {
 impl ClusterCache {
     /// Whether nothing has changed. Compares pointers, because a changed entry is always replaced.
     pub fn is_same(&self, other: &ClusterCache) -> bool {
-        self.kubernetes == other.kubernetes
-            && self.has_scc == other.has_scc
-            && self.has_gmsa == other.has_gmsa
-            && same(&self.nodes, &other.nodes)
-            && same(&self.runtime_classes, &other.runtime_classes)
-            && same(&self.csi_nodes, &other.csi_nodes)
-            && same(&self.namespaces, &other.namespaces)
-            && same(&self.node_policies, &other.node_policies)
-            && same(&self.pod_policies, &other.pod_policies)
-            && same(&self.revisions, &other.revisions)
-            && same(&self.seen, &other.seen)
+        // Destructured, so that no field can be forgotten.
+        let ClusterCache {
+            kubernetes,
+            has_scc,
+            has_gmsa,
+            nodes,
+            runtime_classes,
+            csi_nodes,
+            namespaces,
+            node_policies,
+            pod_policies,
+            revisions,
+            seen,
+        } = self;
+        (kubernetes, has_scc, has_gmsa) == (&other.kubernetes, &other.has_scc, &other.has_gmsa)
+            && same(nodes, &other.nodes)
+            && same(runtime_classes, &other.runtime_classes)
+            && same(csi_nodes, &other.csi_nodes)
+            && same(namespaces, &other.namespaces)
+            && same(node_policies, &other.node_policies)
+            && same(pod_policies, &other.pod_policies)
+            && same(revisions, &other.revisions)
+            && same(seen, &other.seen)
     }
 }
 

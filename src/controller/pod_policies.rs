@@ -78,17 +78,24 @@ impl StatusSources {
 
     /// Waits for news. A controller that has ended leaves its last state.
     async fn changed(&mut self) {
+        // Destructured, so that no source can be forgotten.
+        let StatusSources {
+            reporting,
+            probe,
+            registries,
+            contested,
+        } = self;
         let registries = async {
-            match &mut self.registries {
+            match registries {
                 Some(registries) => registries.changed().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             Ok(()) = registries => (),
-            Ok(()) = self.reporting.changed() => (),
-            Ok(()) = self.probe.changed() => (),
-            Ok(()) = self.contested.changed() => (),
+            Ok(()) = reporting.changed() => (),
+            Ok(()) = probe.changed() => (),
+            Ok(()) = contested.changed() => (),
             else => std::future::pending().await,
         }
     }

@@ -36,6 +36,7 @@ use engine::engine;
 use generated::{chart, is_up_to_date};
 use serde_json::{Value, json};
 use support::command::printed;
+use transom::controller::node_policies::nodes::labels::LABELS;
 
 const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 
@@ -60,6 +61,27 @@ fn what_the_chart_takes_from_the_code_is_what_the_code_says() {
         &file("README.md"),
         &generated::readme(&read("README.md"), &read("values.yaml")),
     );
+}
+
+#[test]
+fn the_admission_policies_allow_every_label_that_nodes_get() {
+    let template = read("templates/admissionpolicies.yaml");
+    let list = template.split_once("$nodeLabels := list ").unwrap().1;
+    let allowed: Vec<&str> = list
+        .lines()
+        .next()
+        .unwrap()
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .collect();
+    for label in &LABELS {
+        assert!(
+            allowed.contains(&label.key),
+            "{} is not in {allowed:?}",
+            label.key
+        );
+    }
 }
 
 #[test]

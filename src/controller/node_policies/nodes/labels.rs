@@ -20,7 +20,7 @@ pub struct KeptLabel {
     pub is_announced: bool,
 }
 
-/// Every label that is kept. Transom writes no others.
+/// Every label that is kept. Transom writes no others: the admission policies of the chart list the same keys.
 pub static LABELS: [KeptLabel; 2] = [
     KeptLabel {
         key: BUILD_LABEL,
