@@ -180,8 +180,9 @@ fn every_value_makes_objects_that_the_api_server_takes_to_the_last_field() {
             );
         }
         // Restricted is what the host network is not, and what a privileged class in another namespace does not change.
-        let on_the_host = values["hostNetwork"] == true;
         for (kind, template) in templates(&rendered.objects) {
+            // Jobs only connect out.
+            let on_the_host = kind == "Deployment" && values["hostNetwork"] == true;
             let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["spec"]});
             // The ServiceAccount and the Secrets are not there.
             pod["spec"].as_object_mut().unwrap().remove("priorityClassName");

@@ -77,13 +77,13 @@ kind: WindowsPodPolicy
 metadata: {name: repairs-daemonsets}
 spec: {mode: Enforce, validation: {ignoredFields: Remove}, priority: 6, namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ds-repaired}}}
 ---
-# Their last change is what lets them reach nodes that do not run their image.
+# Their last change is what lets them reach nodes that do not run their image, or nodes of Linux.
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
 metadata: {name: spans-builds}
 spec:
   mode: Enforce
-  validation: {rules: {daemonset-spans-builds: Warn}}
+  validation: {rules: {daemonset-spans-builds: Warn, daemonset-template-unselective: Warn}}
   priority: 5
   namespaceSelector:
     matchExpressions: [{key: kubernetes.io/metadata.name, operator: In, values: [ds-without-build, ds-of-a-class, ds-by-image]}]
