@@ -127,8 +127,8 @@ fn the_definitions_are_established_without_complaints_about_their_schemas() {
 
 #[test]
 fn an_older_program_keeps_a_newer_definition_unless_it_is_forced() {
-    let Some(cluster) = cluster() else { return };
     const NAME: &str = "windowsnodepolicies.transom.dev";
+    let Some(cluster) = cluster() else { return };
     let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
     let apply = |more: &[&str]| printed(&[&["crds", "apply", "--kubeconfig", &kubeconfig], more].concat());
     let metadata = || {
