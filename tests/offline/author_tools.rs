@@ -282,17 +282,16 @@ fn the_archives_of_a_release_are_those_of(spec: &Value) {
     for platform in spec["platforms"].as_array().unwrap() {
         let archive = platform["uri"].as_str().unwrap().rsplit('/').next().unwrap();
         let bin = platform["bin"].as_str().unwrap();
-        let unpack: &[&str] = if archive.ends_with(".zip") {
-            &["unzip", "-q"]
-        } else {
-            &["tar", "--extract", "--file"]
+        let (suffix, unpack) = match archive.strip_suffix(".zip") {
+            Some(_) => ("", &["python3", "-m", "zipfile", "--extract"][..]),
+            None => ("--directory=", &["tar", "--extract", "--file"][..]),
         };
         let unpacked = folder.path().join(archive.replace('.', "_"));
         fs::create_dir(&unpacked).unwrap();
         let status = Command::new(unpack[0])
             .args(&unpack[1..])
             .arg(folder.path().join(archive))
-            .current_dir(&unpacked)
+            .arg(format!("{suffix}{}", unpacked.display()))
             .status();
         assert!(status.unwrap().success(), "{archive}");
         let suffix = archive.strip_prefix("transom_0.1.0_").unwrap();
