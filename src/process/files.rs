@@ -92,7 +92,9 @@ pub fn read_all(stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
 /// If a folder before `..` does not exist, or the current folder cannot be read.
 pub fn absolute(path: &Path) -> io::Result<PathBuf> {
     let parts: Vec<Component<'_>> = path.components().collect();
-    let Some(last) = parts.iter().rposition(|part| *part == Component::ParentDir) else {
+    let last = parts.iter().rposition(|part| *part == Component::ParentDir);
+    // Windows removes `..` itself, and has another spelling for canonical paths.
+    let Some(last) = last.filter(|_| cfg!(unix)) else {
         return std::path::absolute(path);
     };
     let (above, below) = parts.split_at(last + 1);
