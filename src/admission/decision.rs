@@ -29,37 +29,11 @@ pub struct ReviewContext<'j> {
     pub subject: &'j Object<'j>,
     pub evaluation: &'j Evaluation,
     pub policy: &'j Policy,
+    pub owners: &'j ManagedFields<'j>,
     pub today: Date,
-    owners: OnceCell<ManagedFields<'j>>,
 }
 
 impl<'j> ReviewContext<'j> {
-    /// The context of an evaluated object.
-    pub fn new(
-        phase: Phase,
-        request: &'j Request<'j>,
-        subject: &'j Object<'j>,
-        evaluation: &'j Evaluation,
-        policy: &'j Policy,
-        today: Date,
-    ) -> Self {
-        ReviewContext {
-            phase,
-            request,
-            subject,
-            evaluation,
-            policy,
-            today,
-            owners: OnceCell::new(),
-        }
-    }
-
-    /// The owners of the object's fields: parsed at most once, when needed.
-    fn owners(&self) -> &ManagedFields<'j> {
-        self.owners
-            .get_or_init(|| ManagedFields::of(self.subject.meta.managed_fields))
-    }
-
     /// The decision.
     pub fn decide(&self) -> ReviewDecision<'j> {
         let mut decide = match self.phase {
@@ -159,7 +133,7 @@ impl<'j> ReviewContext<'j> {
         denials.any(|finding| {
             let refused =
                 finding.class == Class::ApiAlways || (finding.class == Class::Api && is_for_windows);
-            refused && self.owners().owns(&finding.path)
+            refused && self.owners.owns(&finding.path)
         })
     }
 
@@ -188,7 +162,7 @@ impl<'j> ReviewContext<'j> {
         let object = OnceCell::new();
         let is_there = |path: &Path| exists(object.get_or_init(|| self.request.object_text()), path);
         let is_added = |finding: &Finding| {
-            may_be_added(finding) && !self.owners().owns(&finding.path) && is_there(&finding.path)
+            may_be_added(finding) && !self.owners.owns(&finding.path) && is_there(&finding.path)
         };
         let findings: Vec<usize> = (self.evaluation.findings.iter().enumerate().take(MOST))
             .filter(|(_, finding)| is_added(finding))

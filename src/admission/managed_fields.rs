@@ -1,5 +1,6 @@
 //! Field ownership, from `managedFields`. A field that no manager owns was added in admission by another webhook.
 
+use std::cell::OnceCell;
 use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -12,9 +13,11 @@ use crate::model::json_types::Str;
 use crate::model::object::Object;
 use crate::model::path::{Path, Segment};
 
-/// The owners of the fields of an object.
+/// The owners of the fields of an object. They are parsed when the first field is looked up, because that takes time and
+/// few reviews need them.
 pub struct ManagedFields<'a> {
-    managers: Vec<ManagedFieldsEntry<'a>>,
+    json: Option<&'a RawValue>,
+    managers: OnceCell<Vec<ManagedFieldsEntry<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -29,19 +32,21 @@ struct ManagedFieldsEntry<'a> {
 struct FieldTree<'a>(Vec<(Str<'a>, FieldTree<'a>)>);
 
 impl<'a> ManagedFields<'a> {
-    /// Parses `metadata.managedFields`. An object without them, or with unparseable ones, is treated as written by its
+    /// `json`: `metadata.managedFields`. An object without them, or with unparseable ones, is treated as written by its
     /// author.
-    pub fn of(managed_fields: Option<&'a RawValue>) -> Self {
-        let managers = managed_fields.and_then(|raw| serde_json::from_str(raw.get()).ok());
+    pub fn of(json: Option<&'a RawValue>) -> Self {
         ManagedFields {
-            managers: managers.unwrap_or_default(),
+            json,
+            managers: OnceCell::new(),
         }
     }
 
     /// Whether a field manager owns the field, or an ancestor of it as a whole.
     pub fn owns(&self, path: &Path) -> bool {
+        let parse = || self.json.and_then(|json| serde_json::from_str(json.get()).ok());
+        let managers = self.managers.get_or_init(|| parse().unwrap_or_default());
         let owns = |entry: &ManagedFieldsEntry<'_>| entry.fields_v1.covers(path.segments());
-        self.managers.is_empty() || self.managers.iter().any(owns)
+        managers.is_empty() || managers.iter().any(owns)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Messages: a finding as one line, a denial as a list, and warnings within the API server's limits.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
 use crate::engine::Evaluation;
@@ -122,7 +122,7 @@ const WARNED: PlaceLimits = PlaceLimits {
 /// The findings by rule: those that deny first, otherwise in their order.
 fn groups<'s>(findings: impl Iterator<Item = FindingText<'s>>, most: PlaceLimits) -> Vec<FindingGroup<'s>> {
     let mut groups: Vec<FindingGroup<'s>> = Vec::new();
-    let mut known: HashMap<(&str, &str, &str, bool), usize> = HashMap::new();
+    let mut known: BTreeMap<(&str, &str, &str, bool), usize> = BTreeMap::new();
     for FindingText { finding, added } in findings {
         let denies = finding.action == Action::Deny;
         let key = (
@@ -188,9 +188,9 @@ impl FindingGroup<'_> {
 
 /// Splits a path around the name of its container: `spec.containers[`, `web`, `].image`.
 fn by_container(path: &str) -> (&str, Option<&str>, &str) {
-    const LISTS: [&str; 3] = ["containers[", "initContainers[", "ephemeralContainers["];
-    let find = |list: &str| path.find(list).map(|at| at + list.len());
-    let parts = LISTS.into_iter().find_map(find).and_then(|start| {
+    /// The end of `containers`, `initContainers` and `ephemeralContainers`.
+    const LIST: &str = "ontainers[";
+    let parts = path.find(LIST).map(|at| at + LIST.len()).and_then(|start| {
         let (before, rest) = path.split_at_checked(start)?;
         let (name, after) = rest.split_at_checked(rest.find(']')?)?;
         Some((before, Some(name), after))
@@ -340,7 +340,8 @@ impl DenialMessage<'_> {
             write!(out, "{comma}{{\"reason\":\"{reason}\",\"message\":\"")?;
             write!(Escaped::new(out), "{text}")?;
             out.push_str("\",\"field\":\"");
-            write!(OneLine(Escaped::new(out)), "{}", text.finding.path)?;
+            // As one piece, which takes less time than its segments.
+            OneLine(Escaped::new(out)).write_str(&text.finding.path.to_string())?;
             out.push_str("\"}");
         }
         Ok(())

@@ -67,16 +67,18 @@ pub fn review_request(
         Err(error) => return reject_unreadable(kind, &request, &error.to_string(), &policy, record),
     };
     recognise_requester(&mut subject, &request, &policy);
-    let evaluation = evaluate_as_written(&mut subject, phase, &request, context.facts, &policy);
-    let mut ruling = ReviewContext::new(
+    let owners = ManagedFields::of(subject.meta.managed_fields);
+    let evaluation = evaluate_as_written(&mut subject, &owners, phase, &request, context.facts, &policy);
+    let decide = ReviewContext {
         phase,
-        &request,
-        &subject,
-        &evaluation,
-        &policy,
-        context.facts.today,
-    )
-    .decide();
+        request: &request,
+        subject: &subject,
+        evaluation: &evaluation,
+        policy: &policy,
+        owners: &owners,
+        today: context.facts.today,
+    };
+    let mut ruling = decide.decide();
     if !ruling.annotations.is_empty() {
         (ruling.annotations).extend(annotations::of_images(&subject, context.facts, &policy));
     }
@@ -182,14 +184,15 @@ pub(super) fn parse<'a>(
 /// OpenShift's defaults conflict with Transom, they are ignored.
 pub(super) fn evaluate_as_written(
     subject: &mut Object<'_>,
+    owners: &ManagedFields<'_>,
     phase: Phase,
     request: &Request<'_>,
     facts: &Facts,
     policy: &Policy,
 ) -> Evaluation {
     let evaluation = evaluate_against_old(subject, phase, request, facts, policy);
-    subject.os_is_added = blocks_other_writers(subject, &evaluation, policy);
-    subject.added_fields = added_by_scc(subject, &evaluation, facts);
+    subject.os_is_added = blocks_other_writers(subject, owners, &evaluation, policy);
+    subject.added_fields = added_by_scc(subject, owners, &evaluation, facts);
     if !subject.os_is_added && subject.added_fields.is_empty() {
         return evaluation;
     }
@@ -198,7 +201,12 @@ pub(super) fn evaluate_as_written(
 
 /// The fields that OpenShift's SecurityContextConstraints added to a Windows pod without `spec.os.name: windows`. They
 /// run before webhooks and exempt only pods that set it.
-fn added_by_scc(subject: &Object<'_>, evaluation: &Evaluation, facts: &Facts) -> Vec<Path> {
+fn added_by_scc(
+    subject: &Object<'_>,
+    owners: &ManagedFields<'_>,
+    evaluation: &Evaluation,
+    facts: &Facts,
+) -> Vec<Path> {
     let Some(template) = subject.template() else {
         return Vec::new();
     };
@@ -222,7 +230,6 @@ fn added_by_scc(subject: &Object<'_>, evaluation: &Evaluation, facts: &Facts) ->
     if namespace.is_some_and(|namespace| !namespace.is_restricted()) {
         fields.extend(non_root(subject, &template.spec));
     }
-    let owners = ManagedFields::of(subject.meta.managed_fields);
     fields.retain(|field| !owners.owns(field));
     fields
 }
@@ -315,7 +322,12 @@ fn is_unplaced(
 
 /// Whether the API server would reject a pod because of a `spec.os.name` that no author wrote. Most likely Transom set
 /// it before another webhook added a forbidden field. Parsing the field owners takes time, so that check is last.
-fn blocks_other_writers(subject: &Object<'_>, evaluation: &Evaluation, policy: &Policy) -> bool {
+fn blocks_other_writers(
+    subject: &Object<'_>,
+    owners: &ManagedFields<'_>,
+    evaluation: &Evaluation,
+    policy: &Policy,
+) -> bool {
     let is_for_windows = subject.pod().is_some_and(|pod| pod.os_name() == Some("windows"));
     let is_refused = || {
         // A disabled rule reports nothing.
@@ -328,7 +340,7 @@ fn blocks_other_writers(subject: &Object<'_>, evaluation: &Evaluation, policy: &
     subject.editable == Editable::Pod
         && is_for_windows
         && is_refused()
-        && !ManagedFields::of(subject.meta.managed_fields).owns(&Path::of(&["spec", "os", "name"]))
+        && !owners.owns(&Path::of(&["spec", "os", "name"]))
 }
 
 #[cfg(test)]

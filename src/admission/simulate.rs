@@ -112,16 +112,18 @@ impl SimulatedPhase {
         let request = request(namespace, Some(raw));
         let mut subject = parse(phase, kind, &request, RequestObject::Raw(raw))?;
         subject.is_mirror = context.facts.is_stored_mirror(&subject);
-        let evaluation = evaluate_as_written(&mut subject, phase, &request, context.facts, policy);
-        let decide = ReviewContext::new(
+        let owners = ManagedFields::of(subject.meta.managed_fields);
+        let evaluation = evaluate_as_written(&mut subject, &owners, phase, &request, context.facts, policy);
+        let decide = ReviewContext {
             phase,
-            &request,
-            &subject,
-            &evaluation,
+            request: &request,
+            subject: &subject,
+            evaluation: &evaluation,
             policy,
-            context.facts.today,
-        )
-        .decide();
+            owners: &owners,
+            today: context.facts.today,
+        };
+        let decide = decide.decide();
         let denied = decide.denial.is_some();
         let why = |finding| action_reason(finding, &subject, policy, None);
         Ok(SimulatedPhase {

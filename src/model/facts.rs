@@ -67,8 +67,10 @@ impl RuntimeClassFacts {
 
     /// The isolation of Windows containers with this handler (handlers of containerd 1.7 and of SIG Windows).
     pub fn isolation(&self) -> ContainerIsolation {
-        let handler = self.handler.to_ascii_lowercase();
-        if handler.contains("hypervisor") || handler.contains("hyperv") {
+        /// `runhcs-wcow-hypervisor`, and `…-hyperv`.
+        const MARK: &[u8] = b"hyperv";
+        let mut parts = self.handler.as_bytes().windows(MARK.len());
+        if parts.any(|part| part.eq_ignore_ascii_case(MARK)) {
             ContainerIsolation::HyperV
         } else {
             ContainerIsolation::Process

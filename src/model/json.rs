@@ -206,11 +206,14 @@ impl fmt::Write for Escaped<'_> {
 }
 
 fn escape(out: &mut String, text: &str) {
+    let is_special = |byte: u8| matches!(byte, 0..0x20 | b'"' | b'\\');
+    // Most texts need no escape. The fold looks at every byte, so that it compares many at a time.
+    if !text.bytes().fold(false, |any, byte| any | is_special(byte)) {
+        out.push_str(text);
+        return;
+    }
     let mut rest = text;
-    while let Some(at) = rest
-        .bytes()
-        .position(|byte| byte < 0x20 || byte == b'"' || byte == b'\\')
-    {
+    while let Some(at) = rest.bytes().position(is_special) {
         // The byte at `at` is ASCII, so both sides of it are character boundaries.
         let (clean, tail) = rest.split_at(at);
         let (special, tail) = tail.split_at(1);

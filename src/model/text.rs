@@ -87,9 +87,10 @@ fn is_order(text: &str, at: usize) -> bool {
 
 /// Whether a text can be printed as it is, according to a fast check.
 pub fn is_one_line(text: &str) -> bool {
-    // Most texts are plain ASCII, and many bytes are compared at a time.
-    let is_ascii = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-    (is_ascii || !text.contains(|c: char| c.is_control() || is_hidden(c))) && !text.contains("##")
+    // Most texts are plain ASCII without a number sign. The fold looks at every byte, so that it compares many at a time.
+    let is_plain = |byte| matches!(byte, b' '..=b'"' | b'$'..=b'~');
+    text.bytes().fold(true, |all, byte| all & is_plain(byte))
+        || !text.contains(|c: char| c.is_control() || is_hidden(c)) && !text.contains("##")
 }
 
 /// The text as one safe line. Characters that would end a line or move a terminal's cursor become spaces. Characters
