@@ -432,9 +432,9 @@ impl<'f> Planner<'f> {
                         "a pod with {} is ready on {node}",
                         crate::model::text::shown(&used.image)
                     );
-                    let because =
+                    let source =
                         FindingSource::row(format!("ready on a node of {}", self.plan_options.to), READY);
-                    PlanFinding::new(UpgradeClass::Unchanged, &*used.path, message, because)
+                    PlanFinding::new(UpgradeClass::Unchanged, &*used.path, message, source)
                 }
                 _ => finding,
             }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::baseline::unknown_rule;
 use super::document_file::{self, DocumentFileError};
+use super::files::EMPTY_PATTERN;
 use crate::api::FieldStep;
 use crate::manifest::NodeStep;
 use crate::model::node::major_minor;
@@ -170,10 +171,7 @@ impl CheckConfig {
         }
         for (index, _) in (self.exclude.iter().enumerate()).filter(|(_, pattern)| pattern.is_empty()) {
             let path = vec![FieldStep::Key("exclude".to_owned()), FieldStep::Index(index)];
-            problems.push((
-                path,
-                format!("exclude[{index}]: the pattern is empty; write a path or a name, as in charts/*, or remove it"),
-            ));
+            problems.push((path, format!("exclude[{index}]: {EMPTY_PATTERN}")));
         }
         for (index, entry) in self.pod_templates.iter().enumerate() {
             if let Err(error) = entry.configured() {

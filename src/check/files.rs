@@ -13,6 +13,9 @@ use crate::model::policy::Policy;
 use crate::model::text::one_line;
 use crate::process::files::{self, Accept};
 
+/// What is wrong with an empty pattern of files to leave out: it would leave out all of them.
+pub const EMPTY_PATTERN: &str = "the pattern is empty; write a path or a name, as in charts/*, or remove it";
+
 /// A policy file that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyLoadError {

@@ -387,8 +387,8 @@ impl Suppressions<'_> {
         let mut annotation_used = Vec::new();
         let start = checked.document.start().line;
         let findings = std::mem::take(&mut checked.evaluation.findings);
-        let because = std::mem::take(&mut checked.action_reasons);
-        for (finding, because) in findings.into_iter().zip(because) {
+        let reasons = std::mem::take(&mut checked.action_reasons);
+        for (finding, reason) in findings.into_iter().zip(reasons) {
             let lines = lines_to(&mut positions, &finding.path);
             let matching = |suppression: &Suppression| {
                 let rule = suppression
@@ -428,7 +428,7 @@ impl Suppressions<'_> {
                 },
                 _ => {
                     checked.evaluation.findings.push(finding);
-                    checked.action_reasons.push(because);
+                    checked.action_reasons.push(reason);
                     continue;
                 }
             };

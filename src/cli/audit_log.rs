@@ -105,13 +105,13 @@ fn is_in(fail_on: FailOn, report: &AuditReport) -> bool {
         _ => OutcomeCounts::denials,
     };
     // Workloads without a row were not checked.
-    let is_beyond = report
+    let is_unlisted = report
         .clusters
         .iter()
         .any(|cluster| number(&cluster.unlisted) > 0);
     let denies = if was_checked {
         let mut rows = report.rows.iter();
-        is_beyond || rows.any(|row| number(&row.counts) > 0 && is_open(row))
+        is_unlisted || rows.any(|row| number(&row.counts) > 0 && is_open(row))
     } else {
         number(&counts) > 0
     };

@@ -13,6 +13,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Args, Command, ValueEnum};
 
+use crate::check::files::EMPTY_PATTERN;
 use crate::model::dns::is_label;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
 pub use crate::model::suggest::{date, nearest};
@@ -422,9 +423,7 @@ pub fn selector(text: &str) -> Result<LabelSelector, String> {
 /// It is empty: that would exclude everything.
 pub fn glob(text: &str) -> Result<String, String> {
     if text.is_empty() {
-        return Err(
-            "the pattern is empty: write a path or a name, as in charts/*, or omit the argument".to_owned(),
-        );
+        return Err(EMPTY_PATTERN.to_owned());
     }
     Ok(text.to_owned())
 }

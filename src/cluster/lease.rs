@@ -61,6 +61,17 @@ impl Leadership {
     pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
         self.until.changed().await
     }
+
+    /// Waits until this replica leads, if it did not, or no longer leads, if it did. A renewal is no change.
+    ///
+    /// # Errors
+    /// If the task that renews the lease has ended.
+    pub async fn switched(&mut self, led: bool) -> Result<(), watch::error::RecvError> {
+        while self.holds() == led {
+            self.changed().await?;
+        }
+        Ok(())
+    }
 }
 
 /// Takes part in the election with the Lease `namespace`/`name` until `shutdown`, then releases the lease, so that

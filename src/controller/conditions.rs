@@ -73,10 +73,10 @@ impl ConditionUpdate {
         unmet: Option<(&'static str, String)>,
         met: (&'static str, &str),
     ) -> Self {
-        let statement = ConditionUpdate::expect_true(kind, unmet, met);
+        let update = ConditionUpdate::expect_true(kind, unmet, met);
         ConditionUpdate {
-            holds: statement.is_bad,
-            ..statement
+            holds: update.is_bad,
+            ..update
         }
     }
 
@@ -136,16 +136,16 @@ pub fn conditions(
 ) -> Vec<Condition> {
     // Kubernetes writes timestamps with second precision.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let ours = updates.into_iter().map(|statement| {
-        let status = status(statement.holds);
+    let ours = updates.into_iter().map(|update| {
+        let status = status(update.holds);
         let same = before
             .iter()
-            .find(|old| old.type_ == statement.kind && old.status == status);
+            .find(|old| old.type_ == update.kind && old.status == status);
         Condition {
-            type_: statement.kind.to_owned(),
+            type_: update.kind.to_owned(),
             status: status.to_owned(),
-            reason: statement.reason.to_owned(),
-            message: cut(&statement.message, LONGEST_MESSAGE).into_owned(),
+            reason: update.reason.to_owned(),
+            message: cut(&update.message, LONGEST_MESSAGE).into_owned(),
             observed_generation: Some(generation),
             last_transition_time: same.map_or(Time(now), |old| old.last_transition_time.clone()),
         }

@@ -112,24 +112,12 @@ impl LeaderLoop {
             tokio::select! {
                 changed = self.latest.changed() => if changed.is_err() { return },
                 () = controller.changed() => (),
-                () = gained(&mut self.leadership, leads) => (),
+                // If the election has ended, its own task reports that.
+                Ok(()) = self.leadership.switched(leads) => (),
                 () = sleep(every) => (),
             }
         }
     }
-}
-
-/// Waits until this replica begins to lead. A lease renewal is not a beginning.
-async fn gained(leadership: &mut Leadership, mut led: bool) {
-    while leadership.changed().await.is_ok() {
-        let leads = leadership.holds();
-        if leads && !led {
-            return;
-        }
-        led = leads;
-    }
-    // The election has ended; its own task reports that.
-    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

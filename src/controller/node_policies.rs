@@ -154,18 +154,9 @@ async fn wait(
             None => std::future::pending().await,
         }
     };
-    tokio::pin!(alarm);
-    loop {
-        tokio::select! {
-            changed = latest.changed(), if led => return changed.map_err(|_| NodeControllerError::Snapshots),
-            changed = leadership.changed() => {
-                changed.map_err(|_| NodeControllerError::Leadership)?;
-                // A lease renewal changes nothing.
-                if leadership.holds() != led {
-                    return Ok(());
-                }
-            }
-            () = &mut alarm => return Ok(()),
-        }
+    tokio::select! {
+        changed = latest.changed(), if led => changed.map_err(|_| NodeControllerError::Snapshots),
+        switched = leadership.switched(led) => switched.map_err(|_| NodeControllerError::Leadership),
+        () = alarm => Ok(()),
     }
 }

@@ -129,7 +129,7 @@ impl<W: Write> TextReport<W> {
         }
         let mut places = checked.places();
         let evaluation = &checked.evaluation;
-        for (finding, because) in evaluation.findings.iter().zip(&checked.action_reasons) {
+        for (finding, action_reason) in evaluation.findings.iter().zip(&checked.action_reasons) {
             self.severities[finding.severity as usize] += 1;
             self.resolved += usize::from(!finding.is_open());
             let is_mild = !finding.is_open() || finding.action < Action::Warn;
@@ -141,7 +141,7 @@ impl<W: Write> TextReport<W> {
                 Some(Resolver::Placement) => ("fixed", Some("placement fixes this in admission".to_owned())),
                 Some(Resolver::Removal) => ("fixed", Some("admission removes this field".to_owned())),
                 None if checked.not_reviewed.is_some() => ("not reviewed here", None),
-                None => (finding.action.as_str(), because.clone()),
+                None => (finding.action.as_str(), action_reason.clone()),
             };
             let is_new = |note: &String| self.noted.insert((checked.namespace.clone(), note.clone()));
             let notes = note.into_iter().filter(is_new).collect();

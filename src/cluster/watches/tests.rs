@@ -193,8 +193,8 @@ async fn known_api_groups_stay_while_they_cannot_be_read_and_are_read_again_soon
     // The status of /apis, and how often it was requested.
     let served = Arc::new(Mutex::new((200, 0)));
     let answer = Arc::clone(&served);
-    let client = crate::cluster::test_client::answering(move |_, path, _| {
-        if path == "/version" {
+    let client = crate::cluster::test_client::answering(move |_, uri, _| {
+        if uri.path() == "/version" {
             let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
             return (200, version);

@@ -76,26 +76,21 @@ async fn deployment(client: &Client, options: &CleanupOptions) -> Option<ObjectM
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use http_body_util::Full;
-    use hyper::body::Bytes;
-    use hyper::{Request, Response};
-    use kube::client::Body;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::test_client::answering;
     use crate::controller::node_policies::take_back::RevertOptions;
 
     /// An API server with the Deployment `second-transom` of the release `second`, which selects by label.
     fn client() -> Client {
-        let service = tower::service_fn(|request: Request<Body>| async move {
+        answering(|_, uri, _| {
             let metadata = json!({
                 "name": "second-transom",
                 "labels": {"app.kubernetes.io/name": "transom", "app.kubernetes.io/instance": "second"},
                 "annotations": {"meta.helm.sh/release-name": "second"},
             });
-            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+            let (path, query) = (uri.path(), uri.query().unwrap_or_default());
             let list = |items: Value| json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {}, "items": items});
             let answer = if path.ends_with("/deployments/second-transom") {
                 json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata})
@@ -107,10 +102,8 @@ mod tests {
             } else {
                 list(json!([]))
             };
-            let body: Full<Bytes> = Full::from(answer.to_string());
-            Ok::<_, Infallible>(Response::new(body))
-        });
-        Client::new(service, "default")
+            (200, answer)
+        })
     }
 
     #[tokio::test]

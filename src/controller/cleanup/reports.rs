@@ -39,39 +39,29 @@ fn unseen(dialect: ReportApi, why: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use http_body_util::Full;
-    use hyper::body::Bytes;
-    use hyper::{Request, Response};
-    use kube::client::Body;
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::test_client::answering;
 
     /// An API server that serves only reports of openreports.io, and denies this account access to them.
     fn client() -> Client {
-        let service = tower::service_fn(|request: Request<Body>| async move {
-            let (code, answer) = match request.uri().path() {
-                "/apis/openreports.io/v1alpha1" => (
-                    200,
-                    json!({"kind": "APIResourceList", "groupVersion": "openreports.io/v1alpha1", "resources": [
-                        {"name": "reports", "singularName": "", "namespaced": true, "kind": "Report", "verbs": ["list"]},
-                    ]}),
-                ),
-                "/apis/wgpolicyk8s.io/v1alpha2" => (
-                    404,
-                    json!({"kind": "Status", "code": 404, "message": "not found"}),
-                ),
-                path => (
-                    403,
-                    json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": format!("{path} is forbidden")}),
-                ),
-            };
-            let body: Full<Bytes> = Full::from(answer.to_string());
-            Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
-        });
-        Client::new(service, "default")
+        answering(|_, uri, _| match uri.path() {
+            "/apis/openreports.io/v1alpha1" => (
+                200,
+                json!({"kind": "APIResourceList", "groupVersion": "openreports.io/v1alpha1", "resources": [
+                    {"name": "reports", "singularName": "", "namespaced": true, "kind": "Report", "verbs": ["list"]},
+                ]}),
+            ),
+            "/apis/wgpolicyk8s.io/v1alpha2" => (
+                404,
+                json!({"kind": "Status", "code": 404, "message": "not found"}),
+            ),
+            path => (
+                403,
+                json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": format!("{path} is forbidden")}),
+            ),
+        })
     }
 
     #[tokio::test]

@@ -137,8 +137,8 @@ mod tests {
     async fn each_change_of_a_node_has_its_own_event_and_the_same_change_has_one() {
         let sent: Arc<Mutex<Vec<Value>>> = Arc::default();
         let stored = Arc::clone(&sent);
-        let client = answering(move |_, path, body| {
-            assert_eq!(path, "/apis/events.k8s.io/v1/namespaces/default/events");
+        let client = answering(move |_, uri, body| {
+            assert_eq!(uri.path(), "/apis/events.k8s.io/v1/namespaces/default/events");
             let event: Value = serde_json::from_str(body).unwrap();
             let mut stored = stored.lock().unwrap();
             let name = |event: &Value| event["metadata"]["name"].clone();

@@ -86,10 +86,10 @@ pub fn news_of(
 ) -> Vec<Event> {
     let before = before.map_or(&[][..], |before| &before.conditions);
     let updates = updates(policy, nodes, known).into_iter();
-    let news = updates.filter(|statement| statement.is_news(before));
-    let event = |statement: ConditionUpdate| match statement.kind {
-        KNOWN_FAULTS => statement.event("CheckVersions"),
-        _ => statement.event("ReconcileTaints"),
+    let news = updates.filter(|update| update.is_news(before));
+    let event = |update: ConditionUpdate| match update.kind {
+        KNOWN_FAULTS => update.event("CheckVersions"),
+        _ => update.event("ReconcileTaints"),
     };
     news.map(event).collect()
 }
@@ -136,7 +136,7 @@ fn problem(
         return Some(("NodesHeld", brief(&text)));
     }
     // Transom cannot fix the versions of nodes, so known faults do not affect `Ready`.
-    let of_policy = |statement: &&ConditionUpdate| statement.is_bad && statement.kind != KNOWN_FAULTS;
+    let of_policy = |update: &&ConditionUpdate| update.is_bad && update.kind != KNOWN_FAULTS;
     if let Some(bad) = updates.iter().find(of_policy) {
         return Some((bad.kind, bad.brief.clone()));
     }
@@ -213,11 +213,11 @@ fn contested(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
         parts
     };
     let quiet = "no other client reverts what Transom writes";
-    let mut statement = where_any("Contested", &parts(NAMED), "OtherWriter", "NoOtherWriter", quiet);
-    if statement.is_bad {
-        statement.brief = cut(&parts(BRIEF).join("; "), LONGEST_BRIEF).into_owned();
+    let mut update = where_any("Contested", &parts(NAMED), "OtherWriter", "NoOtherWriter", quiet);
+    if update.is_bad {
+        update.brief = cut(&parts(BRIEF).join("; "), LONGEST_BRIEF).into_owned();
     }
-    statement.with_events(EventPolicy::Reasons)
+    update.with_events(EventPolicy::Reasons)
 }
 
 fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
@@ -231,11 +231,11 @@ fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> C
         _ => (Vec::new(), "WouldHurt"),
     };
     let quiet = "no taint is withheld";
-    let mut statement = where_any("TaintsRefused", &parts, reason, "NobodyHurt", quiet);
-    if let (GuardResult::Refused { brief, .. }, true) = (&known.guarded, statement.is_bad) {
-        statement.brief = cut(brief, LONGEST_BRIEF).into_owned();
+    let mut update = where_any("TaintsRefused", &parts, reason, "NobodyHurt", quiet);
+    if let (GuardResult::Refused { brief, .. }, true) = (&known.guarded, update.is_bad) {
+        update.brief = cut(brief, LONGEST_BRIEF).into_owned();
     }
-    statement.with_events(EventPolicy::Reasons)
+    update.with_events(EventPolicy::Reasons)
 }
 
 fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
@@ -264,7 +264,7 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
              changes nothing: move their workloads to a supported release"
         )
     });
-    let statement = where_any(
+    let update = where_any(
         "UnsupportedBuilds",
         &parts.collect::<Vec<_>>(),
         "OldOrNew",
@@ -274,7 +274,7 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
     // Transom does not act on it, so it does not affect `Ready`.
     ConditionUpdate {
         is_bad: false,
-        ..statement
+        ..update
     }
 }
 
@@ -296,12 +296,12 @@ fn faulty(nodes: &NodesOfPolicy) -> ConditionUpdate {
         "PossibleFaults"
     };
     let quiet = "no node runs a version with a known fault";
-    let mut statement = where_any(KNOWN_FAULTS, &certain, "FaultyVersions", no, quiet);
+    let mut update = where_any(KNOWN_FAULTS, &certain, "FaultyVersions", no, quiet);
     if !possible.is_empty() {
-        statement.message.push_str("; ");
-        statement.message.push_str(&possible);
+        update.message.push_str("; ");
+        update.message.push_str(&possible);
     }
-    statement.with_events(EventPolicy::Turns)
+    update.with_events(EventPolicy::Turns)
 }
 
 fn fault_parts(faults: &FaultyNodes) -> Vec<String> {

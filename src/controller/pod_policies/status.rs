@@ -110,7 +110,7 @@ pub fn reports<'s>(
         updates.extend(written(states.reporting));
         let mut retired = Vec::new();
         match image_registries(outcome.in_force(), states.registries) {
-            Some(statement) => updates.push(statement),
+            Some(update) => updates.push(update),
             None => retired.push(IMAGE_REGISTRIES_REACHABLE),
         }
         if *states.reporting == ReportingState::Off {

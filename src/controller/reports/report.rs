@@ -165,8 +165,8 @@ pub fn outcome(found: &FindingResult) -> String {
     if found.would_deny && found.outcome != FindingOutcome::Denied {
         text.push_str("; denied if validation were Deny");
     }
-    if let Some(because) = &found.outcome_reason {
-        let _ = write!(text, " ({because})");
+    if let Some(reason) = &found.outcome_reason {
+        let _ = write!(text, " ({reason})");
     }
     text
 }

@@ -211,9 +211,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pod_whose_deletion_was_missed_is_forgotten() {
-        let client = answering(|_, path, _| {
+        let client = answering(|_, uri, _| {
             let pod = |uid: &str| (200, json!({"kind": "Pod", "metadata": {"uid": uid}}));
-            let code = match path.rsplit('/').next().unwrap() {
+            let code = match uri.path().rsplit('/').next().unwrap() {
                 "there" => return pod("there"),
                 "again" => return pod("new"),
                 "gone" => 404,

@@ -574,17 +574,26 @@ fn no_toleration_is_added_that_adds_a_domain_to_a_spread_that_honors_taints() {
     }
 }
 
-#[test]
-fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
+/// A policy that gives pods for Server 2022 a RuntimeClass, and that class, which selects nodes by labels.
+fn class_of_2022(labels: &[(&str, &str)]) -> (Policy, RuntimeClassFacts) {
     let mut policy = Policy::standalone();
     policy
         .runtime_classes
         .insert("ltsc2022".into(), "windows-2022".into());
+    let labels = labels.iter();
     let class = RuntimeClassFacts {
         handler: "runhcs-wcow-process".into(),
-        node_selector: [("disk".to_owned(), "nvme".to_owned())].into(),
+        node_selector: labels
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
         ..RuntimeClassFacts::default()
     };
+    (policy, class)
+}
+
+#[test]
+fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
+    let (policy, class) = class_of_2022(&[("disk", "nvme")]);
     let hosts = [
         windows("a", 20348, &[("disk", "nvme")], &[]),
         windows("b", 20348, &[("disk", "ssd")], &[]),
@@ -619,17 +628,7 @@ fn a_runtime_class_that_contradicts_the_affinity_is_not_given() {
 
 #[test]
 fn a_runtime_class_that_excludes_a_right_pool_is_not_given() {
-    let mut policy = Policy::standalone();
-    policy
-        .runtime_classes
-        .insert("ltsc2022".into(), "windows-2022".into());
-    let class = RuntimeClassFacts {
-        handler: "runhcs-wcow-process".into(),
-        node_selector: [(OS_LABEL, "windows"), (BUILD_LABEL, "10.0.20348")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into(),
-        ..RuntimeClassFacts::default()
-    };
+    let (policy, class) = class_of_2022(&[(OS_LABEL, "windows"), (BUILD_LABEL, "10.0.20348")]);
     let pool = |build: u32| Host {
         name: build.to_string(),
         build: Some(Build::new(build)),

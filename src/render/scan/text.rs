@@ -440,12 +440,12 @@ impl ScanText<'_> {
             one_line(&found.remedy)
         )?;
         // The line of the namespace already gives the reason why admission does not review it.
-        if let Some(because) = found
+        if let Some(reason) = found
             .outcome_reason
             .as_ref()
             .filter(|_| found.outcome != FindingOutcome::NotReviewed)
         {
-            writeln!(out, "      {BLUE}={BLUE:#} note: {}", one_line(because))?;
+            writeln!(out, "      {BLUE}={BLUE:#} note: {}", one_line(reason))?;
         }
         Ok(())
     }
@@ -648,8 +648,8 @@ impl<'j> GroupedFinding<'j> {
 
     fn of(owner_result: &'j OwnerResult) -> Self {
         let finding = |found: &'j FindingResult| {
-            let because = found.outcome_reason.as_deref().unwrap_or_default();
-            (found.id, found.outcome, found.would_deny, because)
+            let reason = found.outcome_reason.as_deref().unwrap_or_default();
+            (found.id, found.outcome, found.would_deny, reason)
         };
         let mut findings: Vec<_> = owner_result.findings.iter().map(finding).collect();
         findings.dedup();
