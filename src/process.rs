@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod panic_writer;
 pub mod readiness;
 pub mod resource_limits;
+pub mod root_certificates;
 pub mod tasks;
 #[cfg(test)]
 pub(crate) mod test_log;

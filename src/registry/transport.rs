@@ -20,9 +20,7 @@ use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::Matcher;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use jiff::Timestamp;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower::{Service, ServiceExt as _};
@@ -30,6 +28,7 @@ use tower::{Service, ServiceExt as _};
 use super::connection_error::{AddressError, connection_error, without_host};
 use super::endpoint::{connectable, is_here};
 use super::{LookupError, RegistryConfig};
+use crate::process::root_certificates;
 
 /// The timeout of a request, including its whole response.
 const WHOLE: Duration = Duration::from_secs(10);
@@ -234,50 +233,14 @@ impl Transport {
 }
 
 fn tls(config: &RegistryConfig) -> Result<ClientConfig, NoClient> {
-    let mut roots = roots(rustls_native_certs::load_native_certs().certs);
+    let mut roots = root_certificates::of_machine();
     for path in &config.ca_files {
-        let error = |why: String| NoClient::CaFile {
+        root_certificates::add_file(&mut roots, path).map_err(|why| NoClient::CaFile {
             path: path.clone(),
             why,
-        };
-        let certificates = CertificateDer::pem_file_iter(path).map_err(|why| error(why.to_string()))?;
-        let mut is_empty = true;
-        for certificate in certificates {
-            let certificate = certificate.map_err(|why| error(why.to_string()))?;
-            roots.add(certificate).map_err(|why| error(why.to_string()))?;
-            is_empty = false;
-        }
-        if is_empty {
-            return Err(error("there is no certificate in it".to_owned()));
-        }
+        })?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// The CA certificates of this machine. Where there are none, as in an image with nothing but the program, Mozilla's stand
-/// in: otherwise no public registry could be verified.
-fn roots(of_machine: Vec<CertificateDer<'static>>) -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(of_machine);
-    if roots.is_empty() {
-        roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
-    }
-    roots
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_machine_without_certificates_trusts_mozillas_and_another_only_its_own() {
-        let stand_in = roots(Vec::new());
-        assert_eq!(stand_in.len(), webpki_root_certs::TLS_SERVER_ROOT_CERTS.len());
-        let unreadable = CertificateDer::from(vec![0]);
-        assert_eq!(roots(vec![unreadable]).len(), stand_in.len());
-        let own = webpki_root_certs::TLS_SERVER_ROOT_CERTS[0].clone();
-        assert_eq!(roots(vec![own]).len(), 1);
-    }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -18,7 +17,7 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 
 use super::args::ClientArgs;
 use super::identity::CertificateError;
-use crate::process::files;
+use crate::process::{files, root_certificates};
 
 /// Which client certificates are accepted.
 #[derive(Clone, Debug)]
@@ -126,15 +125,7 @@ fn by_ca(path: &Path, content: &Result<Vec<u8>, String>) -> Result<ByCa, Certifi
     };
     let content = content.as_ref().map_err(|why| refuse(why.clone()))?;
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(content) {
-        let certificate = certificate.map_err(|error| refuse(error.to_string()))?;
-        roots
-            .add(certificate)
-            .map_err(|error| refuse(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(refuse("no certificate in it".to_owned()));
-    }
+    root_certificates::add_pem(&mut roots, content).map_err(refuse)?;
     let provider = Arc::new(ring::default_provider());
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()

@@ -488,10 +488,6 @@ fn tracing_that_cannot_work_is_refused() {
             json!({"tracing": {"resourceAttributes": {"a=b": "c"}}}),
             "invalid propertyName 'a=b'",
         ),
-        (
-            json!({"tracing": {"endpoint": "https://collector:4318"}}),
-            "tracing.caConfigMap.name: the image has no CA certificates",
-        ),
     ];
     for (values, words) in cases {
         let refusal = refusal(engine, &values);

@@ -33,9 +33,6 @@
 {{- if and (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) .Values.rbac.create -}}
 {{- fail "serviceAccount.name: with serviceAccount.create=false, set the name of a ServiceAccount; otherwise the namespace's default ServiceAccount gets the rights of Transom" -}}
 {{- end -}}
-{{- if and (hasPrefix "https://" .Values.tracing.endpoint) (not .Values.tracing.caConfigMap.name) (not .Values.extraVolumes) -}}
-{{- fail "tracing.caConfigMap.name: the image has no CA certificates; set a ConfigMap with those of the receiver (or mount a file with extraVolumes, and set its path as OTEL_EXPORTER_OTLP_CERTIFICATE with extraEnv)" -}}
-{{- end -}}
 {{- include "transom.checkImages" . -}}
 {{- range $value, $namespace := dict "probe.namespace" .Values.probe.namespace "test.namespace" .Values.test.namespace -}}
 {{- if and $namespace (has $namespace (concat (list "kube-system" "kube-node-lease" "kube-public" $.Release.Namespace) $.Values.webhooks.excludedNamespaces)) -}}

@@ -32,7 +32,7 @@ pub struct TracingArgs {
     #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL")]
     otlp_traces_endpoint: Option<String>,
     /// CA certificates in PEM that the receiver's certificate must chain to; read again after a failure. Without it:
-    /// those of the machine; the image has none
+    /// those of the machine, or Mozilla's where the machine has none
     #[arg(long, env = "OTEL_EXPORTER_OTLP_CERTIFICATE", value_name = "FILE")]
     otlp_ca: Option<PathBuf>,
     /// More headers for the receiver, as in key=value,key=value with percent-encoded values. Other users can read the

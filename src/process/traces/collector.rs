@@ -1,6 +1,5 @@
 //! The client of one collector: OpenTelemetry's OTLP exporter, over HTTP/1.1 and TLS with ring.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,22 +8,19 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use hyper::{Request, Response};
-use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::{Protocol, RetryPolicy, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::settings::{TracingError, TracingSettings};
-use crate::process::files::{self, Accept};
-use crate::process::with_causes;
+use crate::process::{root_certificates, with_causes};
 
 /// The connect timeout.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -150,29 +146,15 @@ impl HttpClient for CollectorClient {
 fn tls(settings: &TracingSettings) -> Result<ClientConfig, TracingError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()?;
-    let is_https = settings.url.scheme_str() == Some("https");
-    let builder = match &settings.ca {
-        _ if !is_https => builder.with_root_certificates(RootCertStore::empty()),
-        Some(path) => builder.with_root_certificates(roots(path)?),
-        None => builder.with_native_roots().map_err(TracingError::NoCa)?,
-    };
-    Ok(builder.with_no_client_auth())
-}
-
-fn roots(path: &Path) -> Result<RootCertStore, TracingError> {
-    let bad = |why| TracingError::Ca {
-        path: path.to_owned(),
-        why,
-    };
-    let pem = files::read(path, Accept::Regular, files::CERTIFICATE_BYTES);
-    let pem = pem.map_err(|error| bad(error.to_string()))?;
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|error| bad(error.to_string()))?;
-        roots.add(certificate).map_err(|error| bad(error.to_string()))?;
+    if settings.url.scheme_str() == Some("https") {
+        match &settings.ca {
+            Some(path) => root_certificates::add_file(&mut roots, path).map_err(|why| TracingError::Ca {
+                path: path.clone(),
+                why,
+            })?,
+            None => roots = root_certificates::of_machine(),
+        }
     }
-    if roots.is_empty() {
-        return Err(bad("no certificate in it".to_owned()));
-    }
-    Ok(roots)
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -61,12 +61,6 @@ pub enum TracingError {
         /// The error.
         why: String,
     },
-    /// There is no CA to trust.
-    #[error(
-        "cannot trust the certificate of any trace collector, because this machine has no CA certificates ({0}); name a \
-         file with --otlp-ca, or use http://"
-    )]
-    NoCa(std::io::Error),
     /// TLS itself cannot be set up.
     #[error("cannot set up TLS for the trace collector: {0}")]
     Tls(#[from] rustls::Error),

@@ -715,7 +715,7 @@ fn files_of_certificates_must_have_some() {
     let error = |file: &std::path::Path| new(file).err().unwrap().to_string();
     assert!(error(&file).contains(&file.display().to_string()));
     std::fs::write(&file, "no certificate").unwrap();
-    assert!(error(&file).contains("there is no certificate in it"));
+    assert!(error(&file).contains("no certificate in it"));
 }
 
 #[test]
