@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::errors::{ApiError, answered_within};
-use super::list::{Listing, UnreadPart, for_each_as};
+use super::list::{Listing, UnreadPart, collect, for_each_as};
 use crate::model::node::{OS_LABEL, Taint};
 use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
 
@@ -169,9 +169,9 @@ fn failing_closed(object: &Value) -> BTreeSet<UnansweredWebhook> {
     hooks.filter(|hook| !hook.service.is_empty()).collect()
 }
 
-/// Whether a list of EndpointSlices has a ready endpoint. An endpoint without the condition is ready.
-fn has_ready_endpoint(slices: &Value) -> bool {
-    let mut endpoints = items(slices, "/items").flat_map(|slice| items(slice, "/endpoints"));
+/// Whether one of these EndpointSlices has a ready endpoint. An endpoint without the condition is ready.
+fn has_ready_endpoint(slices: &[Value]) -> bool {
+    let mut endpoints = slices.iter().flat_map(|slice| items(slice, "/endpoints"));
     endpoints.any(|endpoint| endpoint.pointer("/conditions/ready") != Some(&Value::Bool(false)))
 }
 
@@ -309,14 +309,10 @@ impl EnvironmentReader<'_> {
     /// Notes the webhooks whose Service has no ready endpoint. Without the right to read EndpointSlices nothing is noted.
     async fn unanswered(&mut self, failing: BTreeSet<UnansweredWebhook>) {
         for hook in failing.into_iter().take(MOST_NAMED) {
-            let path = format!(
-                "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{}",
-                hook.namespace, hook.service
-            );
-            let Ok(request) = hyper::Request::get(path).body(Vec::new()) else {
-                continue;
-            };
-            let answer = answered_within(PATIENCE, self.client.request::<Value>(request)).await;
+            let listing = Listing::new("/apis/discovery.k8s.io/v1/endpointslices")
+                .in_namespace(&hook.namespace)
+                .with_labels(&format!("kubernetes.io/service-name={}", hook.service));
+            let answer = collect::<Value>(self.client, listing).await;
             if answer.is_ok_and(|slices| !has_ready_endpoint(&slices)) {
                 self.environment.unanswered.push(hook);
             }
@@ -438,8 +434,8 @@ mod tests {
         );
         assert!(failing_closed(&object("Ignore", "pods")).is_empty());
         assert!(failing_closed(&object("Fail", "deployments")).is_empty());
-        let slices = |endpoints: Value| json!({"items": [{"endpoints": endpoints}]});
-        assert!(!has_ready_endpoint(&json!({"items": []})));
+        let slices = |endpoints: Value| [json!({"endpoints": endpoints})];
+        assert!(!has_ready_endpoint(&[]));
         assert!(!has_ready_endpoint(&slices(
             json!([{"conditions": {"ready": false}}])
         )));

@@ -230,6 +230,23 @@ pub async fn for_each_as<T: DeserializeOwned>(
     .await
 }
 
+/// Every object of a list.
+///
+/// # Errors
+/// The list cannot be read to its end, or one of its objects is not what its kind says.
+pub async fn collect<T: DeserializeOwned + Send>(
+    client: &Client,
+    listing: Listing,
+) -> Result<Vec<T>, ApiError> {
+    let (mut all, mut unreadable) = (Vec::new(), None);
+    let note = |name: &str, error: &serde_json::Error| {
+        unreadable.get_or_insert_with(|| ApiError::Other(format!("{name} does not parse: {error}")));
+    };
+    let listed = for_each_as(client, listing, |object, _| all.push(object), note).await;
+    listed.map_err(|error| error.why)?;
+    unreadable.map_or(Ok(all), Err)
+}
+
 /// A list that is read page by page, as fast as its reader asks for them.
 #[derive(Debug)]
 pub struct Pages {
