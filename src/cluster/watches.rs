@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, CustomResourceExt as _, Resource};
@@ -359,13 +360,17 @@ pub(super) struct ApiGroups {
 
 impl ApiGroups {
     /// Asks the API server.
-    pub(super) async fn read(client: &Client) -> Result<Self, ApiError> {
-        let list = answered(client.list_api_groups()).await?;
+    async fn read(client: &Client) -> Result<Self, ApiError> {
+        Ok(ApiGroups::of(&answered(client.list_api_groups()).await?))
+    }
+
+    /// What a list of them shows.
+    pub(super) fn of(list: &APIGroupList) -> Self {
         let has = |name: &str| list.groups.iter().any(|group| group.name == name);
-        Ok(ApiGroups {
+        ApiGroups {
             has_scc: has(SCC_GROUP),
             has_gmsa: Some(has(GMSA_GROUP)),
-        })
+        }
     }
 }
 

@@ -98,7 +98,12 @@ fn a_room_uses_only_rooms_below_it() {
 fn only_one_file_lists_objects() {
     for path in source::files(&source::root()) {
         let text = std::fs::read_to_string(&path).unwrap();
-        for word in ["ListParams", ".list_metadata(", "?labelSelector=", "&labelSelector="] {
+        for word in [
+            "ListParams",
+            ".list_metadata(",
+            "?labelSelector=",
+            "&labelSelector=",
+        ] {
             assert!(
                 path.ends_with("cluster/list.rs") || !text.contains(word),
                 "{}: {word}: lists are read with cluster/list.rs",

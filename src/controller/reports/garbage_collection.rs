@@ -167,6 +167,9 @@ mod tests {
         assert_eq!(count(&client, ReportApi::OpenReports).await, Ok(5));
         let requests = requests.lock().unwrap();
         let selects = |uri: &String| uri.contains("labelSelector") && uri.contains(LABEL.1);
-        assert!(requests.len() == 3 && requests.iter().all(selects), "{requests:?}");
+        assert!(
+            requests.len() == 3 && requests.iter().all(selects),
+            "{requests:?}"
+        );
     }
 }
