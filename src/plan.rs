@@ -35,7 +35,7 @@ pub use self::resource_list::ResourceList;
 pub use self::target::{NoRelease, TargetBuild};
 use self::workload::{MOST_CONTAINERS, PlannedWorkload, WorkloadContext, WorkloadKey};
 use crate::engine::infer_os;
-use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::engine::policy_set::PolicySet;
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::facts::Facts;
 use crate::model::object::{Object, ObjectError, ReviewStage};
@@ -338,14 +338,7 @@ impl<'f> Planner<'f> {
         with: impl FnOnce(PlannedWorkload) -> PlannedWorkload,
     ) {
         let facts = Arc::clone(&self.facts);
-        let labels = facts.namespaces.get(&*subject.namespace).map(|it| &it.labels);
-        let policy = self.policies.effective(&PolicyQuery {
-            namespace: &subject.namespace,
-            labels,
-            user: "",
-            groups: &[],
-            today: facts.today,
-        });
+        let policy = self.policies.in_namespace(&subject.namespace, &facts);
         let inference = infer_os(subject, &facts, &policy);
         let is_windows = match inference.verdict {
             Verdict::Windows => true,

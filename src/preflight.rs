@@ -152,6 +152,9 @@ pub struct PreflightFinding {
     /// The remedy; absent if nothing needs to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+    /// Whether it counts the denied workloads, which the text lists after it.
+    #[serde(skip)]
+    pub lists_denied: bool,
 }
 
 impl PreflightFinding {
@@ -162,6 +165,7 @@ impl PreflightFinding {
             message: message.into(),
             evidence: Vec::new(),
             remedy: None,
+            lists_denied: false,
         }
     }
 

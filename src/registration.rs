@@ -16,6 +16,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
+use self::configurations::Configurations;
 pub use self::match_conditions::{LONGEST_POOL_LABEL, MOST_POOL_LABELS};
 use self::match_conditions::{MatchScope, conditions};
 use crate::engine::namespace_labels::IGNORE_LABEL;
@@ -129,6 +130,46 @@ impl Default for RegistrationOptions {
 /// The name of both configurations of an installation.
 pub fn configuration_name(installation: &str) -> String {
     format!("{LATE}{installation}")
+}
+
+/// Why the API server does not send the objects of a namespace for review.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotReviewed {
+    /// The namespace is excluded by name.
+    ByName,
+    /// A label excludes the namespace.
+    ByLabel(&'static str),
+    /// No webhook is registered for the namespace.
+    NotRegistered,
+}
+
+impl NotReviewed {
+    /// The reason as text, to follow "admission does not review it:".
+    pub fn words(&self, namespace: &str) -> String {
+        match self {
+            NotReviewed::ByName => format!("the namespace {namespace} is excluded by name"),
+            NotReviewed::ByLabel(label) => format!("the label {label} excludes the namespace {namespace}"),
+            NotReviewed::NotRegistered => {
+                format!("no webhook of Transom is registered for the namespace {namespace}")
+            }
+        }
+    }
+}
+
+/// Why the API server does not send the objects of a namespace with these labels for review; `None` if it does.
+/// `registered`: the stored webhook configurations; `None` assumes the ones that Transom registers.
+pub fn not_reviewed(
+    namespace: &str,
+    labels: &BTreeMap<String, String>,
+    excluded: &[String],
+    registered: Option<&Configurations>,
+) -> Option<NotReviewed> {
+    if is_left_out_by_name(namespace, excluded) {
+        return Some(NotReviewed::ByName);
+    }
+    let by_label = left_out_by(labels).next().map(NotReviewed::ByLabel);
+    let calls = || registered.is_none_or(|registered| registered.calls_in(labels));
+    by_label.or_else(|| (!calls()).then_some(NotReviewed::NotRegistered))
 }
 
 /// Whether the webhooks skip a namespace: by its name, by an entry of `excluded` (which contains Transom's

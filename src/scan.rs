@@ -9,7 +9,7 @@ pub mod report;
 mod report_builder;
 mod result;
 
-pub use self::context::{EvalContext, NotReviewed, PolicyOverrides};
+pub use self::context::{EvalContext, PolicyOverrides};
 pub use self::dedup::{DedupKey, dedup_key};
 pub use self::evaluate::{Evaluated, SkipReason, evaluate_object, evaluate_stored, images_of_stored};
 pub use self::nodes::nodes;

@@ -1,8 +1,10 @@
 //! What manifests do not contain: the namespace of objects without one, and the namespaces that admission
 //! excludes.
 
+use std::collections::BTreeMap;
+
 use crate::model::facts::Facts;
-use crate::registration::{NEVER, is_left_out};
+use crate::registration;
 
 /// Assumptions about every input.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -21,16 +23,8 @@ impl Scope {
 
     /// Why the API server does not send objects of a namespace for review; `None` if it does.
     pub fn not_reviewed(&self, namespace: &str, facts: &Facts) -> Option<String> {
-        let labels = facts.namespaces.get(namespace);
-        let labels = labels.map(|known| known.labels.clone()).unwrap_or_default();
-        if !is_left_out(namespace, &labels, &self.excluded) {
-            return None;
-        }
-        let by_name = NEVER.contains(&namespace) || self.excluded.iter().any(|name| name == namespace);
-        Some(if by_name {
-            format!("the API server never calls admission webhooks for the namespace {namespace}")
-        } else {
-            format!("labels of the namespace {namespace} exclude it from admission")
-        })
+        let none = BTreeMap::new();
+        let labels = (facts.namespaces.get(namespace)).map_or(&none, |known| &known.labels);
+        registration::not_reviewed(namespace, labels, &self.excluded, None).map(|why| why.words(namespace))
     }
 }

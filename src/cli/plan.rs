@@ -159,12 +159,12 @@ fn visit_files(manifests: &Manifests, planner: &mut Planner<'_>) -> Vec<String> 
                 Ok(())
             }
         });
-        // A document that is not an object is reported once, not in every pass.
-        unreadable.extend(
-            errors
-                .into_iter()
-                .filter(|error| pass == 0 || !error.message.contains("not a Kubernetes object")),
-        );
+        // A document that is not an object is reported in every pass.
+        for error in errors {
+            if !unreadable.contains(&error) {
+                unreadable.push(error);
+            }
+        }
     }
     let errors = unreadable.into_iter().map(|error| match error.line {
         0 => format!("{}: {}", error.source, error.message),

@@ -100,7 +100,7 @@ async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<P
     // It is evaluated as if Transom were not installed yet.
     cluster.snapshot.registered = None;
     cluster.snapshot.facts.today = today;
-    let environment = environment::read(client, nodes).await?;
+    let environment = environment::read(client, &cluster, nodes).await;
     let platform = Platform::of(&environment);
     let unread = || environment.unread.iter().chain(cluster.gaps());
     let mut gaps: Vec<ScanGap> = unread().map(gap).collect();

@@ -3,17 +3,21 @@
 mod scaled;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::errors::{ApiError, answered_within};
-use super::list::{Listing, UnreadPart, for_each_as};
-use crate::model::node::{OS_LABEL, Taint};
+use super::list::{Listing, UnreadPart, collect, for_each_as};
+use super::offline::OfflineCluster;
+use crate::model::node::{NodeSigns as _, Taint};
 use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
+use crate::model::resources::Node;
 
 pub use self::scaled::NodeGroupResource;
 
@@ -76,12 +80,8 @@ pub struct AnyNode {
     pub taints: Vec<Taint>,
     /// `spec.providerID`; empty where there is none.
     pub provider_id: String,
-    /// `status.nodeInfo.operatingSystem`; empty where the kubelet has not reported.
-    pub operating_system: String,
-    /// `status.nodeInfo.osImage`.
-    pub os_image: String,
-    /// `status.nodeInfo.kubeletVersion`.
-    pub kubelet_version: String,
+    /// Whether it is a Windows node.
+    pub is_windows: bool,
 }
 
 impl KnownNodeLabels for AnyNode {
@@ -97,33 +97,14 @@ impl KnownNodeLabels for AnyNode {
 impl AnyNode {
     /// A node of the API server; `None` if it is not what its kind says.
     pub fn read(json: &str) -> Option<Self> {
-        let node: EnvironmentNode = serde_json::from_str(json).ok()?;
+        let node: Node<'_> = serde_json::from_str(json).ok()?;
         Some(AnyNode {
-            name: node.metadata.name,
-            labels: node.metadata.labels.unwrap_or_default(),
-            taints: (node.spec.taints.into_iter().flatten())
-                .map(|taint| Taint {
-                    key: taint.key,
-                    value: taint.value,
-                    effect: taint.effect,
-                })
-                .collect(),
-            provider_id: node.spec.provider_id,
-            operating_system: node.status.node_info.operating_system,
-            os_image: node.status.node_info.os_image,
-            kubelet_version: node.status.node_info.kubelet_version,
+            name: node.name().to_owned(),
+            labels: Arc::unwrap_or_clone(node.labels()),
+            taints: node.taints(),
+            provider_id: node.spec.provider_id.to_string(),
+            is_windows: node.is_windows(),
         })
-    }
-
-    /// Whether it is a Windows node: by its kubelet, and by its label as long as the kubelet has not reported.
-    pub fn is_windows(&self) -> bool {
-        let label = self.labels.get(OS_LABEL).map_or("", String::as_str);
-        let os = if self.operating_system.is_empty() {
-            label
-        } else {
-            &self.operating_system
-        };
-        os.eq_ignore_ascii_case("windows")
     }
 }
 
@@ -169,29 +150,24 @@ fn failing_closed(object: &Value) -> BTreeSet<UnansweredWebhook> {
     hooks.filter(|hook| !hook.service.is_empty()).collect()
 }
 
-/// Whether a list of EndpointSlices has a ready endpoint. An endpoint without the condition is ready.
-fn has_ready_endpoint(slices: &Value) -> bool {
-    let mut endpoints = items(slices, "/items").flat_map(|slice| items(slice, "/endpoints"));
+/// Whether one of these EndpointSlices has a ready endpoint. An endpoint without the condition is ready.
+fn has_ready_endpoint(slices: &[Value]) -> bool {
+    let mut endpoints = slices.iter().flat_map(|slice| items(slice, "/endpoints"));
     endpoints.any(|endpoint| endpoint.pointer("/conditions/ready") != Some(&Value::Bool(false)))
 }
 
-/// Reads it. `nodes`: every node, as [`open`](super::offline::open) shows them. A part that cannot be read is reported, and
-/// left empty.
-///
-/// # Errors
-/// The API server cannot be reached at all: in words for people.
-pub async fn read(client: &Client, nodes: Vec<AnyNode>) -> Result<ClusterEnvironment, String> {
-    let version = answered_within(PATIENCE, client.apiserver_version()).await;
-    let version = version.map_err(|why| format!("cannot ask the API server for its version: {why}"))?;
+/// Reads it, except what [`open`](super::offline::open) has read already: the version, the API groups, and every node.
+/// A part that cannot be read is reported, and left empty.
+pub async fn read(client: &Client, opened: &OfflineCluster, nodes: Vec<AnyNode>) -> ClusterEnvironment {
     let mut reading = EnvironmentReader {
         client,
         environment: ClusterEnvironment {
-            version: version.git_version,
+            version: opened.version.clone(),
             nodes,
             ..ClusterEnvironment::default()
         },
     };
-    reading.groups().await;
+    reading.groups(opened.groups.as_ref());
     reading.hooks("mutatingwebhookconfigurations", true).await;
     reading.hooks("validatingwebhookconfigurations", false).await;
     let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -214,7 +190,7 @@ pub async fn read(client: &Client, nodes: Vec<AnyNode>) -> Result<ClusterEnviron
     }
     reading.node_classes().await;
     reading.autoscaler().await;
-    Ok(reading.environment)
+    reading.environment
 }
 
 struct EnvironmentReader<'r> {
@@ -225,67 +201,26 @@ struct EnvironmentReader<'r> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct NamedObject {
-    metadata: EnvironmentMeta,
+    metadata: ObjectName,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct EnvironmentMeta {
+struct ObjectName {
     name: String,
-    labels: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct EnvironmentNode {
-    metadata: EnvironmentMeta,
-    spec: EnvironmentNodeSpec,
-    status: EnvironmentNodeStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct EnvironmentNodeSpec {
-    #[serde(rename = "providerID")]
-    provider_id: String,
-    taints: Option<Vec<EnvironmentTaint>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct EnvironmentTaint {
-    key: String,
-    value: String,
-    effect: String,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct EnvironmentNodeStatus {
-    node_info: EnvironmentNodeInfo,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct EnvironmentNodeInfo {
-    operating_system: String,
-    os_image: String,
-    kubelet_version: String,
 }
 
 impl EnvironmentReader<'_> {
-    async fn groups(&mut self) {
-        match answered_within(PATIENCE, self.client.list_api_groups()).await {
+    fn groups(&mut self, groups: Result<&APIGroupList, &ApiError>) {
+        match groups {
             Ok(list) => {
-                let preferred = list.groups.into_iter().filter_map(|group| {
-                    let version = group
-                        .preferred_version
-                        .or_else(|| group.versions.first().cloned())?;
-                    Some((group.name, version.version))
+                let preferred = list.groups.iter().filter_map(|group| {
+                    let version = (group.preferred_version.as_ref()).or_else(|| group.versions.first())?;
+                    Some((group.name.clone(), version.version.clone()))
                 });
                 self.environment.groups = preferred.collect();
             }
-            Err(why) => self.note("API groups", &why),
+            Err(why) => self.note("API groups", why),
         }
     }
 
@@ -309,14 +244,10 @@ impl EnvironmentReader<'_> {
     /// Notes the webhooks whose Service has no ready endpoint. Without the right to read EndpointSlices nothing is noted.
     async fn unanswered(&mut self, failing: BTreeSet<UnansweredWebhook>) {
         for hook in failing.into_iter().take(MOST_NAMED) {
-            let path = format!(
-                "/apis/discovery.k8s.io/v1/namespaces/{}/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D{}",
-                hook.namespace, hook.service
-            );
-            let Ok(request) = hyper::Request::get(path).body(Vec::new()) else {
-                continue;
-            };
-            let answer = answered_within(PATIENCE, self.client.request::<Value>(request)).await;
+            let listing = Listing::new("/apis/discovery.k8s.io/v1/endpointslices")
+                .in_namespace(&hook.namespace)
+                .with_labels(&format!("kubernetes.io/service-name={}", hook.service));
+            let answer = collect::<Value>(self.client, listing).await;
             if answer.is_ok_and(|slices| !has_ready_endpoint(&slices)) {
                 self.environment.unanswered.push(hook);
             }
@@ -438,8 +369,8 @@ mod tests {
         );
         assert!(failing_closed(&object("Ignore", "pods")).is_empty());
         assert!(failing_closed(&object("Fail", "deployments")).is_empty());
-        let slices = |endpoints: Value| json!({"items": [{"endpoints": endpoints}]});
-        assert!(!has_ready_endpoint(&json!({"items": []})));
+        let slices = |endpoints: Value| [json!({"endpoints": endpoints})];
+        assert!(!has_ready_endpoint(&[]));
         assert!(!has_ready_endpoint(&slices(
             json!([{"conditions": {"ready": false}}])
         )));
@@ -447,6 +378,22 @@ mod tests {
             json!([{"conditions": {"ready": true}}])
         )));
         assert!(has_ready_endpoint(&slices(json!([{"addresses": ["10.0.0.1"]}]))));
+    }
+
+    #[test]
+    fn a_node_whose_kubelet_has_not_reported_is_a_windows_node_by_either_label() {
+        let is_windows = |labels: Value, os: &str| {
+            let node = json!({"metadata": {"name": "n", "labels": labels}, "spec": {"providerID": "azure:///x"},
+                "status": {"nodeInfo": {"operatingSystem": os}}});
+            let node = AnyNode::read(&node.to_string()).unwrap();
+            assert_eq!((&*node.name, &*node.provider_id), ("n", "azure:///x"));
+            node.is_windows
+        };
+        assert!(is_windows(json!({"kubernetes.io/os": "windows"}), ""));
+        assert!(is_windows(json!({"beta.kubernetes.io/os": "windows"}), ""));
+        assert!(is_windows(json!({}), "Windows"));
+        assert!(!is_windows(json!({"kubernetes.io/os": "windows"}), "linux"));
+        assert!(!is_windows(json!({}), ""));
     }
 
     #[test]

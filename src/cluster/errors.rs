@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
 use kube::core::response::StatusDetails;
+use kube::runtime::watcher;
 
 use crate::process::with_causes;
 
@@ -38,7 +40,7 @@ pub enum ApiError {
     NamespaceTerminating(String),
     /// The continue token of a list, or the version of a watch, has expired. With the token that continues the list
     /// in what is stored now, if the API server gives one.
-    #[error("the continue token of the list has expired")]
+    #[error("the continue token of the list, or the version of the watch, has expired")]
     Expired(Option<String>),
     /// The API server limits requests.
     #[error("{message}")]
@@ -109,6 +111,24 @@ impl From<kube::Error> for ApiError {
     }
 }
 
+impl From<Status> for ApiError {
+    fn from(status: Status) -> Self {
+        kube::Error::Api(Box::new(status)).into()
+    }
+}
+
+impl From<watcher::Error> for ApiError {
+    fn from(error: watcher::Error) -> Self {
+        match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => error.into(),
+            watcher::Error::WatchError(status) => (*status).into(),
+            watcher::Error::NoResourceVersion => ApiError::Other(error.to_string()),
+        }
+    }
+}
+
 /// Whether the API server refuses an object because its namespace is being deleted.
 fn is_terminating(details: &StatusDetails) -> bool {
     let mut causes = details.causes.iter();
@@ -141,7 +161,6 @@ pub async fn answered_within<T>(
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
     use serde_json::json;
 
     use super::*;

@@ -6,13 +6,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::ListParams;
+use kube::api::{GetParams, ListParams};
 use kube::core::Request;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::errors::{ApiError, answered_within};
+use super::errors::{ApiError, answered, answered_within};
 use crate::model::json::at;
 use crate::model::workload::Kind;
 
@@ -79,6 +79,12 @@ impl Listing {
         }
     }
 
+    /// The objects of a kind that carries pods, including the pods that have ended; `None` for other kinds.
+    pub fn of_pod_carrier(kind: Kind) -> Option<Self> {
+        let (_, path) = POD_CARRIERS.iter().find(|(listed, _)| *listed == kind)?;
+        Some(Listing::new(*path))
+    }
+
     /// Only the objects of one namespace.
     #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Self {
@@ -110,6 +116,21 @@ impl Listing {
     /// The resource, as in `pods`.
     pub fn resource(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// One of the objects, as JSON.
+    ///
+    /// # Errors
+    /// The API server refuses, or does not answer; [`ApiError::NotFound`] if there is no such object.
+    pub async fn get(&self, client: &Client, name: &str) -> Result<String, ApiError> {
+        let (request, params) = (Request::new(&self.path), GetParams::default());
+        let request = if self.is_metadata_only {
+            request.get_metadata(name, &params)
+        } else {
+            request.get(name, &params)
+        };
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        answered(client.request_text(request)).await
     }
 
     /// The version from which a watch misses nothing that a list shows from now on.
@@ -228,6 +249,23 @@ pub async fn for_each_as<T: DeserializeOwned>(
         }
     })
     .await
+}
+
+/// Every object of a list.
+///
+/// # Errors
+/// The list cannot be read to its end, or one of its objects is not what its kind says.
+pub async fn collect<T: DeserializeOwned + Send>(
+    client: &Client,
+    listing: Listing,
+) -> Result<Vec<T>, ApiError> {
+    let (mut all, mut unreadable) = (Vec::new(), None);
+    let note = |name: &str, error: &serde_json::Error| {
+        unreadable.get_or_insert_with(|| ApiError::Other(format!("{name} does not parse: {error}")));
+    };
+    let listed = for_each_as(client, listing, |object, _| all.push(object), note).await;
+    listed.map_err(|error| error.why)?;
+    unreadable.map_or(Ok(all), Err)
 }
 
 /// A list that is read page by page, as fast as its reader asks for them.

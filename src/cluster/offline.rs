@@ -13,6 +13,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::CSINode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::{Api, Client, CustomResourceExt as _, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,6 +55,10 @@ pub struct OfflineOptions<'o> {
 pub struct OfflineCluster {
     /// Facts, policies and the cache. Without `registered` if no webhook is registered, or that could not be read.
     pub snapshot: Snapshot,
+    /// The release of the API server, as in `v1.36.2`.
+    pub version: String,
+    /// The API groups.
+    pub groups: Result<APIGroupList, ApiError>,
     /// Whether webhooks of the installation are registered; `true` if that could not be read.
     pub has_webhooks: bool,
     /// The names of the nodes that are not in the cache: those that are for another operating system.
@@ -102,10 +107,11 @@ pub async fn open(
         }
         view
     };
-    let groups = ApiGroups::read(client).await.unwrap_or_else(|error| {
+    let groups = answered_within(PATIENCE, client.list_api_groups()).await;
+    if let Err(error) = &groups {
         tracing::warn!("{NO_GROUPS}: {error}");
-        ApiGroups::default()
-    });
+    }
+    let api_groups = groups.as_ref().map(ApiGroups::of).unwrap_or_default();
     let nodes = reading.all("nodes", &Api::all(client.clone()), nodes).await;
     let classes = |class: RuntimeClass, json: &str| {
         visit(Kind::RuntimeClass, json);
@@ -113,8 +119,8 @@ pub async fn open(
     };
     let view = ClusterCache {
         kubernetes: minor.unwrap_or(Facts::KUBERNETES),
-        has_scc: groups.has_scc,
-        has_gmsa: groups.has_gmsa,
+        has_scc: api_groups.has_scc,
+        has_gmsa: api_groups.has_gmsa,
         nodes,
         runtime_classes: reading
             .all("runtimeclasses", &Api::all(client.clone()), classes)
@@ -160,6 +166,8 @@ pub async fn open(
     );
     Ok(OfflineCluster {
         snapshot,
+        version: version.git_version,
+        groups,
         has_webhooks,
         other_nodes,
         unread: reading.unread,

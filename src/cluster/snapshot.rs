@@ -11,7 +11,7 @@ use super::cache::{ClusterCache, same};
 use super::facts;
 use super::policy_store::{PodPolicies, PolicyState, was_accepted};
 use super::pool_history::PoolHistory;
-use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::{PlacementMode, Policy};
 use crate::model::registry_patterns::RegistryPatterns;
@@ -84,9 +84,7 @@ impl Snapshot {
 
     /// Whether the API server calls the webhooks for pods of a namespace with these labels, as far as is known.
     pub fn is_reviewed_in(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
-        let calls = |registered: &Arc<Configurations>| registered.calls_in(labels);
-        !registration::is_left_out(namespace, labels, &self.excluded)
-            && self.registered.as_ref().is_none_or(calls)
+        registration::not_reviewed(namespace, labels, &self.excluded, self.registered.as_deref()).is_none()
     }
 
     /// The namespaces without a policy: the webhooks are called for them, and no stored policy selects them, so the
@@ -104,20 +102,12 @@ impl Snapshot {
     pub fn in_namespace(&self, namespace: &str) -> NamespacePolicy {
         let unlabelled = BTreeMap::new();
         let known = self.facts.namespaces.get(namespace);
-        let labels = known.map(|namespace| &namespace.labels);
         // A namespace that requests exclusion is excluded, regardless of the registered selectors.
-        let labelled = labels.unwrap_or(&unlabelled);
+        let labels = known.map_or(&unlabelled, |namespace| &namespace.labels);
         let registered = self.registered.as_ref();
-        let is_left_out = registration::is_left_out(namespace, labelled, &self.excluded)
-            || !registered.is_some_and(|registered| registered.mutates_in(labelled));
-        let query = PolicyQuery {
-            namespace,
-            labels,
-            user: "",
-            groups: &[],
-            today: self.facts.today,
-        };
-        let mut policy = self.policies.effective(&query).into_owned();
+        let is_left_out = registration::is_left_out(namespace, labels, &self.excluded)
+            || !registered.is_some_and(|registered| registered.mutates_in(labels));
+        let mut policy = self.policies.in_namespace(namespace, &self.facts).into_owned();
         if is_left_out {
             policy.namespace_default_os = None;
         }

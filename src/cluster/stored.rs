@@ -11,7 +11,7 @@ use kube::core::{Request, Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::errors::{ApiError, answered_within, words};
+use super::errors::{ApiError, answered_within};
 use super::list::{Listing, POD_CARRIERS, Pages, finished_pods_excluded};
 use crate::model::workload::Kind;
 
@@ -207,8 +207,10 @@ fn note(object: &str, version: &mut String) {
 
 fn refused(status: &str) -> WatchEnded {
     match serde_json::from_str::<Status>(status) {
-        Ok(status) if status.code == 410 => WatchEnded::Expired,
-        Ok(status) => WatchEnded::Broken(words(&kube::Error::Api(Box::new(status)))),
+        Ok(status) => match ApiError::from(status) {
+            ApiError::Expired(_) => WatchEnded::Expired,
+            error => WatchEnded::Broken(error.to_string()),
+        },
         Err(error) => WatchEnded::Broken(format!("cannot read a watch event: {error}")),
     }
 }

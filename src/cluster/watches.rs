@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, CustomResourceExt as _, Resource};
@@ -20,7 +21,7 @@ use tokio::sync::{Notify, watch};
 
 use self::cache_builder::{CacheBuilder, WatchEvent};
 use super::cache::ClusterCache;
-use super::errors::{ApiError, answered, words};
+use super::errors::{ApiError, answered};
 use super::pool_history::NODE_POOLS_CONFIG_MAP;
 use super::rate_limit::WatchBackoff;
 use super::revisions::{POLICY_UID_LABEL, StoredRevision};
@@ -175,7 +176,7 @@ impl Watches {
                         shared.seen(name);
                     }
                 }
-                Err(error) => shared.broken(name, &error, &mut complaint),
+                Err(error) => shared.broken(name, error, &mut complaint),
             };
             watch_kind(api, config.page_size(PAGE), trim, seen).await;
         });
@@ -188,7 +189,7 @@ async fn watch_kind<K, T>(
     api: Api<K>,
     config: Config,
     trim: impl Fn(K) -> Option<T>,
-    mut seen: impl FnMut(Result<WatchEvent<T>, watcher::Error>),
+    mut seen: impl FnMut(Result<WatchEvent<T>, ApiError>),
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -208,7 +209,7 @@ async fn watch_kind<K, T>(
                 seen(Ok(WatchEvent::One(name, trim(object))));
             }
             Ok(Event::Delete(object)) => seen(Ok(WatchEvent::One(name_of(&object), None))),
-            Err(error) => seen(Err(error)),
+            Err(error) => seen(Err(error.into())),
         }
     }
 }
@@ -254,7 +255,7 @@ impl WatchState {
     }
 
     /// Logs each reason why a watch fails once; its last state stays in the cache while it retries.
-    fn broken(&self, name: &'static str, error: &watcher::Error, complaint: &mut String) {
+    fn broken(&self, name: &'static str, error: ApiError, complaint: &mut String) {
         let text = explain(name, error);
         if self.building().missing.contains(&name) {
             self.readiness.hold(name, text.clone());
@@ -359,13 +360,17 @@ pub(super) struct ApiGroups {
 
 impl ApiGroups {
     /// Asks the API server.
-    pub(super) async fn read(client: &Client) -> Result<Self, ApiError> {
-        let list = answered(client.list_api_groups()).await?;
+    async fn read(client: &Client) -> Result<Self, ApiError> {
+        Ok(ApiGroups::of(&answered(client.list_api_groups()).await?))
+    }
+
+    /// What a list of them shows.
+    pub(super) fn of(list: &APIGroupList) -> Self {
         let has = |name: &str| list.groups.iter().any(|group| group.name == name);
-        Ok(ApiGroups {
+        ApiGroups {
             has_scc: has(SCC_GROUP),
             has_gmsa: Some(has(GMSA_GROUP)),
-        })
+        }
     }
 }
 
@@ -374,32 +379,17 @@ fn name_of<K: Resource>(object: &K) -> String {
 }
 
 /// Why a watch broke, and the fix for the two most common mistakes.
-fn explain(name: &str, error: &watcher::Error) -> String {
-    let (source, status) = match error {
-        watcher::Error::InitialListFailed(source)
-        | watcher::Error::WatchStartFailed(source)
-        | watcher::Error::WatchFailed(source) => match source {
-            kube::Error::Api(status) => (Some(source), Some(status)),
-            _ => (Some(source), None),
-        },
-        watcher::Error::WatchError(status) => (None, Some(status)),
-        watcher::Error::NoResourceVersion => (None, None),
-    };
-    match (source, status) {
-        (_, Some(status)) if status.code == 404 => format!(
+fn explain(name: &str, error: ApiError) -> String {
+    match error {
+        ApiError::NotFound => format!(
             "the API server does not have {name}, so their objects are gone too; install Transom's \
              CustomResourceDefinitions, then apply the policies again: \
              transom generate crds | kubectl apply --server-side --field-manager=helm --force-conflicts -f -"
         ),
-        (_, Some(status)) if status.code == 403 => {
-            format!(
-                "{}; grant Transom's ServiceAccount list and watch on {name}",
-                status.message
-            )
+        ApiError::Forbidden(why) => {
+            format!("{why}; grant Transom's ServiceAccount list and watch on {name}")
         }
-        (Some(source), _) => words(source),
-        (None, Some(status)) => status.message.clone(),
-        (None, None) => error.to_string(),
+        error => error.to_string(),
     }
 }
 

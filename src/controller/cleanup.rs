@@ -18,7 +18,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Preconditions};
+use kube::api::{DeleteParams, PartialObjectMeta, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -28,6 +28,7 @@ pub use self::preview::{CleanupPreview, preview};
 use self::stop_leader::LeaderState;
 use super::node_policies::take_back::{RevertOptions, RevertReport, take_back_everything};
 use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::list::{Listing, collect};
 use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
 use crate::cluster::revisions::POLICY_UID_LABEL;
 use crate::model::text::list;
@@ -215,16 +216,22 @@ impl Cleanup<'_> {
 
     /// Deletes the stored versions of policies.
     async fn delete_revisions(&mut self) {
-        let api = self.own::<ControllerRevision>();
-        let ours = ListParams::default().labels(POLICY_UID_LABEL);
-        match answered(api.list_metadata(&ours)).await {
+        match self.revisions().await {
             Ok(revisions) => {
-                for name in revisions.items.into_iter().filter_map(|it| it.metadata.name) {
+                let api = self.own::<ControllerRevision>();
+                for name in revisions.into_iter().filter_map(|it| it.metadata.name) {
                     self.delete(&api, &name).await;
                 }
             }
             Err(why) => self.failed::<ControllerRevision>("list", &why),
         }
+    }
+
+    /// The stored versions of policies.
+    async fn revisions(&self) -> Result<Vec<PartialObjectMeta<ControllerRevision>>, ApiError> {
+        let listing = Listing::new(self.own::<ControllerRevision>().resource_url());
+        let listing = listing.with_labels(POLICY_UID_LABEL).metadata_only();
+        collect(self.client, listing).await
     }
 
     fn cluster<K: Resource<DynamicType = ()>>(&self) -> Api<K> {

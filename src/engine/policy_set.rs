@@ -10,6 +10,7 @@ use jiff::civil::Date;
 
 use super::exemption::matches;
 use super::namespace_labels::{self, EffectivePolicy, IgnoredLabel, NamespaceOverrides};
+use crate::model::facts::Facts;
 use crate::model::json_types::Str;
 use crate::model::label_selector::LabelSelector;
 use crate::model::policy::{Exemption, ImageEvidence, Policy};
@@ -171,6 +172,17 @@ impl PolicySet {
         let selectors = || self.stored.iter().map(|stored| &stored.namespace_selector);
         ignored.retain(|label| !label.is_unknown || !selectors().any(|selector| selector.names(&label.key)));
         ignored
+    }
+
+    /// The effective policy in a namespace if the user is unknown.
+    pub fn in_namespace(&self, namespace: &str, facts: &Facts) -> Cow<'_, Policy> {
+        self.effective(&PolicyQuery {
+            namespace,
+            labels: facts.namespaces.get(namespace).map(|known| &known.labels),
+            user: "",
+            groups: &[],
+            today: facts.today,
+        })
     }
 
     /// The effective policy for a user in a namespace. Copies nothing if no label and no exemption changes it.

@@ -59,8 +59,14 @@ impl From<bool> for Match {
 /// Whether a node satisfies the nodeSelector and the required node affinity of a pod. Ignores `nodeName` and the
 /// additions of a RuntimeClass.
 pub fn matches(pod: &PodSpec<'_>, node: &impl KnownNodeLabels) -> Match {
-    let mut selector = (pod.node_selector.iter()).map(|(key, value)| matches_label(key, value, node));
-    all(&mut selector).min(matches_terms(pod, node))
+    matches_of(pod, node, |_| true)
+}
+
+/// The same, considering only the requirements on these labels and fields.
+pub fn matches_of(pod: &PodSpec<'_>, node: &impl KnownNodeLabels, of: impl Fn(&str) -> bool) -> Match {
+    let selector = pod.node_selector.iter().filter(|(key, _)| of(key));
+    let mut selector = selector.map(|(key, value)| matches_label(key, value, node));
+    all(&mut selector).min(matches_terms(pod, node, &of))
 }
 
 /// Whether a node has this value for a label, as a nodeSelector requires.
@@ -74,13 +80,13 @@ pub fn matches_label(key: &str, value: &str, node: &impl KnownNodeLabels) -> Mat
 
 /// Whether a node satisfies the required node affinity of a pod: at least one of its terms. Without a required affinity
 /// every node does.
-pub fn matches_terms(pod: &PodSpec<'_>, node: &impl KnownNodeLabels) -> Match {
+fn matches_terms(pod: &PodSpec<'_>, node: &impl KnownNodeLabels, of: &impl Fn(&str) -> bool) -> Match {
     if pod.required_node_affinity().is_none() {
         return Match::Yes;
     }
     let mut best = Match::No;
     for term in pod.required_terms() {
-        best = best.max(matches_term(term, node));
+        best = best.max(matches_term(term, node, of));
         if best == Match::Yes {
             break;
         }
@@ -89,18 +95,19 @@ pub fn matches_terms(pod: &PodSpec<'_>, node: &impl KnownNodeLabels) -> Match {
 }
 
 /// Whether a node satisfies all requirements of a term. A term without any matches no node.
-pub fn matches_term(term: &NodeSelectorTerm<'_>, node: &impl KnownNodeLabels) -> Match {
+fn matches_term(
+    term: &NodeSelectorTerm<'_>,
+    node: &impl KnownNodeLabels,
+    of: &impl Fn(&str) -> bool,
+) -> Match {
     if term.is_empty() {
         return Match::No;
     }
-    let mut fields = term
-        .match_fields
-        .iter()
-        .map(|requirement| matches_field(requirement, node));
-    let mut labels = term
-        .match_expressions
-        .iter()
-        .map(|requirement| matches_expression(requirement, node));
+    let named = |requirement: &&Expression<'_>| of(&requirement.key);
+    let fields = term.match_fields.iter().filter(named);
+    let mut fields = fields.map(|requirement| matches_field(requirement, node));
+    let labels = term.match_expressions.iter().filter(named);
+    let mut labels = labels.map(|requirement| matches_expression(requirement, node));
     all(&mut fields).min(all(&mut labels))
 }
 

@@ -161,6 +161,8 @@ k8s_structs! {
 
     /// `v1.NodeSpec`.
     pub struct NodeSpec<'a> {
+        #[serde(rename = "providerID")]
+        pub provider_id: Str<'a>,
         pub taints: List<NodeTaint<'a>>,
     }
 

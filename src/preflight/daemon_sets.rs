@@ -10,7 +10,6 @@ use crate::cluster::environment::AnyNode;
 use crate::engine::scheduling::{AdmissionStage, Constraints, constraints};
 use crate::model::facts::Facts;
 use crate::model::image::ImageRef;
-use crate::model::node::Taint;
 use crate::model::node_affinity::Match;
 use crate::model::object::Object;
 use crate::model::os::Verdict;
@@ -61,7 +60,7 @@ impl<'w> DaemonSets<'w> {
     pub fn new(input: ClusterInput<'w>) -> Self {
         let nodes = |windows: bool| {
             let nodes = input.environment.nodes.iter();
-            nodes.filter(move |node| node.is_windows() == windows).collect()
+            nodes.filter(move |node| node.is_windows == windows).collect()
         };
         DaemonSets {
             facts: &input.snapshot.facts,
@@ -87,7 +86,7 @@ impl<'w> DaemonSets<'w> {
         let lands = |nodes: &[&'w AnyNode]| -> Vec<String> {
             let on = nodes.iter().filter(|node| {
                 constraints.matches(**node) == Match::Yes
-                    && lacking(&constraints, &node.taints).next().is_none()
+                    && constraints.untolerated_lasting(&node.taints).next().is_none()
             });
             on.map(|node| node.name.clone()).collect()
         };
@@ -143,7 +142,7 @@ impl<'w> DaemonSets<'w> {
     fn keeping_off(&self, constraints: &Constraints<'_>) -> BTreeSet<String> {
         let selected = self.windows_nodes.iter();
         let selected = selected.filter(|node| constraints.matches(**node) == Match::Yes);
-        let taints = selected.flat_map(|node| lacking(constraints, &node.taints));
+        let taints = selected.flat_map(|node| constraints.untolerated_lasting(&node.taints));
         taints.map(ToString::to_string).collect()
     }
 
@@ -175,9 +174,4 @@ impl<'w> DaemonSets<'w> {
         }
         all
     }
-}
-
-/// The lasting taints that the pods do not tolerate.
-fn lacking<'t>(constraints: &Constraints<'_>, taints: &'t [Taint]) -> impl Iterator<Item = &'t Taint> {
-    constraints.untolerated(taints).filter(|taint| taint.lasts())
 }

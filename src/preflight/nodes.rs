@@ -118,7 +118,7 @@ pub fn lasting_taints(snapshot: &Snapshot) -> BTreeMap<Taint, Vec<&str>> {
 pub fn is_for_windows(taint: &Taint, input: ClusterInput<'_>) -> bool {
     let reported = |text: &str| text.to_ascii_lowercase().contains("windows");
     let on_linux = || {
-        let linux = input.environment.nodes.iter().filter(|node| !node.is_windows());
+        let linux = input.environment.nodes.iter().filter(|node| !node.is_windows);
         linux.flat_map(|node| &node.taints).any(|other| other == taint)
     };
     taint.marks_windows()

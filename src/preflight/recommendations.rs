@@ -175,7 +175,7 @@ pub fn candidates(input: ClusterInput<'_>) -> BTreeSet<(String, String)> {
             .environment
             .nodes
             .iter()
-            .filter(|node| node.is_windows() == windows);
+            .filter(|node| node.is_windows == windows);
         let labels = nodes.flat_map(|node| &node.labels);
         let pools = labels.filter(|(key, _)| POOL_LABELS.contains(&key.as_str()));
         pools.map(|(key, value)| (key.clone(), value.clone())).collect()
@@ -220,7 +220,7 @@ pub fn pool_labels<'l>(
 
 /// The values of a label on Windows nodes that start with the prefix.
 fn values_on_windows_nodes(input: ClusterInput<'_>, key: &str, prefix: &str) -> Vec<String> {
-    let nodes = input.environment.nodes.iter().filter(|node| node.is_windows());
+    let nodes = input.environment.nodes.iter().filter(|node| node.is_windows);
     let values: BTreeSet<&String> = nodes
         .filter_map(|node| node.labels.get(key))
         .filter(|value| value.starts_with(prefix))

@@ -39,19 +39,12 @@ impl PreflightCluster {
                 .map(|taint| json!({"key": taint.key, "value": taint.value, "effect": taint.effect}))
                 .collect();
             let labels = json!({"kubernetes.io/os": os});
-            let stored: WatchedNode = serde_json::from_value(json!({
+            let stored = json!({
                 "metadata": {"name": name, "labels": labels}, "spec": {"taints": written},
                 "status": {"nodeInfo": {"operatingSystem": os, "kernelVersion": kernel},
-                    "runtimeHandlers": [{"name": "runhcs-wcow-process"}]}}))
-            .unwrap();
-            let node = NodeView::from(stored);
-            world.environment.nodes.push(AnyNode {
-                name: (*name).to_owned(),
-                labels: (*node.labels).clone(),
-                taints: taints.to_vec(),
-                operating_system: (*os).to_owned(),
-                ..AnyNode::default()
-            });
+                    "runtimeHandlers": [{"name": "runhcs-wcow-process"}]}});
+            (world.environment.nodes).push(AnyNode::read(&stored.to_string()).unwrap());
+            let node = NodeView::from(serde_json::from_value::<WatchedNode>(stored).unwrap());
             if *os == "windows" {
                 world.view.nodes.insert((*name).to_owned(), Arc::new(node));
             }

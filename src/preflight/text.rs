@@ -11,9 +11,6 @@ const MOST_DENIED: usize = 30;
 /// How many gaps are listed.
 const MOST_GAPS: usize = 30;
 
-/// The list of denied workloads follows the finding with this text.
-const DENIED: &str = "would be denied at the next create";
-
 /// The maximum length of a line.
 const WIDTH: usize = 110;
 
@@ -32,7 +29,7 @@ pub fn write(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
         findings.sort_by_key(|finding| finding.status == FindingStatus::Ok);
         for finding in findings {
             write_finding(out, finding)?;
-            if section.title == "Workloads" && finding.message.contains(DENIED) {
+            if finding.lists_denied {
                 denied(report, out)?;
             }
         }

@@ -22,7 +22,8 @@ use crate::model::workload::Kind;
 use crate::registration::BY_DEFAULT;
 use crate::scan::report::ScanGap;
 use crate::scan::{
-    EvalContext, Evaluated, KnownDuplicates, MOST_OWNERS, OwnerOutcome, OwnerResult, evaluate_stored,
+    EvalContext, Evaluated, KnownDuplicates, MOST_OWNERS, OwnerOutcome, OwnerResult, evaluate_object,
+    evaluate_stored,
 };
 
 /// How many unreadable objects are listed by name.
@@ -146,13 +147,15 @@ impl<'w> WorkloadFindings<'w> {
     /// Visits one object.
     pub fn visit(&mut self, kind: Kind, json: &str) {
         self.objects += 1;
-        // An object that does not parse is reported by the scan.
-        let subject = Object::parse(kind, json, ReviewStage::Stored);
-        if subject.is_ok_and(|subject| self.foreign.is_seen(&subject, json)) {
+        let subject = match Object::parse(kind, json, ReviewStage::Stored) {
+            Ok(subject) => subject,
+            Err(error) => return self.unread(kind, json, &error.to_string()),
+        };
+        if self.foreign.is_seen(&subject, json) {
             return;
         }
-        match evaluate_stored(&self.deny, kind, json) {
-            Ok(Evaluated::Owner(owner_result)) => self.record_result(kind, json, &owner_result),
+        match evaluate_object(&self.deny, &subject, json) {
+            Ok(Evaluated::Owner(owner_result)) => self.record_result(&subject, json, &owner_result),
             Ok(_) => {}
             Err(error) => self.unread(kind, json, &error.to_string()),
         }
@@ -229,7 +232,8 @@ impl<'w> WorkloadFindings<'w> {
         });
     }
 
-    fn record_result(&mut self, kind: Kind, json: &str, owner_result: &OwnerResult) {
+    fn record_result(&mut self, subject: &Object<'_>, json: &str, owner_result: &OwnerResult) {
+        let kind = subject.kind;
         let is_windows = owner_result.verdict == Verdict::Windows;
         if is_windows {
             self.windows += 1;
@@ -239,7 +243,7 @@ impl<'w> WorkloadFindings<'w> {
                 .or_default() += 1;
         }
         if owner_result.outcome == OwnerOutcome::Denied {
-            let is_only_ignored_fields = match evaluate_stored(&self.warn, kind, json) {
+            let is_only_ignored_fields = match evaluate_object(&self.warn, subject, json) {
                 Ok(Evaluated::Owner(warned)) if warned.outcome != OwnerOutcome::Denied => {
                     let changes = changes_of_pods(&self.warn, kind, json, &warned);
                     self.softened_changed += usize::from(!changes.is_empty());
@@ -267,16 +271,14 @@ impl<'w> WorkloadFindings<'w> {
                 *self.fields.entry(field).or_default() += 1;
             }
         }
-        if let Ok(subject) = Object::parse(kind, json, ReviewStage::Stored)
-            && let Some(pod) = subject.pod()
-        {
+        if let Some(pod) = subject.pod() {
             self.selected(owner_result, pod);
             if kind == Kind::DaemonSet {
                 if NETWORKS.contains(&owner_result.name.as_str()) {
                     self.networks
                         .insert(format!("{}/{}", owner_result.namespace, owner_result.name));
                 }
-                self.daemon_sets.visit(owner_result, &subject, pod);
+                self.daemon_sets.visit(owner_result, subject, pod);
             }
         }
     }
@@ -372,7 +374,7 @@ impl<'w> WorkloadFindings<'w> {
     fn denials(&self) -> PreflightFinding {
         let rules = most(self.denied.iter().flat_map(|owner| owner.rules.iter().copied()));
         let namespaces = most(self.denied.iter().map(|owner| owner.namespace.as_str()));
-        PreflightFinding::act(
+        let finding = PreflightFinding::act(
             format!(
                 "{} would be denied at the next create by the chart's defaults; by rule: {}; by namespace: {}",
                 self.denied_count(),
@@ -381,7 +383,11 @@ impl<'w> WorkloadFindings<'w> {
             ),
             "install with policy.spec.mode: Audit, fix them (transom explain RULE), and continue with Enforce (docs/how-to/operations.md)",
         )
-        .by(self.denied.iter().map(DeniedWorkload::title))
+        .by(self.denied.iter().map(DeniedWorkload::title));
+        PreflightFinding {
+            lists_denied: true,
+            ..finding
+        }
     }
 }
 

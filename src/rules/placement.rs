@@ -47,8 +47,8 @@ pub fn stray_target<'c>(cx: &PodCx<'c>) -> Option<&'c Host> {
     let is_there = |host: &&Host| !host.may_be_at_zero || !host.labels.is_empty();
     let known = cx.facts.hosts().iter().filter(is_there);
     known.chain(&cx.facts.pools).find(|host| {
-        let mut lacking = constraints.untolerated(&host.taints);
-        constraints.matches(*host) == Match::Yes && lacking.all(|taint| !taint.lasts())
+        constraints.matches(*host) == Match::Yes
+            && constraints.untolerated_lasting(&host.taints).next().is_none()
     })
 }
 
@@ -520,7 +520,7 @@ static DAEMONSET_SPANS_BUILDS: Rule = Rule {
         }
         // The controller adds tolerations itself, but none of a lasting taint.
         let constraints = reach::constraints(cx);
-        let is_open = |host: &Host| constraints.untolerated(&host.taints).all(|taint| !taint.lasts());
+        let is_open = |host: &Host| constraints.untolerated_lasting(&host.taints).next().is_none();
         let mut reached = reach::matched(cx);
         reached.retain(|reached| is_open(reached.host));
         let exists = |reached: &Reached<'_>| {

@@ -63,6 +63,14 @@ impl<'c> Constraints<'c> {
         let constraints = *self;
         (taints.iter()).filter(move |taint| taint.keeps_off() && !constraints.tolerates(taint))
     }
+
+    /// Those of them that are permanent.
+    pub fn untolerated_lasting<'t>(
+        &self,
+        taints: &'t [Taint],
+    ) -> impl Iterator<Item = &'t Taint> + use<'t, 'c> {
+        self.untolerated(taints).filter(|taint| taint.lasts())
+    }
 }
 
 /// Which tolerations placement may add to the Windows pods of a namespace.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::cluster::snapshot::Snapshot;
-use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::policy::{IgnoredFields, Mode, Policy};
 use crate::model::workload::Kind;
 use crate::registration::configurations::Configurations;
-use crate::registration::{is_left_out, is_left_out_by_name, left_out_by};
+use crate::registration::{NotReviewed, not_reviewed};
 
 /// Policy settings that replace the stored ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -45,30 +45,6 @@ pub struct EvalContext<'w> {
     pub registered: Option<&'w Configurations>,
     /// The custom resources that are listed too: what their controllers make is reported on them.
     pub custom: &'w [(Kind, String)],
-}
-
-/// Why the API server does not send an object for review.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NotReviewed {
-    /// Its namespace is excluded by name.
-    ByName,
-    /// A label excludes its namespace.
-    ByLabel(&'static str),
-    /// No webhook is registered for its namespace.
-    NotRegistered,
-}
-
-impl NotReviewed {
-    /// The reason as text, to follow "admission does not review it:".
-    pub fn words(&self, namespace: &str) -> String {
-        match self {
-            NotReviewed::ByName => format!("the namespace {namespace} is excluded by name"),
-            NotReviewed::ByLabel(label) => format!("the label {label} excludes the namespace {namespace}"),
-            NotReviewed::NotRegistered => {
-                format!("no webhook of Transom is registered for the namespace {namespace}")
-            }
-        }
-    }
 }
 
 impl<'w> EvalContext<'w> {
@@ -117,29 +93,7 @@ impl<'w> EvalContext<'w> {
 
     /// The policy that applies in a namespace if the requester is unknown.
     pub fn policy_in(&self, namespace: &str) -> Cow<'_, Policy> {
-        let known = self.facts.namespaces.get(namespace);
-        self.policies.effective(&PolicyQuery {
-            namespace,
-            labels: known.map(|known| &known.labels),
-            user: "",
-            groups: &[],
-            today: self.facts.today,
-        })
-    }
-
-    /// The namespaces that the API server sends for review and that no stored policy selects, by name. Empty
-    /// if no policy is stored.
-    pub fn namespaces_without_policy(&self) -> Vec<String> {
-        if self.policies.stored().is_empty() {
-            return Vec::new();
-        }
-        let namespaces = self.facts.namespaces.iter();
-        let without = namespaces.filter(|(name, known)| {
-            self.policies.selecting(&known.labels).is_none() && self.not_reviewed(name).is_none()
-        });
-        let mut names: Vec<String> = without.map(|(name, _)| name.clone()).collect();
-        names.sort_unstable();
-        names
+        self.policies.in_namespace(namespace, self.facts)
     }
 
     /// Why the API server does not send the objects of a namespace for review; `None` if it does.
@@ -147,15 +101,6 @@ impl<'w> EvalContext<'w> {
         let none = BTreeMap::new();
         let known = self.facts.namespaces.get(namespace);
         let labels = known.map_or(&none, |known| &known.labels);
-        if is_left_out_by_name(namespace, self.excluded) {
-            return Some(NotReviewed::ByName);
-        }
-        if is_left_out(namespace, labels, self.excluded) {
-            return left_out_by(labels).next().map(NotReviewed::ByLabel);
-        }
-        let calls = self
-            .registered
-            .is_none_or(|registered| registered.calls_in(labels));
-        (!calls).then_some(NotReviewed::NotRegistered)
+        not_reviewed(namespace, labels, self.excluded, self.registered)
     }
 }

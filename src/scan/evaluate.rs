@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::context::{EvalContext, NotReviewed};
+use super::context::EvalContext;
 use super::result::{FindingOutcome, FindingResult, ForeignOwner, OwnerOutcome, OwnerResult};
 use crate::admission::{AdmissionContext, Simulation, simulate_create};
 use crate::engine::{Decision, infer_os};
@@ -15,6 +15,7 @@ use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, ImageEvidence, PlacementMode, Policy};
 use crate::model::workload::Kind;
+use crate::registration::NotReviewed;
 use crate::rules::{Finding, Image, KnownVersions, Resolver};
 
 /// The result for a stored object.

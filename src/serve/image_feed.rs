@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::cluster::follow::{ActivityProblems, ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
 use crate::cluster::stored::ObjectList;
-use crate::engine::policy_set::{PolicyQuery, PolicySet};
+use crate::engine::policy_set::PolicySet;
 use crate::model::facts::NamespaceFacts;
 use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
@@ -242,14 +242,8 @@ fn wanted(snapshot: &Snapshot) -> BTreeSet<String> {
         return BTreeSet::new();
     }
     let namespaces = snapshot.facts.namespaces.iter().filter(|(name, facts)| {
-        let query = PolicyQuery {
-            namespace: name,
-            labels: Some(&facts.labels),
-            user: "",
-            groups: &[],
-            today: snapshot.facts.today,
-        };
-        uses(&snapshot.policies.effective(&query)) && snapshot.is_reviewed_in(name, &facts.labels)
+        uses(&snapshot.policies.in_namespace(name, &snapshot.facts))
+            && snapshot.is_reviewed_in(name, &facts.labels)
     });
     namespaces.map(|(name, _)| name.clone()).collect()
 }

@@ -33,7 +33,7 @@ fn values_of(platform: &'static str) -> Value {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into(),
         taints,
-        operating_system: os.into(),
+        is_windows: os == "windows",
         ..AnyNode::default()
     };
     let view = ClusterCache {

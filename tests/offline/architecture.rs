@@ -93,6 +93,26 @@ fn a_room_uses_only_rooms_below_it() {
     }
 }
 
+/// Pages, expired tokens and retries of a list are in `cluster/list.rs`: the client of kube reads one page, once.
+#[test]
+fn only_one_file_lists_objects() {
+    for path in source::files(&source::root()) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for word in [
+            "ListParams",
+            ".list_metadata(",
+            "?labelSelector=",
+            "&labelSelector=",
+        ] {
+            assert!(
+                path.ends_with("cluster/list.rs") || !text.contains(word),
+                "{}: {word}: lists are read with cluster/list.rs",
+                path.display()
+            );
+        }
+    }
+}
+
 #[test]
 fn no_files_import_each_other_in_a_circle() {
     let house = House::read();

@@ -47,32 +47,32 @@ fn what_admission_never_sees_is_not_called_denied() {
         (
             &[][..],
             bad("name: a, namespace: kube-system"),
-            "never calls admission webhooks for the namespace kube-system",
+            "the namespace kube-system is excluded by name",
         ),
         (
             &[],
             bad("name: a, namespace: gatekeeper-system"),
-            "never calls admission webhooks for the namespace gatekeeper-system",
+            "the namespace gatekeeper-system is excluded by name",
         ),
         (
             &["--exclude-namespace", "web,db"],
             in_web.clone(),
-            "never calls admission webhooks for the namespace web",
+            "the namespace web is excluded by name",
         ),
         (
             &["--namespace", "kube-public"],
             bad("name: a"),
-            "never calls admission webhooks for the namespace kube-public",
+            "the namespace kube-public is excluded by name",
         ),
         (
             &[],
             namespace("transom.dev/ignore: \"true\"") + &in_web,
-            "labels of the namespace web exclude it",
+            "the label transom.dev/ignore excludes the namespace web",
         ),
         (
             &[],
             namespace("kubernetes.azure.com/managedby: aks") + &in_web,
-            "labels of the namespace web exclude it",
+            "the label kubernetes.azure.com/managedby excludes the namespace web",
         ),
     ] {
         let run = check_text(arguments, &text);

@@ -9,9 +9,11 @@ use kube::Client;
 
 use crate::audit_log::{AuditReport, CurrentState, WorkloadRow};
 use crate::cluster::client::ConnectArgs;
-use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::errors::ApiError;
+use crate::cluster::list::Listing;
 use crate::cluster::offline::{self, OfflineOptions};
 use crate::cluster::snapshot::Snapshot;
+use crate::model::dns::is_subdomain;
 use crate::model::text::list;
 use crate::model::workload::Kind;
 use crate::registration::BY_DEFAULT;
@@ -140,10 +142,8 @@ async fn current_state(
     workload: &str,
 ) -> CurrentState {
     let (kind, name) = workload.split_once(' ').unwrap_or_default();
-    let Some(mut kind) = Kind::ALL
-        .into_iter()
-        .find(|known| known.as_str() == kind && known.has_pod() && !known.is_custom())
-    else {
+    let is_named = |known: &Kind| known.as_str() == kind && known.has_pod() && !known.is_custom();
+    let Some(mut kind) = Kind::ALL.into_iter().find(is_named) else {
         return CurrentState::Unknown("Transom does not evaluate its kind".to_owned());
     };
     if name.ends_with('*') {
@@ -152,10 +152,14 @@ async fn current_state(
     let mut name = name.to_owned();
     // A pod, its ReplicaSet, its Deployment.
     for _ in 0..3 {
-        if !is_name(namespace) || !is_name(&name) {
+        // It comes from a log, and becomes part of a URL path.
+        if !is_subdomain(namespace) || !is_subdomain(&name) {
             return CurrentState::Unknown("its name is not valid".to_owned());
         }
-        let text = match get(client, kind, namespace, &name).await {
+        let Some(listing) = Listing::of_pod_carrier(kind) else {
+            return CurrentState::Unknown("Transom does not evaluate its kind".to_owned());
+        };
+        let text = match listing.in_namespace(namespace).get(client, &name).await {
             Ok(text) => text,
             Err(ApiError::NotFound) => return CurrentState::Gone,
             Err(why) => return CurrentState::Unknown(why.to_string()),
@@ -182,29 +186,6 @@ fn from_result(owner_result: &OwnerResult) -> CurrentState {
         return CurrentState::Fixed;
     }
     CurrentState::Open(rules.into_iter().map(str::to_owned).collect())
-}
-
-async fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<String, ApiError> {
-    let root = match kind.group() {
-        "" => "/api/v1".to_owned(),
-        group => format!("/apis/{group}/v1"),
-    };
-    let plural = kind.as_str().to_lowercase();
-    let path = format!("{root}/namespaces/{namespace}/{plural}s");
-    answered(async {
-        let request = kube::core::Request::new(path).get(name, &kube::api::GetParams::default());
-        client
-            .request_text(request.map_err(kube::Error::BuildRequest)?)
-            .await
-    })
-    .await
-}
-
-/// Whether a text is a valid name: it comes from a log, and becomes part of a URL path.
-fn is_name(text: &str) -> bool {
-    let is_part =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    !text.is_empty() && text.bytes().all(is_part) && !text.starts_with('.')
 }
 
 #[cfg(test)]

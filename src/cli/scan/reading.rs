@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use anyhow::bail;
 use jiff::Timestamp;
@@ -59,13 +60,12 @@ pub(super) async fn scan(
     let mut cluster = cluster.map_err(anyhow::Error::msg)?;
     cluster.snapshot.facts.today = args.today.unwrap_or(cluster.snapshot.facts.today);
     let is_by_file = of_file.is_some();
-    if let Some(of_file) = &of_file {
+    if let Some(of_file) = of_file {
         of_file.declare(&mut cluster.snapshot.facts);
+        cluster.snapshot.policies = Arc::new(of_file.set);
     }
     let snapshot = &cluster.snapshot;
-    let mut eval_context = EvalContext::of(snapshot);
-    eval_context.policies = of_file.map_or(eval_context.policies, |of_file| Cow::Owned(of_file.set));
-    let mut eval_context = eval_context.with(overrides);
+    let mut eval_context = EvalContext::of(snapshot).with(overrides);
     let stored = eval_context.policies.stored().iter();
     let configured = stored.flat_map(|stored| stored.policy.pod_templates.iter().copied());
     let custom = CustomLists::read(client, &configured.collect()).await;
@@ -116,24 +116,34 @@ pub(super) async fn scan(
     for gap in all_gaps(args, &cluster, is_by_file, &unlisted, &custom) {
         scan.gap(gap);
     }
-    let stored = eval_context.policies.stored().iter();
     let plan = match planner {
         Some(planner) => Some(plan_with_registries(planner, registries.as_mut()).await?),
         None => None,
     };
     let report = scan.report(ReportHeader {
-        cluster: ScannedCluster {
-            name: connected.name,
-            kubernetes: format!("1.{}", snapshot.view.kubernetes),
-            has_webhooks: cluster.has_webhooks,
-            policies: stored.map(|stored| stored.policy.name.clone()).collect(),
-            namespaces_without_policy: eval_context.namespaces_without_policy(),
-        },
+        cluster: scanned(connected.name, &cluster),
         assumed: assume::words(&args.assume),
         nodes: nodes(&snapshot.view.nodes, &snapshot.facts),
         notes: registries.map_or_else(Vec::new, |registries| registries.notes()),
     });
     Ok((report, plan))
+}
+
+/// The cluster, for the head of the report.
+fn scanned(name: String, cluster: &OfflineCluster) -> ScannedCluster {
+    let snapshot = &cluster.snapshot;
+    let stored = snapshot.policies.stored();
+    // If there are no policies, that is every namespace.
+    let without_policy = snapshot
+        .namespaces_without_policy()
+        .filter(|_| !stored.is_empty());
+    ScannedCluster {
+        name,
+        kubernetes: format!("1.{}", snapshot.view.kubernetes),
+        has_webhooks: cluster.has_webhooks,
+        policies: (stored.iter()).map(|stored| stored.policy.name.clone()).collect(),
+        namespaces_without_policy: without_policy.map(str::to_owned).collect(),
+    }
 }
 
 /// The planner of the upgrade that was asked for, which has seen the nodes.

@@ -184,6 +184,23 @@ fn a_namespace_has_a_list_of_its_own() {
     assert_eq!(jobs.resource(), "jobs");
 }
 
+#[tokio::test]
+async fn one_object_is_read_by_its_kind_and_names() {
+    let (client, requests) = server(|_, _| Some((200, "{}".to_owned())));
+    for (kind, path) in [
+        (Kind::Pod, "/api/v1/namespaces/shop/pods/web"),
+        (Kind::DaemonSet, "/apis/apps/v1/namespaces/shop/daemonsets/web"),
+    ] {
+        let listing = Listing::of_pod_carrier(kind).unwrap().in_namespace("shop");
+        assert_eq!(listing.get(&client, "web").await, Ok("{}".to_owned()));
+        assert_eq!(
+            requests.lock().unwrap().last().unwrap().trim_end_matches('?'),
+            path
+        );
+    }
+    assert_eq!(Listing::of_pod_carrier(Kind::Node), None);
+}
+
 #[test]
 fn large_objects_come_in_shorter_pages() {
     assert_eq!(next_limit(100, 100), 100);

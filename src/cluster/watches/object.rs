@@ -58,7 +58,7 @@ where
     let seen = |event| match event {
         Ok(WatchEvent::All(listed)) => seen(listed.into_values().next()),
         Ok(WatchEvent::One(_, object)) => seen(object.map(Arc::new)),
-        Err(error) => log_broken(resource, explain(resource, &error), &mut complaint),
+        Err(error) => log_broken(resource, explain(resource, error), &mut complaint),
     };
     watch_kind(api, config, Some, seen).await;
 }

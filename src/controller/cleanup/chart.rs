@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta};
 use kube::{Api, Client};
 
 use super::{CleanupOptions, OURS};
 use crate::cluster::errors::answered;
+use crate::cluster::list::{Listing, collect};
 use crate::model::text::list;
 
 /// The kinds of the chart's objects, and whether they are namespaced.
@@ -47,8 +48,11 @@ pub async fn of_the_chart(client: &Client, options: &CleanupOptions) -> Vec<Stri
             Api::all_with(client.clone(), &resource)
         };
         // A kind may be unknown. Helm or kubectl will find what this user cannot list.
-        if let Ok(found) = answered(api.list_metadata(&ListParams::default().labels(&labels))).await {
-            let names = found.items.into_iter().filter_map(|object| object.metadata.name);
+        let listing = Listing::new(api.resource_url())
+            .with_labels(&labels)
+            .metadata_only();
+        if let Ok(found) = collect::<PartialObjectMeta<DynamicObject>>(client, listing).await {
+            let names = found.into_iter().filter_map(|object| object.metadata.name);
             left.extend(names.map(|name| format!("{kind} {name}")));
         }
     }

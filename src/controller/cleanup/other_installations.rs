@@ -3,11 +3,11 @@
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use kube::api::{ListParams, ObjectMeta};
-use kube::{Api, Client};
+use kube::api::ObjectMeta;
+use kube::{Client, Resource};
 
 use super::OURS;
-use crate::cluster::errors::answered;
+use crate::cluster::list::{Listing, collect};
 use crate::registration::configuration_name;
 
 /// Another installation, found by its webhook configurations.
@@ -28,17 +28,16 @@ impl Installation {
 
 /// The installations that are registered under another name than `own`, without duplicates.
 pub(super) async fn others(client: &Client, own: &str) -> Result<Vec<Installation>, String> {
-    let params = ListParams::default().labels(OURS);
     let unknown = |why| format!("cannot determine whether another Transom maintains nodes here: {why}");
-    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-    let mutating = answered(mutating.list(&params)).await.map_err(unknown)?;
-    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-    let validating = answered(validating.list(&params)).await.map_err(unknown)?;
-    let mutating = mutating.items.into_iter().map(|found| {
+    let listing = Listing::new(MutatingWebhookConfiguration::url_path(&(), None)).with_labels(OURS);
+    let mutating: Vec<MutatingWebhookConfiguration> = collect(client, listing).await.map_err(unknown)?;
+    let listing = Listing::new(ValidatingWebhookConfiguration::url_path(&(), None)).with_labels(OURS);
+    let validating: Vec<ValidatingWebhookConfiguration> = collect(client, listing).await.map_err(unknown)?;
+    let mutating = mutating.into_iter().map(|found| {
         let webhooks = found.webhooks.into_iter().flatten();
         installation(found.metadata, webhooks.map(|webhook| webhook.client_config))
     });
-    let validating = validating.items.into_iter().map(|found| {
+    let validating = validating.into_iter().map(|found| {
         let webhooks = found.webhooks.into_iter().flatten();
         installation(found.metadata, webhooks.map(|webhook| webhook.client_config))
     });

@@ -5,23 +5,21 @@ use std::fmt::Debug;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::{Cleanup, CleanupOptions, CleanupReport, HOOKS, NAMED, helm_hooks, other_installations};
 use crate::cluster::errors::{ApiError, answered};
-use crate::cluster::list::{Listing, NODES_PATH, for_each_as};
+use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, WatchedNode};
 use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
-use crate::cluster::revisions::POLICY_UID_LABEL;
 use crate::controller::node_policies::runtime_classes::OwnedClass;
 use crate::controller::reports::{ReportApi, count};
 use crate::model::text::list;
@@ -124,12 +122,11 @@ impl Cleanup<'_> {
     }
 
     async fn preview_revisions(&self, preview: &mut CleanupPreview) {
-        let ours = ListParams::default().labels(POLICY_UID_LABEL);
-        match answered(self.own::<ControllerRevision>().list_metadata(&ours)).await {
-            Ok(revisions) if revisions.items.is_empty() => {}
+        match self.revisions().await {
+            Ok(revisions) if revisions.is_empty() => {}
             Ok(revisions) => preview.removed.push(format!(
                 "ControllerRevisions with earlier versions of policies: {}",
-                revisions.items.len()
+                revisions.len()
             )),
             Err(why) => preview.unseen.push(format!("controllerrevisions: {why}")),
         }
@@ -169,13 +166,10 @@ impl Cleanup<'_> {
         if self.options.revert.keep_runtime_classes {
             return preview.stays.push("the RuntimeClasses".to_owned());
         }
-        let api = self.cluster::<RuntimeClass>();
-        match answered(api.list(&ListParams::default())).await {
+        let listing = Listing::new(self.cluster::<RuntimeClass>().resource_url());
+        match collect::<RuntimeClass>(self.client, listing).await {
             Ok(classes) => {
-                let ours = classes
-                    .items
-                    .into_iter()
-                    .filter(|class| OwnedClass::of(class).is_some());
+                let ours = (classes.into_iter()).filter(|class| OwnedClass::of(class).is_some());
                 let names: Vec<String> = ours.filter_map(|class| class.metadata.name).collect();
                 if !names.is_empty() {
                     preview.removed.push(format!(

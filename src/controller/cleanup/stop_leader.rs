@@ -5,13 +5,14 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, PartialObjectMeta, Patch, PatchParams};
+use kube::api::{PartialObjectMeta, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::{Cleanup, OURS};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::LEASE;
+use crate::cluster::list::{Listing, collect};
 
 /// How long to wait for a leader that does not stop.
 const LEADER_STOPS: Duration = Duration::from_secs(60);
@@ -104,14 +105,16 @@ impl Cleanup<'_> {
 
     /// Whether pods of the Deployment are left, including terminating ones; `true` if this cannot be determined.
     async fn has_pods(&self) -> bool {
-        let api = self.own::<PartialObjectMeta<Pod>>();
-        let list = match answered(api.list(&ListParams::default().labels(OURS))).await {
-            Ok(list) => list,
+        let listing = Listing::new(self.own::<Pod>().resource_url())
+            .with_labels(OURS)
+            .metadata_only();
+        let pods = match collect::<PartialObjectMeta<Pod>>(self.client, listing).await {
+            Ok(pods) => pods,
             Err(ApiError::NotFound) => return false,
             Err(_) => return true,
         };
         let prefix = format!("{}-", self.options.name);
-        list.items.iter().any(|pod| {
+        pods.iter().any(|pod| {
             let owners = pod.metadata.owner_references.iter().flatten();
             let mut sets = owners.filter(|owner| owner.kind == "ReplicaSet");
             sets.any(|set| set.name.starts_with(&prefix))

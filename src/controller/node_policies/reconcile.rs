@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use kube::Api;
-use kube::api::ListParams;
+use kube::Resource as _;
+use kube::api::PartialObjectMeta;
 use tokio::time::Instant;
 
 use super::NodeControllerContext;
@@ -20,7 +20,8 @@ use super::status::{PolicyFacts, write::Statuses};
 use super::writer::Writer;
 use crate::api::WindowsNodePolicy;
 use crate::cluster::cache::ClusterCache;
-use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::errors::ApiError;
+use crate::cluster::list::{Listing, collect};
 use crate::cluster::node::NodeView;
 use crate::cluster::rate_limit::WriteBackoff;
 use crate::cluster::snapshot::Snapshot;
@@ -153,9 +154,9 @@ impl NodeController {
     }
 
     async fn list_others(&self, known: &NodePolicies) -> bool {
-        let policies: Api<WindowsNodePolicy> = Api::all(self.context.client.clone());
-        match answered(policies.list_metadata(&ListParams::default())).await {
-            Ok(list) => (list.items.iter())
+        let listing = Listing::new(WindowsNodePolicy::url_path(&(), None)).metadata_only();
+        match collect::<PartialObjectMeta<WindowsNodePolicy>>(&self.context.client, listing).await {
+            Ok(policies) => (policies.iter())
                 .filter(|policy| policy.metadata.deletion_timestamp.is_none())
                 .all(|policy| {
                     known

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::api::ListParams;
-use kube::{Api, Client};
+use kube::{Client, Resource as _};
 
 use super::NodeControllerSettings;
 use super::nodes::apply::{ApplyResult, apply};
@@ -14,8 +13,7 @@ use super::nodes::plan::{KeepOptions, NodePlan, plan_revert};
 use super::runtime_classes::write::{ClassWriteResult, carry_out, users};
 use super::runtime_classes::{ClassChange, OwnedClass};
 use super::writer::Writer;
-use crate::cluster::errors::answered;
-use crate::cluster::list::{Listing, NODES_PATH, for_each_as};
+use crate::cluster::list::{Listing, NODES_PATH, collect, for_each_as};
 use crate::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use crate::model::node::{NodeSigns as _, RESTRICTED_BUILD_LABEL, Taint};
 use crate::model::text::list;
@@ -154,16 +152,16 @@ impl RemainingObjects {
 }
 
 async fn runtime_classes(writer: &Writer, report: &mut RevertReport) {
-    let api: Api<RuntimeClass> = Api::all(writer.client.clone());
-    let list = match answered(api.list(&ListParams::default())).await {
-        Ok(list) => list.items,
+    let listing = Listing::new(RuntimeClass::url_path(&(), None));
+    let classes: Vec<RuntimeClass> = match collect(&writer.client, listing).await {
+        Ok(classes) => classes,
         Err(error) => {
             return report
                 .failures
                 .push(format!("cannot list RuntimeClasses: {error}"));
         }
     };
-    let ours: Vec<ClassChange> = (list.into_iter())
+    let ours: Vec<ClassChange> = (classes.into_iter())
         .filter_map(|class| {
             Some(ClassChange::Delete {
                 policy: OwnedClass::of(&class)?.policy,

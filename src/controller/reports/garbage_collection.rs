@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PartialObjectMeta, Preconditions};
+use kube::api::{Api, DeleteParams, DynamicObject, PartialObjectMeta, Preconditions};
 use tokio::time::sleep;
 
 use super::report::LABEL;
 use super::report_api::{DiscoveredApi, ReportApi};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::lease::Leadership;
-use crate::cluster::list::{Listing, Pages};
+use crate::cluster::list::{Listing, Pages, for_each};
 use crate::cluster::rate_limit::{RateLimiter, backoff_interval};
 
-/// Reports per page: metadata is small.
-const PAGE: u32 = 500;
 /// How many are deleted in a second.
 const PER_SECOND: u32 = 50;
 
@@ -38,11 +36,7 @@ pub async fn sweep(
 ) -> Result<GarbageCollection, ApiError> {
     let rate_limiter = RateLimiter::per_second(PER_SECOND);
     let resource = api.resource();
-    let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let listing = Listing::new(all.resource_url())
-        .with_labels(&format!("{}={}", LABEL.0, LABEL.1))
-        .metadata_only();
-    let mut pages = Pages::of(listing);
+    let mut pages = Pages::of(listing(client, api));
     let mut count = 0;
     loop {
         let mut found = Vec::new();
@@ -86,11 +80,16 @@ pub async fn sweep(
 /// # Errors
 /// The API server refuses, or does not answer; [`ApiError::NotFound`] if the cluster has no such kind.
 pub async fn count(client: &Client, api: ReportApi) -> Result<usize, ApiError> {
-    let all: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &api.resource());
-    let params = ListParams::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
-    let page = answered(all.list_metadata(&params.limit(PAGE))).await?;
-    let more = page.metadata.remaining_item_count.unwrap_or_default();
-    Ok(page.items.len() + usize::try_from(more).unwrap_or_default())
+    let counted = for_each(client, listing(client, api), |_| ()).await;
+    counted.map_err(|error| error.why)
+}
+
+/// Every report of one kind that Transom wrote.
+fn listing(client: &Client, api: ReportApi) -> Listing {
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), &api.resource());
+    Listing::new(all.resource_url())
+        .with_labels(&format!("{}={}", LABEL.0, LABEL.1))
+        .metadata_only()
 }
 
 /// Deletes the reports of the other report API, whenever one is preferred.
@@ -149,5 +148,28 @@ impl GarbageCollector<'_> {
             }
         }
         is_done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::list::tests::{page, server};
+
+    /// The API server sets no `remainingItemCount` for a list with a label selector.
+    #[tokio::test]
+    async fn reports_are_counted_on_every_page() {
+        let (client, requests) = server(|uri, _| match uri {
+            uri if uri.contains("continue=third") => page(&["e"], ""),
+            uri if uri.contains("continue=second") => page(&["c", "d"], "third"),
+            _ => page(&["a", "b"], "second"),
+        });
+        assert_eq!(count(&client, ReportApi::OpenReports).await, Ok(5));
+        let requests = requests.lock().unwrap();
+        let selects = |uri: &String| uri.contains("labelSelector") && uri.contains(LABEL.1);
+        assert!(
+            requests.len() == 3 && requests.iter().all(selects),
+            "{requests:?}"
+        );
     }
 }

@@ -19,7 +19,7 @@ use super::owner_index::{MOST_OWNERS, SharedIndex, WrittenReport};
 use super::report::{CONTENT, LABEL};
 use super::report_api::{DiscoveredApi, ReportApi};
 use super::reread_queue::RereadQueue;
-use crate::cluster::errors::words;
+use crate::cluster::errors::ApiError;
 use crate::model::workload::Kind;
 
 /// Reports per page of a list: metadata is small.
@@ -152,7 +152,7 @@ impl ReportWatch<'_> {
                         self.is_missing(&found);
                     }
                 }
-                Err(error) => return self.is_broken(&error),
+                Err(error) => return self.is_broken(error),
             }
         }
     }
@@ -186,24 +186,12 @@ impl ReportWatch<'_> {
         }
     }
 
-    fn is_broken(&self, error: &Error) {
-        let (status, other) = match error {
-            Error::InitialListFailed(kube::Error::Api(status))
-            | Error::WatchStartFailed(kube::Error::Api(status))
-            | Error::WatchFailed(kube::Error::Api(status))
-            | Error::WatchError(status) => (Some(status), None),
-            Error::InitialListFailed(error) | Error::WatchStartFailed(error) | Error::WatchFailed(error) => {
-                (None, Some(error))
-            }
-            Error::NoResourceVersion => (None, None),
-        };
-        match (status, other) {
-            (Some(status), _) if status.code == 404 => self.api.rediscover(),
+    fn is_broken(&self, error: Error) {
+        match ApiError::from(error) {
+            ApiError::NotFound => self.api.rediscover(),
             // The watcher lists them again.
-            (Some(status), _) if status.code == 410 => tracing::debug!("{WATCHING}: {}", status.message),
-            (Some(status), _) => self.health.fails(WATCHING, &status.message),
-            (None, Some(other)) => self.health.fails(WATCHING, &words(other)),
-            (None, None) => self.health.fails(WATCHING, &error.to_string()),
+            ApiError::Expired(_) => tracing::debug!("{WATCHING}: the version of the watch has expired"),
+            error => self.health.fails(WATCHING, &error.to_string()),
         }
     }
 }

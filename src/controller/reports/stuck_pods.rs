@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, DynamicObject, GetParams, PartialObjectMeta};
-use kube::core::{ApiResource, GroupVersionKind, Request};
+use kube::api::PartialObjectMeta;
 use tokio::time::{Instant, sleep};
 
 use super::evaluator::{ObjectHeadMeta, StuckPod};
 use super::events::{EventOwner, EventPublisher, OwnerEvent};
 use super::stored_images::StoredImages;
-use crate::cluster::errors::{ApiError, answered};
+use crate::cluster::errors::ApiError;
+use crate::cluster::list::Listing;
 use crate::cluster::snapshot::SnapshotReceiver;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::workload::Kind;
@@ -62,9 +62,8 @@ impl StuckPods {
 
     /// The pod as it is stored now. One that is gone is forgotten: its deletion may have been missed between two watches.
     async fn read(&self, client: &Client, uid: &str, pod: &StuckPod) -> Option<String> {
-        let path = format!("/api/v1/namespaces/{}/pods", pod.namespace);
-        let request = Request::new(path).get(&pod.name, &GetParams::default()).ok()?;
-        match answered(client.request_text(request)).await {
+        let listing = Listing::of_pod_carrier(Kind::Pod)?.in_namespace(&pod.namespace);
+        match listing.get(client, &pod.name).await {
             Ok(json) if *ObjectHeadMeta::of(&json).uid == *uid => Some(json),
             // If there is a pod, it is another one of that name.
             Ok(_) | Err(ApiError::NotFound) => {
@@ -154,17 +153,11 @@ impl StuckPodsTask<'_> {
     }
 
     async fn controller_of(&self, owned: &EventOwner) -> Option<EventOwner> {
-        let (group, version) = owned
-            .api_version
-            .split_once('/')
-            .unwrap_or(("", &owned.api_version));
-        let kind = Kind::of(group, &owned.kind).filter(|kind| !kind.is_custom())?;
-        let plural = format!("{}s", kind.as_str().to_lowercase());
-        let resource =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owned.kind), &plural);
-        let api: Api<PartialObjectMeta<DynamicObject>> =
-            Api::namespaced_with(self.client.clone(), &owned.namespace, &resource);
-        let found = answered(api.get_metadata(&owned.name)).await.ok()?;
+        let (group, _) = owned.api_version.split_once('/').unwrap_or_default();
+        let listing = Listing::of_pod_carrier(Kind::of(group, &owned.kind)?)?;
+        let listing = listing.in_namespace(&owned.namespace).metadata_only();
+        let json = listing.get(self.client, &owned.name).await.ok()?;
+        let found: PartialObjectMeta = serde_json::from_str(&json).ok()?;
         let mut references = found.metadata.owner_references.into_iter().flatten();
         let controller = references.find(|reference| reference.controller == Some(true))?;
         Some(EventOwner {

@@ -132,8 +132,8 @@ fn reachable<'c>(cx: &PodCx<'c>) -> Vec<Reached<'c>> {
     let givable = Givable::of(&cx.subject.namespace, cx.facts, cx.policy);
     let constraints = constraints(cx);
     let may_enter = |reached: &Reached<'_>| {
-        let mut lacking = constraints.untolerated(&reached.host.taints);
-        lacking.all(|taint| !taint.lasts() || givable.tolerates(taint))
+        let mut lacking = constraints.untolerated_lasting(&reached.host.taints);
+        lacking.all(|taint| givable.tolerates(taint))
     };
     let mut hosts = matched(cx);
     hosts.retain(may_enter);
@@ -395,8 +395,8 @@ pub fn needed_tolerations<'c>(cx: &PodCx<'c>) -> Vec<&'c Taint> {
 pub fn needs_private_ipv4(cx: &PodCx<'_>) -> bool {
     let constraints = constraints(cx);
     let enters = |reached: &&Reached<'_>| {
-        let mut lacking = constraints.untolerated(&reached.host.taints);
-        lacking.all(|taint| !taint.lasts())
+        let mut lacking = constraints.untolerated_lasting(&reached.host.taints);
+        lacking.next().is_none()
     };
     let reach = matched(cx);
     let mut settled = (reach.iter())

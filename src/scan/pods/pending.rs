@@ -10,10 +10,10 @@ use crate::cluster::node::NodeView;
 use crate::engine::scheduling::{AdmissionStage, constraints, untolerated};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
-use crate::model::node_affinity::{Match, matches_expression, matches_field, matches_label};
+use crate::model::node_affinity::{Match, matches_of};
 use crate::model::os::Verdict;
 use crate::model::os_selectors::{is_build_label, is_os_label};
-use crate::model::pod::{Expression, NodeSelectorTerm, PodSpec};
+use crate::model::pod::NodeSelectorTerm;
 use crate::rules::{Image, KnownVersions};
 use crate::scan::report::PodProblem;
 
@@ -79,7 +79,9 @@ impl ScannedPod<'_> {
 
     fn that_meet<'n>(&self, nodes: &CandidateNodes<'n>, of: &dyn Fn(&str) -> bool) -> CandidateNodes<'n> {
         let nodes = nodes.iter().copied();
-        nodes.filter(|node| meets(self.spec, node, of)).collect()
+        nodes
+            .filter(|node| matches_of(self.spec, *node, of) == Match::Yes)
+            .collect()
     }
 
     /// A required affinity without any term that can match.
@@ -279,22 +281,6 @@ impl ScannedPod<'_> {
             self.recreate_advice("use an image for an existing build, or add a node that runs this one"),
         ))
     }
-}
-
-/// Whether a node satisfies the nodeSelector and the required affinity of a pod, considering only these
-/// labels.
-fn meets(spec: &PodSpec<'_>, node: &NodeView, of: &dyn Fn(&str) -> bool) -> bool {
-    let named = |expression: &&Expression<'_>| of(&expression.key);
-    let mut selector = spec.node_selector.iter().filter(|(key, _)| of(key));
-    let selected = selector.all(|(key, value)| matches_label(key, value, node) == Match::Yes);
-    let is_met = |term: &NodeSelectorTerm<'_>| {
-        let mut labels = term.match_expressions.iter().filter(named);
-        let mut fields = term.match_fields.iter().filter(named);
-        !term.is_empty()
-            && labels.all(|expression| matches_expression(expression, node) == Match::Yes)
-            && fields.all(|expression| matches_field(expression, node) == Match::Yes)
-    };
-    selected && (spec.required_node_affinity().is_none() || spec.required_terms().iter().any(is_met))
 }
 
 /// The Windows nodes that are not being removed.

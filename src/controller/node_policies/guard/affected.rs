@@ -5,13 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::{Api, DynamicObject};
-use kube::core::{ApiResource, GroupVersionKind};
 use tokio::time::Instant;
 
 use super::ObjectKey;
-use crate::cluster::errors::{ApiError, answered};
-use crate::cluster::list::POD_CARRIERS;
+use crate::cluster::errors::ApiError;
+use crate::cluster::list::Listing;
+use crate::model::json::at;
 use crate::model::workload::Kind;
 
 /// How many workloads are read at most; the condition names the same number.
@@ -42,7 +41,7 @@ impl AffectedWorkloads {
 
     /// These workloads, with the generations that the survey found. They are read at this interval.
     pub(super) fn new(workloads: BTreeMap<ObjectKey, Option<i64>>, every: Duration) -> Self {
-        let known = |(_, kind, name): &ObjectKey| resource(kind).is_some() && !name.is_empty();
+        let known = |(_, kind, name): &ObjectKey| listing(kind).is_some() && !name.is_empty();
         let workloads = workloads.into_iter().filter(|(place, _)| known(place));
         AffectedWorkloads {
             workloads: workloads.take(MOST).collect(),
@@ -85,27 +84,20 @@ fn has_changed(known: &mut Option<i64>, now: WorkloadChange) -> bool {
     }
 }
 
-/// The resource of a kind that the guard surveys.
-fn resource(kind: &str) -> Option<ApiResource> {
-    let (kind, path) = POD_CARRIERS.iter().find(|(listed, _)| listed.as_str() == kind)?;
-    let (group_version, plural) = path.rsplit_once('/')?;
-    let (group, version) = match group_version.strip_prefix("/apis/") {
-        Some(group_version) => group_version.split_once('/')?,
-        None => ("", group_version.strip_prefix("/api/")?),
-    };
-    let gvk = GroupVersionKind::gvk(group, version, Kind::as_str(*kind));
-    Some(ApiResource::from_gvk_with_plural(&gvk, plural))
+/// The list of a kind that the guard surveys.
+fn listing(kind: &str) -> Option<Listing> {
+    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+    Listing::of_pod_carrier(kind)
 }
 
 async fn read(client: &Client, (namespace, kind, name): &ObjectKey) -> WorkloadChange {
-    let Some(resource) = resource(kind) else {
+    let Some(listing) = listing(kind) else {
         return WorkloadChange::NotKnown;
     };
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    match answered(api.get_metadata(name)).await {
-        Ok(object) => object
-            .metadata
-            .generation
+    let listing = listing.in_namespace(namespace).metadata_only();
+    match listing.get(client, name).await {
+        Ok(json) => at(&json, &["metadata", "generation"])
+            .and_then(|generation| generation.parse().ok())
             .map_or(WorkloadChange::NotKnown, WorkloadChange::Generation),
         Err(ApiError::NotFound) => WorkloadChange::Deleted,
         Err(error) => {
@@ -128,19 +120,6 @@ mod tests {
         assert!(has_changed(&mut known, WorkloadChange::Generation(4)));
         assert!(!has_changed(&mut known, WorkloadChange::NotKnown));
         assert!(has_changed(&mut known, WorkloadChange::Deleted));
-    }
-
-    #[test]
-    fn every_kind_of_the_survey_has_its_resource_and_others_have_none() {
-        let shown = |kind: &str| resource(kind).map(|it| format!("{} {}", it.api_version, it.plural));
-        assert_eq!(shown("DaemonSet").as_deref(), Some("apps/v1 daemonsets"));
-        assert_eq!(shown("Pod").as_deref(), Some("v1 pods"));
-        assert!(
-            POD_CARRIERS
-                .iter()
-                .all(|(kind, _)| shown(kind.as_str()).is_some())
-        );
-        assert_eq!(shown("Rollout"), None);
     }
 
     #[test]
