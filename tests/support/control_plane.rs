@@ -395,6 +395,28 @@ impl ControlPlane {
             .collect()
     }
 
+    /// All annotations that the audit log has for an object.
+    pub fn audited(&self, namespace: &str, name: &str) -> BTreeMap<String, String> {
+        let events = self.audit_events().into_iter();
+        let of_object = events.filter(|event| {
+            event["objectRef"]["namespace"] == namespace && event["objectRef"]["name"] == name
+        });
+        let annotations = of_object.filter_map(|mut event| {
+            serde_json::from_value::<BTreeMap<_, _>>(event["annotations"].take()).ok()
+        });
+        annotations.flatten().collect()
+    }
+
+    /// Creates a namespace with these labels.
+    #[track_caller]
+    pub fn create_namespace(&self, name: &str, labels: &[(&str, &str)]) {
+        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+        let metadata = serde_json::json!({"name": name, "labels": labels});
+        let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        self.kubectl_with(&["create", "-f", "-"], &namespace.to_string())
+            .succeeded();
+    }
+
     /// The output of kubectl, as the administrator.
     pub fn kubectl(&self, args: &[&str]) -> Printed {
         self.kubectl_with(args, "")
