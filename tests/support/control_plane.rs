@@ -16,6 +16,8 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use super::http::kubeconfig;
+
 /// The programs that envtest provides.
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 
@@ -497,19 +499,11 @@ impl ControlPlane {
 
         let file = |name: &str| self.path(name).display().to_string();
         for user in ["admin", "controllers"] {
-            let kubeconfig = serde_json::json!({
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "test", "cluster": {
-                    "server": format!("https://127.0.0.1:{port}"),
-                    "certificate-authority": file("ca.crt"),
-                }}],
-                "users": [{"name": user, "user": {
-                    "client-certificate": file(&format!("{user}.crt")),
-                    "client-key": file(&format!("{user}.key")),
-                }}],
-                "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
-                "current-context": "test",
+            let mut kubeconfig = kubeconfig(&format!("https://127.0.0.1:{port}"));
+            kubeconfig["clusters"][0]["cluster"]["certificate-authority"] = file("ca.crt").into();
+            kubeconfig["users"][0]["user"] = serde_json::json!({
+                "client-certificate": file(&format!("{user}.crt")),
+                "client-key": file(&format!("{user}.key")),
             });
             write(&format!("{user}.kubeconfig"), &kubeconfig.to_string());
         }
