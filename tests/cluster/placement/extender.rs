@@ -129,7 +129,13 @@ pub fn compare(cluster: &ControlPlane) {
                 objects.push(pod);
             }
         }
+        let called = requested.lock().unwrap().len();
         create(cluster, &objects);
+        // To read all pods takes long, so it comes last. The scheduler calls the extender for each pod with a feasible node.
+        let with_nodes = expected.values().filter(|(nodes, _)| !nodes.is_empty()).count();
+        wait(Duration::from_secs(300), || {
+            requested.lock().unwrap().len() >= called + with_nodes
+        });
         let decided = || {
             let listed = cluster
                 .kubectl(&["get", "pods", "-o", "json"])
