@@ -10,7 +10,7 @@ use transom::render::yaml_documents;
 use super::engine::{Engine, REGISTRY, engine};
 use super::generated::is_up_to_date;
 use super::read;
-use crate::support::command::transom;
+use crate::support::command::{program, transom};
 use crate::support::control_plane::ControlPlane;
 
 /// The kinds of other projects that the chart can make objects of, with no schema: the API server checks only that
@@ -62,15 +62,12 @@ fn define(cluster: &ControlPlane) {
     }
     cluster.wait_for_definitions();
     for namespace in ["transom-system", "other"] {
-        cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+        cluster.create_namespace(namespace, &[]);
     }
-    let restricted = "pod-security.kubernetes.io/enforce=restricted";
-    cluster
-        .kubectl(&["create", "namespace", "restricted"])
-        .succeeded();
-    cluster
-        .kubectl(&["label", "namespace", "restricted", restricted])
-        .succeeded();
+    cluster.create_namespace(
+        "restricted",
+        &[("pod-security.kubernetes.io/enforce", "restricted")],
+    );
 }
 
 /// Every switch of the chart, in the combinations in which it changes what is made.
@@ -523,7 +520,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
         "{error}"
     );
     // The cure cures, and so does the program.
-    let upgraded = std::process::Command::new(super::TRANSOM)
+    let upgraded = std::process::Command::new(program())
         .args(["crds", "apply", "--kubeconfig", &kubeconfig])
         .output()
         .unwrap();

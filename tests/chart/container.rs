@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::TRANSOM;
+use crate::support::command::program;
 use crate::support::control_plane::ControlPlane;
 
 /// Where a pod finds who it is.
@@ -105,7 +105,7 @@ pub fn command(
         for (at, from) in &mounts {
             command.arg(at).arg(from);
         }
-        command.arg("--").arg(TRANSOM);
+        command.arg("--").arg(program());
         command
     } else {
         for (_, value) in &mut environment {
@@ -115,7 +115,7 @@ pub fn command(
         }
         let file = kubeconfig(cluster, &mounts[0].1);
         environment.push(("TRANSOM_KUBECONFIG".to_owned(), file.display().to_string()));
-        Command::new(TRANSOM)
+        Command::new(program())
     };
     command
         .args(arguments)

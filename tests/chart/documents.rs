@@ -7,10 +7,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::TRANSOM;
 use super::engine::{Engine, engine};
 use super::generated;
 use super::read;
+use crate::support::command::program;
 
 /// The pages about the chart, with those that `tests/offline/docs.rs` has no eye on.
 const PAGES: [&str; 45] = [
@@ -122,7 +122,11 @@ pub fn words(command: &str) -> Vec<String> {
 
 /// With --help at its end a command says what it would do, once it has understood what stands before.
 fn help(words: &[String]) -> (bool, String) {
-    let output = Command::new(TRANSOM).args(words).arg("--help").output().unwrap();
+    let output = Command::new(program())
+        .args(words)
+        .arg("--help")
+        .output()
+        .unwrap();
     (
         output.status.success(),
         String::from_utf8_lossy(&output.stderr).into_owned(),

@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::TRANSOM;
 use super::container::kubeconfig_of;
 use super::engine::{Engine, engine};
 use super::leaving::{CLASS, untainted};
-use crate::support::command::printed;
+use crate::support::command::{printed, program};
 use crate::support::control_plane::{ControlPlane, Printed, free_ports, wait};
 use crate::support::install;
 
@@ -27,7 +26,7 @@ impl Attack {
         let engine = engine()?;
         let cluster = ControlPlane::start_or_skip(what)?;
         for namespace in ["apps", NAMESPACE] {
-            cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+            cluster.create_namespace(namespace, &[]);
         }
         define_reports(&cluster);
         let attack = Attack {
@@ -602,7 +601,7 @@ fn the_program_writes_all_that_it_keeps_within_the_policies() {
         "--reports",
     ];
     install::register(cluster, port, &[]);
-    cluster.run_program("transom", TRANSOM.as_ref(), &arguments.map(str::to_owned));
+    cluster.run_program("transom", &program(), &arguments.map(str::to_owned));
 
     let has = |place: &[&str], part: &str| {
         let printed = cluster.kubectl(&[&["get", "-o", "json"], place].concat());

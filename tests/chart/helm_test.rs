@@ -5,7 +5,8 @@ use serde_json::json;
 use super::container::account;
 use super::engine::engine;
 use super::release::{NAMESPACE, World, node, windows_pod};
-use super::{TRANSOM, rendered};
+use super::rendered;
+use crate::support::command::program;
 
 /// What a test makes, in the order of its deletion by Helm.
 const OBJECTS: [&[&str]; 5] = [
@@ -64,7 +65,7 @@ fn the_account_of_the_test_creates_dry_runs_only() {
     else {
         return;
     };
-    cluster.kubectl(&["create", "namespace", NAMESPACE]).succeeded();
+    cluster.create_namespace(NAMESPACE, &[]);
     let mut objects = rendered::of_hook(&engine.render(&json!({})).unwrap(), "test");
     objects.retain(|it| it["kind"] != "Job");
     assert_eq!(objects.len(), OBJECTS.len(), "{objects:#?}");
@@ -95,7 +96,7 @@ fn the_account_of_the_test_creates_dry_runs_only() {
 
     // Without Transom a probe is not answered, and without the right nothing can be told.
     let probe = |kubeconfig: &str| {
-        let mut transom = std::process::Command::new(TRANSOM);
+        let mut transom = std::process::Command::new(program());
         transom
             .args(["probe", "--kubeconfig", kubeconfig])
             .output()

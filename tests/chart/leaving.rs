@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::container::account;
 use super::engine::{Engine, engine};
 use super::release::{NAMESPACE, World, cleanup, definitions, node};
-use super::{TRANSOM, rendered, trust};
-use crate::support::command::printed;
+use super::{rendered, trust};
+use crate::support::command::{printed, program};
 use crate::support::control_plane::wait;
 
 pub const CLASS: &str = "windows-ltsc2022";
@@ -177,7 +177,7 @@ fn nothing_is_removed_by_looking_or_by_no(world: &World) {
     assert!(shown.starts_with("cluster: "), "{shown}");
 
     // `script` gives the program a terminal.
-    let requested = format!("{TRANSOM} uninstall {}", arguments.join(" "));
+    let requested = format!("{} uninstall {}", program().display(), arguments.join(" "));
     let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &requested, "/dev/null"])
         .stdin(Stdio::piped())

@@ -38,8 +38,6 @@ use serde_json::{Value, json};
 use support::command::printed;
 use transom::controller::node_policies::nodes::labels::LABELS;
 
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
-
 fn read(file: &str) -> String {
     fs::read_to_string(chart().join(file)).unwrap_or_else(|error| panic!("cannot read {file}: {error}"))
 }

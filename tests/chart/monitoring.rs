@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::engine::engine;
 use super::prometheus::{Prometheus, Target, metrics_of, queries_of};
 use super::refusal;
+use crate::support::command::markdown_in;
 use crate::support::control_plane::{ControlPlane, free_ports, wait};
 use crate::support::install::{self, Replica};
 
@@ -297,24 +298,13 @@ fn evaluated(prometheus: &Prometheus, expression: &str) -> usize {
         .len()
 }
 
-/// The Markdown files in a folder and its subfolders.
-fn markdown_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
-    let files = files.into_iter();
-    let pages = files.filter(|file| file.extension().is_some_and(|extension| extension == "md"));
-    pages
-        .chain(folders.iter().flat_map(|folder| markdown_in(folder)))
-        .collect()
-}
-
 /// Every query of the pages is evaluated, and every metric of a replica is on the page of metrics.
 fn documentation(prometheus: &Prometheus) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = markdown_in(&root.join("docs"));
+    let pages = markdown_in("docs");
     let mut queries = 0;
-    for page in pages.into_iter().chain([root.join("README.md")]) {
-        for query in queries_of(&fs::read_to_string(&page).unwrap()) {
+    for page in pages.into_iter().chain(["README.md".to_owned()]) {
+        for query in queries_of(&fs::read_to_string(root.join(page)).unwrap()) {
             evaluated(prometheus, &query);
             queries += 1;
         }

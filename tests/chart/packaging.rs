@@ -2,8 +2,6 @@
 //! what the image is built from, and the examples.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
@@ -15,6 +13,7 @@ use super::generated;
 use super::read;
 use super::rendered::copy;
 use crate::support::control_plane::ControlPlane;
+use crate::support::http;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -125,54 +124,29 @@ fn a_released_chart_names_its_image_by_digest_and_has_the_licences() {
     );
 }
 
-/// Answers what Helm asks of an API server before it renders: its version, and that it has no kinds.
-fn answer(mut stream: &TcpStream, version: &str) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let request = lines.next().unwrap_or_else(|| Ok(String::new()))?;
-    let path = request.split([' ', '?']).nth(1).unwrap_or_default();
-    let (status, body) = match path {
-        "/version" => (
-            "200 OK",
-            json!({"major": "1", "minor": "29", "gitVersion": version}),
-        ),
-        "/api" => ("200 OK", json!({"kind": "APIVersions", "versions": ["v1"]})),
-        "/apis" => (
-            "200 OK",
-            json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []}),
-        ),
-        "/api/v1" => (
-            "200 OK",
-            json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": []}),
-        ),
-        _ => (
-            "404 Not Found",
-            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}),
-        ),
-    };
-    let body = body.to_string();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all((head + &body).as_bytes())
-}
-
-/// The kubeconfig of something that says it is this version of Kubernetes. There is no such API server to run.
+/// The kubeconfig of a double that answers what Helm requests before it renders: this version of Kubernetes, without kinds.
 fn kubernetes(version: &'static str, folder: &Path) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let _ = answer(&stream, version);
-        }
-    });
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "it",
-        "clusters": [{"name": "it", "cluster": {"server": format!("http://{address}")}}],
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "users": [{"name": "it", "user": {}}],
+    let address = http::serve(move |request| {
+        let (status, body) = match request.uri().path() {
+            "/version" => (200, json!({"major": "1", "minor": "29", "gitVersion": version})),
+            "/api" => (200, json!({"kind": "APIVersions", "versions": ["v1"]})),
+            "/apis" => (
+                200,
+                json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []}),
+            ),
+            "/api/v1" => (
+                200,
+                json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": []}),
+            ),
+            _ => (
+                404,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}),
+            ),
+        };
+        Some(http::json(status, &body))
     });
     let file = folder.join(version);
+    let config = http::kubeconfig(&format!("http://{address}"));
     fs::write(&file, config.to_string()).unwrap();
     file.display().to_string()
 }

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -14,6 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::control_plane::{free_ports, wait};
+use crate::support::http;
 
 /// A text that is scraped as the metrics of a job.
 pub struct Target {
@@ -51,34 +51,6 @@ fn is_installed() -> bool {
     })
 }
 
-/// Answers every request with the metrics, until the test ends.
-fn serve(target: Target) -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let target = Arc::new(target);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let target = Arc::clone(&target);
-            std::thread::spawn(move || answer(stream, &target));
-        }
-    });
-    port
-}
-
-fn answer(mut stream: TcpStream, target: &Target) -> Option<()> {
-    let mut head = BufReader::new(stream.try_clone().ok()?).lines();
-    while !head.next()?.ok()?.is_empty() {}
-    let Target {
-        content_type, text, ..
-    } = target;
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
-        text.len()
-    )
-    .ok()
-}
-
 impl Prometheus {
     /// Starts one with these rules, and waits until it has scraped each target a few times.
     pub fn start_or_skip(targets: Vec<Target>, groups: &Value) -> Option<Self> {
@@ -96,9 +68,15 @@ impl Prometheus {
         let jobs = targets.len();
         let scraped: Vec<Value> = (targets.into_iter())
             .map(|target| {
-                json!({"job_name": target.job, "static_configs": [{
-                    "labels": {"namespace": "transom-system", "pod": format!("{}-0", target.job)},
-                    "targets": [format!("127.0.0.1:{}", serve(target))],
+                let Target {
+                    job,
+                    content_type,
+                    text,
+                } = target;
+                let address = http::serve(move |_| Some(http::text(content_type, text.clone())));
+                json!({"job_name": job, "static_configs": [{
+                    "labels": {"namespace": "transom-system", "pod": format!("{job}-0")},
+                    "targets": [address.to_string()],
                 }]})
             })
             .collect();

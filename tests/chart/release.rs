@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::TRANSOM;
 use super::engine::{Engine, skipped};
 use super::kubelet::Kubelet;
+use crate::support::command::program;
 use crate::support::control_plane::{ControlPlane, wait};
 
 pub const NAMESPACE: &str = "transom-system";
@@ -42,7 +42,7 @@ impl World {
         };
         let cluster = Arc::new(ControlPlane::start_or_skip(what)?);
         for namespace in ["apps", "second", NAMESPACE] {
-            cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+            cluster.create_namespace(namespace, &[]);
         }
         let world = World {
             kubeconfig: cluster.path("admin.kubeconfig").display().to_string(),
@@ -136,7 +136,7 @@ pub fn cleanup(kubeconfig: &str, more: &[&str]) -> Output {
         "--kubeconfig",
         kubeconfig,
     ];
-    let mut transom = Command::new(TRANSOM);
+    let mut transom = Command::new(program());
     transom.args(arguments).args(more).output().unwrap()
 }
 

@@ -517,9 +517,7 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
         .kubectl(&["apply", "--server-side", "-f", &crds])
         .succeeded();
     cluster.wait_for_definitions();
-    cluster
-        .kubectl(&["create", "namespace", "transom-system"])
-        .succeeded();
+    cluster.create_namespace("transom-system", &[]);
     let selector =
         json!({"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]});
     for values in [

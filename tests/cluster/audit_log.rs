@@ -1,6 +1,6 @@
 //! `transom audit-log` on a real log of kube-apiserver, and on what becomes of logs: rotated, compressed, broken, wrapped.
 
-use crate::support::command::{CommandRun, assert_valid_reports, transom_with};
+use crate::support::command::{CommandRun, assert_valid_reports, program, transom_with};
 use crate::support::control_plane;
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -57,7 +57,7 @@ fn all() -> Value {
 /// The reader of the output has gone: what was found is told by the status all the same.
 #[test]
 fn the_status_is_right_where_the_output_is_read_no_further() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_transom"))
+    let mut child = Command::new(program())
         .args(["audit-log", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -654,7 +654,7 @@ fn what_is_still_open_is_looked_up_in_its_cluster() {
         return;
     };
     let cluster = control_plane::ControlPlane::start(programs).unwrap();
-    cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
+    cluster.create_namespace("shop", &[]);
     let deployment = |name: &str, shares_pids: bool| {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "shop"},
             "spec": {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": {"app": name}}, "spec": {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::support::command::printed;
 use crate::support::control_plane::wait;
-use crate::support::objects::{KINDS, object};
-use place::{Answer, MALLORY, NODE, OUTSIDE, Place, RUNTIME, TEAM, denied, merged, place, spec_of, windows};
+use crate::support::objects::{KINDS, object, spec_of};
+use place::{Answer, MALLORY, NODE, OUTSIDE, Place, RUNTIME, TEAM, denied, merged, place, windows};
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
 
@@ -56,7 +56,10 @@ fn the_annotation_of_mirror_pods_opens_nothing() {
         let answer = create(place, kind, &good);
         assert!(answer.ok, "{good}: {answer:?}");
         let mut worse = good.clone();
-        *spec_of(kind, &mut worse) = merged(spec_of(kind, &mut good.clone()), &json!({"hostPID": true}));
+        *spec_of(kind, &mut worse).unwrap() = merged(
+            spec_of(kind, &mut good.clone()).unwrap(),
+            &json!({"hostPID": true}),
+        );
         refuses_update(place, kind, &worse, "host-pid");
     }
     // The kubelet of the node makes such pods.
@@ -117,7 +120,7 @@ fn an_update_makes_no_error_of_what_was_advice() {
         let answer = create(place, kind, &advice);
         assert!(answer.ok, "{kind}: {answer:?}");
         let mut error = RUNTIME.block_on(place.get(kind, "worse"));
-        spec_of(kind, &mut error)["containers"][0]["image"] =
+        spec_of(kind, &mut error).unwrap()["containers"][0]["image"] =
             "mcr.microsoft.com/windows/servercore:latest".into();
         refuses_update(place, kind, &error, "image-untagged-or-latest");
     }
@@ -224,7 +227,7 @@ fn no_term_of_the_affinity_hides_another_one() {
 fn a_namespace_that_leaves_every_selector_is_counted_and_reported() {
     let Some(place) = place() else { return };
     let kubectl = |args: &[&str]| place.cluster.kubectl(args);
-    kubectl(&["create", "namespace", "leaving"]).succeeded();
+    place.cluster.create_namespace("leaving", &[]);
     let counted = |count: usize| {
         let line = format!("\ntransom_namespaces_without_policy {count}\n");
         let metrics = place.replica.get("/metrics").map(|(_, metrics)| metrics);

@@ -7,7 +7,6 @@ mod daemonsets;
 mod debug;
 mod sidecars;
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,11 +14,11 @@ use std::time::Duration;
 use crate::support::control_plane::{ControlPlane, Printed, programs_of_a_whole_control_plane, wait};
 use crate::support::install::{self, Replica};
 use crate::support::kubelet::{self, Kubelets};
+use crate::support::objects::{windows_pod, workload};
 use serde_json::{Value, json};
 
 const CONTROLLERS: &str =
     "deployment-controller,replicaset-controller,daemonset-controller,resourcequota-controller";
-const IMAGE: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 const IMAGE_2019: &str = "mcr.microsoft.com/windows/servercore:ltsc2019";
 const BUILD: &str = "node.kubernetes.io/windows-build";
 
@@ -109,8 +108,8 @@ fn install(cluster: ControlPlane) -> Place {
         replica,
         _kubelets: kubelets,
     };
-    place.make_namespace("probe", &[]);
-    let mut bad = pod("probe");
+    place.cluster.create_namespace("probe", &[]);
+    let mut bad = windows_pod("probe");
     bad["spec"]["hostPID"] = json!(true);
     let called = || {
         let printed = place.create("probe", &bad, &["--dry-run=server"]);
@@ -130,24 +129,6 @@ impl Place {
 
     fn kubectl(&self, args: &[&str]) -> Printed {
         self.cluster.kubectl(args)
-    }
-
-    fn make_namespace(&self, name: &str, labels: &[(&str, &str)]) {
-        self.make_namespace_with(name, labels, &[]);
-    }
-
-    fn make_namespace_with(&self, name: &str, labels: &[(&str, &str)], annotations: &[(&str, &str)]) {
-        let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
-            pairs
-                .iter()
-                .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
-                .collect()
-        };
-        let metadata = json!({"name": name, "labels": map(labels), "annotations": map(annotations)});
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-        self.cluster
-            .kubectl_with(&["create", "-f", "-"], &namespace.to_string())
-            .succeeded();
     }
 
     fn create(&self, namespace: &str, object: &Value, more: &[&str]) -> Printed {
@@ -211,20 +192,6 @@ impl Place {
     }
 }
 
-/// A pod for Windows that nobody finds fault with, and that lacks what placement adds.
-fn pod(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
-        "nodeSelector": {"kubernetes.io/os": "windows"},
-        "containers": [{"name": "web", "image": IMAGE}],
-    }})
-}
-
-fn workload(kind: &str, name: &str, spec: &Value) -> Value {
-    let template = json!({"metadata": {"labels": {"app": name}}, "spec": spec});
-    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template}})
-}
-
 /// How often a pod tolerates the taint of a pool, just so.
 fn tolerates(pod: &Value, key: &str) -> usize {
     let all = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
@@ -254,15 +221,15 @@ fn container<'p>(pod: &'p Value, name: &str) -> Vec<&'p Value> {
 #[test]
 fn windows_workloads_run_in_a_restricted_namespace() {
     let Some(place) = place() else { return };
-    place.make_namespace(
+    place.cluster.create_namespace(
         "restricted",
         &[("pod-security.kubernetes.io/enforce", "restricted")],
     );
-    let mut spec = pod("web")["spec"].clone();
+    let mut spec = windows_pod("web")["spec"].clone();
     spec["securityContext"] =
         json!({"runAsNonRoot": true, "windowsOptions": {"runAsUserName": "ContainerUser"}});
     place
-        .create("restricted", &workload("Deployment", "web", &spec), &[])
+        .create("restricted", &workload("Deployment", "web", &spec, 1), &[])
         .succeeded();
     // Pod Security asks three things of a pod that does not say Windows, and Windows has none of them.
     let pods = place.running("restricted", 1);
@@ -276,7 +243,7 @@ fn windows_workloads_run_in_a_restricted_namespace() {
         json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     let denied = place.create(
         "restricted",
-        &workload("Deployment", "for-linux", &for_linux),
+        &workload("Deployment", "for-linux", &for_linux, 1),
         &[],
     );
     assert!(
@@ -284,7 +251,7 @@ fn windows_workloads_run_in_a_restricted_namespace() {
         "{denied:?}"
     );
     // What the profile does ask of Windows pods, it still asks.
-    let mut root = pod("root");
+    let mut root = windows_pod("root");
     root["spec"]["os"] = json!({"name": "windows"});
     let refused = place.create("restricted", &root, &[]);
     assert!(
@@ -296,7 +263,7 @@ fn windows_workloads_run_in_a_restricted_namespace() {
 #[test]
 fn limits_and_quotas_of_a_namespace_are_nobodys_fault_and_denials_use_nothing_up() {
     let Some(place) = place() else { return };
-    place.make_namespace("limited", &[]);
+    place.cluster.create_namespace("limited", &[]);
     let limits = "
 apiVersion: v1
 kind: LimitRange
@@ -317,7 +284,7 @@ spec: {hard: {pods: '3', requests.cpu: '1', limits.memory: 8Gi}}
         quota["status"]["used"]["pods"].as_str().map(str::to_owned)
     };
     assert!(wait(PATIENCE, || used().as_deref() == Some("0")), "{:?}", used());
-    let first = place.create("limited", &pod("first"), &[]).succeeded();
+    let first = place.create("limited", &windows_pod("first"), &[]).succeeded();
     assert_eq!(first.err, "", "what a LimitRange wrote is nobody's fault");
     let stored = first.object();
     assert_eq!(
@@ -327,7 +294,7 @@ spec: {hard: {pods: '3', requests.cpu: '1', limits.memory: 8Gi}}
     assert_eq!(stored["spec"]["os"]["name"], "windows");
     assert!(wait(PATIENCE, || used().as_deref() == Some("1")), "{:?}", used());
 
-    let mut bad = pod("bad");
+    let mut bad = windows_pod("bad");
     bad["spec"]["hostPID"] = json!(true);
     let denied = place.create("limited", &bad, &[]);
     assert!(
@@ -335,7 +302,7 @@ spec: {hard: {pods: '3', requests.cpu: '1', limits.memory: 8Gi}}
         "{denied:?}"
     );
     place
-        .create("limited", &pod("dry"), &["--dry-run=server"])
+        .create("limited", &windows_pod("dry"), &["--dry-run=server"])
         .succeeded();
     assert_eq!(
         used().as_deref(),
@@ -343,11 +310,11 @@ spec: {hard: {pods: '3', requests.cpu: '1', limits.memory: 8Gi}}
         "neither a denial nor a dry run uses anything up"
     );
 
-    let mut deployment = workload("Deployment", "web", &pod("web")["spec"]);
+    let mut deployment = workload("Deployment", "web", &windows_pod("web")["spec"], 1);
     deployment["spec"]["replicas"] = json!(3);
     place.create("limited", &deployment, &[]).succeeded();
     place.running("limited", 3);
-    let full = place.create("limited", &pod("more"), &[]);
+    let full = place.create("limited", &windows_pod("more"), &[]);
     assert!(
         !full.ok && full.err.contains("exceeded quota"),
         "the quota speaks for itself: {full:?}"
@@ -380,12 +347,14 @@ fn tolerations_that_a_namespace_does_not_allow_are_not_added() {
         ),
     ];
     for (namespace, annotation, expected) in cases {
-        let annotation: Vec<(&str, &str)> = annotation
-            .iter()
-            .map(|(key, value)| (*key, value.as_str()))
-            .collect();
-        place.make_namespace_with(namespace, &[], &annotation);
-        let printed = place.create(namespace, &pod("web"), &["--dry-run=server"]);
+        place.cluster.create_namespace(namespace, &[]);
+        if let Some((key, value)) = annotation {
+            let annotation = format!("{key}={value}");
+            place
+                .kubectl(&["annotate", "namespace", namespace, &annotation])
+                .succeeded();
+        }
+        let printed = place.create(namespace, &windows_pod("web"), &["--dry-run=server"]);
         let stored = printed.objects().pop().unwrap_or_else(|| json!(printed.err));
         assert_eq!(
             (
@@ -399,7 +368,7 @@ fn tolerations_that_a_namespace_does_not_allow_are_not_added() {
         place
             .create(
                 namespace,
-                &workload("Deployment", "web", &pod("web")["spec"]),
+                &workload("Deployment", "web", &windows_pod("web")["spec"], 1),
                 &[],
             )
             .succeeded();
@@ -446,9 +415,13 @@ fn a_namespace_that_is_a_moment_old_is_known_to_the_review_of_its_first_pod() {
             "name": name, "labels": {"team": "lenient"},
             "annotations": {WHITELIST: only_what_is_set_by_default.to_string()},
         }});
-        let mut bad = pod("web")["spec"].clone();
+        let mut bad = windows_pod("web")["spec"].clone();
         bad["hostPID"] = json!(true);
-        let mut items = [namespace, pod("web"), workload("Deployment", "bad", &bad)];
+        let mut items = [
+            namespace,
+            windows_pod("web"),
+            workload("Deployment", "bad", &bad, 1),
+        ];
         for item in &mut items[1..] {
             item["metadata"]["namespace"] = json!(name);
         }
@@ -472,15 +445,15 @@ fn a_namespace_that_is_a_moment_old_is_known_to_the_review_of_its_first_pod() {
 #[test]
 fn runtime_classes_that_contradict_themselves_harm_nobody_who_does_not_name_them() {
     let Some(place) = place() else { return };
-    place.make_namespace("classes", &[]);
+    place.cluster.create_namespace("classes", &[]);
     for class in ["says-linux-and-a-build", "says-windows-and-linux"] {
-        let mut selects = pod("web")["spec"].clone();
+        let mut selects = windows_pod("web")["spec"].clone();
         selects["runtimeClassName"] = json!(class);
         let mut only = selects.clone();
         only.as_object_mut().unwrap().remove("nodeSelector");
         for spec in [selects, only] {
             // Its pods would stay Pending for ever; whoever names the class is told at once.
-            let denied = place.create("classes", &workload("Deployment", "web", &spec), &[]);
+            let denied = place.create("classes", &workload("Deployment", "web", &spec, 1), &[]);
             let reported = denied
                 .err
                 .lines()
@@ -491,12 +464,12 @@ fn runtime_classes_that_contradict_themselves_harm_nobody_who_does_not_name_them
             );
         }
     }
-    let mut right = pod("web")["spec"].clone();
+    let mut right = windows_pod("web")["spec"].clone();
     right["runtimeClassName"] = json!("windows-2019");
     right["containers"][0]["image"] = json!(IMAGE_2019);
-    place.make_namespace("classes-right", &[]);
+    place.cluster.create_namespace("classes-right", &[]);
     place
-        .create("classes-right", &workload("Deployment", "right", &right), &[])
+        .create("classes-right", &workload("Deployment", "right", &right, 1), &[])
         .succeeded();
     let pods = place.running("classes-right", 1);
     assert_eq!(pods[0]["spec"]["nodeName"], "win-2019", "{}", pods[0]);
@@ -505,7 +478,9 @@ fn runtime_classes_that_contradict_themselves_harm_nobody_who_does_not_name_them
 #[test]
 fn policies_that_name_unknown_rules_or_contradict_one_another_say_so_and_the_rest_goes_on() {
     let Some(place) = place() else { return };
-    place.make_namespace("contradicted", &[("team", "both")]);
+    place
+        .cluster
+        .create_namespace("contradicted", &[("team", "both")]);
     let policies = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy
@@ -560,7 +535,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
     );
 
     // Of two that tie the first by name counts; what it knows of its rules counts too.
-    let mut bad = pod("bad");
+    let mut bad = windows_pod("bad");
     bad["spec"]["hostPID"] = json!(true);
     let denied = || {
         place
@@ -574,7 +549,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
         place.create("contradicted", &bad, &["--dry-run=server"])
     );
     let placed = place
-        .create("contradicted", &pod("web"), &["--dry-run=server"])
+        .create("contradicted", &windows_pod("web"), &["--dry-run=server"])
         .succeeded()
         .object();
     assert_eq!(placed["spec"]["os"]["name"], "windows");
@@ -595,7 +570,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
 #[test]
 fn a_policy_whose_wish_is_not_registered_says_so_with_the_flag_that_registers_it() {
     let Some(place) = place() else { return };
-    place.make_namespace("guarded", &[("team", "guarded")]);
+    place.cluster.create_namespace("guarded", &[("team", "guarded")]);
     let policy = "
 apiVersion: transom.dev/v1alpha1
 kind: WindowsPodPolicy

@@ -795,10 +795,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
 }
 
 async fn a_label_that_does_nothing_is_reported_once(writer: &Writer) {
-    writer
-        .cluster
-        .kubectl(&["create", "namespace", "web"])
-        .succeeded();
+    writer.cluster.create_namespace("web", &[]);
     let label = |label: &str| {
         let args = ["label", "--overwrite", "namespace", "web", label];
         writer.cluster.kubectl(&args).succeeded();

@@ -92,7 +92,7 @@ fn break_of_day(cluster: ControlPlane) -> Day {
     let kubelets = Kubelets::start(&cluster);
     let made = LIVED_IN.iter().filter(|name| **name != "kube-system");
     for namespace in made.chain(&[BEFORE, "cron"]) {
-        cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+        cluster.create_namespace(namespace, &[]);
     }
     let csi = CSI.replace("namespace: kube-system", "namespace: csi");
     // Two exporters cannot have the same port of a node.
@@ -286,30 +286,6 @@ impl Day {
                 .out
         );
     }
-
-    fn make_namespace(&self, name: &str, labels: &[&str]) {
-        self.kubectl(&["create", "namespace", name]).succeeded();
-        if !labels.is_empty() {
-            self.kubectl(&[&["label", "namespace", name], labels].concat())
-                .succeeded();
-        }
-    }
-
-    /// What the audit log says of an object, by key.
-    fn audited(&self, namespace: &str, name: &str) -> BTreeMap<String, String> {
-        let events = self.cluster.audit_events();
-        let of_object = |event: &&Value| {
-            event["objectRef"]["namespace"] == namespace && event["objectRef"]["name"] == name
-        };
-        events
-            .iter()
-            .filter(of_object)
-            .filter_map(|event| {
-                serde_json::from_value::<BTreeMap<String, String>>(event["annotations"].clone()).ok()
-            })
-            .flatten()
-            .collect()
-    }
 }
 
 #[test]
@@ -501,7 +477,7 @@ fn where_they_belong(day: &Day) {
 #[test]
 fn a_bad_deployment_fails_at_apply_with_all_findings_and_a_good_one_is_stored_as_written() {
     let Some(day) = day() else { return };
-    day.make_namespace("new", &[]);
+    day.cluster.create_namespace("new", &[]);
     // Nothing but its image says Windows, or a nodeSelector too; it is the same entry that is called.
     let selects = BAD_DEPLOYMENT.replace(
         "      containers:",
@@ -536,7 +512,8 @@ fn a_bad_deployment_fails_at_apply_with_all_findings_and_a_good_one_is_stored_as
     assert_eq!(day.kubectl(&nothing).succeeded().out, "");
 
     // What the API server defaults is the same with and without a webhook; a namespace that opted out has none.
-    day.make_namespace("opted-out", &["transom.dev/ignore=true"]);
+    day.cluster
+        .create_namespace("opted-out", &[("transom.dev/ignore", "true")]);
     let [called, ignored] = ["new", "opted-out"].map(|namespace| {
         let printed = day
             .cluster
@@ -642,7 +619,7 @@ fn what_was_bad_before_is_scaled_changed_fixed_and_deleted_and_comes_back_bad_on
 #[test]
 fn a_dry_run_shows_what_would_be_and_changes_nothing() {
     let Some(day) = day() else { return };
-    day.make_namespace("dry", &[]);
+    day.cluster.create_namespace("dry", &[]);
     let pod = "
 apiVersion: v1
 kind: Pod
@@ -712,8 +689,10 @@ spec:
 #[test]
 fn a_policy_that_only_looks_changes_and_denies_nothing_and_the_audit_log_reports() {
     let Some(day) = day() else { return };
-    day.make_namespace("looked-at", &["only=looked-at"]);
-    day.make_namespace("not-looked-at", &["transom.dev/ignore=true"]);
+    day.cluster
+        .create_namespace("looked-at", &[("only", "looked-at")]);
+    day.cluster
+        .create_namespace("not-looked-at", &[("transom.dev/ignore", "true")]);
     let bad = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad"}, "spec": {
         "nodeSelector": {"kubernetes.io/os": "windows"}, "hostPID": true,
         "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/servercore:ltsc2022"}],
@@ -728,7 +707,7 @@ fn a_policy_that_only_looks_changes_and_denies_nothing_and_the_audit_log_reports
     for (reviewed_kind, bare) in stored[0].iter().zip(&stored[1]) {
         assert_eq!(reviewed_kind["spec"], bare["spec"]);
     }
-    let of_pod = day.audited("looked-at", "bad");
+    let of_pod = day.cluster.audited("looked-at", "bad");
     let value = |key: &str| of_pod.get(key).map_or("", String::as_str);
     for (webhook, decision) in [("mutate", "allow"), ("validate", "would-deny")] {
         assert_eq!(
@@ -742,13 +721,14 @@ fn a_policy_that_only_looks_changes_and_denies_nothing_and_the_audit_log_reports
     let patch: Value = serde_json::from_str(value("mutate.transom.dev/would-patch")).unwrap();
     let selects = |operation: &Value| operation["path"] == "/spec/affinity";
     assert!(patch.as_array().unwrap().iter().any(selects), "{patch}");
-    let of_workload = day.audited("looked-at", "web");
+    let of_workload = day.cluster.audited("looked-at", "web");
     let would_deny = &of_workload["validate.transom.dev/would-deny"];
     for rule in ["seccomp-profile", "fs-group", "run-as-user", "capabilities"] {
         assert!(would_deny.contains(rule), "{would_deny}");
     }
     assert_eq!(
-        day.audited("not-looked-at", "bad")
+        day.cluster
+            .audited("not-looked-at", "bad")
             .keys()
             .filter(|key| key.contains("transom"))
             .count(),

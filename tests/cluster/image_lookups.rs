@@ -42,15 +42,6 @@ fn is_placed(cluster: &ControlPlane, pod: &Value) -> bool {
     created["spec"]["nodeSelector"]["kubernetes.io/os"] == "windows"
 }
 
-/// The sum of the metrics whose name and labels begin so.
-fn metric(replica: &Replica, name: &str) -> f64 {
-    let (_, metrics) = replica.get("/metrics").unwrap();
-    let lines = metrics.lines().filter(|line| line.starts_with(name));
-    lines
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap())
-        .sum()
-}
-
 fn start(cluster: &ControlPlane, registry: &Registry, more: &[&str]) -> Replica {
     let host = registry.host();
     let args = [&["--image-registry", &host], more].concat();
@@ -89,7 +80,7 @@ fn an_outage_of_a_registry_fails_no_create_and_what_is_known_stays() {
     assert!(!is_placed(&cluster, &pod("default", "missing", &missing, None)));
 
     registry.stop();
-    let reviews = || metric(&replica, "transom_reviews_total");
+    let reviews = || replica.metric("transom_reviews_total");
     let before = reviews();
     for number in 0..20 {
         assert!(placed(), "after {number} pods: what is known stays");
@@ -100,7 +91,7 @@ fn an_outage_of_a_registry_fails_no_create_and_what_is_known_stays() {
     assert!(!is_placed(&cluster, &pod("default", "later", &later, None)));
     let dropped = "transom_image_lookups_dropped_total{reason=\"registry_unavailable\"}";
     assert!(
-        metric(&replica, dropped) > 0.0,
+        replica.metric(dropped) > Some(0),
         "no look-up is queued, and no review waits"
     );
 
@@ -166,7 +157,7 @@ fn images_of_stored_workloads_are_known_before_their_pods_are_created() {
         registry.host()
     );
     assert!(
-        wait(A_WHILE, || metric(&replica, &found) >= 4.0),
+        wait(A_WHILE, || replica.metric(&found) >= Some(4)),
         "{}",
         cluster.end_of_log("transom")
     );
@@ -175,7 +166,7 @@ fn images_of_stored_workloads_are_known_before_their_pods_are_created() {
         assert!(wait(A_WHILE, || is_placed(&cluster, &pod)), "{reference}");
     }
     // No review has looked anything up: every image was known.
-    assert!(metric(&replica, &found) < 5.0);
+    assert!(replica.metric(&found) < Some(5));
 }
 
 #[test]
@@ -202,7 +193,7 @@ fn a_private_registry_is_queried_with_the_secrets_that_the_flags_allow() {
             .succeeded();
     };
     for namespace in ["allowed", "not-allowed"] {
-        cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+        cluster.create_namespace(namespace, &[]);
         secret(namespace, "pull");
     }
     let ca = registry.ca_file().display().to_string();
@@ -241,11 +232,11 @@ fn a_private_registry_is_queried_with_the_secrets_that_the_flags_allow() {
 }
 
 /// The number of reviews, and of those that took at most this many seconds.
-fn reviews(replica: &Replica, at_most: &str) -> (f64, f64) {
+fn reviews(replica: &Replica, at_most: &str) -> (u64, u64) {
     let bucket = |limit: &str| {
         let of = |kind: &str| {
             let name = format!("transom_review_duration_seconds_bucket{{le=\"{limit}\",type=\"{kind}\"}}");
-            metric(replica, &name)
+            replica.metric(&name).unwrap_or(0)
         };
         of("mutating") + of("validating")
     };
@@ -315,22 +306,21 @@ fn slow_and_lying_registries_fail_no_create_delay_no_review_and_take_nothing_tha
     // A look-up of the slow ones takes ten seconds or more, and a review waits for at most a fifth of one.
     let (all, prompt) = reviews(&replica, "2.0");
     assert!(
-        all > 0.0 && all <= prompt,
+        all > 0 && all <= prompt,
         "{prompt} of {all} reviews within two seconds"
     );
     let lookups = |outcome: &str, registry: &HostileRegistry| {
         let host = registry.host();
-        metric(
-            &replica,
-            &format!("transom_image_lookups_total{{registry=\"{host}\",outcome=\"{outcome}\"}}"),
-        )
+        replica.metric(&format!(
+            "transom_image_lookups_total{{registry=\"{host}\",outcome=\"{outcome}\"}}"
+        ))
     };
     for (behaviour, registry) in &hostile {
         let outcome = match behaviour {
             Behaviour::WrongDigest => "failed",
             _ => "unreachable",
         };
-        let failed = || lookups(outcome, registry) > 0.0;
+        let failed = || lookups(outcome, registry) > Some(0);
         assert!(
             wait(A_WHILE, failed),
             "{behaviour:?}: {}",

@@ -249,10 +249,7 @@ enum Fate {
 
 /// Applies every workload in a namespace and waits until the scheduler has decided on every pod.
 fn fates(cluster: &ControlPlane, namespace: &str, all: &[Workload]) -> BTreeMap<String, Fate> {
-    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {"guard": "on"}}});
-    cluster
-        .kubectl_with(&["create", "-f", "-"], &object.to_string())
-        .succeeded();
+    cluster.create_namespace(namespace, &[("guard", "on")]);
     let mut fates = BTreeMap::new();
     for workload in all {
         let printed = cluster.kubectl_with(

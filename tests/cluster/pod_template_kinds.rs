@@ -164,7 +164,7 @@ fn custom_resources_with_pods_are_denied_fixed_and_admitted() {
     define(&cluster);
     install::prepare(&cluster, POLICY);
     for namespace in ["before", "shop"] {
-        cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+        cluster.create_namespace(namespace, &[]);
     }
     // Stored before Transom is installed.
     for (_, _, kind, ..) in KINDS {

@@ -80,13 +80,13 @@ fn workloads() -> Vec<Value> {
             if n % 2 == 0 {
                 spec.as_object_mut().unwrap().remove("os");
             }
-            all.push(nth_workload(n, &id.to_lowercase(), spec));
+            all.push(nth_workload(n, &id.to_lowercase(), &spec));
         }
     }
     all
 }
 
-fn nth_workload(n: usize, id: &str, spec: Value) -> Value {
+fn nth_workload(n: usize, id: &str, spec: &Value) -> Value {
     const KINDS: [&str; 6] = ["Pod", "Deployment", "Pod", "StatefulSet", "DaemonSet", "CronJob"];
     workload(KINDS[n % KINDS.len()], &format!("{id}-{n}"), spec, 1)
 }
@@ -237,11 +237,7 @@ async fn start() -> Option<(ControlPlane, Client)> {
         cluster.kubectl_with(&["create", "-f", "-"], &text).succeeded();
     }
     for namespace in [SEEN, HELD] {
-        cluster.kubectl(&["create", "namespace", namespace]).succeeded();
-        let label = format!("policy={namespace}");
-        cluster
-            .kubectl(&["label", "namespace", namespace, &label])
-            .succeeded();
+        cluster.create_namespace(namespace, &[("policy", namespace)]);
     }
     install::prepare(&cluster, POLICIES);
     cluster
@@ -252,7 +248,7 @@ async fn start() -> Option<(ControlPlane, Client)> {
     replica.is_ready(&cluster);
     let spec =
         json!({"os": {"name": "windows"}, "hostPID": true, "containers": [{"name": "c", "image": "i"}]});
-    let bad = nth_workload(0, "probe", spec).to_string();
+    let bad = nth_workload(0, "probe", &spec).to_string();
     let called = || {
         let refused = cluster.kubectl_with(&["create", "-n", HELD, "--dry-run=server", "-f", "-"], &bad);
         refused.err.contains("transom.dev\" denied the request")

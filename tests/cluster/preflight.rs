@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::support::command::{assert_valid_reports, transom};
 use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::objects::{in_namespace, workload};
 use serde_json::{Value, json};
 
 /// What the autoscaler writes since 1.30.
@@ -35,11 +36,9 @@ fn node(name: &str, os: &str, kernel: &str, taints: &Value) -> Value {
             "kubeletVersion": "v1.36.2", "kubeProxyVersion": ""}}})
 }
 
-fn workload(kind: &str, name: &str, mut spec: Value) -> Value {
+fn in_shop(kind: &str, name: &str, mut spec: Value) -> Value {
     spec["containers"] = json!([{"name": "c", "image": "registry.example/app:1"}]);
-    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": "shop"},
-        "spec": {"selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": spec}}})
+    in_namespace("shop", workload(kind, name, &spec, 1))
 }
 
 fn world() -> Vec<Value> {
@@ -65,29 +64,29 @@ fn world() -> Vec<Value> {
         json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "windows-2022"},
             "handler": "runhcs-wcow-process", "scheduling": {"nodeSelector": {"kubernetes.io/os": "windows",
                 "node.kubernetes.io/windows-build": "10.0.20348"}}}),
-        workload(
+        in_shop(
             "Deployment",
             "bad",
             json!({"nodeSelector": windows, "hostPID": true}),
         ),
-        workload(
+        in_shop(
             "Deployment",
             "ignored",
             json!({"nodeSelector": windows, "securityContext": {"seLinuxOptions": {"level": "s0"}}}),
         ),
-        workload("Deployment", "good", json!({"nodeSelector": windows})),
-        workload(
+        in_shop("Deployment", "good", json!({"nodeSelector": windows})),
+        in_shop(
             "Deployment",
             "by-pool",
             json!({"nodeSelector": {"agentpool": "windows-a"}}),
         ),
-        workload(
+        in_shop(
             "Deployment",
             "waits",
             json!({"nodeSelector": {"kubernetes.io/os": "windows", "agentpool": "gone"}}),
         ),
-        workload("DaemonSet", "everywhere", json!({})),
-        workload("DaemonSet", "exporter", json!({"nodeSelector": windows})),
+        in_shop("DaemonSet", "everywhere", json!({})),
+        in_shop("DaemonSet", "exporter", json!({"nodeSelector": windows})),
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "clusterpolicies.kyverno.io"},
             "spec": {"group": "kyverno.io", "scope": "Cluster",
@@ -207,7 +206,7 @@ fn preflight_plan_and_page_count_the_same_and_name_the_placement_that_they_assum
     let taints = json!([{"key": "os", "value": "windows", "effect": "NoSchedule"}]);
     let with_image = |name: &str, tolerations: &Value| {
         let windows = json!({"kubernetes.io/os": "windows"});
-        let mut object = workload(
+        let mut object = in_shop(
             "Deployment",
             name,
             json!({"nodeSelector": windows, "tolerations": tolerations}),

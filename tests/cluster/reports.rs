@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::support::command::printed;
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
+use crate::support::objects::{in_namespace, workload};
 use serde_json::{Value, json};
 
 /// How long anything may take to come about.
@@ -24,15 +25,6 @@ metadata: {name: default}
 spec: {mode: Audit, placement: {mode: Apply}}
 ";
 
-#[allow(clippy::needless_pass_by_value)] // so that it can be written with json!
-fn deployment(name: &str, pod: Value) -> Value {
-    let labels = json!({"app": name});
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "shop"},
-        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
-    })
-}
-
 /// A Deployment of Windows pods, with a user id that Windows does not have or without.
 fn windows(name: &str, is_bad: bool) -> Value {
     let mut context = json!({"windowsOptions": {"runAsUserName": "ContainerUser"}});
@@ -49,13 +41,13 @@ fn windows(name: &str, is_bad: bool) -> Value {
         "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/nanoserver:ltsc2022",
                         "resources": {"requests": resources, "limits": resources}}],
     });
-    deployment(name, pod)
+    in_namespace("shop", workload("Deployment", name, &pod, 1))
 }
 
 fn linux(name: &str) -> Value {
     let pod = json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "securityContext": {"runAsUser": 1000},
                      "containers": [{"name": "web", "image": "nginx"}]});
-    deployment(name, pod)
+    in_namespace("shop", workload("Deployment", name, &pod, 1))
 }
 
 struct Test {
@@ -148,7 +140,7 @@ fn what_is_stored_is_evaluated_as_it_changes_and_reported_while_definitions_and_
     let test = Test { cluster };
     let cluster = &test.cluster;
     install::prepare(cluster, POLICIES);
-    cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
+    cluster.create_namespace("shop", &[]);
     test.apply(&windows("stored", true).to_string());
     test.apply(&linux("linux").to_string());
     test.define(OPEN, OPEN_REPORTS);

@@ -5,6 +5,7 @@
 use crate::support::command::{CommandRun, assert_valid_reports, assert_valid_sarif, transom};
 use crate::support::install;
 use crate::support::kubelet;
+use crate::support::objects::{in_namespace, workload};
 use std::path::Path;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ fn scan(cluster: &ControlPlane, user: &str, args: &[&str]) -> CommandRun {
 }
 
 #[allow(clippy::needless_pass_by_value)] // made for it where it is called
-fn workload(namespace: &str, name: &str, more: Value) -> Value {
+fn deployment(namespace: &str, name: &str, more: Value) -> Value {
     let mut spec = json!({
         "hostPID": true, "nodeSelector": {"kubernetes.io/os": "windows"},
         "containers": [{"name": "web", "image": "web:1"}],
@@ -36,13 +37,7 @@ fn workload(namespace: &str, name: &str, more: Value) -> Value {
     spec.as_object_mut()
         .unwrap()
         .extend(more.as_object().unwrap().clone());
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": 1, "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
-        },
-    })
+    in_namespace(namespace, workload("Deployment", name, &spec, 1))
 }
 
 fn objects() -> Vec<Value> {
@@ -53,27 +48,27 @@ fn objects() -> Vec<Value> {
             "containers": [{"name": "web", "image": "web:1"}],
         },
     });
-    let mut of_rollout = workload("shop", "canary-1", json!({}));
+    let mut of_rollout = deployment("shop", "canary-1", json!({}));
     of_rollout["kind"] = json!("ReplicaSet");
     of_rollout["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "canary", "uid": "1", "controller": true,
     }]);
     vec![
-        workload("shop", "web", json!({})),
-        workload("shop", "web-too", json!({})),
-        workload(
+        deployment("shop", "web", json!({})),
+        deployment("shop", "web-too", json!({})),
+        deployment(
             "shop",
             "old",
             json!({"nodeSelector":
             {"kubernetes.io/os": "windows", "node.kubernetes.io/windows-build": "10.0.17763"}}),
         ),
-        workload(
+        deployment(
             "shop",
             "lin",
             json!({"nodeSelector": {"kubernetes.io/os": "linux"}}),
         ),
-        workload("ignored", "web", json!({})),
-        workload("exempt", "web", json!({})),
+        deployment("ignored", "web", json!({})),
+        deployment("exempt", "web", json!({})),
         of_rollout,
         stray,
     ]
@@ -97,7 +92,7 @@ fn prepare(cluster: &ControlPlane) {
         .succeeded();
     install::prepare(cluster, POLICY);
     for namespace in ["shop", "ignored", "exempt"] {
-        cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+        cluster.create_namespace(namespace, &[]);
     }
     cluster
         .kubectl(&["label", "namespace", "ignored", "transom.dev/ignore=true"])

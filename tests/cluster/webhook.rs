@@ -11,12 +11,12 @@ use std::time::Duration;
 use crate::support::collector::{self, Collector, Mood};
 use crate::support::command::{printed, program, transom};
 use crate::support::control_plane::{ControlPlane, Printed, free_ports, programs_or_skip, skipped, wait};
+use crate::support::objects::{IMAGE, windows_pod, workload};
 use serde_json::{Value, json};
 
 const FACTS: &str = include_str!("webhook/facts.yaml");
 const BAD_DEPLOYMENT: &str = include_str!("../../manifests/examples/deployment-bad.yaml");
 const GOOD_DEPLOYMENT: &str = include_str!("../../manifests/examples/deployment-good.yaml");
-const IMAGE: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
 
 /// The webhooks by the value of the namespace label `webhook`, and the spec of the policy that each one has.
 const WEBHOOKS: [(&str, Option<&str>); 4] = [
@@ -138,7 +138,7 @@ fn prepare(cluster: &ControlPlane) -> Result<(), String> {
     }
     for (name, _) in WEBHOOKS {
         let namespace = format!("probe-{name}");
-        make_namespace(cluster, &namespace, &[("webhook", name), ("then", "second")]);
+        cluster.create_namespace(&namespace, &[("webhook", name), ("then", "second")]);
         if name != "second" && !wait(Duration::from_secs(30), || is_called(cluster, &namespace, name)) {
             let log = cluster.end_of_log(&format!("transom-{name}"));
             return Err(format!("the webhook {name} is not called:\n{log}"));
@@ -149,7 +149,7 @@ fn prepare(cluster: &ControlPlane) -> Result<(), String> {
 
 /// Whether a webhook is called in a namespace: its annotations, or its denial, tell.
 fn is_called(cluster: &ControlPlane, namespace: &str, webhook: &str) -> bool {
-    let mut probe = pod("probe");
+    let mut probe = windows_pod("probe");
     set(&mut probe, "/spec/os", json!({"name": "windows"}));
     set(&mut probe, "/spec/hostPID", json!(true));
     let printed = create(cluster, namespace, &[probe], &["--dry-run=server"]);
@@ -258,15 +258,6 @@ fn rule(group: &str, resources: &[&str], operations: &[&str]) -> Value {
     json!({"apiGroups": [group], "apiVersions": ["v1"], "resources": resources, "operations": operations})
 }
 
-fn make_namespace(cluster: &ControlPlane, name: &str, labels: &[(&str, &str)]) {
-    let labels: BTreeMap<_, _> = labels.iter().copied().collect();
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
-    cluster
-        .kubectl_with(&["create", "-f", "-"], &namespace.to_string())
-        .succeeded();
-}
-
 /// Calls a webhook from now on in a namespace that had none.
 fn switch_on(cluster: &ControlPlane, namespace: &str, webhook: &str) {
     let label = format!("webhook={webhook}");
@@ -274,7 +265,7 @@ fn switch_on(cluster: &ControlPlane, namespace: &str, webhook: &str) {
         .kubectl(&["label", "namespace", namespace, &label])
         .succeeded();
     let denied = || {
-        let mut probe = pod("probe");
+        let mut probe = windows_pod("probe");
         set(&mut probe, "/spec/os", json!({"name": "windows"}));
         set(&mut probe, "/spec/hostPID", json!(true));
         create(cluster, namespace, &[probe], &["--dry-run=server"])
@@ -282,32 +273,6 @@ fn switch_on(cluster: &ControlPlane, namespace: &str, webhook: &str) {
             .contains("denied the request")
     };
     assert!(wait(Duration::from_secs(30), denied), "{webhook} is not called");
-}
-
-/// A pod for Windows that nobody finds fault with, and that lacks what placement adds.
-fn pod(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "nodeSelector": {"kubernetes.io/os": "windows"},
-            "containers": [{"name": "web", "image": IMAGE}],
-        },
-    })
-}
-
-fn deployment(name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": spec},
-        },
-    })
 }
 
 /// Puts a value at a JSON pointer; objects on the way are made.
@@ -362,14 +327,6 @@ fn events(cluster: &ControlPlane, namespace: &str, name: &str) -> Vec<Value> {
 /// The annotations of an audit event.
 fn annotations(event: &Value) -> BTreeMap<String, String> {
     serde_json::from_value(event["annotations"].clone()).unwrap_or_default()
-}
-
-/// All annotations that the audit log has for an object.
-fn audited(cluster: &ControlPlane, namespace: &str, name: &str) -> BTreeMap<String, String> {
-    events(cluster, namespace, name)
-        .iter()
-        .flat_map(annotations)
-        .collect()
 }
 
 /// What `transom check` says of objects: its report, as JSON.
@@ -470,7 +427,7 @@ fn pods_with_linux_fields() -> Vec<(String, Value)> {
     ];
     let mut pods = Vec::new();
     let mut add = |pointer: &str, value: Value| {
-        let mut pod = pod(&format!("field-{:02}", pods.len()));
+        let mut pod = windows_pod(&format!("field-{:02}", pods.len()));
         let spec = pod["spec"].as_object_mut().unwrap();
         spec.insert(
             "initContainers".to_owned(),
@@ -546,7 +503,7 @@ fn user_names() -> Vec<String> {
 fn pods_with_windows_options() -> Vec<(String, Value)> {
     let mut pods = Vec::new();
     let mut add = |what: String, changes: &[(&str, Value)]| {
-        let mut pod = pod(&format!("option-{:02}", pods.len()));
+        let mut pod = windows_pod(&format!("option-{:02}", pods.len()));
         for (pointer, value) in changes {
             set(&mut pod, pointer, value.clone());
         }
@@ -651,7 +608,7 @@ fn found(cluster: &ControlPlane, file: &str, pods: &[(String, Value)]) -> BTreeM
 #[test]
 fn a_bad_deployment_is_denied_with_all_findings_on_lines_of_their_own() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "bad", &[("webhook", "deny")]);
+    cluster.create_namespace("bad", &[("webhook", "deny")]);
     let printed = cluster.kubectl_with(&["apply", "-n", "bad", "-f", "-"], BAD_DEPLOYMENT);
     assert!(!printed.ok);
     let lines: Vec<&str> = printed.err.lines().collect();
@@ -682,8 +639,8 @@ fn a_bad_deployment_is_denied_with_all_findings_on_lines_of_their_own() {
 #[test]
 fn a_deployment_that_the_api_server_would_refuse_is_denied_with_all_findings_too() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "bad-os", &[("webhook", "deny")]);
-    let mut bad = deployment("web", &pod("web")["spec"]);
+    cluster.create_namespace("bad-os", &[("webhook", "deny")]);
+    let mut bad = workload("Deployment", "web", &windows_pod("web")["spec"], 1);
     set(&mut bad, "/spec/template/spec/os", json!({"name": "windows"}));
     set(&mut bad, "/spec/template/spec/hostPID", json!(true));
     set(
@@ -723,8 +680,8 @@ fn a_deployment_that_the_api_server_would_refuse_is_denied_with_all_findings_too
 #[test]
 fn a_good_deployment_is_stored_as_it_was_written() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "good", &[("webhook", "deny")]);
-    make_namespace(cluster, "good-bare", &[]);
+    cluster.create_namespace("good", &[("webhook", "deny")]);
+    cluster.create_namespace("good-bare", &[]);
     let mut stored = Vec::new();
     for namespace in ["good", "good-bare"] {
         let printed = cluster
@@ -756,14 +713,14 @@ fn a_good_deployment_is_stored_as_it_was_written() {
 #[test]
 fn a_pod_that_says_windows_is_refused_by_the_api_server_just_where_transom_finds_an_error() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "bare-os", &[]);
+    cluster.create_namespace("bare-os", &[]);
     let mut pods = pods_with_linux_fields();
     pods.extend(pods_with_windows_options());
     for (_, pod) in &mut pods {
         set(pod, "/spec/os", json!({"name": "windows"}));
     }
     for (index, os) in ["Windows", "freebsd", ""].into_iter().enumerate() {
-        let mut other = pod(&format!("os-{index}"));
+        let mut other = windows_pod(&format!("os-{index}"));
         set(&mut other, "/spec/os", json!({"name": os}));
         pods.push((format!("os.name: {os:?}"), other));
     }
@@ -796,7 +753,7 @@ fn a_pod_that_says_windows_is_refused_by_the_api_server_just_where_transom_finds
 #[test]
 fn a_pod_that_does_not_say_windows_is_accepted_by_the_api_server_and_found_by_transom() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "bare-unset", &[]);
+    cluster.create_namespace("bare-unset", &[]);
     let pods = pods_with_linux_fields();
     let with_os: Vec<(String, Value)> = pods
         .iter()
@@ -825,7 +782,7 @@ fn a_pod_that_does_not_say_windows_is_accepted_by_the_api_server_and_found_by_tr
         );
     }
     // What the API server accepts without os.name it accepts with Transom too, where the policy only looks.
-    make_namespace(cluster, "audit-unset", &[("webhook", "audit")]);
+    cluster.create_namespace("audit-unset", &[("webhook", "audit")]);
     let mut objects: Vec<Value> = pods.iter().map(|(_, pod)| pod.clone()).collect();
     let options = pods_with_windows_options();
     let bare = accepted_by_bare(cluster, "bare-unset", &options);
@@ -853,7 +810,7 @@ fn a_pod_that_does_not_say_windows_is_accepted_by_the_api_server_and_found_by_tr
             });
         let os = pod["spec"]["os"]["name"].as_str();
         assert_eq!(os, (!withheld).then_some("windows"), "{pod}");
-        let audited = audited(cluster, "audit-unset", name);
+        let audited = cluster.audited("audit-unset", name);
         assert_eq!(
             audited.contains_key("mutate-audit.transom.dev/withheld"),
             withheld,
@@ -866,10 +823,10 @@ fn a_pod_that_does_not_say_windows_is_accepted_by_the_api_server_and_found_by_tr
 #[test]
 fn a_windows_pod_is_stored_with_what_placement_adds() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "placed", &[("webhook", "deny")]);
-    let mut by_image = pod("by-image");
+    cluster.create_namespace("placed", &[("webhook", "deny")]);
+    let mut by_image = windows_pod("by-image");
     by_image["spec"].as_object_mut().unwrap().remove("nodeSelector");
-    let mut of_class = pod("of-class");
+    let mut of_class = windows_pod("of-class");
     set(&mut of_class, "/spec/runtimeClassName", json!("windows-2019"));
     set(
         &mut of_class,
@@ -925,8 +882,10 @@ fn count(pod: &Value, toleration: &Value) -> usize {
 #[test]
 fn a_second_webhook_that_changes_the_pod_has_transom_called_again_and_nothing_is_added_twice() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "twice", &[("webhook", "deny"), ("then", "second")]);
-    let stored = create(cluster, "twice", &[pod("web")], &[]).succeeded().object();
+    cluster.create_namespace("twice", &[("webhook", "deny"), ("then", "second")]);
+    let stored = create(cluster, "twice", &[windows_pod("web")], &[])
+        .succeeded()
+        .object();
     let windows = json!({"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"});
     let extra = json!({"key": "pool", "operator": "Equal", "value": "extra", "effect": "NoSchedule"});
     assert_eq!(
@@ -956,20 +915,20 @@ fn pods_that_a_controller_made_survive_the_day_on_which_transom_is_installed() {
     if let Err(missing) = cluster.start_controllers() {
         return skipped(format!("SKIPPED: pods that a controller made: {missing}"));
     }
-    make_namespace(cluster, "running", &[]);
-    let mut spec = pod("web")["spec"].clone();
+    cluster.create_namespace("running", &[]);
+    let mut spec = windows_pod("web")["spec"].clone();
     set(
         &mut spec,
         "/volumes",
         json!([{"name": "cache", "emptyDir": {"medium": "Memory"}}]),
     );
-    let ignored = deployment("ignored", &spec);
+    let ignored = workload("Deployment", "ignored", &spec, 1);
     set(
         &mut spec,
         "/containers/0/securityContext",
         json!({"runAsUser": 1000, "capabilities": {"drop": ["ALL"]}}),
     );
-    let linux_fields = deployment("linux-fields", &spec);
+    let linux_fields = workload("Deployment", "linux-fields", &spec, 1);
     create(cluster, "running", &[ignored, linux_fields], &[]).succeeded();
     let pods = |app: &str| -> Vec<Value> {
         let selector = format!("app={app}");
@@ -1048,15 +1007,19 @@ const MALLORY: [&str; 2] = ["--as", "mallory"];
 #[test]
 fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "forged", &[("webhook", "deny")]);
+    cluster.create_namespace("forged", &[("webhook", "deny")]);
     let kubectl = |args: &[&str]| cluster.kubectl(&[&["-n", "forged"], args].concat());
     kubectl(&["create", "role", "pods", "--verb=create", "--resource=pods"]).succeeded();
     kubectl(&["create", "rolebinding", "pods", "--role=pods", "--user=mallory"]).succeeded();
     let may = |pod: &Value| create(cluster, "forged", std::slice::from_ref(pod), &MALLORY);
-    let granted = || may(&pod("good")).ok || may(&pod("good")).err.contains("AlreadyExists");
-    assert!(wait(Duration::from_secs(30), granted), "{:?}", may(&pod("good")));
+    let granted = || may(&windows_pod("good")).ok || may(&windows_pod("good")).err.contains("AlreadyExists");
+    assert!(
+        wait(Duration::from_secs(30), granted),
+        "{:?}",
+        may(&windows_pod("good"))
+    );
     let bad = |name: &str| {
-        let mut pod = pod(name);
+        let mut pod = windows_pod(name);
         set(&mut pod, "/spec/hostPID", json!(true));
         set(
             &mut pod,
@@ -1084,7 +1047,7 @@ fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
         );
         assert!(forged.contains("spec.controllerUsernames"), "{kind}: {forged}");
     }
-    let annotations = audited(cluster, "forged", "replicaset");
+    let annotations = cluster.audited("forged", "replicaset");
     let owner = annotations.get("validate-deny.transom.dev/owner-trust");
     assert_eq!(owner.map(String::as_str), Some("not-trusted"), "{annotations:?}");
     let custom = may(&owned(bad("custom"), "tekton.dev/v1", "TaskRun")).err;
@@ -1097,17 +1060,17 @@ fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
 #[test]
 fn what_a_controller_made_is_let_pass_for_its_own_kind_and_evaluated_where_no_webhook_sees_its_owner() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "owners", &[("webhook", "deny")]);
-    let mut spec = pod("web")["spec"].clone();
+    cluster.create_namespace("owners", &[("webhook", "deny")]);
+    let mut spec = windows_pod("web")["spec"].clone();
     set(&mut spec, "/hostPID", json!(true));
     set(
         &mut spec,
         "/containers/0/securityContext",
         json!({"privileged": true}),
     );
-    let mut bare = pod("web");
+    let mut bare = windows_pod("web");
     set(&mut bare, "/spec", spec.clone());
-    let mut set_of_pods = deployment("web", &spec);
+    let mut set_of_pods = workload("Deployment", "web", &spec, 1);
     set(&mut set_of_pods, "/kind", json!("ReplicaSet"));
     let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
     let (replicasets, deployments) = (account("replicaset-controller"), account("deployment-controller"));
@@ -1140,9 +1103,9 @@ fn what_a_controller_made_is_let_pass_for_its_own_kind_and_evaluated_where_no_we
 #[test]
 fn kubectl_debug_works_on_a_windows_pod() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "debug", &[("webhook", "deny")]);
-    make_namespace(cluster, "debug-bare", &[]);
-    let mut target = pod("target");
+    cluster.create_namespace("debug", &[("webhook", "deny")]);
+    cluster.create_namespace("debug-bare", &[]);
+    let mut target = windows_pod("target");
     set(&mut target, "/spec/os", json!({"name": "windows"}));
     for namespace in ["debug", "debug-bare"] {
         create(cluster, namespace, &[target.clone()], &[]).succeeded();
@@ -1192,7 +1155,7 @@ fn kubectl_debug_works_on_a_windows_pod() {
     let containers = stored["spec"]["ephemeralContainers"].as_array().unwrap();
     let added: Vec<&str> = containers.iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert_eq!(added, profiles);
-    let removed = audited(cluster, "debug", "target");
+    let removed = cluster.audited("debug", "target");
     assert!(
         removed.contains_key("mutate-deny.transom.dev/removed"),
         "{removed:?}"
@@ -1202,14 +1165,14 @@ fn kubectl_debug_works_on_a_windows_pod() {
 #[test]
 fn what_was_there_before_hinders_no_update_and_no_deletion() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "before", &[]);
-    let mut bad = pod("bad");
+    cluster.create_namespace("before", &[]);
+    let mut bad = windows_pod("bad");
     set(
         &mut bad,
         "/spec/containers/0/securityContext",
         json!({"runAsUser": 0}),
     );
-    let workload = deployment("bad", &bad["spec"]);
+    let workload = workload("Deployment", "bad", &bad["spec"], 1);
     let mut held = bad.clone();
     set(&mut held, "/metadata/name", json!("held"));
     set(&mut held, "/metadata/finalizers", json!(["example.com/hold"]));
@@ -1295,13 +1258,13 @@ fn what_was_there_before_hinders_no_update_and_no_deletion() {
 #[test]
 fn a_policy_that_only_looks_denies_and_changes_nothing_and_says_so_in_the_audit_log() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "looked-at", &[("webhook", "dry")]);
-    make_namespace(cluster, "not-looked-at", &[]);
-    let mut bad = pod("bad");
+    cluster.create_namespace("looked-at", &[("webhook", "dry")]);
+    cluster.create_namespace("not-looked-at", &[]);
+    let mut bad = windows_pod("bad");
     set(&mut bad, "/spec/hostPID", json!(true));
     let mut stored = Vec::new();
     for namespace in ["looked-at", "not-looked-at"] {
-        let workload = deployment("bad", &bad["spec"]);
+        let workload = workload("Deployment", "bad", &bad["spec"], 1);
         let printed = create(cluster, namespace, &[bad.clone(), workload], &[]).succeeded();
         assert_eq!(printed.err, "", "nobody is warned");
         stored.push(printed.objects());
@@ -1309,7 +1272,7 @@ fn a_policy_that_only_looks_denies_and_changes_nothing_and_says_so_in_the_audit_
     for (reviewed_kind, bare) in stored[0].iter().zip(&stored[1]) {
         assert_eq!(reviewed_kind["spec"], bare["spec"]);
     }
-    let annotations = audited(cluster, "looked-at", "bad");
+    let annotations = cluster.audited("looked-at", "bad");
     let value = |key: &str| annotations.get(key).map_or("", String::as_str);
     for (phase, decision) in [("mutate", "allow"), ("validate", "would-deny")] {
         assert_eq!(
@@ -1338,15 +1301,15 @@ fn a_policy_that_only_looks_denies_and_changes_nothing_and_says_so_in_the_audit_
 #[test]
 fn a_denial_and_a_patch_stand_in_the_audit_log() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "audited", &[("webhook", "deny")]);
-    let mut denied = pod("denied");
+    cluster.create_namespace("audited", &[("webhook", "deny")]);
+    let mut denied = windows_pod("denied");
     set(&mut denied, "/spec/hostPID", json!(true));
-    assert!(!create(cluster, "audited", &[pod("patched"), denied], &[]).ok);
-    let patched = audited(cluster, "audited", "patched");
+    assert!(!create(cluster, "audited", &[windows_pod("patched"), denied], &[]).ok);
+    let patched = cluster.audited("audited", "patched");
     assert_eq!(patched["mutate-deny.transom.dev/decision"], "patch");
     assert_eq!(patched["validate-deny.transom.dev/decision"], "allow");
     assert_eq!(patched["mutate-deny.transom.dev/policy"], "built-in");
-    let denied = audited(cluster, "audited", "denied");
+    let denied = cluster.audited("audited", "denied");
     assert_eq!(denied["validate-deny.transom.dev/decision"], "deny");
     assert!(
         denied["validate-deny.transom.dev/rules"].starts_with("host-pid"),
@@ -1358,14 +1321,14 @@ fn a_denial_and_a_patch_stand_in_the_audit_log() {
 #[test]
 fn kubectl_prints_warnings_and_a_dry_run_stores_nothing() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "warned", &[("webhook", "deny")]);
-    let mut odd = pod("odd");
+    cluster.create_namespace("warned", &[("webhook", "deny")]);
+    let mut odd = windows_pod("odd");
     set(
         &mut odd,
         "/spec/containers/0/command",
         json!(["/bin/sh", "-c", "true"]),
     );
-    let workload = deployment("odd", &odd["spec"]);
+    let workload = workload("Deployment", "odd", &odd["spec"], 1);
     for object in [&odd, &workload] {
         let dry = create(
             cluster,
@@ -1399,7 +1362,7 @@ fn kubectl_prints_warnings_and_a_dry_run_stores_nothing() {
             "a dry run shows what would be stored"
         );
     }
-    let dry = create(cluster, "warned", &[pod("dry")], &["--dry-run=server"]).succeeded();
+    let dry = create(cluster, "warned", &[windows_pod("dry")], &["--dry-run=server"]).succeeded();
     assert_eq!(dry.object()["spec"]["os"]["name"], "windows");
     let left = cluster.kubectl(&[
         "get",
@@ -1411,7 +1374,7 @@ fn kubectl_prints_warnings_and_a_dry_run_stores_nothing() {
         "name",
     ]);
     assert_eq!(left.succeeded().out, "");
-    let mut bad = pod("bad");
+    let mut bad = windows_pod("bad");
     set(&mut bad, "/spec/hostPID", json!(true));
     let denied = create(cluster, "warned", &[bad], &["--dry-run=server"]);
     assert!(
@@ -1424,9 +1387,9 @@ fn kubectl_prints_warnings_and_a_dry_run_stores_nothing() {
 fn a_windows_pod_is_admitted_to_a_restricted_namespace_by_its_os_name() {
     let Some(cluster) = cluster() else { return };
     let restricted = ("pod-security.kubernetes.io/enforce", "restricted");
-    make_namespace(cluster, "restricted", &[("webhook", "deny"), restricted]);
-    make_namespace(cluster, "restricted-bare", &[restricted]);
-    let mut safe = pod("safe");
+    cluster.create_namespace("restricted", &[("webhook", "deny"), restricted]);
+    cluster.create_namespace("restricted-bare", &[restricted]);
+    let mut safe = windows_pod("safe");
     set(
         &mut safe,
         "/spec/securityContext",
@@ -1444,7 +1407,7 @@ fn a_windows_pod_is_admitted_to_a_restricted_namespace_by_its_os_name() {
     assert_eq!(stored["spec"]["os"]["name"], "windows");
 
     // What the profile asks of Windows pods too, it still asks.
-    let root = create(cluster, "restricted", &[pod("root")], &[]);
+    let root = create(cluster, "restricted", &[windows_pod("root")], &[]);
     assert!(!root.ok && root.err.contains("runAsNonRoot"), "{root:?}");
     let linux = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "linux"}, "spec": {
         "securityContext": {"runAsNonRoot": true}, "containers": [{"name": "web", "image": "nginx"}]}});
@@ -1458,7 +1421,7 @@ fn a_windows_pod_is_admitted_to_a_restricted_namespace_by_its_os_name() {
 #[test]
 fn a_field_that_another_admission_added_is_reported_to_be_added() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "injected", &[("webhook", "deny"), ("inject", "yes")]);
+    cluster.create_namespace("injected", &[("webhook", "deny"), ("inject", "yes")]);
     let injector = json!([
         {
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
@@ -1483,7 +1446,7 @@ fn a_field_that_another_admission_added_is_reported_to_be_added() {
         .succeeded();
     let mut message = String::new();
     let denied = || {
-        message = create(cluster, "injected", &[pod("web")], &["--dry-run=server"]).err;
+        message = create(cluster, "injected", &[windows_pod("web")], &["--dry-run=server"]).err;
         message.contains("denied the request")
     };
     assert!(wait(Duration::from_secs(30), denied), "the injector works");
@@ -1504,9 +1467,9 @@ fn spans_of_reviews_are_children_of_the_api_servers_own() {
     const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
     const SPAN: &str = "b7ad6b7169203331";
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "traces", &[("webhook", "deny")]);
+    cluster.create_namespace("traces", &[("webhook", "deny")]);
     switch_on(cluster, "traces", "deny");
-    create(cluster, "traces", &[pod("traced")], &[]).succeeded();
+    create(cluster, "traces", &[windows_pod("traced")], &[]).succeeded();
     let spans = |name: &str, phases: &[&str]| {
         let of = |phase: &str| {
             let is_one = |span: &collector::Span| {
@@ -1542,7 +1505,7 @@ fn spans_of_reviews_are_children_of_the_api_servers_own() {
         let request = hyper::Request::post("/api/v1/namespaces/traces/pods")
             .header("content-type", "application/json")
             .header("traceparent", format!("00-{TRACE}-{SPAN}-01"))
-            .body(serde_json::to_vec(&pod("followed")).unwrap())
+            .body(serde_json::to_vec(&windows_pod("followed")).unwrap())
             .unwrap();
         client.request::<Value>(request).await.unwrap();
     });
@@ -1555,9 +1518,9 @@ fn spans_of_reviews_are_children_of_the_api_servers_own() {
 #[test]
 fn a_webhook_that_asks_for_the_api_servers_certificate_answers_no_other_client() {
     let Some(cluster) = cluster() else { return };
-    make_namespace(cluster, "certified", &[]);
+    cluster.create_namespace("certified", &[]);
     switch_on(cluster, "certified", "deny");
-    let mut bad = pod("bad");
+    let mut bad = windows_pod("bad");
     set(&mut bad, "/spec/os", json!({"name": "windows"}));
     set(&mut bad, "/spec/hostPID", json!(true));
     let printed = create(cluster, "certified", &[bad], &[]);

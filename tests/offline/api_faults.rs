@@ -3,17 +3,15 @@
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use hyper::{Response, Uri};
 use serde_json::{Value, json};
 
-use crate::support::command::assert_valid_reports;
+use crate::support::command::{assert_valid_reports, program};
+use crate::support::http::{self, HttpBody};
 
-const TRANSOM: &str = env!("CARGO_BIN_EXE_transom");
 const NODES: &str = "/api/v1/nodes";
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 
@@ -43,12 +41,12 @@ struct ApiServer {
     requests: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
-fn status(code: u16, more: &Value) -> (u16, String) {
+fn status(code: u16, more: &Value) -> Response<HttpBody> {
     let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
         "message": format!("it is {code}"), "reason": "R"});
     let more = more.as_object().unwrap().clone();
     status.as_object_mut().unwrap().extend(more);
-    (code, status.to_string())
+    http::json(code, &status)
 }
 
 fn node(name: &str, os: &str, kernel: &str) -> Value {
@@ -92,40 +90,35 @@ fn objects(path: &str) -> Option<Vec<Value>> {
     })
 }
 
-/// The answer to a request, and whether it is cut short. `None`: never.
-fn answer(
-    path: &str,
-    query: &str,
-    before: usize,
-    faulty: &str,
-    fault: Fault,
-) -> Option<((u16, String), bool)> {
+/// The answer to a request. `None`: never.
+fn answer(uri: &Uri, before: usize, faulty: &str, fault: Fault) -> Option<Response<HttpBody>> {
+    let (path, query) = (uri.path(), uri.query().unwrap_or_default());
     if path == "/version" {
         let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
             "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
-        return Some(((200, version.to_string()), false));
+        return Some(http::json(200, &version));
     }
     if path == "/apis" {
         let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": []});
-        return Some(((200, list.to_string()), false));
+        return Some(http::json(200, &list));
     }
     let Some(mut objects) = objects(path) else {
-        return Some((status(404, &json!({"reason": "NotFound"})), false));
+        return Some(status(404, &json!({"reason": "NotFound"})));
     };
     let is_first_page = !query.contains("continue=");
     if path == faulty {
         match fault {
             Fault::Expired if query.contains("continue=old") => {
-                return Some((status(410, &json!({"metadata": {"continue": "new"}})), false));
+                return Some(status(410, &json!({"metadata": {"continue": "new"}})));
             }
             Fault::ExpiredForGood if query.contains("continue=old") && before == 0 => {
-                return Some((status(410, &json!({})), false));
+                return Some(status(410, &json!({})));
             }
             Fault::TooManyRequests if is_first_page && before < 2 => {
-                return Some((status(429, &json!({"details": {"retryAfterSeconds": 1}})), false));
+                return Some(status(429, &json!({"details": {"retryAfterSeconds": 1}})));
             }
             Fault::Hangs if is_first_page && before == 0 => return None,
-            Fault::Forbidden => return Some((status(403, &json!({"reason": "Forbidden"})), false)),
+            Fault::Forbidden => return Some(status(403, &json!({"reason": "Forbidden"}))),
             _ => {}
         }
     }
@@ -138,30 +131,32 @@ fn answer(
     let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "9", "continue": more},
         "items": items});
     let is_cut = path == faulty && fault == Fault::CutShort && is_first_page && before == 0;
-    Some(((200, list.to_string()), is_cut))
+    Some(if is_cut {
+        http::json_cut_short(&list)
+    } else {
+        http::json(200, &list)
+    })
 }
 
 impl ApiServer {
     fn start(faulty: &'static str, fault: Fault) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
         let requests = Arc::<Mutex<BTreeMap<String, usize>>>::default();
         let counted = Arc::clone(&requests);
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let counted = Arc::clone(&counted);
-                std::thread::spawn(move || serve(&stream, &counted, faulty, fault));
-            }
+        let address = http::serve(move |request| {
+            let before = {
+                let mut counted = counted.lock().unwrap();
+                let count = counted.entry(request.uri().to_string()).or_default();
+                *count += 1;
+                *count - 1
+            };
+            answer(request.uri(), before, faulty, fault)
         });
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kubeconfig");
-        let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "double",
-            "clusters": [{"name": "double", "cluster": {"server": format!("http://127.0.0.1:{port}")}}],
-            "users": [{"name": "double", "user": {}}],
-            "contexts": [{"name": "double", "context": {"cluster": "double", "user": "double"}}]});
+        let config = http::kubeconfig(&format!("http://{address}"));
         std::fs::write(&file, config.to_string()).unwrap();
         ApiServer {
-            port,
+            port: address.port(),
             kubeconfig: file.display().to_string(),
             _kubeconfig: folder,
             requests,
@@ -174,7 +169,7 @@ impl ApiServer {
             status,
             stdout,
             stderr,
-        } = Command::new(TRANSOM)
+        } = Command::new(program())
             .args(command)
             .args(["--kubeconfig", &self.kubeconfig])
             .env_remove("KUBECONFIG")
@@ -196,49 +191,6 @@ impl ApiServer {
             .iter()
             .filter(|(requested, _)| requested.split('?').next() == Some(path));
         of_path.map(|(_, count)| count).sum()
-    }
-}
-
-fn serve(
-    stream: &TcpStream,
-    counted: &Mutex<BTreeMap<String, usize>>,
-    faulty: &str,
-    fault: Fault,
-) -> Option<()> {
-    let mut reader = BufReader::new(stream);
-    loop {
-        let mut request = String::new();
-        reader.read_line(&mut request).ok().filter(|read| *read > 0)?;
-        loop {
-            let mut header = String::new();
-            reader.read_line(&mut header).ok().filter(|read| *read > 0)?;
-            if header == "\r\n" {
-                break;
-            }
-        }
-        let target = request.split(' ').nth(1)?.to_owned();
-        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-        let before = {
-            let mut counted = counted.lock().unwrap();
-            let count = counted.entry(target.clone()).or_default();
-            *count += 1;
-            *count - 1
-        };
-        let Some(((code, body), is_cut)) = answer(path, query, before, faulty, fault) else {
-            std::thread::sleep(Duration::from_secs(600));
-            return None;
-        };
-        let head = format!(
-            "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            body.len()
-        );
-        let mut stream = stream;
-        stream.write_all(head.as_bytes()).ok()?;
-        if is_cut {
-            stream.write_all(&body.as_bytes()[..body.len() / 2]).ok()?;
-            return stream.shutdown(std::net::Shutdown::Both).ok();
-        }
-        stream.write_all(body.as_bytes()).ok()?;
     }
 }
 

@@ -1,4 +1,5 @@
-//! The order of the rooms of `src`, and that every import keeps to it: read from the sources, without a compiler.
+//! The order of the rooms of `src`, that every import keeps to it, and that names of types are unique: read from the sources,
+//! without a compiler.
 
 mod source;
 
@@ -111,6 +112,18 @@ fn only_one_file_lists_objects() {
             );
         }
     }
+}
+
+/// A type can be searched for by its name, and a sentence about it needs no path.
+#[test]
+fn each_type_has_a_name_of_its_own() {
+    let types = House::read().types;
+    assert!(types.len() > 500, "{} types were found", types.len());
+    let shared = types.iter().filter(|(_, places)| places.len() > 1);
+    let shared: Vec<String> = shared
+        .map(|(name, places)| format!("{name}: {}", places.join(", ")))
+        .collect();
+    assert!(shared.is_empty(), "types share a name:\n{}", shared.join("\n"));
 }
 
 #[test]

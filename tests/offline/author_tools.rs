@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 use transom::manifest::parse;
 
-use crate::support::command::{bad_pod, files};
+use crate::support::command::{bad_pod, files, path_with_program};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -26,12 +26,8 @@ fn yaml(path: &str) -> Value {
 
 /// A command with the program of this test on its path.
 fn command(program: &str, folder: &Path) -> Command {
-    let bin = Path::new(env!("CARGO_BIN_EXE_transom")).parent().unwrap();
-    let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(program);
-    command
-        .current_dir(folder)
-        .env("PATH", format!("{}:{path}", bin.display()));
+    command.current_dir(folder).env("PATH", path_with_program());
     command
 }
 

@@ -13,6 +13,9 @@ use transom::model::image::ImageRef;
 use transom::model::object::ReviewStage;
 use transom::model::policy::{IgnoredFields, Policy};
 
+#[cfg(unix)]
+use crate::support::command::program;
+
 const REAL: &str = include_str!("../reviews/pod-create-linux-fields.json");
 const PHASES: [Phase; 2] = [Phase::Mutate, Phase::Validate];
 
@@ -701,12 +704,13 @@ fn a_manifest_of_ten_thousand_containers_is_checked() {
 fn run_bounded(arguments: &[&str], input: std::process::Stdio) -> (Option<i32>, String) {
     let mut shell = std::process::Command::new("sh");
     // Of its address space: two gigabytes, many times what it needs for a file of the largest size that is refused.
-    shell.args([
-        "-c",
-        "ulimit -v 2097152 && exec \"$0\" \"$@\"",
-        env!("CARGO_BIN_EXE_transom"),
-    ]);
-    let output = shell.args(arguments).stdin(input).output().unwrap();
+    shell.args(["-c", "ulimit -v 2097152 && exec \"$0\" \"$@\""]);
+    let output = shell
+        .arg(program())
+        .args(arguments)
+        .stdin(input)
+        .output()
+        .unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&text).into_owned())
 }
@@ -754,7 +758,7 @@ fn what_has_no_end_is_refused_and_takes_no_memory() {
 fn a_manifest_comes_out_of_a_pipe_as_a_shell_makes_one() {
     let manifest = "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {os: {name: windows}, hostPID: true, containers: []}}";
     let mut shell = std::process::Command::new("bash");
-    let line = format!("{} check <(echo '{manifest}')", env!("CARGO_BIN_EXE_transom"));
+    let line = format!("{} check <(echo '{manifest}')", program().display());
     let output = shell.args(["-c", &line]).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(

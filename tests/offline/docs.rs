@@ -14,7 +14,7 @@ use transom::api::read_policies;
 use transom::render::rules_markdown;
 use transom::rules::FAMILIES;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_transom");
+use crate::support::command::{markdown_in, program};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -187,7 +187,7 @@ fn ours(command: &str) -> String {
         .strip_prefix("cargo run --release -- ")
         .or_else(|| command.strip_prefix("transom "));
     let arguments = arguments.unwrap_or_else(|| panic!("not a command of ours: {command}"));
-    format!("'{PROGRAM}' {arguments}")
+    format!("'{}' {arguments}", program().display())
 }
 
 fn shell(command: &str) -> Command {
@@ -681,8 +681,9 @@ fn an_invalid_policy_causes_the_errors_that_the_page_shows() {
     )
     .unwrap();
     let output = run(&format!(
-        "cd '{}' && printf 'kind: Pod' | '{PROGRAM}' check --policy policy.yaml -",
-        folder.path().display()
+        "cd '{}' && printf 'kind: Pod' | '{}' check --policy policy.yaml -",
+        folder.path().display(),
+        program().display()
     ));
     assert_eq!(output.status.code(), Some(2));
     let printed = lossy(&output.stderr);
@@ -799,22 +800,6 @@ fn no_page_is_too_long() {
             "{page} has {words} words, more than {LONGEST_PAGE}: split it by what a reader looks for"
         );
     }
-}
-
-/// The Markdown files in a folder and its subfolders, by their paths below the root.
-fn markdown_in(folder: &str) -> Vec<String> {
-    let mut pages = Vec::new();
-    for entry in fs::read_dir(root().join(folder)).unwrap() {
-        let entry = entry.unwrap();
-        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
-        if entry.file_type().unwrap().is_dir() {
-            pages.extend(markdown_in(&path));
-        } else if Path::new(&path).extension().is_some_and(|end| end == "md") {
-            pages.push(path);
-        }
-    }
-    pages.sort();
-    pages
 }
 
 /// The fragments by which a page's headings can be linked, and its explicit anchors.

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use transom::manifest::parse;
 
-use crate::support::command::{files, transom};
+use crate::support::command::{files, path_with_program, transom};
 
 const WORKLOADS: &str = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web.v1}\nspec:\n  selector: \
     {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      nodeSelector:\n        \
@@ -24,8 +24,6 @@ fn kustomize(folder: &Path, arguments: &[&str], may_be_kubectl: bool) -> Option<
         std::env::var_os("KUBEBUILDER_ASSETS").unwrap_or_else(|| "/usr/local/kubebuilder/bin".into());
     let kubectl = PathBuf::from(assets).join("kubectl");
     let commands = [(PathBuf::from("kustomize"), "build"), (kubectl, "kustomize")];
-    let bin = Path::new(env!("CARGO_BIN_EXE_transom")).parent().unwrap();
-    let path = std::env::var("PATH").unwrap_or_default();
     for (program, command) in commands {
         if command == "kustomize" && !may_be_kubectl {
             continue;
@@ -34,7 +32,7 @@ fn kustomize(folder: &Path, arguments: &[&str], may_be_kubectl: bool) -> Option<
             .arg(command)
             .args(arguments)
             .current_dir(folder)
-            .env("PATH", format!("{}:{path}", bin.display()))
+            .env("PATH", path_with_program())
             .output();
         if let Ok(output) = run {
             return Some(output);

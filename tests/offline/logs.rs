@@ -58,12 +58,6 @@ fn deny(server: &Server, reviews: usize) {
     }
 }
 
-fn metric(server: &Server, name: &str) -> u64 {
-    let text = server.get("/metrics").expect("the probes are answered");
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.expect("it is counted").trim().parse().unwrap()
-}
-
 #[test]
 fn a_reader_of_the_log_that_sleeps_holds_up_no_review_no_probe_and_not_the_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +72,7 @@ fn a_reader_of_the_log_that_sleeps_holds_up_no_review_no_probe_and_not_the_end()
         let answer = server.get(path).unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{path}: {answer}");
     }
-    let dropped = metric(&server, "transom_log_lines_dropped_total ");
+    let dropped = server.metric("transom_log_lines_dropped_total ").unwrap();
     assert!(dropped > 1_000, "only {dropped} of 10,000 lines were dropped");
 
     // It wakes up: what waited is there, and how much is missing.

@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::collector::{Collector, Mood, Span};
+use crate::support::command::program;
 use crate::support::server::Server;
 use serde_json::{Value, json};
 
@@ -71,12 +72,6 @@ fn wait(done: impl Fn() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(20), "it never came to be");
         std::thread::sleep(Duration::from_millis(50));
     }
-}
-
-fn metric(server: &Server, name: &str) -> Option<u64> {
-    let text = server.get("/metrics").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    Some(line.trim().parse().unwrap())
 }
 
 #[test]
@@ -161,7 +156,7 @@ fn a_review_with_a_sampled_parent_is_its_child_and_says_what_the_audit_line_says
     assert_eq!(export.path, "/v1/traces");
     assert_eq!(export.headers["content-type"], "application/x-protobuf");
     assert_eq!(export.headers["authorization"], "Bearer key");
-    wait(|| metric(&server, "transom_spans_exported_total") == Some(2));
+    wait(|| server.metric("transom_spans_exported_total") == Some(2));
     assert_eq!(server.terminate(), Some(0));
 }
 
@@ -229,11 +224,11 @@ fn what_gets_no_review_is_a_span_with_an_error() {
         )
         .unwrap();
         slow.flush().unwrap();
-        wait(|| metric(&server, "transom_http_requests_in_flight") == Some(open));
+        wait(|| server.metric("transom_http_requests_in_flight") == Some(open));
         slow
     });
     assert_eq!(server.post_with("/mutate", &headers, b"{}").0, 400);
-    wait(|| metric(&server, "transom_requests_rejected_total{reason=\"share\"}") == Some(1));
+    wait(|| server.metric("transom_requests_rejected_total{reason=\"share\"}") == Some(1));
     drop(slow);
 
     let spans = spans(&collector, 6);
@@ -334,13 +329,13 @@ fn whatever_becomes_of_the_collector_reviews_go_on_and_the_end_is_in_time() {
         let dropped = "transom_spans_dropped_total{reason=\"export\"}";
         match what {
             "gone" => {}
-            "refuses" => wait(|| metric(&server, dropped) == Some(40)),
+            "refuses" => wait(|| server.metric(dropped) == Some(40)),
             _ => wait(|| !hangs.exports().is_empty()),
         }
         assert_eq!(server.post("/mutate", &review("any", false)).0, 200);
-        assert_eq!(metric(&server, "transom_spans_exported_total"), Some(0), "{what}");
+        assert_eq!(server.metric("transom_spans_exported_total"), Some(0), "{what}");
         assert_eq!(
-            metric(&server, "transom_spans_dropped_total{reason=\"queue\"}"),
+            server.metric("transom_spans_dropped_total{reason=\"queue\"}"),
             Some(0),
             "{what}"
         );
@@ -403,7 +398,7 @@ fn what_cannot_be_used_ends_the_start_with_the_variable_and_the_cure() {
             "cannot read the CA no/such/file (--otlp-ca",
         ),
     ] {
-        let output = Command::new(env!("CARGO_BIN_EXE_transom"))
+        let output = Command::new(program())
             .args([
                 "serve",
                 "--standalone",

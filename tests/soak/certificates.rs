@@ -269,11 +269,6 @@ async fn apply_chart(client: &Client, name: &str, ports: &[u16], timeout: u32) {
     }
 }
 
-async fn make_namespace(cluster: &ControlPlane, name: &str) {
-    cluster.kubectl(&["create", "namespace", name]).succeeded();
-    sleep(Duration::from_millis(100)).await;
-}
-
 /// Creates pods without storing them, until it is told to stop; the errors, and how many there were.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -413,7 +408,7 @@ async fn certificates_are_kept_over_a_real_api_server() {
 
 async fn rotation_under_load_fails_nobody(cluster: &ControlPlane, client: &Client) {
     let name = "rotation";
-    make_namespace(cluster, name).await;
+    cluster.create_namespace(name, &[]);
     // Nothing is there yet: the first one leads, and makes it.
     let one = Replica::start(client, config(name), true).await;
     let two = Replica::start(client, config(name), false).await;

@@ -52,7 +52,7 @@ fn no_bad_pod_gets_in_and_no_good_one_is_refused_while_every_attack_goes_on() {
         .build()
         .unwrap();
     let client = runtime.block_on(cluster.client_with(|config| config.default_retry = false));
-    cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
+    cluster.create_namespace("shop", &[]);
     install::prepare(&cluster, install::POLICIES);
     service::make(&cluster);
     let endpoints = Endpoints::follow(runtime.handle().clone(), client.clone());

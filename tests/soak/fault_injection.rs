@@ -144,11 +144,11 @@ struct Step {
 
 impl World<'_> {
     fn new(cluster: &ControlPlane) -> World<'_> {
-        for (namespace, label) in [(SEEN, "seen=yes"), (LEFT_OUT, "transom.dev/ignore=true")] {
-            cluster.kubectl(&["create", "namespace", namespace]).succeeded();
-            cluster
-                .kubectl(&["label", "namespace", namespace, label])
-                .succeeded();
+        for (namespace, label) in [
+            (SEEN, ("seen", "yes")),
+            (LEFT_OUT, ("transom.dev/ignore", "true")),
+        ] {
+            cluster.create_namespace(namespace, &[label]);
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -16,13 +16,15 @@ use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::{self, Replica};
 
 /// What docs/explanation/memory.md states: so many policies, each with so many exemptions (2 KB).
-const POLICIES: usize = 1_000;
+const POLICIES: u64 = 1_000;
 const EXEMPTIONS: usize = 8;
+
+const VALID: &str = "transom_pod_policies{state=\"valid\"} ";
 
 /// The most that the process may have of its own, in KiB, while these policies are created, changed and deleted.
 const MOST: u64 = 84 << 10;
 
-fn policy(number: usize) -> Value {
+fn policy(number: u64) -> Value {
     let exemption = |which: usize| {
         json!({
             "name": format!("legacy-{which}"), "rules": ["run-as-user", "fs-group"], "namespaces": [format!("team-{number:04}-legacy-{which}-*")],
@@ -40,14 +42,6 @@ fn policy(number: usize) -> Value {
             "exemptions": exemptions,
         },
     })
-}
-
-fn valid(replica: &Replica) -> Option<usize> {
-    let (_, metrics) = replica.get("/metrics")?;
-    let line = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("transom_pod_policies{state=\"valid\"} "));
-    line?.trim().parse().ok()
 }
 
 #[test]
@@ -77,7 +71,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
             .buffer_unordered(16)
             .collect::<()>(),
     );
-    let seen = || valid(&replica) == Some(POLICIES + 1);
+    let seen = || replica.metric(VALID) == Some(POLICIES + 1);
     assert!(
         wait(Duration::from_secs(120), seen),
         "{}",
@@ -87,7 +81,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
     let written = || {
         let path = r"-o=jsonpath={range .items[*]}{.status.observedGeneration}{'\n'}{end}";
         let generations = cluster.kubectl(&["get", "wpp", path]).succeeded().out;
-        generations.lines().filter(|line| !line.is_empty()).count() > POLICIES
+        generations.lines().filter(|line| !line.is_empty()).count() as u64 > POLICIES
     };
     assert!(
         wait(Duration::from_secs(300), written),
@@ -113,7 +107,7 @@ fn a_thousand_policies_are_in_memory_once_also_while_they_are_deleted() {
             .buffer_unordered(4)
             .collect::<()>(),
     );
-    assert!(wait(Duration::from_secs(60), || valid(&replica) == Some(1)));
+    assert!(wait(Duration::from_secs(60), || replica.metric(VALID) == Some(1)));
     let memory = memory_of(pid);
     print(&format!("after they were deleted: {memory}"));
     assert!(memory.anonymous_peak() <= MOST, "{memory}");
@@ -129,11 +123,11 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
     let replica = Replica::start(&cluster, "transom", &[]);
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
-    assert_eq!(valid(&replica), Some(1));
+    assert_eq!(replica.metric(VALID), Some(1));
     cluster
         .kubectl(&["delete", "crd", "windowspodpolicies.transom.dev"])
         .succeeded();
-    assert!(wait(Duration::from_secs(30), || valid(&replica) == Some(0)));
+    assert!(wait(Duration::from_secs(30), || replica.metric(VALID) == Some(0)));
     // Long enough for pauses between attempts to have grown.
     std::thread::sleep(Duration::from_secs(45));
     let definitions = printed(&["generate", "crds"]);
@@ -142,7 +136,7 @@ fn the_policies_of_a_definition_that_was_deleted_count_soon_after_it_is_back() {
     let stored = || cluster.kubectl_with(&["apply", "-f", "-"], install::POLICIES).ok;
     assert!(wait(Duration::from_secs(20), stored));
     let began = Instant::now();
-    let counts = || valid(&replica) == Some(1);
+    let counts = || replica.metric(VALID) == Some(1);
     assert!(
         wait(Duration::from_secs(90), counts),
         "{}",

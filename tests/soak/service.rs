@@ -1,7 +1,6 @@
 //! Replicas of the real program behind a Service, and somebody who plays the kubelet's probe and the controller of its
 //! endpoints.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use crate::netns::ADDRESSES;
-use crate::support::command::printed;
+use crate::support::command::{printed, program};
 use crate::support::control_plane::{ControlPlane, wait};
 use crate::support::install::Replica;
 
@@ -39,7 +38,7 @@ pub fn start(cluster: &ControlPlane, number: usize) {
         format!("--health-listen={address}:8080"),
         "--drain-delay=3s".to_owned(),
     ];
-    cluster.run_program(&name(number), Path::new(env!("CARGO_BIN_EXE_transom")), &args);
+    cluster.run_program(&name(number), &program(), &args);
 }
 
 /// What a replica says of itself.
@@ -53,11 +52,9 @@ pub fn replica_of(number: usize) -> Replica {
 }
 
 /// How many connections a replica has: where the API server sends its reviews.
-pub fn connections(number: usize) -> u32 {
-    let (_, metrics) = replica_of(number).get("/metrics").unwrap_or_default();
-    let line = (metrics.lines()).find_map(|line| line.strip_prefix("transom_connections_open "));
-    line.and_then(|count| count.trim().parse().ok())
-        .unwrap_or_default()
+pub fn connections(number: usize) -> u64 {
+    let open = replica_of(number).metric("transom_connections_open ");
+    open.unwrap_or_default()
 }
 
 /// Registers both configurations, and gives the API server the time to see it.

@@ -1,26 +1,22 @@
 //! How much memory the real program takes while it judges what is stored beside 100,000 pods. Everything but the pods is a
 //! real API server's; the pods are listed and watched from a source that makes them up as they are asked for, in real sizes.
 
-use std::convert::Infallible;
 use std::io::Write as _;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
-use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use kube::Client;
 use kube::client::Body;
 use tokio::net::TcpListener;
 
 use super::memory::{is_bounded, memory_of};
 use crate::support::control_plane::{ControlPlane, free_ports, wait};
+use crate::support::http::{self, HttpBody};
 use crate::support::install::{self, Replica};
 
 const PODS: usize = 100_000;
@@ -28,8 +24,6 @@ const PODS: usize = 100_000;
 const ALONE: usize = 500;
 /// Changes of pods in a second, told by the watch.
 const CHANGES: u64 = 100;
-
-type Answer = Response<UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>>;
 
 /// A pod as an API server lists it, with what the kubelet and the controllers wrote.
 fn pod(number: usize, version: usize) -> String {
@@ -62,7 +56,7 @@ struct Source {
 }
 
 impl Source {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<HttpBody> {
         let is_of_pods = request.uri().path() == "/api/v1/pods";
         let query = request.uri().query().unwrap_or_default().to_owned();
         let of = |name: &str| {
@@ -72,17 +66,17 @@ impl Source {
                 .map(|(_, value)| value.to_owned());
             value.unwrap_or_default()
         };
-        Ok(match (is_of_pods, of("watch").as_str()) {
+        match (is_of_pods, of("watch").as_str()) {
             (true, "true") => watch(),
             (true, _) => self.page(
                 of("continue").parse().unwrap_or(0),
                 of("limit").parse().unwrap_or(PODS),
             ),
             (false, _) => self.pass_on(request).await,
-        })
+        }
     }
 
-    fn page(&self, first: usize, limit: usize) -> Answer {
+    fn page(&self, first: usize, limit: usize) -> Response<HttpBody> {
         let last = (first + limit).min(PODS);
         self.read.fetch_max(last, Ordering::Relaxed);
         let items: Vec<String> = (first..last).map(|number| pod(number, 1000)).collect();
@@ -95,10 +89,10 @@ impl Source {
             r#"{{"kind":"PodList","apiVersion":"v1","metadata":{{"resourceVersion":"1000","continue":"{more}"}},"items":[{}]}}"#,
             items.join(",")
         );
-        answer(Full::from(body).map_err(Into::into).boxed_unsync())
+        http::text("application/json", body)
     }
 
-    async fn pass_on(&self, request: Request<Incoming>) -> Answer {
+    async fn pass_on(&self, request: Request<Incoming>) -> Response<HttpBody> {
         let (mut parts, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         parts.headers.remove("host");
@@ -109,32 +103,14 @@ impl Source {
 }
 
 /// Changes of pods that change nothing, for ever.
-fn watch() -> Answer {
+fn watch() -> Response<HttpBody> {
     let changes = futures::stream::unfold(1001_usize, |version| async move {
         tokio::time::sleep(Duration::from_millis(1000 / CHANGES)).await;
         let number = (version * 7919) % PODS;
         let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", pod(number, version));
         Some((Ok(Frame::data(Bytes::from(event))), version + 1))
     });
-    answer(StreamBody::new(changes.boxed()).boxed_unsync())
-}
-
-fn answer(body: UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>) -> Answer {
-    let response = Response::builder().header("content-type", "application/json");
-    response.body(body).unwrap()
-}
-
-async fn serve(listener: TcpListener, source: Arc<Source>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let source = Arc::clone(&source);
-        tokio::spawn(async move {
-            let service = service_fn(move |request| Arc::clone(&source).answer(request));
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
+    Response::new(StreamBody::new(changes.boxed()).boxed_unsync())
 }
 
 #[test]
@@ -144,7 +120,7 @@ fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
         return;
     };
     install::prepare(&cluster, install::POLICIES);
-    cluster.kubectl(&["create", "namespace", "shop"]).succeeded();
+    cluster.create_namespace("shop", &[]);
     let definition = include_str!("../reports/openreports.yaml");
     cluster
         .kubectl_with(&["create", "-f", "-"], definition)
@@ -157,15 +133,14 @@ fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
         client,
         read: AtomicUsize::new(0),
     });
-    runtime.spawn(serve(listener, Arc::clone(&source)));
+    let served = Arc::clone(&source);
+    let answer = move |request| Arc::clone(&served).answer(request);
+    runtime.spawn(http::serve_on(listener, None, answer));
     let kubeconfig = cluster.path("source.kubeconfig");
-    let text = format!(
-        "{{apiVersion: v1, kind: Config, current-context: c, users: [{{name: u, user: {{}}}}], \
-         clusters: [{{name: c, cluster: {{server: \"http://{address}\"}}}}], \
-         contexts: [{{name: c, context: {{cluster: c, user: u}}}}]}}"
-    );
-    std::fs::write(&kubeconfig, text).unwrap();
-    let replica = start(&cluster, &kubeconfig);
+    let config = http::kubeconfig(&format!("http://{address}"));
+    std::fs::write(&kubeconfig, config.to_string()).unwrap();
+    let replica =
+        Replica::start_with_kubeconfig(&cluster, &kubeconfig, "reporter", free_ports(), &["--reports"]);
     install::register(&cluster, replica.port, &[]);
     replica.is_ready(&cluster);
     let pid = cluster.pid("reporter");
@@ -205,34 +180,6 @@ fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
         .lines()
         .filter(|line| line.starts_with("transom_stored_findings{resource_namespace=\"shop\""));
     assert!(findings.any(|shown| shown.ends_with(&count)), "{metrics}");
-}
-
-fn start(cluster: &ControlPlane, kubeconfig: &Path) -> Replica {
-    let [port, health] = free_ports();
-    let args = [
-        "serve",
-        "--reports",
-        "--kubeconfig",
-        &kubeconfig.display().to_string(),
-        "--transom-namespace",
-        "transom-system",
-        "--identity",
-        "reporter",
-        "--webhook-url",
-        &format!("https://127.0.0.1:{port}"),
-        "--listen",
-        &format!("127.0.0.1:{port}"),
-        "--health-listen",
-        &format!("127.0.0.1:{health}"),
-    ];
-    let program = Path::new(env!("CARGO_BIN_EXE_transom"));
-    cluster.run_program("reporter", program, &args.map(str::to_owned));
-    Replica {
-        name: "reporter".to_owned(),
-        address: "127.0.0.1".to_owned(),
-        port,
-        health,
-    }
 }
 
 fn print(text: &str) {

@@ -2,7 +2,6 @@
 //! never answer.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -21,11 +18,11 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use prost::Message as _;
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
+use super::http::serve_on;
 use super::recorder::self_signed;
 
 /// How the collector responds.
@@ -101,7 +98,9 @@ impl Collector {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let received = Arc::new(Mutex::new(Received::default()));
-        runtime.spawn(accept(listener, tls, mood, Arc::clone(&received)));
+        let kept = Arc::clone(&received);
+        let answer = move |request| answer(request, mood, Arc::clone(&kept));
+        runtime.spawn(serve_on(listener, tls, answer));
         Collector {
             address,
             received,
@@ -139,39 +138,11 @@ impl Collector {
     }
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, mood: Mood, received: Arc<Mutex<Received>>) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        let (tls, received) = (tls.clone(), Arc::clone(&received));
-        tokio::spawn(async move {
-            match tls {
-                None => serve(stream, mood, &received).await,
-                Some(tls) => {
-                    // A client that does not trust it closes the connection.
-                    if let Ok(stream) = tls.accept(stream).await {
-                        serve(stream, mood, &received).await;
-                    }
-                }
-            }
-        });
-    }
-}
-
-async fn serve<IO>(stream: IO, mood: Mood, received: &Mutex<Received>)
-where
-    IO: AsyncRead + AsyncWrite + Unpin,
-{
-    let service = service_fn(|request| answer(request, mood, received));
-    let _ = hyper::server::conn::http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
-}
-
 async fn answer(
     request: Request<Incoming>,
     mood: Mood,
-    received: &Mutex<Received>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+    received: Arc<Mutex<Received>>,
+) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let headers = head.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -197,7 +168,7 @@ async fn answer(
         Mood::Hangs => std::future::pending().await,
     };
     let response = Response::builder().status(status);
-    Ok(response.body(Full::default()).unwrap())
+    response.body(Full::default()).unwrap()
 }
 
 fn read(body: &[u8]) -> Vec<Span> {

@@ -32,6 +32,15 @@ pub fn program() -> PathBuf {
     fs::canonicalize(&named).unwrap_or_else(|error| panic!("TRANSOM_BIN: {}: {error}", named.display()))
 }
 
+/// The search path of a shell that finds the program under test first.
+pub fn path_with_program() -> String {
+    let program = program();
+    // Otherwise the shell would run another program, or none.
+    assert_eq!(program.file_stem().unwrap(), "transom");
+    let path = std::env::var("PATH").unwrap_or_default();
+    format!("{}:{path}", program.parent().unwrap().display())
+}
+
 /// The output of the program, which must succeed.
 #[track_caller]
 pub fn printed(arguments: &[&str]) -> String {
@@ -154,6 +163,22 @@ pub fn page_blocks(page: &str) -> Vec<PageBlock> {
         }
     }
     blocks
+}
+
+/// The Markdown files in a folder and its subfolders, by their paths below the root.
+pub fn markdown_in(folder: &str) -> Vec<String> {
+    let mut pages = Vec::new();
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
+        let entry = entry.unwrap();
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type().unwrap().is_dir() {
+            pages.extend(markdown_in(&path));
+        } else if Path::new(&path).extension().is_some_and(|end| end == "md") {
+            pages.push(path);
+        }
+    }
+    pages.sort();
+    pages
 }
 
 /// Holds a SARIF log against the schema of OASIS, whose text is not part of the repository: `TRANSOM_SARIF_SCHEMA` names

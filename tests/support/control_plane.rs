@@ -16,6 +16,8 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use super::http::kubeconfig;
+
 /// The programs that envtest provides.
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 
@@ -395,6 +397,28 @@ impl ControlPlane {
             .collect()
     }
 
+    /// All annotations that the audit log has for an object.
+    pub fn audited(&self, namespace: &str, name: &str) -> BTreeMap<String, String> {
+        let events = self.audit_events().into_iter();
+        let of_object = events.filter(|event| {
+            event["objectRef"]["namespace"] == namespace && event["objectRef"]["name"] == name
+        });
+        let annotations = of_object.filter_map(|mut event| {
+            serde_json::from_value::<BTreeMap<_, _>>(event["annotations"].take()).ok()
+        });
+        annotations.flatten().collect()
+    }
+
+    /// Creates a namespace with these labels.
+    #[track_caller]
+    pub fn create_namespace(&self, name: &str, labels: &[(&str, &str)]) {
+        let labels: BTreeMap<_, _> = labels.iter().copied().collect();
+        let metadata = serde_json::json!({"name": name, "labels": labels});
+        let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        self.kubectl_with(&["create", "-f", "-"], &namespace.to_string())
+            .succeeded();
+    }
+
     /// The output of kubectl, as the administrator.
     pub fn kubectl(&self, args: &[&str]) -> Printed {
         self.kubectl_with(args, "")
@@ -475,19 +499,11 @@ impl ControlPlane {
 
         let file = |name: &str| self.path(name).display().to_string();
         for user in ["admin", "controllers"] {
-            let kubeconfig = serde_json::json!({
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": "test", "cluster": {
-                    "server": format!("https://127.0.0.1:{port}"),
-                    "certificate-authority": file("ca.crt"),
-                }}],
-                "users": [{"name": user, "user": {
-                    "client-certificate": file(&format!("{user}.crt")),
-                    "client-key": file(&format!("{user}.key")),
-                }}],
-                "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
-                "current-context": "test",
+            let mut kubeconfig = kubeconfig(&format!("https://127.0.0.1:{port}"));
+            kubeconfig["clusters"][0]["cluster"]["certificate-authority"] = file("ca.crt").into();
+            kubeconfig["users"][0]["user"] = serde_json::json!({
+                "client-certificate": file(&format!("{user}.crt")),
+                "client-key": file(&format!("{user}.key")),
             });
             write(&format!("{user}.kubeconfig"), &kubeconfig.to_string());
         }

@@ -1,10 +1,12 @@
 //! Transom next to a real control plane, installed as a team would: resources, policies, webhooks, and the
 //! program.
 
+use std::path::Path;
 use std::time::Duration;
 
 use super::command::{printed, program};
 use super::control_plane::{ControlPlane, free_ports, wait};
+use super::server::metric;
 
 /// The policies that the chart installs: errors deny, placement is applied, and taints are only reported.
 pub const POLICIES: &str = "
@@ -36,11 +38,22 @@ impl Replica {
 
     /// Starts a replica on fixed ports.
     pub fn start_at(cluster: &ControlPlane, name: &str, port: u16, health: u16, more: &[&str]) -> Replica {
-        let kubeconfig = cluster.path("admin.kubeconfig").display().to_string();
+        let kubeconfig = cluster.path("admin.kubeconfig");
+        Self::start_with_kubeconfig(cluster, &kubeconfig, name, [port, health], more)
+    }
+
+    /// Starts a replica with another kubeconfig.
+    pub fn start_with_kubeconfig(
+        cluster: &ControlPlane,
+        kubeconfig: &Path,
+        name: &str,
+        [port, health]: [u16; 2],
+        more: &[&str],
+    ) -> Replica {
         let mut args: Vec<String> = [
             "serve",
             "--kubeconfig",
-            &kubeconfig,
+            kubeconfig.to_str().unwrap(),
             "--transom-namespace",
             "transom-system",
             "--identity",
@@ -80,6 +93,11 @@ impl Replica {
         Some((head.starts_with("HTTP/1.1 200"), body.to_owned()))
     }
 
+    /// The value of a metric.
+    pub fn metric(&self, series: &str) -> Option<u64> {
+        metric(&self.get("/metrics")?.1, series)
+    }
+
     /// Waits until the replica is ready.
     #[track_caller]
     pub fn is_ready(&self, cluster: &ControlPlane) {
@@ -96,9 +114,7 @@ impl Replica {
 
 /// Installs the resources and the policies, and creates Transom's namespace.
 pub fn prepare(cluster: &ControlPlane, policies: &str) {
-    cluster
-        .kubectl(&["create", "namespace", "transom-system"])
-        .succeeded();
+    cluster.create_namespace("transom-system", &[]);
     cluster
         .kubectl_with(
             &["apply", "--server-side", "-f", "-"],

@@ -10,6 +10,8 @@ pub mod gate;
 #[cfg(unix)]
 pub mod hostile_registry;
 #[cfg(unix)]
+pub mod http;
+#[cfg(unix)]
 pub mod install;
 #[cfg(unix)]
 pub mod kubelet;

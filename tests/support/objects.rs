@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use transom::model::image_facts::{ImageFacts, ImageVariant};
 use transom::model::workload::Kind;
 
+/// The image of a Windows pod.
+pub const IMAGE: &str = "mcr.microsoft.com/windows/servercore:ltsc2022";
+
 /// Every kind that carries a pod.
 pub const KINDS: [Kind; 9] = [
     Kind::Pod,
@@ -70,7 +73,8 @@ pub fn object(kind: Kind, name: &str, spec: &Value) -> Value {
 }
 
 /// A workload with this pod spec, labelled with its name; a Pod, Job, CronJob or DaemonSet has no replicas.
-pub fn workload(kind: &str, name: &str, mut spec: Value, replicas: usize) -> Value {
+pub fn workload(kind: &str, name: &str, spec: &Value, replicas: usize) -> Value {
+    let mut spec = spec.clone();
     if matches!(kind, "Job" | "CronJob") {
         spec["restartPolicy"] = "Never".into();
     }
@@ -100,6 +104,39 @@ pub fn workload(kind: &str, name: &str, mut spec: Value, replicas: usize) -> Val
         ),
     };
     json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec})
+}
+
+/// A valid pod for Windows without what placement adds.
+pub fn windows_pod(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
+        "nodeSelector": {"kubernetes.io/os": "windows"},
+        "containers": [{"name": "web", "image": IMAGE}],
+    }})
+}
+
+/// The object in a namespace.
+pub fn in_namespace(namespace: &str, mut object: Value) -> Value {
+    object["metadata"]["namespace"] = namespace.into();
+    object
+}
+
+/// A pod spec with one required expression of node affinity.
+pub fn node_affinity(key: &str, operator: &str, values: &[&str]) -> Value {
+    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": key, "operator": operator, "values": values}]},
+    ]}}}})
+}
+
+/// The pod template of an object, or the pod: metadata and spec.
+pub fn template_of(kind: Kind, object: &mut Value) -> Option<&mut Value> {
+    let mut fields = kind.template()?.iter();
+    fields.try_fold(object, |here, field| here.get_mut(*field))
+}
+
+/// The pod spec of an object.
+pub fn spec_of(kind: Kind, object: &mut Value) -> Option<&mut Value> {
+    let spec = template_of(kind, object)?.get_mut("spec");
+    spec.filter(|spec| spec.is_object())
 }
 
 /// What the comments of manifests say that registries list: `# image app:1: linux/amd64, windows/amd64 10.0.20348.1

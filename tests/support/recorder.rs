@@ -1,20 +1,19 @@
 //! A webhook that allows everything and records its calls by the last segment of their path. It can patch the
 //! objects, as an injector does.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::service::service_fn;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
+
+use super::http::{self, HttpBody, serve_on};
 
 /// One call.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -53,7 +52,9 @@ impl Recorder {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let calls = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(accept(listener, acceptor, Arc::clone(&calls), patch));
+        let recorded = Arc::clone(&calls);
+        let answer = move |request| answer(request, Arc::clone(&recorded), patch);
+        tokio::spawn(serve_on(listener, Some(acceptor), answer));
         Recorder {
             url,
             ca: ca.into_bytes(),
@@ -95,29 +96,11 @@ pub fn self_signed() -> (TlsAcceptor, String) {
     (TlsAcceptor::from(Arc::new(config)), certificate.pem())
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, calls: Arc<Mutex<Vec<Call>>>, patch: Patch) {
-    loop {
-        let (stream, _) = listener.accept().await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        let (acceptor, calls) = (acceptor.clone(), Arc::clone(&calls));
-        tokio::spawn(async move {
-            // The API server may close the connection at any time.
-            let Ok(stream) = acceptor.accept(stream).await else {
-                return;
-            };
-            let service = service_fn(|request| answer(request, &calls, patch));
-            let _ = hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
-    }
-}
-
 async fn answer(
     request: Request<Incoming>,
-    calls: &Mutex<Vec<Call>>,
+    calls: Arc<Mutex<Vec<Call>>>,
     patch: Patch,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+) -> Response<HttpBody> {
     let entry = request
         .uri()
         .path()
@@ -149,6 +132,5 @@ async fn answer(
         answer["response"]["patchType"] = "JSONPatch".into();
         answer["response"]["patch"] = base64::prelude::BASE64_STANDARD.encode(patch.to_string()).into();
     }
-    let response = Response::builder().header("content-type", "application/json");
-    Ok(response.body(Full::from(answer.to_string())).unwrap())
+    http::json(200, &answer)
 }

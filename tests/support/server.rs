@@ -12,6 +12,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
+use super::command::program;
+
 /// A running `transom serve --standalone`; killed when dropped.
 pub struct Server {
     pub child: Child,
@@ -35,6 +37,13 @@ pub fn free_port() -> u16 {
     }
 }
 
+/// The sum of the metrics whose names and labels begin like this; `None` if there are none.
+pub fn metric(exposition: &str, series: &str) -> Option<u64> {
+    let lines = exposition.lines().filter(|line| line.starts_with(series));
+    let values = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+    values.reduce(|sum, value| sum + value)
+}
+
 impl Server {
     /// Starts the program and waits until it is ready.
     pub fn start(folder: &Path, args: &[&str]) -> Server {
@@ -43,14 +52,14 @@ impl Server {
 
     /// Starts the program with this standard error.
     pub fn start_with(folder: &Path, args: &[&str], log: Stdio) -> Server {
-        Server::start_as(Command::new(env!("CARGO_BIN_EXE_transom")), folder, args, log)
+        Server::start_as(Command::new(program()), folder, args, log)
     }
 
     /// Starts the program with these soft and hard limits of descriptors.
     pub fn start_within(folder: &Path, args: &[&str], soft: u32, hard: u32) -> Server {
         let mut shell = Command::new("sh");
         let limits = format!("ulimit -S -n {soft} && ulimit -H -n {hard} && exec \"$0\" \"$@\"");
-        shell.args(["-c", &limits, env!("CARGO_BIN_EXE_transom")]);
+        shell.args(["-c", &limits]).arg(program());
         Server::start_as(shell, folder, args, Stdio::inherit())
     }
 
@@ -101,6 +110,11 @@ impl Server {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         Some(answer)
+    }
+
+    /// The value of a metric.
+    pub fn metric(&self, series: &str) -> Option<u64> {
+        metric(&self.get("/metrics").unwrap(), series)
     }
 
     /// A POST over TLS: status and body.

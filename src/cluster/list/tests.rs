@@ -3,59 +3,44 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::test_client::{Reply, serving};
 
 /// What each request asked for, as path and query.
 pub type Requests = Arc<Mutex<Vec<String>>>;
 
-/// Answers by the path and query of a request, and how often it came before. `None`: never.
-pub fn server(
-    answer: impl Fn(&str, usize) -> Option<(u16, String)> + Send + Sync + 'static,
-) -> (Client, Requests) {
+/// Answers by the path and query of a request, and how often it came before.
+pub fn server(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> (Client, Requests) {
     let requests = Requests::default();
-    let (seen, answer) = (Arc::clone(&requests), Arc::new(answer));
-    let service = tower::service_fn(move |request: hyper::Request<Body>| {
-        let uri = request.uri().to_string();
-        let before = {
-            let mut seen = seen.lock().unwrap();
-            let before = seen.iter().filter(|one| **one == uri).count();
-            seen.push(uri.clone());
-            before
-        };
-        let answer = answer(&uri, before);
-        async move {
-            let Some((status, body)) = answer else {
-                return std::future::pending().await;
-            };
-            let response = hyper::Response::builder().status(status);
-            let response = response.body(Body::from(body.into_bytes())).unwrap();
-            Ok::<_, std::convert::Infallible>(response)
-        }
+    let seen = Arc::clone(&requests);
+    let client = serving(move |_, uri, _, before| {
+        let uri = uri.to_string();
+        let reply = answer(&uri, before);
+        seen.lock().unwrap().push(uri);
+        reply
     });
-    (Client::new(service, "default"), requests)
+    (client, requests)
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the server may also never answer")]
-pub fn page(names: &[&str], more: &str) -> Option<(u16, String)> {
-    let items: Vec<Value> = (names.iter())
-        .map(|name| json!({"metadata": {"name": name, "uid": name}}))
-        .collect();
-    Some((
-        200,
-        json!({"metadata": {"continue": more}, "items": items}).to_string(),
-    ))
+/// A page of objects.
+pub fn page_of(objects: &[Value], more: &str) -> Reply {
+    Reply::Json(200, json!({"metadata": {"continue": more}, "items": objects}))
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "the server may also never answer")]
-pub fn status(code: u16, more: &Value) -> Option<(u16, String)> {
+/// A page of objects with these names.
+pub fn page(names: &[&str], more: &str) -> Reply {
+    let object = |name: &&str| json!({"metadata": {"name": name, "uid": name}});
+    page_of(&names.iter().map(object).collect::<Vec<_>>(), more)
+}
+
+pub fn status(code: u16, more: &Value) -> Reply {
     let mut status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
         "message": format!("it is {code}"), "reason": "R"});
     let fields = more.as_object().unwrap().clone();
     status.as_object_mut().unwrap().extend(fields);
-    Some((code, status.to_string()))
+    Reply::Json(code, status)
 }
 
 async fn names(client: &Client) -> (Vec<String>, Result<usize, ListError>) {
@@ -99,7 +84,7 @@ async fn a_limited_a_late_and_a_short_answer_are_requested_again() {
     let started = tokio::time::Instant::now();
     let (client, requests) = server(|_, before| match before {
         0 => status(429, &json!({"details": {"retryAfterSeconds": 4}})),
-        1 => Some((200, r#"{"metadata": {}, "items": [{"metadata": {"na"#.to_owned())),
+        1 => Reply::Text(200, r#"{"metadata": {}, "items": [{"metadata": {"na"#.to_owned()),
         _ => page(&["a"], ""),
     });
     assert_eq!(names(&client).await, (vec!["a".into()], Ok(1)));
@@ -110,7 +95,13 @@ async fn a_limited_a_late_and_a_short_answer_are_requested_again() {
         started.elapsed()
     );
 
-    let (client, _) = server(|_, before| if before == 0 { None } else { page(&["a"], "") });
+    let (client, _) = server(|_, before| {
+        if before == 0 {
+            Reply::Never
+        } else {
+            page(&["a"], "")
+        }
+    });
     assert_eq!(names(&client).await, (vec!["a".into()], Ok(1)));
 }
 
@@ -135,7 +126,7 @@ async fn a_list_that_cannot_be_read_says_how_far_it_got_and_why() {
         assert_eq!(read, Err(error));
         assert_eq!(seen.lock().unwrap().len(), 1 + requests as usize);
     }
-    let (client, _) = server(|_, _| None);
+    let (client, _) = server(|_, _| Reply::Never);
     assert_eq!(
         names(&client).await.1.unwrap_err().why,
         ApiError::Timeout(TIMEOUT)
@@ -155,9 +146,8 @@ async fn an_object_that_is_not_what_its_kind_says_is_named_and_the_rest_is_read(
         spec: u32,
     }
     let (client, _) = server(|_, _| {
-        let items =
-            json!([{"metadata": {"name": "good"}, "spec": 1}, {"metadata": {"name": "bad"}, "spec": "x"}]);
-        Some((200, json!({"metadata": {}, "items": items}).to_string()))
+        let good = json!({"metadata": {"name": "good"}, "spec": 1});
+        page_of(&[good, json!({"metadata": {"name": "bad"}, "spec": "x"})], "")
     });
     let (mut good, mut bad) = (Vec::new(), Vec::new());
     let listing = Listing::new("/apis/example.com/v1/things");

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::list::MOST_RESTARTS;
 use crate::cluster::list::tests::{page, server, status};
+use crate::cluster::test_client::Reply;
 
-fn failure(code: u16, more: Option<&str>) -> Option<(u16, String)> {
+fn failure(code: u16, more: Option<&str>) -> Reply {
     status(code, &json!({"metadata": {"continue": more}}))
 }
 

@@ -1,18 +1,14 @@
 //! A cache that does not change, and watches that are denied.
 
-use std::convert::Infallible;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures::FutureExt as _;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Bytes, Frame};
-use hyper::{Response, StatusCode};
 use k8s_openapi::api::core::v1::Secret;
 use serde_json::json;
 
 use super::*;
 use crate::cluster::node::NodeView;
+use crate::cluster::test_client::{Reply, serving};
 use crate::process::metrics::Metrics;
 
 /// A Windows node with this resourceVersion, kernel and labels.
@@ -65,50 +61,40 @@ fn a_heartbeat_makes_no_new_view_and_a_write_names_the_newest_version() {
     assert!(!take(&mut building, WatchEvent::One("w".into(), None)));
 }
 
+fn version() -> Reply {
+    Reply::Json(
+        200,
+        json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+    )
+}
+
 /// An API server with one pod policy, whose watches send nothing and end when the permission to watch is revoked.
 fn api_server(rights: watch::Receiver<bool>) -> Client {
-    let answer = |status: StatusCode, body: &serde_json::Value| {
-        let body: UnsyncBoxBody<Bytes, Infallible> = Full::new(Bytes::from(body.to_string())).boxed_unsync();
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
-        response
-    };
-    let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+    serving(move |_, uri, _, _| {
         let mut rights = rights.clone();
-        async move {
-            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-            if path == "/version" {
-                let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
-                    "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
-                return Ok::<_, Infallible>(answer(StatusCode::OK, &version));
-            }
-            if path == "/apis" {
-                return Ok(answer(StatusCode::OK, &json!({"groups": []})));
-            }
-            if !*rights.borrow() {
-                let refusal = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
-                    "reason": "Forbidden", "message": "cannot watch it"});
-                return Ok(answer(StatusCode::FORBIDDEN, &refusal));
-            }
-            if query.contains("watch=true") {
-                let lost = async move { drop(rights.wait_for(|has| !has).await) };
-                let silent = lost
-                    .into_stream()
-                    .filter_map(|()| async { None::<Result<Frame<Bytes>, Infallible>> });
-                return Ok(Response::new(BodyExt::boxed_unsync(StreamBody::new(Box::pin(
-                    silent,
-                )))));
-            }
-            let items = if path.ends_with(POD_POLICIES) {
+        let items = match uri.path() {
+            "/version" => return version(),
+            "/apis" => return Reply::Json(200, json!({"groups": []})),
+            path if path.ends_with(POD_POLICIES) => {
                 json!([{"metadata": {"name": "p", "uid": "u", "generation": 1, "resourceVersion": "1"}, "spec": {}}])
-            } else {
-                json!([])
-            };
-            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
-            Ok(answer(StatusCode::OK, &list))
+            }
+            _ => json!([]),
+        };
+        if !*rights.borrow() {
+            let refusal = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+                "reason": "Forbidden", "message": "cannot watch it"});
+            return Reply::Json(403, refusal);
         }
-    });
-    Client::new(service, "default")
+        if uri.query().is_some_and(|query| query.contains("watch=true")) {
+            let lost = async move { drop(rights.wait_for(|has| !has).await) };
+            let silent = lost.into_stream().filter_map(|()| async { None });
+            return Reply::Stream(silent.boxed());
+        }
+        let list =
+            json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items});
+        Reply::Json(200, list)
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,19 +179,17 @@ async fn known_api_groups_stay_while_they_cannot_be_read_and_are_read_again_soon
     // The status of /apis, and how often it was requested.
     let served = Arc::new(Mutex::new((200, 0)));
     let answer = Arc::clone(&served);
-    let client = crate::cluster::test_client::answering(move |_, uri, _| {
+    let client = serving(move |_, uri, _, _| {
         if uri.path() == "/version" {
-            let version = json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
-                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""});
-            return (200, version);
+            return version();
         }
         let mut served = answer.lock().unwrap();
         served.1 += 1;
         let version = json!({"groupVersion": "security.openshift.io/v1", "version": "v1"});
         let scc = json!({"name": SCC_GROUP, "versions": [version], "preferredVersion": version});
         match served.0 {
-            200 => (200, json!({"groups": [scc]})),
-            code => (code, json!({"kind": "Status", "code": code, "message": "down"})),
+            200 => Reply::Json(200, json!({"groups": [scc]})),
+            code => Reply::Json(code, json!({"kind": "Status", "code": code, "message": "down"})),
         }
     });
     let state = Arc::new(WatchState::new(Readiness::default()));

@@ -2,18 +2,13 @@
 //! while they are read.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::stream::pending;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full, StreamBody};
-use hyper::body::{Bytes, Frame};
-use hyper::{Request, Response};
 use jiff::civil::date;
 use kube::Client;
-use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -23,6 +18,7 @@ use crate::cluster::cache::ClusterCache;
 use crate::cluster::lease::Leadership;
 use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
+use crate::cluster::test_client::{Reply, serving};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
@@ -59,53 +55,50 @@ struct FakeApiServer {
 }
 
 impl FakeApiServer {
-    fn answer(&mut self, method: &str, path: &str, is_watch: bool, body: &[u8]) -> (u16, Option<String>) {
+    fn answer(&mut self, method: &str, path: &str, is_watch: bool, body: &str) -> Reply {
         self.requested
             .push(format!("{method} {path}{}", if is_watch { " watch" } else { "" }));
         if self.refused.iter().any(|it| it == path) {
             let status = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "not today"});
-            return (500, Some(status.to_string()));
+            return Reply::Json(500, status);
         }
         if method == "POST" {
-            self.events.push(serde_json::from_slice(body).unwrap());
-            return (201, Some(String::from_utf8(body.to_vec()).unwrap()));
+            self.events.push(serde_json::from_str(body).unwrap());
+            return Reply::Text(201, body.to_owned());
         }
         if method == "DELETE" {
             self.deleted.push(path.to_owned());
-            return (
-                200,
-                Some(json!({"kind": "Status", "status": "Success"}).to_string()),
-            );
+            return Reply::Json(200, json!({"kind": "Status", "status": "Success"}));
         }
         if method == "PATCH" && self.conflicts > 0 {
             self.conflicts -= 1;
             let status = json!({"kind": "Status", "status": "Failure", "code": 409, "reason": "Conflict",
                                 "message": "the object has been modified"});
-            return (409, Some(status.to_string()));
+            return Reply::Json(409, status);
         }
         if method == "PATCH" {
-            let report: Value = serde_json::from_slice(body).unwrap();
+            let report: Value = serde_json::from_str(body).unwrap();
             self.written.push(report.clone());
-            return (200, Some(report.to_string()));
+            return Reply::Json(200, report);
         }
         if (!self.has_policy_reports && path.starts_with("/apis/wgpolicyk8s.io"))
             || (self.has_no_reports && path.starts_with("/apis/openreports.io"))
         {
             let status = json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound",
                                 "message": "the server could not find the requested resource"});
-            return (404, Some(status.to_string()));
+            return Reply::Json(404, status);
         }
         if path == "/apis/openreports.io/v1alpha1" {
             let list = json!({"kind": "APIResourceList", "groupVersion": "openreports.io/v1alpha1", "resources": [
                 {"name": "reports", "singularName": "", "namespaced": true, "kind": "Report", "verbs": ["patch"]},
             ]});
-            return (200, Some(list.to_string()));
+            return Reply::Json(200, list);
         }
         if path == "/apis/wgpolicyk8s.io/v1alpha2" {
             let list = json!({"kind": "APIResourceList", "groupVersion": "wgpolicyk8s.io/v1alpha2", "resources": [
                 {"name": "policyreports", "singularName": "", "namespaced": true, "kind": "PolicyReport", "verbs": ["patch"]},
             ]});
-            return (200, Some(list.to_string()));
+            return Reply::Json(200, list);
         }
         let key = if is_watch {
             format!("{path} watch")
@@ -120,10 +113,10 @@ impl FakeApiServer {
             }
         });
         match answer {
-            Some(answer) => (200, Some(answer)),
+            Some(answer) => Reply::Text(200, answer),
             // A watch without events stays open.
-            None if is_watch => (200, None),
-            None => (200, Some(list("1", &[]))),
+            None if is_watch => Reply::Stream(pending().boxed()),
+            None => Reply::Text(200, list("1", &[])),
         }
     }
 }
@@ -144,22 +137,11 @@ fn deployment(name: &str, user: i64) -> Value {
 
 fn client(server: &Arc<Mutex<FakeApiServer>>) -> Client {
     let server = Arc::clone(server);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let server = Arc::clone(&server);
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
-            let is_watch = parts.uri.query().is_some_and(|it| it.contains("watch=true"));
-            let (method, path) = (parts.method.as_str(), parts.uri.path());
-            let (status, answer) = server.lock().unwrap().answer(method, path, is_watch, &body);
-            let body: UnsyncBoxBody<Bytes, Infallible> = match answer {
-                Some(answer) => Full::from(answer).boxed_unsync(),
-                None => StreamBody::new(pending::<Result<Frame<Bytes>, Infallible>>()).boxed_unsync(),
-            };
-            Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap())
-        }
-    });
-    Client::new(service, "default")
+    serving(move |method, uri, body, _| {
+        let is_watch = uri.query().is_some_and(|it| it.contains("watch=true"));
+        let mut server = server.lock().unwrap();
+        server.answer(method.as_str(), uri.path(), is_watch, body)
+    })
 }
 
 struct TestLeader {

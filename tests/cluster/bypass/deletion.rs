@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use transom::model::workload::Kind;
 
-use super::place::{MALLORY, RUNTIME, TEAM, denied, merged, place, spec_of, windows};
+use super::place::{MALLORY, RUNTIME, TEAM, denied, merged, place, windows};
 use crate::support::control_plane::wait;
-use crate::support::objects::object;
+use crate::support::objects::{object, spec_of};
 
 /// The kinds of which a running controller makes pods.
 const KINDS: [Kind; 5] = [
@@ -26,7 +26,7 @@ fn what_is_being_deleted_may_be_updated_and_makes_no_pod() {
         let mut object = object(kind, &named(kind), &windows(&json!({})));
         if kind == Kind::DaemonSet {
             // It makes no pod: no node is like that.
-            spec_of(kind, &mut object)["nodeSelector"]["nowhere"] = "yes".into();
+            spec_of(kind, &mut object).unwrap()["nodeSelector"]["nowhere"] = "yes".into();
         } else {
             object["spec"]["replicas"] = 0.into();
         }
@@ -63,7 +63,7 @@ fn what_is_being_deleted_may_be_updated_and_makes_no_pod() {
         assert!(answer.ok, "{kind}: {answer:?}");
         let mut bad = good.clone();
         bad["spec"]["replicas"] = 3.into();
-        let spec = spec_of(kind, &mut bad);
+        let spec = spec_of(kind, &mut bad).unwrap();
         spec["nodeSelector"] = json!({"kubernetes.io/os": "windows"});
         *spec = merged(spec, &json!({"hostPID": true}));
         if kind == Kind::DaemonSet {

@@ -6,9 +6,9 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use transom::model::workload::Kind;
 
-use super::place::{Answer, NODE, Place, RUNTIME, denied, merged, place, spec_of, template_of, windows};
+use super::place::{Answer, NODE, Place, RUNTIME, denied, merged, place, windows};
 use crate::support::dice::Dice;
-use crate::support::objects::{KINDS, object};
+use crate::support::objects::{KINDS, object, spec_of, template_of};
 
 /// How many requests are under way at once.
 const AT_ONCE: usize = 8;
@@ -119,7 +119,7 @@ fn throw_at_object(dice: &mut Dice, kind: Kind, object: &mut Value) {
         _ => {}
     }
     if dice.one_in(3) {
-        spec_of(kind, object)["nodeName"] = NODE.into();
+        spec_of(kind, object).unwrap()["nodeName"] = NODE.into();
     }
 }
 
@@ -157,7 +157,7 @@ fn dress(dice: &mut Dice, kind: Kind, object: &mut Value, node_uid: &str) {
         throw(dice, &mut object["metadata"], node_uid);
     }
     if kind != Kind::Pod && dice.one_in(2) {
-        let meta = &mut template_of(kind, object)["metadata"];
+        let meta = &mut template_of(kind, object).unwrap()["metadata"];
         throw(dice, meta, node_uid);
         meta.as_object_mut().unwrap().remove("ownerReferences");
         meta.as_object_mut().unwrap().remove("finalizers");
@@ -192,7 +192,7 @@ async fn update_all(place: &Place, thrown: Vec<(Kind, Value, Value, bool)>) -> V
             assert!(created.ok, "{good}: {created:?}");
             if in_two_steps {
                 let mut dressed = bad.clone();
-                *spec_of(kind, &mut dressed) = spec_of(kind, &mut good.clone()).clone();
+                *spec_of(kind, &mut dressed).unwrap() = spec_of(kind, &mut good.clone()).unwrap().clone();
                 place.update(kind, &dressed).await;
             }
             let answer = place.update(kind, &bad).await;
@@ -230,7 +230,7 @@ fn no_metadata_gets_a_forbidden_object_in() {
                 let name = format!("updated-{n}");
                 let good = good_object(kind, &name);
                 let mut bad = good.clone();
-                let spec = spec_of(kind, &mut bad);
+                let spec = spec_of(kind, &mut bad).unwrap();
                 if kind == Kind::Pod {
                     // Of a pod no more than the image can be changed.
                     spec["containers"][0]["image"] = "mcr.microsoft.com/windows/servercore:latest".into();

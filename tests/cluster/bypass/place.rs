@@ -232,17 +232,3 @@ pub fn merged(spec: &Value, over: &Value) -> Value {
     json_patch::merge(&mut merged, over);
     merged
 }
-
-/// What holds the pod of an object, or its template: metadata and spec.
-pub fn template_of(kind: Kind, object: &mut Value) -> &mut Value {
-    let mut here = object;
-    for field in kind.template().unwrap() {
-        here = &mut here[*field];
-    }
-    here
-}
-
-/// The pod spec of an object.
-pub fn spec_of(kind: Kind, object: &mut Value) -> &mut Value {
-    &mut template_of(kind, object)["spec"]
-}

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{BUILD, IMAGE, IMAGE_2019, NODES, PATIENCE, Place, place, pod, workload};
+use super::{BUILD, IMAGE_2019, NODES, PATIENCE, Place, place};
 use crate::support::control_plane::wait;
+use crate::support::objects::{IMAGE, windows_pod, workload};
 
 /// How often each DaemonSet and each Windows node is changed.
 const CHANGES: usize = 60;
@@ -187,7 +188,7 @@ fn an_author_is_warned_of_what_the_pods_will_lose(place: &Place) {
     let create = |namespace: &str, kind: &str| {
         place.create(
             namespace,
-            &workload(kind, "another", &spec),
+            &workload(kind, "another", &spec, 1),
             &["--dry-run=server"],
         )
     };
@@ -207,11 +208,13 @@ fn an_author_is_warned_of_what_the_pods_will_lose(place: &Place) {
 /// pod is made under Transom's eyes.
 fn make_before_and_roll_out_after(place: &Place, all: &[(&str, Value, usize)]) {
     for (name, spec, _) in all {
-        place.make_namespace(name, &[("transom.dev/ignore", "true")]);
+        place
+            .cluster
+            .create_namespace(name, &[("transom.dev/ignore", "true")]);
         let mut spec = spec.clone();
         spec["nodeSelector"]["not"] = json!("yet");
         place
-            .create(name, &workload("DaemonSet", name, &spec), &[])
+            .create(name, &workload("DaemonSet", name, &spec, 1), &[])
             .succeeded();
     }
     for (name, ..) in all {
@@ -219,7 +222,7 @@ fn make_before_and_roll_out_after(place: &Place, all: &[(&str, Value, usize)]) {
             .kubectl(&["label", "namespace", name, "transom.dev/ignore-"])
             .succeeded();
     }
-    let mut late = pod("late");
+    let mut late = windows_pod("late");
     late["spec"]["hostNetwork"] = json!(true);
     for (name, ..) in all {
         let called = || !place.create(name, &late, &["--dry-run=server"]).ok;

@@ -2,14 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::{IMAGE, PATIENCE, Place, place, pod, workload};
+use super::{PATIENCE, Place, place};
 use crate::support::control_plane::wait;
+use crate::support::objects::{IMAGE, windows_pod, workload};
 
 #[test]
 fn kubectl_debug_works_on_windows_pods_and_on_windows_nodes() {
     let Some(place) = place() else { return };
-    place.make_namespace("debug", &[]);
-    let target = workload("Deployment", "target", &pod("web")["spec"]);
+    place.cluster.create_namespace("debug", &[]);
+    let target = workload("Deployment", "target", &windows_pod("web")["spec"], 1);
     place.create("debug", &target, &[]).succeeded();
     let running = place.running("debug", 1).remove(0);
     let name = format!("pod/{}", running["metadata"]["name"].as_str().unwrap());
@@ -68,8 +69,10 @@ spec: {mode: Enforce, validation: {ignoredFields: Remove}, priority: 3, namespac
 
 /// kubectl makes a pod that is bound to the node, with fields of its own that Windows ignores.
 fn on_a_node(place: &Place) {
-    place.make_namespace("debug-node", &[]);
-    place.make_namespace("debug-bare", &[("transom.dev/ignore", "true")]);
+    place.cluster.create_namespace("debug-node", &[]);
+    place
+        .cluster
+        .create_namespace("debug-bare", &[("transom.dev/ignore", "true")]);
     let debug = |namespace: &str, image: &str, profile: &str, more: &[&str]| {
         let args = [
             "debug",

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{PATIENCE, Place, builds, container, place, pod, tolerates, workload};
+use super::{PATIENCE, Place, builds, container, place, tolerates};
 use crate::support::control_plane::wait;
+use crate::support::objects::{windows_pod, workload};
 use crate::support::recorder::Recorder;
 
 /// Adds a sidecar to every pod that has none: harmless, or with what only Linux knows.
@@ -57,7 +58,9 @@ fn a_webhook_that_injects_sidecars_before_or_after_confuses_nobody() {
     for order in ["before", "after"] {
         for fields in ["harmless", "linux"] {
             let namespace = format!("{fields}-{order}");
-            place.make_namespace(&namespace, &[("inject", fields), ("order", order)]);
+            place
+                .cluster
+                .create_namespace(&namespace, &[("inject", fields), ("order", order)]);
             let injected = || {
                 let printed = place.create(&namespace, &json!({"apiVersion": "v1", "kind": "Pod",
                     "metadata": {"name": "linux"}, "spec": {"containers": [{"name": "web", "image": "nginx"}]}}),
@@ -73,8 +76,8 @@ fn a_webhook_that_injects_sidecars_before_or_after_confuses_nobody() {
 }
 
 fn a_workload_runs_with_its_sidecar(place: &Place, namespace: &str, has_linux_fields: bool) {
-    let spec = pod("web")["spec"].clone();
-    let mut deployment = workload("Deployment", "web", &spec);
+    let spec = windows_pod("web")["spec"].clone();
+    let mut deployment = workload("Deployment", "web", &spec, 1);
     deployment["spec"]["replicas"] = json!(2);
     place.create(namespace, &deployment, &[]).succeeded();
     // The author says Windows in so many words: with Linux fields beside it the API server refuses it, without us too.
@@ -105,7 +108,7 @@ fn a_workload_runs_with_its_sidecar(place: &Place, namespace: &str, has_linux_fi
 }
 
 fn the_warning_of_a_bare_pod_names_who_added_what(place: &Place, namespace: &str, has_linux_fields: bool) {
-    let printed = place.create(namespace, &pod("bare"), &[]);
+    let printed = place.create(namespace, &windows_pod("bare"), &[]);
     if !has_linux_fields {
         assert_eq!(printed.succeeded().err, "", "{namespace}");
         return;

@@ -17,7 +17,7 @@ use transom::registration::{
 };
 
 use crate::support::control_plane::{ControlPlane, programs_or_skip};
-pub use crate::support::objects::{KINDS, api_version, object, plural, url_of};
+pub use crate::support::objects::{KINDS, api_version, object, plural, spec_of, url_of};
 use crate::support::recorder::{Call, Recorder};
 
 /// The namespace where nothing is opted into.
@@ -401,13 +401,4 @@ pub const BUILD: &str = "node.kubernetes.io/windows-build";
 
 pub fn image(image: &str) -> Value {
     json!({"containers": [{"name": "app", "image": image}]})
-}
-
-/// The pod spec of an object.
-pub fn spec_of(kind: Kind, object: &mut Value) -> Option<&mut Value> {
-    let mut here = object;
-    for field in kind.template()? {
-        here = here.get_mut(field)?;
-    }
-    here.get_mut("spec").filter(|spec| spec.is_object())
 }

@@ -2,8 +2,7 @@
 //! are left of each pod, and lets none of them be used.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, wait};
+use crate::support::http;
 use crate::support::schedule::{Cluster, any_cluster, any_pod, cluster_of_20_nodes};
 
 /// What the extender was asked: the nodes that the scheduler found feasible, by the name of the pod.
@@ -32,58 +32,22 @@ fn sizes() -> (usize, usize, usize) {
     )
 }
 
-fn extender() -> (u16, FilteredNodes) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
+/// An extender that lets no node be used.
+fn extender() -> (SocketAddr, FilteredNodes) {
     let requested = FilteredNodes::default();
-    let of_listener = Arc::clone(&requested);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let requested = Arc::clone(&of_listener);
-            std::thread::spawn(move || while answer(&stream, &requested).is_some() {});
-        }
+    let filtered = Arc::clone(&requested);
+    let address = http::serve(move |request| {
+        let call: Value = serde_json::from_slice(request.body()).unwrap();
+        let name = call["Pod"]["metadata"]["name"].as_str().unwrap().to_owned();
+        let nodes: BTreeSet<String> = (call["NodeNames"].as_array().into_iter().flatten())
+            .filter_map(|name| Some(name.as_str()?.to_owned()))
+            .collect();
+        let failed: BTreeMap<&str, &str> = nodes.iter().map(|node| (node.as_str(), "a test")).collect();
+        let answer = json!({"NodeNames": [], "FailedNodes": failed, "Error": ""});
+        filtered.lock().unwrap().insert(name, nodes);
+        Some(http::json(200, &answer))
     });
-    (port, requested)
-}
-
-/// Reads one call and answers that no node will do.
-fn answer(mut stream: &TcpStream, requested: &FilteredNodes) -> Option<()> {
-    let mut bytes = Vec::new();
-    let mut part = [0; 4096];
-    let (body_at, length) = loop {
-        let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
-        bytes.extend_from_slice(&part[..read]);
-        let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
-            continue;
-        };
-        let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
-        let length = head
-            .lines()
-            .find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-        break (end + 4, length?);
-    };
-    while bytes.len() < body_at + length {
-        let read = stream.read(&mut part).ok().filter(|read| *read > 0)?;
-        bytes.extend_from_slice(&part[..read]);
-    }
-    let call: Value = serde_json::from_slice(&bytes[body_at..]).ok()?;
-    let name = call["Pod"]["metadata"]["name"].as_str()?.to_owned();
-    let nodes: BTreeSet<String> = (call["NodeNames"].as_array().into_iter().flatten())
-        .filter_map(|name| Some(name.as_str()?.to_owned()))
-        .collect();
-    let failed: Value = nodes
-        .iter()
-        .map(|node| (node.clone(), json!("a test")))
-        .collect::<serde_json::Map<_, _>>()
-        .into();
-    requested.lock().unwrap().insert(name, nodes);
-    let body = json!({"NodeNames": [], "FailedNodes": failed, "Error": ""}).to_string();
-    let length = body.len();
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-    .ok()
+    (address, requested)
 }
 
 /// Creates objects, by several processes: kubectl limits its own requests.
@@ -114,11 +78,11 @@ fn join(cluster: &ControlPlane, model: &Cluster) {
 
 /// Compares where the scheduler could put each pod with where the model says that it could.
 pub fn compare(cluster: &ControlPlane) {
-    let (port, requested) = extender();
+    let (address, requested) = extender();
     let config = json!({"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
         "leaderElection": {"leaderElect": false}, "percentageOfNodesToScore": 100,
         "clientConnection": {"kubeconfig": cluster.path("admin.kubeconfig"), "qps": 1000, "burst": 2000},
-        "extenders": [{"urlPrefix": format!("http://127.0.0.1:{port}"), "filterVerb": "filter", "enableHTTPS": false,
+        "extenders": [{"urlPrefix": format!("http://{address}"), "filterVerb": "filter", "enableHTTPS": false,
             "nodeCacheCapable": true, "httpTimeout": "30s"}]});
     std::fs::write(cluster.path("scheduler.json"), config.to_string()).unwrap();
     let argument = format!("--config={}", cluster.path("scheduler.json").display());
@@ -165,7 +129,13 @@ pub fn compare(cluster: &ControlPlane) {
                 objects.push(pod);
             }
         }
+        let called = requested.lock().unwrap().len();
         create(cluster, &objects);
+        // To read all pods takes long, so it comes last. The scheduler calls the extender for each pod with a feasible node.
+        let with_nodes = expected.values().filter(|(nodes, _)| !nodes.is_empty()).count();
+        wait(Duration::from_secs(300), || {
+            requested.lock().unwrap().len() >= called + with_nodes
+        });
         let decided = || {
             let listed = cluster
                 .kubectl(&["get", "pods", "-o", "json"])

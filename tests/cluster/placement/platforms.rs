@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::control_plane::{ControlPlane, Printed, wait};
+use crate::support::objects::workload;
 use crate::support::recorder::Recorder;
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -95,14 +96,6 @@ pub fn define_constraints(cluster: &ControlPlane) {
     assert!(wait(PATIENCE, served), "the definition is not served");
 }
 
-fn namespace(cluster: &ControlPlane, name: &str, labels: &Value) {
-    let object =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}});
-    cluster
-        .kubectl_with(&["create", "-f", "-"], &object.to_string())
-        .succeeded();
-}
-
 fn create(cluster: &ControlPlane, namespace: &str, object: &Value, more: &[&str]) -> Printed {
     let args = [&["create", "-n", namespace, "-o", "json", "-f", "-"], more].concat();
     cluster.kubectl_with(&args, &object.to_string())
@@ -114,12 +107,6 @@ fn pod(name: &str, spec: &Value) -> Value {
         spec["containers"] = json!([{"name": "web", "image": "registry.example.com/web:1"}]);
     }
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
-}
-
-fn workload(kind: &str, name: &str, spec: &Value) -> Value {
-    let template = json!({"metadata": {"labels": {"app": name}}, "spec": pod(name, spec)["spec"]});
-    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name},
-        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template}})
 }
 
 /// The pods of a namespace, once so many are bound to nodes.
@@ -149,7 +136,7 @@ pub fn a_node_without_the_label_of_its_build(cluster: &ControlPlane) {
     let problem = || cluster.kubectl(&["get", "wpp", "default", problem]).out;
     let reported = wait(PATIENCE, || problem().contains("win-2019"));
     assert!(reported, "{}\n{}", problem(), cluster.end_of_log("transom"));
-    namespace(cluster, "unlabelled", &json!({}));
+    cluster.create_namespace("unlabelled", &[]);
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"},
         "containers": [{"name": "web", "image": "mcr.microsoft.com/windows/servercore:ltsc2019"}]});
     create(cluster, "unlabelled", &pod("for-2019", &spec), &[]).succeeded();
@@ -167,8 +154,11 @@ pub fn openshift(cluster: &ControlPlane) {
         ("openshift", "privileged", Value::Null),
         ("openshift-restricted", "restricted", json!(true)),
     ] {
-        let labels = json!({"platform": "openshift", "pod-security.kubernetes.io/enforce": profile});
-        namespace(cluster, name, &labels);
+        let labels = [
+            ("platform", "openshift"),
+            ("pod-security.kubernetes.io/enforce", profile),
+        ];
+        cluster.create_namespace(name, &labels);
         let linux = pod(
             "linux",
             &json!({"nodeSelector": {"kubernetes.io/os": "linux"}, "containers": [{"name": "web",
@@ -190,7 +180,13 @@ pub fn openshift(cluster: &ControlPlane) {
             names_pod && warned.err.contains("Windows ignores: "),
             "{warned:?}"
         );
-        let reported = create(cluster, name, &workload("Deployment", "web", &selector), &[]).succeeded();
+        let reported = create(
+            cluster,
+            name,
+            &workload("Deployment", "web", &pod("web", &selector)["spec"], 1),
+            &[],
+        )
+        .succeeded();
         assert!(reported.err.contains("[TSM101 os-name-missing]"), "{reported:?}");
         for pod in bound(cluster, name, 2) {
             assert_eq!(pod["spec"]["os"]["name"], "windows", "{name}: {pod}");
@@ -276,7 +272,7 @@ pub fn eks(cluster: &ControlPlane) {
             ])
             .succeeded();
     }
-    namespace(cluster, "eks", &json!({"platform": "eks"}));
+    cluster.create_namespace("eks", &[("platform", "eks")]);
     let term =
         json!({"matchExpressions": [{"key": "kubernetes.io/os", "operator": "In", "values": ["windows"]}]});
     let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}});
@@ -344,7 +340,7 @@ spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelec
             .succeeded();
     };
     taint("os=windows:NoSchedule");
-    namespace(cluster, "guarded", &json!({"guard": "on"}));
+    cluster.create_namespace("guarded", &[("guard", "on")]);
     let is_linux = || {
         let printed = create(
             cluster,
@@ -370,7 +366,7 @@ spec: {mode: Enforce, placement: {linuxPods: Apply}, priority: 5, namespaceSelec
     assert!(wait(PATIENCE, is_linux), "{}", cluster.end_of_log("transom"));
 
     let agent = json!({"tolerations": [{"operator": "Exists"}]});
-    let agent = workload("DaemonSet", "agent", &agent);
+    let agent = workload("DaemonSet", "agent", &pod("agent", &agent)["spec"], 1);
     let warned = create(cluster, "guarded", &agent, &["--dry-run=server"]).succeeded();
     let words = "add nodeSelector kubernetes.io/os: linux [TSM709 linux-pod-tolerates-windows]";
     assert!(warned.err.contains(words), "{warned:?}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::objects::workload;
+use crate::support::objects::{node_affinity, workload};
 
 /// What is right for a workload.
 #[derive(Clone, Copy, Debug)]
@@ -59,12 +59,6 @@ fn with_toleration() -> Value {
         "tolerations": [{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]})
 }
 
-fn affinity(key: &str, operator: &str, values: &[&str]) -> Value {
-    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": key, "operator": operator, "values": values}]},
-    ]}}}})
-}
-
 fn two_terms() -> Value {
     let term =
         |key: &str| json!({"matchExpressions": [{"key": key, "operator": "In", "values": ["windows"]}]});
@@ -103,7 +97,7 @@ fn daemon(build: &str) -> Value {
 pub fn object(kind: &str, name: &str, spec: Value, image: &str) -> Value {
     let mut spec = spec;
     spec["containers"] = json!([{"name": "app", "image": image, "resources": {"requests": {"cpu": "10m"}}}]);
-    workload(kind, name, spec, if kind == "Deployment" { 4 } else { 2 })
+    workload(kind, name, &spec, if kind == "Deployment" { 4 } else { 2 })
 }
 
 /// The workloads. Each is one that somebody has written like this.
@@ -129,14 +123,14 @@ pub fn workloads() -> Vec<Workload> {
         (
             "pod-affinity",
             "Pod",
-            affinity("kubernetes.io/os", "In", &["windows"]),
+            node_affinity("kubernetes.io/os", "In", &["windows"]),
             CORE_2019,
             ON_2019,
         ),
         (
             "pod-affinity-not-linux",
             "Pod",
-            affinity("kubernetes.io/os", "NotIn", &["linux"]),
+            node_affinity("kubernetes.io/os", "NotIn", &["linux"]),
             CORE_2022,
             ON_2022,
         ),
@@ -161,14 +155,14 @@ pub fn workloads() -> Vec<Workload> {
         (
             "web-affinity",
             "Deployment",
-            affinity("kubernetes.io/os", "In", &["windows"]),
+            node_affinity("kubernetes.io/os", "In", &["windows"]),
             ASPNET,
             ON_2022,
         ),
         (
             "web-affinity-build",
             "Deployment",
-            affinity("node.kubernetes.io/windows-build", "In", &["10.0.17763"]),
+            node_affinity("node.kubernetes.io/windows-build", "In", &["10.0.17763"]),
             CORE_2019,
             ON_2019,
         ),

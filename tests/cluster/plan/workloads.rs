@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use transom::model::build::ContainerIsolation;
 
-use crate::support::objects::workload;
+use crate::support::objects::{in_namespace, node_affinity, workload};
 
 pub struct Workload {
     pub name: String,
@@ -31,9 +31,7 @@ fn object(kind: &str, name: &str, mut spec: Value, image: &str) -> Value {
     spec["containers"] =
         json!([{"name": "app", "image": image, "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}}}]);
     let replicas = if kind == "ReplicationController" { 1 } else { 2 };
-    let mut object = workload(kind, name, spec, replicas);
-    object["metadata"]["namespace"] = "shop".into();
-    object
+    in_namespace("shop", workload(kind, name, &spec, replicas))
 }
 
 /// A workload that the plan must not name.
@@ -48,12 +46,6 @@ pub fn linux() -> Value {
 
 fn windows() -> Value {
     json!({"nodeSelector": {"kubernetes.io/os": "windows"}})
-}
-
-fn affinity(key: &str, value: &str) -> Value {
-    json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]},
-    ]}}}})
 }
 
 /// The workloads.
@@ -166,7 +158,7 @@ pub fn workloads() -> Vec<Workload> {
             ),
             (
                 "affinity",
-                affinity("node.kubernetes.io/windows-build", "10.0.20348"),
+                node_affinity("node.kubernetes.io/windows-build", "In", &["10.0.20348"]),
             ),
             (
                 "pool",
@@ -365,7 +357,7 @@ pub fn workloads() -> Vec<Workload> {
         "Deployment",
         "not-old",
         {
-            let mut spec = affinity("node.kubernetes.io/windows-build", "10.0.17763");
+            let mut spec = node_affinity("node.kubernetes.io/windows-build", "In", &["10.0.17763"]);
             spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
                 [0]["matchExpressions"][0]["operator"] = json!("NotIn");
             spec["nodeSelector"] = json!({"kubernetes.io/os": "windows"});

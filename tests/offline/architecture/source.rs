@@ -26,6 +26,8 @@ impl Import {
 pub struct House {
     pub modules: BTreeSet<Module>,
     pub imports: Vec<Import>,
+    /// Where a type of each name is defined, as `src/a/b.rs:7`.
+    pub types: BTreeMap<String, Vec<String>>,
     /// Where a name stands that a module hands on.
     handed_on: BTreeMap<(Module, String), Module>,
 }
@@ -55,6 +57,7 @@ impl House {
         let mut house = House {
             modules: BTreeSet::new(),
             imports: Vec::new(),
+            types: BTreeMap::new(),
             handed_on: BTreeMap::new(),
         };
         for source in sources {
@@ -69,6 +72,10 @@ impl House {
                     path: used.path,
                     line: used.line,
                 });
+            }
+            for (name, line) in source.types {
+                let place = format!("src/{}.rs:{line}", source.module.join("/"));
+                house.types.entry(name).or_default().push(place);
             }
             house.modules.insert(source.module);
         }
@@ -99,6 +106,8 @@ impl House {
 struct Source {
     module: Module,
     uses: Vec<Used>,
+    /// The types that it defines outside of functions, each with its line.
+    types: Vec<(String, usize)>,
     /// Its modules that are only for tests and stand in files of their own.
     tests: Vec<String>,
 }
@@ -123,6 +132,7 @@ impl Source {
         let mut source = Source {
             module,
             uses: Vec::new(),
+            types: types(&tokens),
             tests,
         };
         let (mut at, mut inline) = (0, Vec::new());
@@ -224,6 +234,20 @@ impl Source {
         }
         Some([&from[..], &rest[1..]].concat())
     }
+}
+
+/// The structs, enums, aliases and traits that a file defines, without those within functions and other items.
+fn types(tokens: &[Token]) -> Vec<(String, usize)> {
+    let mut depth = 0_i32;
+    let mut types = Vec::new();
+    for pair in tokens.windows(2) {
+        let [keyword, name] = [&pair[0], &pair[1]].map(|token| token.text.as_str());
+        depth += i32::from(keyword == "{") - i32::from(keyword == "}");
+        if depth == 0 && matches!(keyword, "struct" | "enum" | "type" | "trait") && is_name(name) {
+            types.push((name.to_owned(), pair[1].line));
+        }
+    }
+    types
 }
 
 fn is_name(text: &str) -> bool {
@@ -348,6 +372,11 @@ fn the_reader_of_sources_sees_what_it_should() {
         mod inner { use crate::tested; }
         fn f<'a>(c: char) -> &'a str { super::x::y(c == '"'); crate::n::M; r#"use crate::string;"# }
         use self::below::Z;
+        #[derive(Debug)]
+        pub(super) struct S<'a> { field: &'a str }
+        impl Iterator for S<'_> { type Item = u8; }
+        fn g() { enum Inner {} }
+        type T = S<'static>;
     "##;
     let source = Source::of(vec!["room".to_owned(), "file".to_owned()], text);
     let seen: Vec<String> = source.uses.iter().map(|used| used.path.join("::")).collect();
@@ -363,5 +392,7 @@ fn the_reader_of_sources_sees_what_it_should() {
         ]
     );
     assert_eq!(source.tests, ["tests"]);
+    let types: Vec<&str> = source.types.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(types, ["S", "T"]);
     assert_eq!(source.uses[1].line, 6);
 }

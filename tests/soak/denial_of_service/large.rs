@@ -49,7 +49,7 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
             &[&format!("--validate-failure-policy={failure_policy}")],
         );
         for namespace in ["shop", "audited"] {
-            cluster.kubectl(&["create", "namespace", namespace]).succeeded();
+            cluster.create_namespace(namespace, &[]);
             for role in ROLES {
                 let name = role.replace(':', "-");
                 let role = format!("--clusterrole={role}");
@@ -136,12 +136,6 @@ spec: {mode: Audit, placement: {mode: Apply}, priority: 1, namespaceSelector: {m
         });
         written.map(|_| ()).map_err(|error| error.to_string())
     }
-
-    fn metric(&self, line: &str) -> u64 {
-        let (_, metrics) = self.replica.get("/metrics").unwrap();
-        let value = metrics.lines().find_map(|other| other.strip_prefix(line));
-        value.map_or(0, |value| value.trim().parse().unwrap())
-    }
 }
 
 /// Tries until the API server has an answer: on a busy machine a debug build may need longer than its timeout for a review of
@@ -218,7 +212,7 @@ fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
     let spec = stored.spec.template.spec.unwrap();
     assert_ne!(spec.host_pid, Some(true));
     let denials = "transom_reviews_too_large_total{type=\"mutating\",decision=\"deny\"} ";
-    assert!(world.metric(denials) >= 2);
+    assert!(world.replica.metric(denials).unwrap_or(0) >= 2);
 
     // The cure works, and what Audit lets through is recorded. etcd refuses what is as large as that.
     world.deploy("shop", &windows(false, "short")).unwrap();
@@ -231,7 +225,7 @@ fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
     let is_allowed = |line: &&str| line.contains("type=validating") && line.contains("not-evaluated=");
     let recorded = log.lines().filter(is_allowed).count() as u64;
     assert!(recorded > 0, "{log}");
-    assert_eq!(world.metric(allowed), recorded, "{log}");
+    assert_eq!(world.replica.metric(allowed).unwrap_or(0), recorded, "{log}");
     assert!(log.contains("allowed: the policy does not deny"), "{log}");
 }
 
@@ -264,9 +258,12 @@ fn bad_pods_of_300_kilobytes_from_24_senders_are_denied() {
     let counted = world.runtime.block_on(load(&pods, SENDERS, span));
     let shed: u64 = ["requests", "bytes", "open", "share", "large"]
         .map(|reason| {
-            world.metric(&format!(
-                "transom_requests_rejected_total{{reason=\"{reason}\"}} "
-            ))
+            world
+                .replica
+                .metric(&format!(
+                    "transom_requests_rejected_total{{reason=\"{reason}\"}} "
+                ))
+                .unwrap_or(0)
         })
         .iter()
         .sum();

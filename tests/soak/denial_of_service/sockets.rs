@@ -46,12 +46,6 @@ fn assert_served(server: &Server, siege: Duration) {
     }
 }
 
-fn metric(server: &Server, name: &str) -> u64 {
-    let text = server.get("/metrics").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-    line.trim().parse().unwrap()
-}
-
 #[test]
 fn more_sockets_than_descriptors_keep_no_review_and_no_probe_out() {
     let _turn = crate::alone();
@@ -73,9 +67,9 @@ fn more_sockets_than_descriptors_keep_no_review_and_no_probe_out() {
             sockets
         });
         assert_served(&server, Duration::from_secs(3));
-        let open = metric(&server, "transom_connections_open ");
+        let open = server.metric("transom_connections_open ").unwrap();
         assert!((100..=140).contains(&open), "{open} connections");
-        assert!(metric(&server, "transom_connections_evicted_total ") > 400);
+        assert!(server.metric("transom_connections_evicted_total ").unwrap() > 400);
         drop(attack.join().unwrap());
     });
     assert_eq!(server.terminate(), Some(0));
@@ -116,7 +110,7 @@ fn heads_that_never_end_take_no_more_memory_than_their_connections_may() {
     }
     assert_served(&server, Duration::from_secs(1));
     let grown = memory(&server).saturating_sub(before);
-    assert!(metric(&server, "transom_connections_open ") <= 500);
+    assert!(server.metric("transom_connections_open ").unwrap() <= 500);
     assert!(grown < 500 * 64, "{grown} KiB for 500 connections");
     println!("{} KiB for each connection", grown / 500);
 }

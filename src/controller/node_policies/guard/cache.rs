@@ -168,20 +168,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::list::tests::{server, status};
+    use crate::cluster::list::tests::{page_of, server, status};
+    use crate::cluster::test_client::Reply;
     use crate::engine::policy_set::PolicySet;
     use crate::model::facts::Facts;
     use crate::model::policy::Policy;
 
     const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
-
-    #[expect(clippy::unnecessary_wraps, reason = "the server may also never answer")]
-    fn page(objects: &[serde_json::Value], more: &str) -> Option<(u16, String)> {
-        Some((
-            200,
-            json!({"metadata": {"continue": more}, "items": objects}).to_string(),
-        ))
-    }
 
     fn deployment(name: &str, os: &str) -> serde_json::Value {
         json!({"metadata": {"name": name, "namespace": "shop", "uid": name}, "spec": {"template": {"spec": {
@@ -190,19 +183,19 @@ mod tests {
 
     /// The guard's answer about one new taint, while a list of Deployments with two pages goes wrong like this.
     async fn survey_with(
-        fault: impl Fn(&str, usize) -> Option<Option<(u16, String)>> + Send + Sync + 'static,
+        fault: impl Fn(&str, usize) -> Option<Reply> + Send + Sync + 'static,
     ) -> GuardResult {
         let (client, _) = server(move |uri, before| {
             if !uri.starts_with(DEPLOYMENTS) {
-                return page(&[], "");
+                return page_of(&[], "");
             }
             if let Some(answer) = fault(uri, before) {
                 return answer;
             }
             if uri.contains("continue=") {
-                page(&[deployment("agent", "windows")], "")
+                page_of(&[deployment("agent", "windows")], "")
             } else {
-                page(&[deployment("web", "linux")], "old")
+                page_of(&[deployment("web", "linux")], "old")
             }
         });
         let taint = Taint {
@@ -237,8 +230,8 @@ mod tests {
         let limited = |_: &str, before| {
             (before == 0).then(|| status(429, &json!({"details": {"retryAfterSeconds": 2}})))
         };
-        let cut = |_: &str, before| (before == 0).then(|| Some((200, "{\"items\": [{".to_owned())));
-        let hangs = |_: &str, before| (before == 0).then_some(None);
+        let cut = |_: &str, before| (before == 0).then(|| Reply::Text(200, "{\"items\": [{".to_owned()));
+        let hangs = |_: &str, before| (before == 0).then_some(Reply::Never);
         for result in [
             survey_with(expired).await,
             survey_with(limited).await,
