@@ -183,6 +183,6 @@ pub fn was_accepted(object: &Value) -> bool {
         .flatten()
         .find(|it| it["type"] == "Accepted");
     accepted.is_some_and(|accepted| {
-        accepted["status"] == "True" || accepted["reason"] == "PreviousVersionApplies"
+        accepted["status"] == "True" || accepted["reason"] == "UsingLastValid"
     })
 }

@@ -171,7 +171,7 @@ mod tests {
             "{reasons:?}"
         );
         assert_eq!(
-            shown(2, accepted("False", "PreviousVersionApplies")).await.len(),
+            shown(2, accepted("False", "UsingLastValid")).await.len(),
             1
         );
         // The other replica is gone, and the next leader has updated the status, as in a cluster that starts with
