@@ -121,11 +121,17 @@ impl ReviewMetrics {
             mutating: duration(Phase::Mutate),
             validating: duration(Phase::Validate),
             panics: Counter::default(),
-            rejected_requests: rejected.get_or_create_owned(&RejectionLabels { reason: "max_concurrent" }),
+            rejected_requests: rejected.get_or_create_owned(&RejectionLabels {
+                reason: "max_concurrent",
+            }),
             rejected_bytes: rejected.get_or_create_owned(&RejectionLabels { reason: "max_bytes" }),
-            rejected_open: rejected.get_or_create_owned(&RejectionLabels { reason: "max_open_requests" }),
+            rejected_open: rejected.get_or_create_owned(&RejectionLabels {
+                reason: "max_open_requests",
+            }),
             rejected_share: rejected.get_or_create_owned(&RejectionLabels { reason: "fair_share" }),
-            rejected_large: rejected.get_or_create_owned(&RejectionLabels { reason: "large_review" }),
+            rejected_large: rejected.get_or_create_owned(&RejectionLabels {
+                reason: "large_review",
+            }),
             in_flight: InflightGauges::default(),
         };
         metrics.register(|registry| {

@@ -17,7 +17,7 @@ use transom::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use transom::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use transom::controller::node_policies::nodes::plan::{KeepOptions, plan};
 use transom::controller::node_policies::policies::NodePolicy;
-use transom::controller::node_policies::take_back::{RevertOptions, take_back_everything};
+use transom::controller::node_policies::revert::{RevertOptions, revert_everything};
 use transom::controller::node_policies::writer::Writer;
 use transom::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
@@ -102,7 +102,9 @@ async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() 
     let mirror =
         "label transom.dev.node-restriction.kubernetes.io/windows-build: \"10.0.26100\" → \"10.0.20348\"";
     world.event_until("forged", mirror).await;
-    let status = world.status_until("windows", "Ready", "True", "DriftReported").await;
+    let status = world
+        .status_until("windows", "Ready", "True", "DriftReported")
+        .await;
     assert_eq!(
         (&status["nodeCount"], &status["buildSummary"]),
         (&json!(4), &json!("ltsc2022 4"))
@@ -237,7 +239,9 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
     world.create(&policy("windows", json!({}))).await;
     let _running = world.run(quick());
 
-    let status = world.status_until("windows", "Ready", "True", "DriftReported").await;
+    let status = world
+        .status_until("windows", "Ready", "True", "DriftReported")
+        .await;
     assert_eq!(status["driftedNodeCount"], 2);
     let what = status["driftedNodes"][0]["message"].as_str().unwrap();
     assert_eq!(
@@ -293,7 +297,11 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
     let reported = world.events("windows").await;
     assert_eq!(
         reported,
-        ["Normal NoWorkloadsAffected", "Normal TaintSet", "Warning WorkloadsAffected"]
+        [
+            "Normal NoWorkloadsAffected",
+            "Normal TaintSet",
+            "Warning WorkloadsAffected"
+        ]
     );
 
     let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
@@ -596,7 +604,9 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do
     assert_eq!(taints(&many)[500], "os=windows:NoSchedule");
 
     for name in ["old-a", "old-b"] {
-        let status = world.status_until(name, "Overlapping", "True", "SamePriority").await;
+        let status = world
+            .status_until(name, "Overlapping", "True", "SamePriority")
+            .await;
         let message = world::message(&status, "Overlapping");
         assert!(
             message.contains("old-a") && message.contains("old-b"),
@@ -647,9 +657,7 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_anothe
     // The schema of the API server accepts these prefixes.
     let bad = json!({"spec": {"nodeSelector": {"matchLabels": {"a.-b/c": "x", "a..b/c": "y"}}}});
     world.patch_policy("kept", bad).await;
-    let status = world
-        .status_until("kept", "Ready", "False", "Invalid")
-        .await;
+    let status = world.status_until("kept", "Ready", "False", "Invalid").await;
     let message = world::message(&status, "Ready");
     for part in [
         "2 problems: (1) spec.nodeSelector.matchLabels: \"a.-b/c\" is not a label key",
@@ -659,7 +667,9 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_anothe
         assert!(message.contains(part), "{message}");
     }
     world.create(&of_group("new")).await;
-    let status = world.status_until("rest", "Ready", "False", "BlockedByInvalidPolicy").await;
+    let status = world
+        .status_until("rest", "Ready", "False", "BlockedByInvalidPolicy")
+        .await;
     let message = world::message(&status, "Ready");
     assert!(
         message.starts_with("kept may select 1 nodes that this policy selects (new)"),
@@ -887,10 +897,10 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         },
         keep_runtime_classes: true,
     };
-    let refusal = |report: &transom::controller::node_policies::take_back::RevertReport| {
+    let refusal = |report: &transom::controller::node_policies::revert::RevertReport| {
         report.failures.len() == 1 && report.failures[0].starts_with("node w2: ")
     };
-    let report = take_back_everything(&world.client, RevertOptions::default()).await;
+    let report = revert_everything(&world.client, RevertOptions::default()).await;
     assert!(refusal(&report), "{report:?}");
     assert_eq!(report.nodes, ["w1", "w3"]);
     assert!(
@@ -906,7 +916,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     world
         .wait_for(|| async { world.can_write_node("w2").await }, "the refusal ends")
         .await;
-    let kept = take_back_everything(&world.client, keep).await;
+    let kept = revert_everything(&world.client, keep).await;
     assert_eq!(
         (kept.nodes.as_slice(), kept.runtime_classes.len()),
         (&["w2".to_owned()][..], 0)
@@ -917,14 +927,14 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         (label(&w2, RESTRICTED_BUILD_LABEL), owned(&w2)),
         (Some("10.0.20348"), None)
     );
-    let report = take_back_everything(&world.client, RevertOptions::default()).await;
+    let report = revert_everything(&world.client, RevertOptions::default()).await;
     assert!(
         report.is_complete() && report.nodes.is_empty(),
         "what was kept is Transom's no longer: {report:?}"
     );
     assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
     // What is there still, and may be another's by now, is named and not taken.
-    let again = take_back_everything(&world.client, RevertOptions::default()).await;
+    let again = revert_everything(&world.client, RevertOptions::default()).await;
     let [left] = again.left.as_slice() else {
         panic!("{again:?}")
     };
@@ -934,7 +944,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         ),
         "{left}"
     );
-    let nothing = transom::controller::node_policies::take_back::RevertReport {
+    let nothing = transom::controller::node_policies::revert::RevertReport {
         left: again.left.clone(),
         ..Default::default()
     };
@@ -942,7 +952,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
 
     // A kubelet has spoiled the annotation: what can only be Transom's goes, and what may not be is named.
     world.kubectl(&["annotate", "node", "w2", "transom.dev/owned=spoiled"]);
-    let spoiled = take_back_everything(&world.client, RevertOptions::default()).await;
+    let spoiled = revert_everything(&world.client, RevertOptions::default()).await;
     assert_eq!(
         (spoiled.nodes.len(), spoiled.failures.len()),
         (1, 0),

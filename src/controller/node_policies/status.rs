@@ -213,7 +213,13 @@ fn conflict(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
         parts
     };
     let quiet = "no other client reverts what Transom writes";
-    let mut update = where_any("Conflict", &parts(NAMED), "OverwrittenByOtherClient", "NoConflict", quiet);
+    let mut update = where_any(
+        "Conflict",
+        &parts(NAMED),
+        "OverwrittenByOtherClient",
+        "NoConflict",
+        quiet,
+    );
     if update.is_bad {
         update.brief = cut(&parts(BRIEF).join("; "), LONGEST_BRIEF).into_owned();
     }

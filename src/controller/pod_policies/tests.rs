@@ -252,10 +252,7 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     leader.update(&kept);
     let reports = starts.reports(&kept, now());
     assert_eq!(reports, leader.reports(&kept, now()));
-    assert_eq!(
-        condition(&reports[0], "Accepted").reason,
-        "UsingLastValid"
-    );
+    assert_eq!(condition(&reports[0], "Accepted").reason, "UsingLastValid");
     assert_eq!(reports[0].status.effective.as_ref().unwrap().generation, 1);
 
     // The revision may arrive after the policy.

@@ -59,7 +59,9 @@ impl ExporterCounters {
         Self {
             exported,
             queue_full: dropped.get_or_create_owned(&DropReasonLabels { reason: "queue_full" }),
-            export_failed: dropped.get_or_create_owned(&DropReasonLabels { reason: "export_failed" }),
+            export_failed: dropped.get_or_create_owned(&DropReasonLabels {
+                reason: "export_failed",
+            }),
         }
     }
 

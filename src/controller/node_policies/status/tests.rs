@@ -352,7 +352,9 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
     known.guarded = GuardResult::Unknown("forbidden".to_owned());
     assert_eq!(
         visit(&standing, &known),
-        ["Warning ImpactUnknown not set, because it is unknown whether a workload would be affected: forbidden"]
+        [
+            "Warning ImpactUnknown not set, because it is unknown whether a workload would be affected: forbidden"
+        ]
     );
     standing.waiting.clear();
     standing
@@ -362,7 +364,8 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
     assert_eq!(reported.len(), 2, "{reported:?}");
     assert_eq!(reported[0], "Normal NoWorkloadsAffected no taint is withheld");
     assert!(
-        reported[1].starts_with("Warning OverwrittenByOtherClient another client removed os=windows:NoSchedule"),
+        reported[1]
+            .starts_with("Warning OverwrittenByOtherClient another client removed os=windows:NoSchedule"),
         "{reported:?}"
     );
     standing.contested.clear();
