@@ -741,8 +741,8 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     let reported = [
         "Normal Accepted",
         "Normal NoOverlap",
-        "Warning UsingLastValid",
         "Warning SamePriority",
+        "Warning UsingLastValid",
     ];
     writer.until("Events are told", || {
         events_of(&writer.cluster, "base") == reported
