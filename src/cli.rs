@@ -79,7 +79,7 @@ enum Command {
     Fix(fix::FixArgs),
     Test(test::TestArgs),
     Scan(scan::ScanArgs),
-    Image(Box<image::ImageArgs>),
+    Image(Box<image::ImageCommandArgs>),
     Plan(plan::PlanArgs),
     AuditLog(audit_log::AuditLogArgs),
     Preflight(preflight::PreflightArgs),

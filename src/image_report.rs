@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub use self::platform::ImagePlatform;
+pub use self::platform::PlatformFilter;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, compatibility};
 use crate::model::image_facts::{ImageContents, ImageFacts, ImageVariant};
 use crate::model::node::{ARCH_LABEL, Host};
@@ -169,7 +169,7 @@ impl ImageReport {
         reference: &str,
         answer: Result<&ImageFacts, &str>,
         cached: bool,
-        platform: Option<&ImagePlatform>,
+        platform: Option<&PlatformFilter>,
         hosts: Option<&[Host]>,
     ) -> Self {
         let mut report = ImageReport {
@@ -207,7 +207,7 @@ impl ImageReport {
     fn describe(
         &mut self,
         contents: &ImageContents,
-        platform: Option<&ImagePlatform>,
+        platform: Option<&PlatformFilter>,
         hosts: Option<&[Host]>,
     ) {
         let is_shown = |variant: &&ImageVariant| platform.is_none_or(|platform| platform.matches(variant));

@@ -15,7 +15,7 @@ use crate::check::files::read;
 use crate::cluster::client::KubeconfigArgs;
 use crate::cluster::list::{NODES_PATH, for_each_of};
 use crate::engine::policy_set::PolicySet;
-use crate::image_report::{ImagePlatform, ImageReport, ImageReports, ImageStatus, SCHEMA};
+use crate::image_report::{ImageReport, ImageReports, ImageStatus, PlatformFilter, SCHEMA};
 use crate::model::facts::Facts;
 use crate::model::image::ImageRef;
 use crate::model::node::Host;
@@ -41,7 +41,7 @@ use crate::render::{image_text, write_json};
   transom image --platform windows/amd64 -o json golang:1.24 python:3.12
   transom image --nodes registry.example/shop/billing:1.4
   kubectl get nodes -o yaml | transom image --facts - registry.example/shop/billing:1.4")]
-pub struct ImageArgs {
+pub struct ImageCommandArgs {
     /// An image, as in the field image of a container
     #[arg(value_name = "REF", required = true, value_parser = reference)]
     images: Vec<String>,
@@ -49,7 +49,7 @@ pub struct ImageArgs {
     output: OutputArgs<ImageFormat>,
     /// Only variants of this platform, as in windows/amd64, windows/amd64:10.0.20348 or linux/arm64/v8
     #[arg(long, value_name = "PLATFORM", value_parser = platform)]
-    platform: Option<ImagePlatform>,
+    platform: Option<PlatformFilter>,
     /// Show which Windows nodes of the cluster run the images; implied by --kubeconfig and --context
     #[arg(long)]
     nodes: bool,
@@ -73,7 +73,7 @@ enum ImageFormat {
     Json,
 }
 
-pub fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
+pub fn run(args: &ImageCommandArgs) -> anyhow::Result<ExitCode> {
     args.output.targets()?;
     let (hosts, errors) = hosts(args)?;
     let mut registries = args.registries.registries(Detail::Configurations)?;
@@ -119,7 +119,7 @@ pub fn run(args: &ImageArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The Windows nodes to compare, if any are requested, and what could not be read of them.
-fn hosts(args: &ImageArgs) -> anyhow::Result<(Option<Vec<Host>>, Vec<String>)> {
+fn hosts(args: &ImageCommandArgs) -> anyhow::Result<(Option<Vec<Host>>, Vec<String>)> {
     if !args.facts.is_empty() {
         let (hosts, errors) = of_files(&args.facts)?;
         if hosts.is_empty() && errors.is_empty() {
@@ -178,6 +178,6 @@ fn reference(text: &str) -> Result<String, String> {
     }
 }
 
-fn platform(text: &str) -> Result<ImagePlatform, String> {
+fn platform(text: &str) -> Result<PlatformFilter, String> {
     text.parse()
 }

@@ -10,7 +10,7 @@ use super::{block_on, is_quiet};
 use crate::cluster::client::{ConnectArgs, Connected, NamesArgs};
 use crate::controller::cleanup::{self, CleanupOptions, CleanupPreview, CleanupReport, HOOKS};
 use crate::controller::node_policies::nodes::plan::KeepOptions;
-use crate::controller::node_policies::take_back as revert;
+use crate::controller::node_policies::revert;
 use crate::model::text::one_line;
 
 /// Uninstall Transom from a cluster: webhook configurations first, then everything it created

@@ -182,7 +182,5 @@ pub fn was_accepted(object: &Value) -> bool {
         .into_iter()
         .flatten()
         .find(|it| it["type"] == "Accepted");
-    accepted.is_some_and(|accepted| {
-        accepted["status"] == "True" || accepted["reason"] == "PreviousVersionApplies"
-    })
+    accepted.is_some_and(|accepted| accepted["status"] == "True" || accepted["reason"] == "UsingLastValid")
 }

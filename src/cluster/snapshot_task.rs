@@ -170,10 +170,7 @@ mod tests {
                 && reasons[0].starts_with("policies: another replica uses a version of WindowsPodPolicy p"),
             "{reasons:?}"
         );
-        assert_eq!(
-            shown(2, accepted("False", "PreviousVersionApplies")).await.len(),
-            1
-        );
+        assert_eq!(shown(2, accepted("False", "UsingLastValid")).await.len(), 1);
         // The other replica is gone, and the next leader has updated the status, as in a cluster that starts with
         // a broken policy.
         assert!(shown(3, accepted("False", "Invalid")).await.is_empty());

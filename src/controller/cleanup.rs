@@ -26,7 +26,7 @@ pub use self::chart::of_the_chart;
 pub use self::helm_hooks::HOOKS;
 pub use self::preview::{CleanupPreview, preview};
 use self::stop_leader::LeaderState;
-use super::node_policies::take_back::{RevertOptions, RevertReport, take_back_everything};
+use super::node_policies::revert::{RevertOptions, RevertReport, revert_everything};
 use crate::cluster::errors::{ApiError, answered};
 use crate::cluster::list::{Listing, collect};
 use crate::cluster::pool_history::NODE_POOLS_CONFIG_MAP;
@@ -178,7 +178,7 @@ impl Cleanup<'_> {
             kept,
             left,
             failures,
-        } = take_back_everything(self.client, self.options.revert).await;
+        } = revert_everything(self.client, self.options.revert).await;
         let nodes = match nodes.as_slice() {
             [] => None,
             [name] => Some(format!("Node {name}: Transom's labels and taints were removed")),

@@ -9,7 +9,7 @@
 //!                    ├─ runtime_classes  RuntimeClasses: desired, plan, write
 //!                    ├─ events           what was changed, one Event per policy and cause
 //!                    └─ status           conditions of a policy; write
-//! take_back      reverts everything without a cache, for `transom uninstall`
+//! revert         reverts everything without a cache, for `transom uninstall`
 //! writer         every write: rate-limited, only while this replica leads
 //! ```
 
@@ -31,9 +31,9 @@ pub mod node_state;
 pub mod nodes;
 pub mod policies;
 mod reconcile;
+pub mod revert;
 pub mod runtime_classes;
 pub mod status;
-pub mod take_back;
 pub mod writer;
 
 /// Write rates and intervals of the node controller.

@@ -36,7 +36,7 @@ string_enum! {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum ExemptionState {
         /// It applies, and its last day is far away.
-        InForce = "in_force",
+        Active = "active",
         /// It applies, and its last day is within [`SOON`].
         Expiring = "expiring",
         /// It has expired.
@@ -54,7 +54,7 @@ impl DatedExemption {
         match self.expires {
             last if last < today => ExemptionState::Expired,
             last if last <= soon => ExemptionState::Expiring,
-            _ => ExemptionState::InForce,
+            _ => ExemptionState::Active,
         }
     }
 }
@@ -333,8 +333,8 @@ mod tests {
             (date(2026, 5, 31), "expired"),
             (date(2026, 6, 1), "expiring"),
             (date(2026, 6, 15), "expiring"),
-            (date(2026, 6, 16), "in_force"),
-            (Date::MAX, "in_force"),
+            (date(2026, 6, 16), "active"),
+            (Date::MAX, "active"),
         ] {
             assert_eq!(state(expires), expected, "{expires}");
         }

@@ -28,7 +28,7 @@ pub fn replacements(
     object: SyntaxObject<'_>,
     before: &Value,
     after: &Value,
-) -> Result<Vec<Replacement>> {
+) -> EditResult<Vec<Replacement>> {
     let root = object.node;
     let first_line = text.get(..line_end(text, root.span.start)).unwrap_or_default();
     let mut editor = TextEditor {
@@ -108,7 +108,7 @@ struct TextEditor<'t> {
     replaced: Vec<Replacement>,
 }
 
-type Result<T = ()> = std::result::Result<T, String>;
+type EditResult<T = ()> = Result<T, String>;
 
 impl<'t> TextEditor<'t> {
     fn replace(&mut self, range: Range<usize>, text: impl Into<String>) {
@@ -116,7 +116,7 @@ impl<'t> TextEditor<'t> {
         self.replaced.push(Replacement { range, text });
     }
 
-    fn refuse<T>(&self, why: &str) -> Result<T> {
+    fn refuse<T>(&self, why: &str) -> EditResult<T> {
         let path = self.path.join(".");
         Err(if path.is_empty() {
             why.to_owned()
@@ -130,7 +130,7 @@ impl<'t> TextEditor<'t> {
     }
 
     /// The column of an offset, if only blanks and the dashes of sequences are before it on its line.
-    fn column(&self, at: usize) -> Result<usize> {
+    fn column(&self, at: usize) -> EditResult<usize> {
         let before = self.part(line_start(self.text, at)..at);
         if before.contains(|c| c != ' ' && c != '-') || before.contains("---") {
             return self.refuse("it is on the same line as something else");
@@ -139,7 +139,7 @@ impl<'t> TextEditor<'t> {
     }
 
     /// Changes a node; both values are containers of the same kind.
-    fn change(&mut self, node: &'t SyntaxNode, before: &Value, after: &Value, style: Style) -> Result {
+    fn change(&mut self, node: &'t SyntaxNode, before: &Value, after: &Value, style: Style) -> EditResult {
         if before == after {
             return Ok(());
         }
@@ -187,7 +187,7 @@ impl<'t> TextEditor<'t> {
         before: &Value,
         after: &Value,
         style: Style,
-    ) -> Result {
+    ) -> EditResult {
         if before == after {
             return Ok(());
         }
@@ -264,7 +264,7 @@ impl<'t> TextEditor<'t> {
     }
 
     /// Refuses to change a node that an alias outside of the object repeats.
-    fn check_anchors(&self, node: &SyntaxNode) -> Result {
+    fn check_anchors(&self, node: &SyntaxNode) -> EditResult {
         let aliases = self.aliases.get(&node.anchor).filter(|_| node.anchor > 0);
         let is_outside = |alias: &usize| !self.object.contains(alias);
         if aliases.is_some_and(|aliases| aliases.iter().any(is_outside)) {
@@ -281,7 +281,7 @@ impl<'t> TextEditor<'t> {
         before: &Map<String, Value>,
         after: &Map<String, Value>,
         style: Style,
-    ) -> Result {
+    ) -> EditResult {
         let mut removed: Vec<&str> = before
             .keys()
             .filter(|key| !after.contains_key(*key))
@@ -371,7 +371,7 @@ impl<'t> TextEditor<'t> {
     }
 
     /// The entry of a key, and its index.
-    fn entry(&self, mapping: &'t SyntaxMapping, key: &str) -> Result<(usize, &'t SyntaxEntry)> {
+    fn entry(&self, mapping: &'t SyntaxMapping, key: &str) -> EditResult<(usize, &'t SyntaxEntry)> {
         let found = mapping
             .find(key)
             .and_then(|index| Some((index, mapping.entries.get(index)?)));
@@ -413,7 +413,7 @@ impl<'t> TextEditor<'t> {
     }
 
     /// Refuses to remove a node if another object refers to a part of it.
-    fn check_removal(&self, node: &SyntaxNode) -> Result {
+    fn check_removal(&self, node: &SyntaxNode) -> EditResult {
         self.check_anchors(node)?;
         match &node.form {
             SyntaxForm::Mapping(mapping) => {
@@ -425,7 +425,7 @@ impl<'t> TextEditor<'t> {
         }
     }
 
-    fn remove_lines(&mut self, mapping: &SyntaxMapping, gone: &BTreeSet<usize>) -> Result {
+    fn remove_lines(&mut self, mapping: &SyntaxMapping, gone: &BTreeSet<usize>) -> EditResult {
         let mut skip_until = 0;
         for &index in gone {
             let Some(entry) = mapping.entries.get(index).filter(|_| index >= skip_until) else {
@@ -478,7 +478,7 @@ impl<'t> TextEditor<'t> {
             }
     }
 
-    fn remove_from_flow(&mut self, mapping: &SyntaxMapping, gone: &BTreeSet<usize>) -> Result {
+    fn remove_from_flow(&mut self, mapping: &SyntaxMapping, gone: &BTreeSet<usize>) -> EditResult {
         let entries = &mapping.entries;
         let mut runs: Vec<Range<usize>> = Vec::new();
         for &index in gone {
@@ -514,7 +514,7 @@ impl<'t> TextEditor<'t> {
         last: Option<(usize, usize)>,
         new: &[(Option<&str>, &Value)],
         is_emptied: bool,
-    ) -> Result {
+    ) -> EditResult {
         let spacing = self.spacing;
         let Some((start, end)) = last else {
             let open = node.span.start + 1;

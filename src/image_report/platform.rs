@@ -10,7 +10,7 @@ use crate::model::text::shown;
 
 /// A platform, `os[/architecture[/variant]][:version]`: what is not named matches everything.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ImagePlatform {
+pub struct PlatformFilter {
     text: String,
     os: String,
     architecture: Option<String>,
@@ -18,7 +18,7 @@ pub struct ImagePlatform {
     version: Option<(Build, Option<u32>)>,
 }
 
-impl FromStr for ImagePlatform {
+impl FromStr for PlatformFilter {
     type Err = String;
 
     /// Parses `windows/amd64:10.0.20348`, and `windows(10.0.20348)/amd64` as containerd prints it.
@@ -52,7 +52,7 @@ impl FromStr for ImagePlatform {
             Some(version) => Some(Build::parse_kernel_version(version).ok_or_else(form)?),
             None => None,
         };
-        Ok(ImagePlatform {
+        Ok(PlatformFilter {
             text: text.to_owned(),
             os,
             architecture,
@@ -87,7 +87,7 @@ fn not_a_platform(text: &str) -> String {
     }
 }
 
-impl ImagePlatform {
+impl PlatformFilter {
     /// Whether it is for Windows.
     pub fn is_windows(&self) -> bool {
         self.os == "windows"
@@ -106,7 +106,7 @@ impl ImagePlatform {
     }
 }
 
-impl fmt::Display for ImagePlatform {
+impl fmt::Display for PlatformFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.version {
             Some((build, revision)) => {
@@ -145,7 +145,7 @@ mod tests {
             ("linux/arm64/v8", false, true),
             ("linux/arm64/v7", false, false),
         ] {
-            let platform: ImagePlatform = text.parse().unwrap();
+            let platform: PlatformFilter = text.parse().unwrap();
             assert_eq!(platform.matches(&variant), windows, "{text}");
             assert_eq!(platform.matches(&linux), other, "{text}");
         }
@@ -160,21 +160,21 @@ mod tests {
             "win dows",
             "freebsd/amd64",
         ] {
-            assert!(bad.parse::<ImagePlatform>().is_err(), "{bad}");
+            assert!(bad.parse::<PlatformFilter>().is_err(), "{bad}");
         }
         for (release, build) in [
             ("ltsc2022", "10.0.20348"),
             ("windows/LTSC2019", "10.0.17763"),
             ("windows/amd64:23H2", "10.0.25398"),
         ] {
-            let error = release.parse::<ImagePlatform>().unwrap_err();
+            let error = release.parse::<PlatformFilter>().unwrap_err();
             assert!(
                 error.contains(&format!("write windows/amd64, or windows/amd64:{build} for ")),
                 "{error}"
             );
         }
         let shown = "windows/amd64:10.0.20348"
-            .parse::<ImagePlatform>()
+            .parse::<PlatformFilter>()
             .unwrap()
             .to_string();
         assert_eq!(shown, "windows(10.0.20348)/amd64");

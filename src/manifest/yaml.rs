@@ -39,7 +39,7 @@ struct ScanFailure {
     template: bool,
 }
 
-type Result<T = ()> = std::result::Result<T, ScanFailure>;
+type YamlResult<T = ()> = Result<T, ScanFailure>;
 
 /// The JSON text of all documents parsed so far.
 #[derive(Debug, Default)]
@@ -56,7 +56,7 @@ impl Transcriber {
         &mut self,
         chunk: &str,
         first_line: usize,
-    ) -> std::result::Result<Vec<Range<usize>>, YamlError> {
+    ) -> Result<Vec<Range<usize>>, YamlError> {
         let before = (self.out.len(), self.marks.len());
         let mut reader = EventReader {
             lines: DocumentLines::new(chunk),
@@ -138,7 +138,7 @@ struct EventReader<'t, 'o> {
 }
 
 impl EventReader<'_, '_> {
-    fn read(&mut self) -> Result<Vec<Range<usize>>> {
+    fn read(&mut self) -> YamlResult<Vec<Range<usize>>> {
         let mut documents = Vec::new();
         let mut start = self.to.out.len();
         for event in Parser::new_from_str(self.lines.text()) {
@@ -193,7 +193,7 @@ impl EventReader<'_, '_> {
         anchor: usize,
         tag: Option<&Tag>,
         at: Marker,
-    ) -> Result {
+    ) -> YamlResult {
         let is_plain = style == ScalarStyle::Plain;
         if is_plain && text.contains("{{") {
             return Err(ScanFailure {
@@ -274,7 +274,7 @@ impl EventReader<'_, '_> {
         indicator.unwrap_or(place(at))
     }
 
-    fn alias(&mut self, anchor: usize, at: Marker) -> Result {
+    fn alias(&mut self, anchor: usize, at: Marker) -> YamlResult {
         let Some(fragment) = self.anchors.get(&anchor).map(Rc::clone) else {
             return Err(trouble(
                 at,
@@ -304,7 +304,7 @@ impl EventReader<'_, '_> {
         self.end(start, marks, 0, fragment.height, place(at))
     }
 
-    fn open(&mut self, expect: Option<Expect>, anchor: usize, tag: Option<&Tag>, at: Marker) -> Result {
+    fn open(&mut self, expect: Option<Expect>, anchor: usize, tag: Option<&Tag>, at: Marker) -> YamlResult {
         if matches!(
             self.frames.last(),
             Some(YamlFrame {
@@ -341,7 +341,7 @@ impl EventReader<'_, '_> {
         Ok(())
     }
 
-    fn close(&mut self, at: Marker) -> Result {
+    fn close(&mut self, at: Marker) -> YamlResult {
         self.write_merges(at)?;
         // The scanner closes only what it opened.
         let Some(frame) = self.frames.pop() else {
@@ -368,7 +368,14 @@ impl EventReader<'_, '_> {
     }
 
     /// Ends a value: stores it if it has an anchor, and continues with the parent frame.
-    fn end(&mut self, start: usize, marks: usize, anchor: usize, height: u32, at: YamlPosition) -> Result {
+    fn end(
+        &mut self,
+        start: usize,
+        marks: usize,
+        anchor: usize,
+        height: u32,
+        at: YamlPosition,
+    ) -> YamlResult {
         if anchor > 0 {
             let fragment = self.copy(start, marks, height);
             self.spend_at(fragment.cost(), at)?;
@@ -400,7 +407,7 @@ impl EventReader<'_, '_> {
         });
     }
 
-    fn deeper(&self, levels: u32, at: Marker) -> Result {
+    fn deeper(&self, levels: u32, at: Marker) -> YamlResult {
         if self.frames.len() + levels as usize > MAX_DEPTH as usize {
             return Err(trouble(
                 at,

@@ -106,7 +106,7 @@ impl<'w> WorkloadFindings<'w> {
     pub fn new(input: ClusterInput<'w>, facts: &'w Facts, excluded: &'w [String]) -> Self {
         let candidates = recommendations::candidates(input);
         let policy = recommendations::policy(input);
-        let world = |ignored_fields: IgnoredFields| EvalContext {
+        let context = |ignored_fields: IgnoredFields| EvalContext {
             facts,
             policies: Cow::Owned(PolicySet::new(
                 Vec::new(),
@@ -122,8 +122,8 @@ impl<'w> WorkloadFindings<'w> {
         WorkloadFindings {
             input,
             daemon_sets: DaemonSets::new(input),
-            deny: world(IgnoredFields::Deny),
-            warn: world(IgnoredFields::Warn),
+            deny: context(IgnoredFields::Deny),
+            warn: context(IgnoredFields::Warn),
             candidates,
             objects: 0,
             windows: 0,
@@ -428,7 +428,7 @@ fn note(
 /// What admission would change in the pods of a workload. The workload itself is never changed, so one of its
 /// pods is synthesized and evaluated.
 fn changes_of_pods(
-    world: &EvalContext<'_>,
+    context: &EvalContext<'_>,
     kind: Kind,
     json: &str,
     owner_result: &OwnerResult,
@@ -437,7 +437,7 @@ fn changes_of_pods(
         Kind::Pod => owner_result.changes.clone(),
         // Its controller reads the template, and placement does not change where its pods go.
         Kind::DaemonSet => Vec::new(),
-        _ => match pod_of(kind, json, owner_result).map(|pod| evaluate_stored(world, Kind::Pod, &pod)) {
+        _ => match pod_of(kind, json, owner_result).map(|pod| evaluate_stored(context, Kind::Pod, &pod)) {
             Some(Ok(Evaluated::Owner(pod))) => pod.changes,
             _ => Vec::new(),
         },

@@ -168,15 +168,15 @@ mod tests {
         for _ in 0..exporter::QUEUE + more {
             drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
         }
-        assert_dropped(&registry, "queue", more);
-        assert_dropped(&registry, "export", 0);
+        assert_dropped(&registry, "queue_full", more);
+        assert_dropped(&registry, "export_failed", 0);
 
         let start = Instant::now();
         exporter.finish(Duration::from_millis(50)).await;
         assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
         // A tracer may outlive the exporter.
         drop(tracer.begin("a review", &HeaderMap::new()).unwrap());
-        assert_dropped(&registry, "queue", more + 1);
+        assert_dropped(&registry, "queue_full", more + 1);
     }
 
     #[tokio::test]
@@ -194,6 +194,6 @@ mod tests {
         exporter.finish(Duration::from_secs(20)).await;
         // Each of the four batches would wait for more than a second.
         assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-        assert_dropped(&registry, "export", all);
+        assert_dropped(&registry, "export_failed", all);
     }
 }

@@ -180,7 +180,7 @@ impl Configurations {
             .collect();
         if !without.is_empty() {
             return vec![CoverageGap {
-                reason: "NoWebhooks",
+                reason: "WebhookConfigurationMissing",
                 message: format!(
                     "no effect on new objects: there is no {}, or an entry of it is missing, so the API server does not call Transom; run helm upgrade again, or transom \
                      generate webhooks | kubectl apply --server-side -f -",
@@ -204,7 +204,7 @@ impl Configurations {
     pub fn problems(&self) -> Vec<CoverageGap> {
         let drift = self.drift();
         let differs = (!drift.is_empty()).then(|| CoverageGap {
-            reason: "Differs",
+            reason: "WebhookConfigurationDrifted",
             message: format!(
                 "the webhook configurations are not as Transom registers them: {}; run helm upgrade again, or transom generate \
                  webhooks | kubectl apply --server-side --force-conflicts -f -",
@@ -250,7 +250,7 @@ impl Configurations {
         };
         if entries.iter().any(|(entry, _)| entry.is_none()) {
             return Some(CoverageGap {
-                reason: "EntryMissing",
+                reason: "WebhookEntryMissing",
                 message: format!(
                     "{setting} has no effect: the webhook configurations lack the entry {of_mutate} or {of_validate}; {}",
                     remedy(selector)
@@ -271,7 +271,7 @@ impl Configurations {
             .map(|(name, _)| name)
             .collect();
         (!left_out.is_empty()).then(|| CoverageGap {
-            reason: "NamespacesLeftOut",
+            reason: "NamespacesNotSelected",
             message: format!(
                 "{setting} has no effect in {}: {of_mutate} and {of_validate} do not both select them; {}",
                 list(&left_out, NAMED),
@@ -308,7 +308,7 @@ impl Configurations {
             })
             .collect();
         Some(CoverageGap {
-            reason: "PodTemplatesUnknown",
+            reason: "PodTemplatesNotRegistered",
             message: format!(
                 "the webhook configurations do not know all podTemplates of the policy with their paths, so that Transom is \
                  not called for these kinds; add to the chart's webhooks.podTemplates: {}, or to transom generate webhooks: {}",
@@ -344,7 +344,7 @@ impl Configurations {
             .map(|label| format!("--pool-label \'{label}\'"))
             .collect();
         Some(CoverageGap {
-            reason: "PoolLabelsUnknown",
+            reason: "PoolLabelsNotRegistered",
             message: format!(
                 "the webhook configurations do not contain all poolLabels of the node policies, so Transom is not called for \
                  pods that are recognized only by them; add to the chart's webhooks.poolLabels: {}, or to transom generate webhooks: {}",

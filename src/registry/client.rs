@@ -16,7 +16,7 @@ use super::digest::Digest;
 use super::endpoint::RegistryEndpoint;
 use super::keychain::{Credential, Keychain};
 use super::manifest::{self, ACCEPT, CONFIG, MANIFEST, ManifestContent, SingleImage};
-use super::session::{Failure, Session, Tokens};
+use super::session::{Session, SessionError, Tokens};
 use super::transport::{Lookup, NoClient, Received, Transport, system_lookup};
 use super::{Detail, ImageChange, KnownImage, LookupError, RegistryConfig};
 use crate::model::image::ImageRef;
@@ -165,7 +165,7 @@ impl RegistryClient {
         };
         let late = || LookupError::registry(format!("not all answers within {WHOLE:?}"));
         let answer = timeout(WHOLE, tried).await.unwrap_or_else(|_| Err(late().into()));
-        answer.map_err(|Failure { error, is_refused }| {
+        answer.map_err(|SessionError { error, is_refused }| {
             let error = match &credentials.trouble {
                 Some(trouble) if is_refused => error.with(trouble),
                 _ => error,
@@ -180,7 +180,7 @@ impl RegistryClient {
         keychain: &Keychain,
         credential: Option<&Credential>,
         wanted: WantedFacts<'_>,
-    ) -> Result<ImageFacts, Failure> {
+    ) -> Result<ImageFacts, SessionError> {
         let session = |place| {
             Session::new(
                 &self.inner.transport,
@@ -215,7 +215,7 @@ struct WantedFacts<'k> {
 }
 
 /// The answer to the first request: a HEAD if a content is known, else a GET.
-async fn first_answer(session: &Session<'_>, wanted: WantedFacts<'_>) -> Result<Received, Failure> {
+async fn first_answer(session: &Session<'_>, wanted: WantedFacts<'_>) -> Result<Received, SessionError> {
     let reference = session.reference();
     match wanted.known {
         Some(_) => session.head("manifests", reference, ACCEPT).await,
@@ -225,7 +225,7 @@ async fn first_answer(session: &Session<'_>, wanted: WantedFacts<'_>) -> Result<
 
 /// Whether a HEAD states the digest that is known. Otherwise only a GET tells: some registries state no digest, or answer
 /// no HEAD.
-fn is_unchanged(session: &Session<'_>, head: Received, known: &ImageContents) -> Result<bool, Failure> {
+fn is_unchanged(session: &Session<'_>, head: Received, known: &ImageContents) -> Result<bool, SessionError> {
     match head.status.as_u16() {
         200 => Ok(stated_digest(&head.headers).is_some_and(|stated| stated.to_string() == known.digest)),
         // A GET would be one more request too many.
@@ -239,7 +239,7 @@ async fn facts(
     session: &Session<'_>,
     first: Received,
     wanted: WantedFacts<'_>,
-) -> Result<ImageFacts, Failure> {
+) -> Result<ImageFacts, SessionError> {
     let looked_up = Timestamp::now();
     let answer = match wanted.known {
         None => first,
@@ -354,7 +354,7 @@ async fn with_configurations(session: &Session<'_>, mut variants: Vec<ImageVaria
     let reading = digests
         .into_iter()
         .map(|(at, digest)| async move { (at, read_variant(session, &digest).await) });
-    let read: Vec<(usize, Result<ImageVariant, Failure>)> =
+    let read: Vec<(usize, Result<ImageVariant, SessionError>)> =
         stream::iter(reading).buffer_unordered(AT_ONCE).collect().await;
     let mut of_configurations = Vec::new();
     for (at, found) in read {
@@ -383,7 +383,7 @@ fn add_missing_version(variants: &mut [ImageVariant], of_configurations: &[(usiz
 }
 
 /// One variant of an index, by its digest.
-async fn read_variant(session: &Session<'_>, digest: &str) -> Result<ImageVariant, Failure> {
+async fn read_variant(session: &Session<'_>, digest: &str) -> Result<ImageVariant, SessionError> {
     let answer = session.get("manifests", digest, ACCEPT, MANIFEST).await?;
     let headers = answer.headers.clone();
     let body = session.content(answer)?;
@@ -395,7 +395,11 @@ async fn read_variant(session: &Session<'_>, digest: &str) -> Result<ImageVarian
 }
 
 /// An image with what its configuration states.
-async fn variant(session: &Session<'_>, digest: &str, image: &SingleImage) -> Result<ImageVariant, Failure> {
+async fn variant(
+    session: &Session<'_>,
+    digest: &str,
+    image: &SingleImage,
+) -> Result<ImageVariant, SessionError> {
     let answer = session
         .get("blobs", &image.config.to_string(), "*/*", CONFIG)
         .await?;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 use ring::pbkdf2;
 
-use self::entry::{AnswerEntry, ContentsEntry, Outcome};
+use self::entry::{AnswerEntry, ContentsEntry, StoredOutcome};
 use self::folder::CacheFolder;
 use super::Detail;
 use crate::model::image::ImageRef;
@@ -149,9 +149,9 @@ impl DiskCache {
         }
         let is_young = age <= MISSING_TTL;
         match answer.outcome {
-            Outcome::Missing if is_young => Some(CachedAnswer::Fresh(facts(answer.looked_up, None))),
-            Outcome::Missing => None,
-            Outcome::Found { digest } => {
+            StoredOutcome::Missing if is_young => Some(CachedAnswer::Fresh(facts(answer.looked_up, None))),
+            StoredOutcome::Missing => None,
+            StoredOutcome::Found { digest } => {
                 let (contents, _) = self.contents(scope, image, &digest, detail)?;
                 let facts = facts(answer.looked_up, Some(contents));
                 Some(if age <= TAG_TTL {
@@ -180,13 +180,13 @@ impl DiskCache {
     pub fn put(&self, scope: &CacheScope, image: &ImageRef<'_>, detail: Detail, answer: &ImageFacts) {
         let looked_up = answer.looked_up;
         let outcome = match &answer.found {
-            None => Outcome::Missing,
+            None => StoredOutcome::Missing,
             Some(contents) => {
                 let key = EntryKey::of(scope, image, &contents.digest);
                 let text = ContentsEntry::text(&key, contents, detail, looked_up);
                 self.contents.write(&key.file(), &text);
                 let digest = contents.digest.clone();
-                Outcome::Found { digest }
+                StoredOutcome::Found { digest }
             }
         };
         let key = EntryKey::of(scope, image, reference(image));

@@ -48,7 +48,7 @@ pub(super) struct Credential {
 
 /// The credentials for one repository.
 #[derive(Default, Debug)]
-pub(super) struct Credentials {
+pub(super) struct RepositoryCredentials {
     /// In the order in which they are tried.
     pub list: Vec<Credential>,
     /// Why there may be fewer than there should.
@@ -110,8 +110,8 @@ impl Keychain {
     }
 
     /// The credentials for a repository of a registry as in an image reference, the most specific first. Starts helpers.
-    pub(super) async fn credentials_of(&self, registry: &str, repository: &str) -> Credentials {
-        let mut found = Credentials::default();
+    pub(super) async fn credentials_of(&self, registry: &str, repository: &str) -> RepositoryCredentials {
+        let mut found = RepositoryCredentials::default();
         for store in &self.stores {
             store.add_credentials(registry, repository, &mut found).await;
         }

@@ -74,7 +74,7 @@ struct IndexEntries(Vec<IndexEntry>);
 struct IndexEntry {
     media_type: Option<String>,
     digest: Option<String>,
-    platform: Option<ImagePlatform>,
+    platform: Option<ManifestPlatform>,
     #[serde(default)]
     annotations: Annotations,
 }
@@ -89,7 +89,7 @@ struct Annotations {
 
 /// The platform, in an index and in a configuration.
 #[derive(Deserialize)]
-struct ImagePlatform {
+struct ManifestPlatform {
     #[serde(default)]
     os: String,
     #[serde(default)]
@@ -99,7 +99,7 @@ struct ImagePlatform {
     variant: Option<String>,
 }
 
-/// The settings in a configuration, which also is an [`ImagePlatform`].
+/// The settings in a configuration, which also is a [`ManifestPlatform`].
 #[derive(Deserialize)]
 struct Settings {
     config: Option<ContainerConfig>,
@@ -217,7 +217,7 @@ fn variants(entries: Vec<IndexEntry>) -> Result<Vec<ImageVariant>, LookupError> 
     Ok(variants)
 }
 
-impl ImagePlatform {
+impl ManifestPlatform {
     fn variant(&self) -> Result<ImageVariant, LookupError> {
         let variant = self.variant.as_deref().filter(|variant| !variant.is_empty());
         for name in [&*self.os, &*self.architecture, variant.unwrap_or_default()] {
@@ -247,7 +247,7 @@ fn config_digest(config: &Descriptor) -> Result<Digest, LookupError> {
 /// The platform and the settings in the configuration of an image.
 pub(super) fn of_config(json: &[u8]) -> Result<ImageVariant, LookupError> {
     let invalid = |_| LookupError::image("a configuration that is not valid");
-    let platform: ImagePlatform = serde_json::from_slice(json).map_err(invalid)?;
+    let platform: ManifestPlatform = serde_json::from_slice(json).map_err(invalid)?;
     let settings: Settings = serde_json::from_slice(json).map_err(invalid)?;
     if platform.os.is_empty() {
         return Err(LookupError::image("a configuration without an operating system"));

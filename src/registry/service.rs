@@ -29,11 +29,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use self::cache::{Asker, Due};
+use self::cache::{Due, LookupOrigin};
 use self::key::{ImageKey, registry_of};
 use self::metrics::LookupMetrics;
 use self::queue::{Job, Priority};
-use self::state::{Dropped, Finished, Next, Outcome, ServiceState};
+use self::state::{Dropped, Finished, LookupOutcome, Next, ServiceState};
 use super::{Keychain, RegistryClient};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
@@ -138,7 +138,7 @@ impl ImageService {
         let keys = self.keys(request);
         let mut state = self.state();
         for (text, key, registry) in keys {
-            let recalled = state.recall(&key, Asker::Review, now);
+            let recalled = state.recall(&key, LookupOrigin::Review, now);
             if recalled.due != Due::No {
                 match state.request(&key, &registry, &request.namespace, Priority::Review, now) {
                     Ok(()) => is_queued = true,
@@ -167,17 +167,17 @@ impl ImageService {
 
     /// What is known now of images that are not looked up for it: those of the previous version of an object.
     pub fn recalled(&self, request: &PodImages) -> HashMap<String, Arc<ImageFacts>> {
-        self.recall(request, Asker::Review)
+        self.recall(request, LookupOrigin::Review)
     }
 
     /// What is known now of the images of a stored object; nothing is looked up. That an image does not exist is known
     /// until another answer arrives, and the time of the look-up is that of the first one with this content: an object is
     /// evaluated again when something has changed, and not when it was only confirmed.
     pub fn stored(&self, request: &PodImages) -> HashMap<String, Arc<ImageFacts>> {
-        self.recall(request, Asker::Stored)
+        self.recall(request, LookupOrigin::Stored)
     }
 
-    fn recall(&self, request: &PodImages, asker: Asker) -> HashMap<String, Arc<ImageFacts>> {
+    fn recall(&self, request: &PodImages, origin: LookupOrigin) -> HashMap<String, Arc<ImageFacts>> {
         let mut facts = HashMap::new();
         if request.references.is_empty() {
             return facts;
@@ -186,7 +186,7 @@ impl ImageService {
         let keys = self.keys(request);
         let mut state = self.state();
         for (text, key, _) in keys {
-            let recalled = state.recall(&key, asker, now);
+            let recalled = state.recall(&key, origin, now);
             facts.extend(recalled.facts.map(|found| (text.to_owned(), found)));
         }
         facts
@@ -206,7 +206,7 @@ impl ImageService {
     /// images are known or queued.
     pub fn prepare(&self, request: &PodImages) -> bool {
         self.queue(request, Priority::Background, |state, key, now| {
-            state.recall(key, Asker::Stored, now).due != Due::No
+            state.recall(key, LookupOrigin::Stored, now).due != Due::No
         })
     }
 
@@ -270,7 +270,7 @@ impl ImageService {
             priority: Priority::Review,
             created: Instant::now(),
         };
-        let outcome = Outcome::Answered(facts);
+        let outcome = LookupOutcome::Answered(facts);
         let finished = self.state().finish(&job, outcome, Instant::now());
         self.announce(&job, finished);
     }
@@ -303,7 +303,7 @@ impl ImageService {
         let began = Instant::now();
         // A task of its own, so that a panic does not leave the look-up running forever.
         let looking = tokio::spawn(self.clone().look_up(job.key.clone()));
-        let outcome = looking.await.unwrap_or_else(|error| Outcome::ImageFailed {
+        let outcome = looking.await.unwrap_or_else(|error| LookupOutcome::ImageFailed {
             message: format!("the look-up ended unexpectedly: {error}"),
             is_refused: false,
         });
@@ -331,7 +331,7 @@ impl ImageService {
         }
     }
 
-    async fn look_up(self, key: ImageKey) -> Outcome {
+    async fn look_up(self, key: ImageKey) -> LookupOutcome {
         let known = self.state().known_content(&key);
         let keychain = self.0.credentials.keychain(&key.access).await;
         look_up::look_up(&self.0.client, &key, known.as_ref(), &keychain).await

@@ -35,23 +35,23 @@ const TOKENS: usize = 1_000;
 
 /// An error, and whether it is that the registry refused this credential.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct SessionError {
     pub error: LookupError,
     pub is_refused: bool,
 }
 
-impl Failure {
+impl SessionError {
     fn refused(message: &str) -> Self {
-        Failure {
+        SessionError {
             error: LookupError::image(message),
             is_refused: true,
         }
     }
 }
 
-impl From<LookupError> for Failure {
+impl From<LookupError> for SessionError {
     fn from(error: LookupError) -> Self {
-        Failure {
+        SessionError {
             error,
             is_refused: false,
         }
@@ -118,7 +118,7 @@ struct RegistryRequest {
 }
 
 /// A response, and whether the registry itself sent it, and not another host after a redirect.
-struct Answer {
+struct SessionAnswer {
     received: Received,
     is_own: bool,
 }
@@ -158,12 +158,17 @@ impl<'c> Session<'c> {
         reference: &str,
         accept: &'static str,
         most: usize,
-    ) -> Result<Received, Failure> {
+    ) -> Result<Received, SessionError> {
         self.request(Method::GET, (kind, reference), accept, most).await
     }
 
     /// Requests only the headers of a resource. A registry that counts pulls does not count this.
-    pub async fn head(&self, kind: &str, reference: &str, accept: &'static str) -> Result<Received, Failure> {
+    pub async fn head(
+        &self,
+        kind: &str,
+        reference: &str,
+        accept: &'static str,
+    ) -> Result<Received, SessionError> {
         self.request(Method::HEAD, (kind, reference), accept, 0).await
     }
 
@@ -173,7 +178,7 @@ impl<'c> Session<'c> {
         (kind, reference): (&str, &str),
         accept: &'static str,
         most: usize,
-    ) -> Result<Received, Failure> {
+    ) -> Result<Received, SessionError> {
         let uri = self.place.uri(kind, reference).map_err(LookupError::registry)?;
         let known = self.tokens.get(&self.key);
         let wanted = RegistryRequest {
@@ -199,14 +204,12 @@ impl<'c> Session<'c> {
     }
 
     /// The body of a successful response.
-    pub fn content(&self, answer: Received) -> Result<Bytes, Failure> {
+    pub fn content(&self, answer: Received) -> Result<Bytes, SessionError> {
         match answer.status {
             StatusCode::OK => Ok(answer.body),
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(Failure::refused(&format!(
-                "the registry refused {} ({})",
-                self.used(),
-                status.as_u16()
-            ))),
+            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Err(SessionError::refused(
+                &format!("the registry refused {} ({})", self.used(), status.as_u16()),
+            )),
             _ => Err(unsuccessful("the registry", &answer).into()),
         }
     }
@@ -219,19 +222,19 @@ impl<'c> Session<'c> {
     }
 
     /// What authorizes the next requests.
-    async fn authorize(&self, challenge: &Challenge) -> Result<Token, Failure> {
+    async fn authorize(&self, challenge: &Challenge) -> Result<Token, SessionError> {
         match challenge {
             Challenge::Bearer(service) => self.token(service).await,
             Challenge::Basic => {
                 let Some(credential) = self.credential else {
-                    return Err(Failure::refused(
+                    return Err(SessionError::refused(
                         "the registry refused a request without credentials (401)",
                     ));
                 };
                 let header = credential.basic().and_then(|header| secret_header(&header));
                 let used = self.used();
                 let header = header.ok_or_else(|| {
-                    Failure::refused(&format!(
+                    SessionError::refused(&format!(
                         "the registry requires user and password, and {used} is not such a one"
                     ))
                 })?;
@@ -244,7 +247,7 @@ impl<'c> Session<'c> {
     }
 
     /// Requests a token, with the credential if its service may be sent it.
-    async fn token(&self, service: &TokenService) -> Result<Token, Failure> {
+    async fn token(&self, service: &TokenService) -> Result<Token, SessionError> {
         let uri = service.uri(&self.place.repository);
         let uri =
             uri.ok_or_else(|| LookupError::image("the registry names no address of its token service"))?;
@@ -267,7 +270,7 @@ impl<'c> Session<'c> {
             } else {
                 format!("{} ({status})", self.used())
             };
-            return Err(Failure::refused(&format!(
+            return Err(SessionError::refused(&format!(
                 "the registry's token service refused {used}"
             )));
         }
@@ -289,7 +292,7 @@ impl<'c> Session<'c> {
         &self,
         wanted: &RegistryRequest,
         authorization: Option<&HeaderValue>,
-    ) -> Result<Answer, LookupError> {
+    ) -> Result<SessionAnswer, LookupError> {
         let mut uri = wanted.uri.clone();
         let own = (uri.scheme().cloned(), uri.authority().cloned());
         for _ in 0..=REDIRECTS {
@@ -310,7 +313,7 @@ impl<'c> Session<'c> {
                 _ => None,
             };
             let Some(location) = location else {
-                return Ok(Answer { received, is_own });
+                return Ok(SessionAnswer { received, is_own });
             };
             let to = location.to_str().ok().and_then(|to| resolved(&uri, to));
             uri = to.ok_or_else(|| LookupError::image("it points to no address"))?;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use anstyle::AnsiColor;
 
-use super::check::junit::{Case, Document, JunitFailure, text};
+use super::check::junit::{JunitCase, JunitDocument, JunitFailure, text};
 use super::text::{BOLD, count};
 use crate::check::policy_tests::{Difference, ExpectationResult, TestFileResult};
 use crate::model::text::one_line;
@@ -89,13 +89,13 @@ fn differing(result: &ExpectationResult) -> String {
 /// # Errors
 /// The errors of the writer.
 pub fn tests_junit(files: &[TestFileResult], out: &mut dyn Write) -> io::Result<()> {
-    let mut document = Document::new("transom test");
+    let mut document = JunitDocument::new("transom test");
     for file in files {
         for error in &file.errors {
-            let case = Case {
+            let case = JunitCase {
                 name: "cannot be used".to_owned(),
                 error: Some(text(error)),
-                ..Case::default()
+                ..JunitCase::default()
             };
             document.add(&file.file, case);
         }
@@ -106,11 +106,11 @@ pub fn tests_junit(files: &[TestFileResult], out: &mut dyn Write) -> io::Result<
                 message: format!("not as expected: {}", differing(result)),
                 lines: lines(result).iter().map(|line| text(line)).collect(),
             });
-            let case = Case {
+            let case = JunitCase {
                 name: text(&title),
                 line: result.line,
                 failure,
-                ..Case::default()
+                ..JunitCase::default()
             };
             document.add(&file.file, case);
         }

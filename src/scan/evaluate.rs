@@ -126,13 +126,13 @@ pub fn evaluate_object(
         facts: eval_context.facts,
         policies: &eval_context.policies,
     };
-    let foresight = simulate_create(subject.kind, json, &context)?;
+    let simulation = simulate_create(subject.kind, json, &context)?;
     let not_reviewed = eval_context.not_reviewed(&subject.namespace);
     Ok(Evaluated::Owner(Box::new(owner_result(
         subject,
         json,
         stored,
-        &foresight,
+        &simulation,
         not_reviewed.as_ref(),
         eval_context,
     ))))
@@ -204,23 +204,23 @@ fn owner_result(
     subject: &Object<'_>,
     json: &str,
     stored: StoredObject,
-    foresight: &Simulation<'_>,
+    simulation: &Simulation<'_>,
     not_reviewed: Option<&NotReviewed>,
     eval_context: &EvalContext<'_>,
 ) -> OwnerResult {
-    let inference = &foresight.evaluation.inference;
+    let inference = &simulation.evaluation.inference;
     let (image_builds, has_unknown_images) = builds(subject, inference.verdict, eval_context);
     let words = not_reviewed.map(|why| why.words(&subject.namespace));
-    let outcome = match (not_reviewed, foresight.denied_in) {
+    let outcome = match (not_reviewed, simulation.denied_in) {
         (Some(_), _) => OwnerOutcome::NotReviewed,
         (None, Some(_)) => OwnerOutcome::Denied,
-        (None, None) if !foresight.edits.is_empty() => OwnerOutcome::Changed,
+        (None, None) if !simulation.edits.is_empty() => OwnerOutcome::Changed,
         (None, None) => OwnerOutcome::Passes,
     };
     let decision = match outcome {
         OwnerOutcome::NotReviewed => Decision::Skip,
         OwnerOutcome::Denied => Decision::Deny,
-        _ if foresight.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
+        _ if simulation.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
         OwnerOutcome::Changed => Decision::Patch,
         OwnerOutcome::Passes => Decision::Allow,
     };
@@ -238,42 +238,42 @@ fn owner_result(
         }),
         verdict: inference.verdict,
         evidence: inference.evidence.iter().map(ToString::to_string).collect(),
-        policy: foresight.policy.name.clone(),
+        policy: simulation.policy.name.clone(),
         outcome,
         decision,
         image_builds,
         has_unknown_images,
         replicas: stored.spec.replicas.or(stored.spec.parallelism),
         changes: if is_changed {
-            paths(&foresight.edits)
+            paths(&simulation.edits)
         } else {
             Vec::new()
         },
         would_change: if not_reviewed.is_none() {
-            paths(&foresight.would_edit)
+            paths(&simulation.would_edit)
         } else {
             Vec::new()
         },
-        findings: findings(foresight, words.as_deref()),
+        findings: findings(simulation, words.as_deref()),
         not_reviewed: words,
     }
 }
 
 /// The findings, each with its outcome.
-fn findings(foresight: &Simulation<'_>, not_reviewed: Option<&str>) -> Vec<FindingResult> {
-    let evaluation = &foresight.evaluation;
-    let mut all: Vec<FindingResult> = (evaluation.findings.iter().zip(&foresight.action_reasons))
+fn findings(simulation: &Simulation<'_>, not_reviewed: Option<&str>) -> Vec<FindingResult> {
+    let evaluation = &simulation.evaluation;
+    let mut all: Vec<FindingResult> = (evaluation.findings.iter().zip(&simulation.action_reasons))
         .filter(|(finding, _)| finding.enforced_action > Action::Disabled)
         .map(|(finding, outcome_reason)| {
             found(
                 finding,
-                outcome(finding, &foresight.policy),
+                outcome(finding, &simulation.policy),
                 outcome_reason.clone(),
             )
         })
         .collect();
     all.extend(
-        (foresight.fixed.iter()).map(|finding| found(finding, outcome(finding, &foresight.policy), None)),
+        (simulation.fixed.iter()).map(|finding| found(finding, outcome(finding, &simulation.policy), None)),
     );
     for (note, lifted) in &evaluation.exempted {
         let lifted = lifted.iter();

@@ -50,11 +50,11 @@ pub struct ClusterCredentials {
     pull_secret: Option<PullSecret>,
     /// The namespaces whose pods' Secrets may be read.
     pull_secrets_of: Vec<String>,
-    state: Mutex<Credentials>,
+    state: Mutex<KeychainCache>,
 }
 
 #[derive(Default)]
-struct Credentials {
+struct KeychainCache {
     /// Of Transom's own Secret.
     shared: Keychain,
     /// Of the Secrets of pods, with the time they were read.
@@ -171,7 +171,7 @@ impl ClusterCredentials {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Credentials> {
+    fn state(&self) -> MutexGuard<'_, KeychainCache> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -155,7 +155,7 @@ fn live(cluster: &ControlPlane) -> [String; 2] {
     install::register(cluster, nobody, &[]);
     let neither = || arrives("mutating", 0) && arrives("validating", 0);
     assert!(wait(minutes, neither), "{}", cluster.end_of_log("replica"));
-    let reported = || registered() == "False CallsDoNotArrive";
+    let reported = || registered() == "False WebhookProbeFailed";
     assert!(wait(minutes, reported), "{}", registered());
     install::register(cluster, port, &[]);
     assert!(wait(minutes, both), "{}", cluster.end_of_log("replica"));

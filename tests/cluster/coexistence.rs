@@ -516,7 +516,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
         comes("wpp", name, "Overlapping", "True SamePriority");
     }
     for name in ["default", "other"] {
-        comes("wnp", name, "Overlapping", "True SameNodes");
+        comes("wnp", name, "Overlapping", "True SamePriority");
     }
     let reported = || {
         let events = place.kubectl(&["get", "events.events.k8s.io", "-n", "default", "-o", "json"]);
@@ -564,7 +564,7 @@ spec: {labels: {kubelet: Disabled, nodeRestriction: Disabled}, taints: {required
         .kubectl(&["delete", "wpp", "a-denies", "b-looks-away"])
         .succeeded();
     place.kubectl(&["delete", "wnp", "other"]).succeeded();
-    comes("wnp", "default", "Overlapping", "False NoOther");
+    comes("wnp", "default", "Overlapping", "False NoOverlap");
 }
 
 #[test]
@@ -589,7 +589,7 @@ spec: {mode: Enforce, placement: {linuxPods: Warn}, priority: 4, namespaceSelect
         assert!(came, "{name} should be {expected}: {}", stored());
     };
     comes("default", "True Programmed");
-    comes("guards", "False EntryMissing");
+    comes("guards", "False WebhookEntryMissing");
     let message = "-o=jsonpath={.status.conditions[?(@.type=='Programmed')].message}";
     let message = place.kubectl(&["get", "wpp", "guards", message]).out;
     let (_, flags) = message

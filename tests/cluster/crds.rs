@@ -704,7 +704,7 @@ fn only_the_leader_writes(writer: &Writer) {
 fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     writer.until("its version is kept", || revisions(&writer.cluster).len() == 2);
     writer.apply("base", &json!({"mode": "Simulate"}));
-    writer.until_condition("base", "Ready", "False PreviousVersionApplies");
+    writer.until_condition("base", "Ready", "False UsingLastValid");
     writer.visit();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Warn);
@@ -736,13 +736,13 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     // Corrected: nothing of the old problem is left.
     writer.apply("base", &json!({"mode": "Enforce", "priority": 1}));
     writer.until_condition("base", "Ready", "True Ready");
-    writer.until_condition("same", "Overlapping", "False Unambiguous");
+    writer.until_condition("same", "Overlapping", "False NoOverlap");
     assert_eq!(writer.get("base", ".status.lastProblem"), "");
     let reported = [
         "Normal Accepted",
-        "Normal Unambiguous",
-        "Warning PreviousVersionApplies",
+        "Normal NoOverlap",
         "Warning SamePriority",
+        "Warning UsingLastValid",
     ];
     writer.until("Events are told", || {
         events_of(&writer.cluster, "base") == reported
@@ -752,7 +752,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
 fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
     let bad = json!({"mode": "Warn", "priority": 1, "namespaceSelector": {"matchLabels": {"a..b/c": "x"}}});
     writer.apply("base", &bad);
-    writer.until_condition("base", "Ready", "False PreviousVersionApplies");
+    writer.until_condition("base", "Ready", "False UsingLastValid");
     writer.visit();
     let set = Arc::clone(&writer.show.borrow().policies);
     assert_eq!(set.stored()[0].policy.validation, Action::Deny);
@@ -802,7 +802,7 @@ async fn a_label_that_does_nothing_is_reported_once(writer: &Writer) {
     };
     let reported = || events_of(&writer.cluster, "web");
     label("transom.dev/mode=enforce");
-    writer.until_condition("base", "NamespaceLabelsIgnored", "True WithoutEffect");
+    writer.until_condition("base", "NamespaceLabelsIgnored", "True LabelsIgnored");
     writer.until("the Event is written", || reported() == ["Warning LabelIgnored"]);
     let report_text = [
         "get",
@@ -853,7 +853,7 @@ async fn a_label_that_does_nothing_is_reported_once(writer: &Writer) {
     assert_eq!(reported(), ["Warning LabelIgnored", "Warning LabelIgnored"]);
 
     label("transom.dev/mode=Enforce");
-    writer.until_condition("base", "NamespaceLabelsIgnored", "False AllCount");
+    writer.until_condition("base", "NamespaceLabelsIgnored", "False NoLabelsIgnored");
 }
 
 fn a_status_is_written_once(writer: &Writer) {
@@ -890,9 +890,9 @@ fn what_is_not_registered_is_reported_once(writer: &Writer) {
     assert_eq!(writer.condition("base", "Programmed"), "");
     let plain = registered(&RegistrationOptions::default());
     writer.register(plain);
-    writer.until_condition("base", "Programmed", "False EntryMissing");
+    writer.until_condition("base", "Programmed", "False WebhookEntryMissing");
     // The labels of pools are asked about for every policy.
-    writer.until_condition("same", "Programmed", "False PoolLabelsUnknown");
+    writer.until_condition("same", "Programmed", "False PoolLabelsNotRegistered");
     let message = writer.get("base", ".status.conditions[?(@.type=='Programmed')].message");
     assert!(
         message.contains("--linux-pods-selector 'kubernetes.io/metadata.name'")
@@ -914,7 +914,7 @@ fn what_is_not_registered_is_reported_once(writer: &Writer) {
         ..RegistrationOptions::default()
     };
     writer.register(registered(&options));
-    writer.until_condition("base", "Programmed", "False PoolLabelsUnknown");
+    writer.until_condition("base", "Programmed", "False PoolLabelsNotRegistered");
     options.pool_labels.push(PoolLabel::prefix("pool", "win"));
     writer.register(registered(&options));
     writer.until_condition("base", "Programmed", "True Programmed");
@@ -923,8 +923,8 @@ fn what_is_not_registered_is_reported_once(writer: &Writer) {
     writer.until("Events are told", || {
         let reported = events_of(&writer.cluster, "base");
         [
-            "Warning EntryMissing",
-            "Warning PoolLabelsUnknown",
+            "Warning WebhookEntryMissing",
+            "Warning PoolLabelsNotRegistered",
             "Normal Programmed",
         ]
         .iter()
@@ -1009,8 +1009,8 @@ fn argo_cd_shows_the_health_of_both_policies() {
             "Degraded because of Invalid",
         ),
         (
-            json!({"conditions": [condition("Ready", "False", "Converging", 2)]}),
-            "Progressing because of Converging",
+            json!({"conditions": [condition("Ready", "False", "Reconciling", 2)]}),
+            "Progressing because of Reconciling",
         ),
         (
             json!({"conditions": [condition("Ready", "Unknown", "Unknown", 2)]}),

@@ -17,7 +17,7 @@ use transom::cluster::node::{NodeView, OWNED_ANNOTATION, WatchedNode};
 use transom::controller::node_policies::nodes::apply::{ApplyResult, apply};
 use transom::controller::node_policies::nodes::plan::{KeepOptions, plan};
 use transom::controller::node_policies::policies::NodePolicy;
-use transom::controller::node_policies::take_back::{RevertOptions, take_back_everything};
+use transom::controller::node_policies::revert::{RevertOptions, revert_everything};
 use transom::controller::node_policies::writer::Writer;
 use transom::model::node::{BUILD_LABEL, RESTRICTED_BUILD_LABEL};
 
@@ -102,7 +102,9 @@ async fn build_labels_are_corrected_with_an_event_that_says_from_what_to_what() 
     let mirror =
         "label transom.dev.node-restriction.kubernetes.io/windows-build: \"10.0.26100\" → \"10.0.20348\"";
     world.event_until("forged", mirror).await;
-    let status = world.status_until("windows", "Ready", "True", "Reported").await;
+    let status = world
+        .status_until("windows", "Ready", "True", "DriftReported")
+        .await;
     assert_eq!(
         (&status["nodeCount"], &status["buildSummary"]),
         (&json!(4), &json!("ltsc2022 4"))
@@ -143,7 +145,7 @@ async fn a_kubelet_that_writes_another_build_is_corrected_ever_more_slowly() {
     // 100 ms, 200 ms, … : eight corrections take 12.7 s.
     assert!((4..=9).contains(&corrected), "{corrected}");
     world
-        .status_until("windows", "Contested", "True", "OtherWriter")
+        .status_until("windows", "Conflict", "True", "OverwrittenByOtherClient")
         .await;
 }
 
@@ -237,7 +239,9 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
     world.create(&policy("windows", json!({}))).await;
     let _running = world.run(quick());
 
-    let status = world.status_until("windows", "Ready", "True", "Reported").await;
+    let status = world
+        .status_until("windows", "Ready", "True", "DriftReported")
+        .await;
     assert_eq!(status["driftedNodeCount"], 2);
     let what = status["driftedNodes"][0]["message"].as_str().unwrap();
     assert_eq!(
@@ -252,9 +256,9 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
         .patch_policy("windows", json!({"spec": {"taints": {"mode": "Apply"}}}))
         .await;
     let status = world
-        .status_until("windows", "TaintsRefused", "True", "WouldHurt")
+        .status_until("windows", "TaintsBlocked", "True", "WorkloadsAffected")
         .await;
-    let message = world::message(&status, "TaintsRefused");
+    let message = world::message(&status, "TaintsBlocked");
     assert!(
         message.contains("Deployment default/web (its template does not tolerate os=windows:NoSchedule)")
     );
@@ -268,7 +272,7 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
     assert_eq!(
         status["lastProblem"],
         "not set: os=windows:NoSchedule, because 1 workload would be affected: Deployment default/web; the condition \
-         TaintsRefused gives the reasons and the remedies"
+         TaintsBlocked gives the reasons and the remedies"
     );
     world.event_until("windows", "Deployment default/web").await;
     assert_eq!(taints(&world.node("w1").await), ["team=blue:NoSchedule"]);
@@ -285,15 +289,19 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
         .event_until("windows", "2 nodes (w1, w2): taint os=windows:NoSchedule: set")
         .await;
     world
-        .status_until("windows", "TaintsRefused", "False", "NobodyHurt")
+        .status_until("windows", "TaintsBlocked", "False", "NoWorkloadsAffected")
         .await;
-    world.status_until("windows", "Ready", "True", "AsWanted").await;
+    world.status_until("windows", "Ready", "True", "Reconciled").await;
     world.event_until("windows", "no taint is withheld").await;
     // The guard was asked more than once meanwhile.
     let reported = world.events("windows").await;
     assert_eq!(
         reported,
-        ["Normal NobodyHurt", "Normal TaintSet", "Warning WouldHurt"]
+        [
+            "Normal NoWorkloadsAffected",
+            "Normal TaintSet",
+            "Warning WorkloadsAffected"
+        ]
     );
 
     let policies: Api<WindowsNodePolicy> = Api::all(world.client.clone());
@@ -360,9 +368,9 @@ async fn a_daemonset_that_selects_no_os_and_runs_on_windows_keeps_taints_away() 
         .await;
     let _running = world.run(quick());
     let status = world
-        .status_until("windows", "TaintsRefused", "True", "WouldHurt")
+        .status_until("windows", "TaintsBlocked", "True", "WorkloadsAffected")
         .await;
-    let message = world::message(&status, "TaintsRefused");
+    let message = world::message(&status, "TaintsBlocked");
     assert!(
         message
             .contains("1 workload would be affected: DaemonSet default/logs (it selects no operating system")
@@ -404,9 +412,9 @@ async fn a_taint_refused_for_a_daemon_set_is_tried_again_when_that_changes() {
         ..quick()
     });
     let status = world
-        .status_until("windows", "TaintsRefused", "True", "WouldHurt")
+        .status_until("windows", "TaintsBlocked", "True", "WorkloadsAffected")
         .await;
-    assert!(world::message(&status, "TaintsRefused").contains("DaemonSet default/logs"));
+    assert!(world::message(&status, "TaintsBlocked").contains("DaemonSet default/logs"));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(taints(&world.node("w1").await), Vec::<String>::new());
     let toleration = json!([{"key": "os", "operator": "Equal", "value": "windows", "effect": "NoSchedule"}]);
@@ -416,7 +424,7 @@ async fn a_taint_refused_for_a_daemon_set_is_tried_again_when_that_changes() {
         .node_until("w1", |node| taints(node) == ["os=windows:NoSchedule"])
         .await;
     world
-        .status_until("windows", "TaintsRefused", "False", "NobodyHurt")
+        .status_until("windows", "TaintsBlocked", "False", "NoWorkloadsAffected")
         .await;
 }
 
@@ -445,9 +453,9 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
             .unwrap();
     }
     let status = world
-        .status_until("windows", "Contested", "True", "OtherWriter")
+        .status_until("windows", "Conflict", "True", "OverwrittenByOtherClient")
         .await;
-    assert!(world::message(&status, "Contested").contains("removed os=windows:NoSchedule three times on w1"));
+    assert!(world::message(&status, "Conflict").contains("removed os=windows:NoSchedule three times on w1"));
     world
         .event_until("windows", "removed os=windows:NoSchedule three times on w1")
         .await;
@@ -470,7 +478,7 @@ async fn a_taint_that_is_taken_away_three_times_is_contested_until_the_policy_ch
         .await;
     world.node_until("w1", has).await;
     world
-        .status_until("windows", "Contested", "False", "NoOtherWriter")
+        .status_until("windows", "Conflict", "False", "NoConflict")
         .await;
 }
 
@@ -596,7 +604,9 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do
     assert_eq!(taints(&many)[500], "os=windows:NoSchedule");
 
     for name in ["old-a", "old-b"] {
-        let status = world.status_until(name, "Overlapping", "True", "SameNodes").await;
+        let status = world
+            .status_until(name, "Overlapping", "True", "SamePriority")
+            .await;
         let message = world::message(&status, "Overlapping");
         assert!(
             message.contains("old-a") && message.contains("old-b"),
@@ -604,7 +614,7 @@ async fn odd_annotations_many_taints_overlaps_and_old_builds_are_reported_and_do
         );
     }
     let status = world
-        .status_until("old-a", "UnsupportedBuilds", "True", "OldOrNew")
+        .status_until("old-a", "UnsupportedBuilds", "True", "BuildNotSupported")
         .await;
     assert!(world::message(&status, "UnsupportedBuilds").contains("10.0.17763 (Windows Server 2019)"));
     assert_eq!(label(&world.node("old").await, BUILD_LABEL), Some("10.0.17763"));
@@ -632,7 +642,7 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_anothe
         .node_until("other", |node| taints(node) == ["os=windows:NoSchedule"])
         .await;
     // Both policies select the node; the priority decides, so there is nothing to correct.
-    for (name, reason) in [("kept", "Reported"), ("rest", "AsWanted")] {
+    for (name, reason) in [("kept", "DriftReported"), ("rest", "Reconciled")] {
         let status = world.status_until(name, "Ready", "True", reason).await;
         let message = world::message(&status, "Overlapping");
         assert_eq!(message, "no other policy of the same priority selects its nodes");
@@ -647,9 +657,7 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_anothe
     // The schema of the API server accepts these prefixes.
     let bad = json!({"spec": {"nodeSelector": {"matchLabels": {"a.-b/c": "x", "a..b/c": "y"}}}});
     world.patch_policy("kept", bad).await;
-    let status = world
-        .status_until("kept", "Ready", "False", "InvalidSelector")
-        .await;
+    let status = world.status_until("kept", "Ready", "False", "Invalid").await;
     let message = world::message(&status, "Ready");
     for part in [
         "2 problems: (1) spec.nodeSelector.matchLabels: \"a.-b/c\" is not a label key",
@@ -659,7 +667,9 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_anothe
         assert!(message.contains(part), "{message}");
     }
     world.create(&of_group("new")).await;
-    let status = world.status_until("rest", "Ready", "False", "NodesHeld").await;
+    let status = world
+        .status_until("rest", "Ready", "False", "BlockedByInvalidPolicy")
+        .await;
     let message = world::message(&status, "Ready");
     assert!(
         message.starts_with("kept may select 1 nodes that this policy selects (new)"),
@@ -674,9 +684,9 @@ async fn a_selector_that_no_label_can_match_is_a_problem_and_no_node_gets_anothe
     let good = json!({"spec": {"nodeSelector": {"matchLabels": {"a.-b/c": null, "a..b/c": null}}}});
     world.patch_policy("kept", good).await;
     // The taint is only reported by default.
-    world.status_until("kept", "Ready", "True", "Reported").await;
+    world.status_until("kept", "Ready", "True", "DriftReported").await;
     world.node_until("new", mirror).await;
-    world.status_until("rest", "Ready", "True", "AsWanted").await;
+    world.status_until("rest", "Ready", "True", "Reconciled").await;
     assert_eq!(taints(&world.node("new").await), ["sku=windows:NoSchedule"]);
 }
 
@@ -783,7 +793,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
         assert_eq!(class["scheduling"]["tolerations"][0]["key"], "os");
     }
     let status = world
-        .status_until("windows", "RuntimeClassesReady", "False", "Problem")
+        .status_until("windows", "RuntimeClassesReady", "False", "ReconcileFailed")
         .await;
     let message = world::message(&status, "RuntimeClassesReady");
     assert!(
@@ -887,10 +897,10 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         },
         keep_runtime_classes: true,
     };
-    let refusal = |report: &transom::controller::node_policies::take_back::RevertReport| {
+    let refusal = |report: &transom::controller::node_policies::revert::RevertReport| {
         report.failures.len() == 1 && report.failures[0].starts_with("node w2: ")
     };
-    let report = take_back_everything(&world.client, RevertOptions::default()).await;
+    let report = revert_everything(&world.client, RevertOptions::default()).await;
     assert!(refusal(&report), "{report:?}");
     assert_eq!(report.nodes, ["w1", "w3"]);
     assert!(
@@ -906,7 +916,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     world
         .wait_for(|| async { world.can_write_node("w2").await }, "the refusal ends")
         .await;
-    let kept = take_back_everything(&world.client, keep).await;
+    let kept = revert_everything(&world.client, keep).await;
     assert_eq!(
         (kept.nodes.as_slice(), kept.runtime_classes.len()),
         (&["w2".to_owned()][..], 0)
@@ -917,14 +927,14 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         (label(&w2, RESTRICTED_BUILD_LABEL), owned(&w2)),
         (Some("10.0.20348"), None)
     );
-    let report = take_back_everything(&world.client, RevertOptions::default()).await;
+    let report = revert_everything(&world.client, RevertOptions::default()).await;
     assert!(
         report.is_complete() && report.nodes.is_empty(),
         "what was kept is Transom's no longer: {report:?}"
     );
     assert_eq!(report.runtime_classes, ["windows-ltsc2022"]);
     // What is there still, and may be another's by now, is named and not taken.
-    let again = take_back_everything(&world.client, RevertOptions::default()).await;
+    let again = revert_everything(&world.client, RevertOptions::default()).await;
     let [left] = again.left.as_slice() else {
         panic!("{again:?}")
     };
@@ -934,7 +944,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
         ),
         "{left}"
     );
-    let nothing = transom::controller::node_policies::take_back::RevertReport {
+    let nothing = transom::controller::node_policies::revert::RevertReport {
         left: again.left.clone(),
         ..Default::default()
     };
@@ -942,7 +952,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
 
     // A kubelet has spoiled the annotation: what can only be Transom's goes, and what may not be is named.
     world.kubectl(&["annotate", "node", "w2", "transom.dev/owned=spoiled"]);
-    let spoiled = take_back_everything(&world.client, RevertOptions::default()).await;
+    let spoiled = revert_everything(&world.client, RevertOptions::default()).await;
     assert_eq!(
         (spoiled.nodes.len(), spoiled.failures.len()),
         (1, 0),
@@ -991,7 +1001,7 @@ async fn five_thousand_nodes_are_written_once_each_and_at_a_steady_pace() {
         }
     }
     let took = start.elapsed();
-    let status = world.status_until("windows", "Ready", "True", "AsWanted").await;
+    let status = world.status_until("windows", "Ready", "True", "Reconciled").await;
     assert_eq!(status["nodeCount"], json!(NODES));
     // If more is to come, it comes now.
     tokio::time::sleep(Duration::from_secs(3)).await;

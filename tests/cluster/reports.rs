@@ -204,7 +204,7 @@ fn what_is_stored_is_evaluated_as_it_changes_and_reported_while_definitions_and_
 
     // Definitions that come and go.
     test.undefine(OPEN);
-    test.condition("False NoReportApi");
+    test.condition("False ReportAPIMissing");
     test.define(OLDER, OLDER_REPORTS);
     let older = test.report(OLDER, "stored", denied);
     assert_eq!(older["results"][0]["source"], "transom");

@@ -802,6 +802,36 @@ fn no_page_is_too_long() {
     }
 }
 
+/// Where conditions get their types and reasons.
+const CONDITION_SOURCES: [&str; 8] = [
+    "src/controller/node_policies/status.rs",
+    "src/controller/pod_policies/build_labels.rs",
+    "src/controller/pod_policies/image_registries.rs",
+    "src/controller/pod_policies/programmed.rs",
+    "src/controller/pod_policies/status.rs",
+    "src/controller/reports/health.rs",
+    "src/registration/configurations.rs",
+    "src/registration/configurations/images.rs",
+];
+
+#[test]
+fn every_condition_type_and_reason_is_documented() {
+    let pages: String = markdown_in("docs").iter().map(|page| text(page)).collect();
+    let mut found = BTreeSet::new();
+    for path in CONDITION_SOURCES {
+        let source = text(path);
+        let production = source.split("#[cfg(test)]").next().unwrap();
+        let is_name = |part: &&str| {
+            part.starts_with(|c: char| c.is_ascii_uppercase()) && part.chars().all(char::is_alphabetic)
+        };
+        let names = production.split('"').filter(is_name).map(str::to_owned);
+        found.extend(names);
+    }
+    assert!(found.len() > 60, "{found:?}");
+    found.retain(|name| !pages.contains(&format!("`{name}`")));
+    assert!(found.is_empty(), "not documented: {found:?}");
+}
+
 /// The fragments by which a page's headings can be linked, and its explicit anchors.
 fn headings(markdown: &str) -> impl Iterator<Item = String> {
     let titles = markdown.lines().filter_map(|line| {

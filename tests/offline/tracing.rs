@@ -228,7 +228,7 @@ fn what_gets_no_review_is_a_span_with_an_error() {
         slow
     });
     assert_eq!(server.post_with("/mutate", &headers, b"{}").0, 400);
-    wait(|| server.metric("transom_requests_rejected_total{reason=\"share\"}") == Some(1));
+    wait(|| server.metric("transom_requests_rejected_total{reason=\"fair_share\"}") == Some(1));
     drop(slow);
 
     let spans = spans(&collector, 6);
@@ -326,7 +326,7 @@ fn whatever_becomes_of_the_collector_reviews_go_on_and_the_end_is_in_time() {
             slowest < Duration::from_secs(2),
             "{what}: one review took {slowest:?}"
         );
-        let dropped = "transom_spans_dropped_total{reason=\"export\"}";
+        let dropped = "transom_spans_dropped_total{reason=\"export_failed\"}";
         match what {
             "gone" => {}
             "refuses" => wait(|| server.metric(dropped) == Some(40)),
@@ -335,7 +335,7 @@ fn whatever_becomes_of_the_collector_reviews_go_on_and_the_end_is_in_time() {
         assert_eq!(server.post("/mutate", &review("any", false)).0, 200);
         assert_eq!(server.metric("transom_spans_exported_total"), Some(0), "{what}");
         assert_eq!(
-            server.metric("transom_spans_dropped_total{reason=\"queue\"}"),
+            server.metric("transom_spans_dropped_total{reason=\"queue_full\"}"),
             Some(0),
             "{what}"
         );

@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::test_client::answering;
-    use crate::controller::node_policies::take_back::RevertOptions;
+    use crate::controller::node_policies::revert::RevertOptions;
 
     /// An API server with the Deployment `second-transom` of the release `second`, which selects by label.
     fn client() -> Client {

@@ -184,15 +184,15 @@ impl Cleanup<'_> {
     }
 
     async fn preview_reports(&self, preview: &mut CleanupPreview) {
-        for dialect in ReportApi::ALL {
-            match count(self.client, dialect).await {
+        for report_api in ReportApi::ALL {
+            match count(self.client, report_api).await {
                 Ok(0) | Err(ApiError::NotFound) => {}
                 Ok(reports) => preview
                     .removed
-                    .push(format!("{reports} {} of {dialect}", dialect.plural())),
+                    .push(format!("{reports} {} of {report_api}", report_api.plural())),
                 Err(why) => preview
                     .unseen
-                    .push(format!("{} of {dialect}: {why}", dialect.plural())),
+                    .push(format!("{} of {report_api}: {why}", report_api.plural())),
             }
         }
     }

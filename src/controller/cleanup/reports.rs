@@ -7,32 +7,32 @@ use crate::controller::reports::{GarbageCollection, ReportApi, sweep};
 
 /// Deletes all reports, and records the result.
 pub async fn remove_reports(client: &Client, report: &mut CleanupReport) {
-    for dialect in ReportApi::ALL {
-        match sweep(client, dialect, || true).await {
+    for report_api in ReportApi::ALL {
+        match sweep(client, report_api, || true).await {
             Ok(GarbageCollection::All(0)) => {}
             Ok(GarbageCollection::All(count)) => report
                 .done
-                .push(format!("{count} {} of {dialect} deleted", dialect.plural())),
+                .push(format!("{count} {} of {report_api} deleted", report_api.plural())),
             // Without the report API reports cannot exist, and the permission to list them is only granted if reports
             // are enabled.
             Ok(GarbageCollection::Unseen(why)) => {
-                if dialect.is_served(client).await.unwrap_or(true) {
-                    report.left.push(unseen(dialect, &why));
+                if report_api.is_served(client).await.unwrap_or(true) {
+                    report.left.push(unseen(report_api, &why));
                 }
             }
             Err(why) => report
                 .failures
-                .push(format!("{} of {dialect}: {why}", dialect.plural())),
+                .push(format!("{} of {report_api}: {why}", report_api.plural())),
         }
     }
 }
 
 /// Which reports may be left, and the command that deletes them.
-fn unseen(dialect: ReportApi, why: &str) -> String {
-    let (group, _) = dialect.as_str().split_once('/').unwrap_or_default();
-    let resource = dialect.plural();
+fn unseen(report_api: ReportApi, why: &str) -> String {
+    let (group, _) = report_api.as_str().split_once('/').unwrap_or_default();
+    let resource = report_api.plural();
     format!(
-        "{resource} of {dialect}, if reports were ever enabled: Transom may not list them ({why}); kubectl delete \
+        "{resource} of {report_api}, if reports were ever enabled: Transom may not list them ({why}); kubectl delete \
          {resource}.{group} -A -l app.kubernetes.io/managed-by=transom"
     )
 }

@@ -105,7 +105,7 @@ fn event_of(change: &NodeChange, note_text: &str, about: ObjectReference, now: T
         NodeChange::Label { .. } => return None,
         NodeChange::TaintSet(_) => ("Normal", "TaintSet", "SetTaint"),
         NodeChange::TaintTaken(_) => ("Normal", "TaintRemoved", "RemoveTaint"),
-        NodeChange::AnnotationLost(_) => ("Warning", "OwnerAnnotationLost", "RestoreAnnotation"),
+        NodeChange::AnnotationLost(_) => ("Warning", "OwnedAnnotationLost", "RestoreAnnotation"),
     };
     let (name, uid) = (about.name.as_deref(), about.uid.as_deref());
     let identity = format!("{}\n{reason}\n{note_text}", uid.unwrap_or_default());

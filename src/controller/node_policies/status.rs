@@ -76,7 +76,7 @@ pub fn status_of(
     }
 }
 
-/// The Events for a status change: one when taints become refused or contested or the reason changes, and one when
+/// The Events for a status change: one when taints are blocked or in conflict or the reason changes, and one when
 /// that ends. `before`: the stored status.
 pub fn news_of(
     policy: &NodePolicy,
@@ -101,8 +101,8 @@ fn number(count: usize) -> i32 {
 /// The conditions of a policy except `Ready`, the most urgent first.
 fn updates(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> Vec<ConditionUpdate> {
     let mut updates = vec![
-        refused(policy, nodes, known),
-        contested(nodes, known),
+        blocked(policy, nodes, known),
+        conflict(nodes, known),
         overlapping(policy, nodes),
         unsupported(nodes),
         faulty(nodes),
@@ -124,7 +124,7 @@ fn problem(
             "{why}; until it can be read, nothing is set and nothing is removed for it, and no node gets another policy \
              that comes later"
         );
-        return Some(("InvalidSelector", brief(&text)));
+        return Some(("Invalid", brief(&text)));
     }
     if let Some((unusable, held)) = nodes.held.first_key_value() {
         let text = format!(
@@ -133,7 +133,7 @@ fn problem(
             held.len(),
             list(held, BRIEF)
         );
-        return Some(("NodesHeld", brief(&text)));
+        return Some(("BlockedByInvalidPolicy", brief(&text)));
     }
     // Transom cannot fix the versions of nodes, so known faults do not affect `Ready`.
     let of_policy = |update: &&ConditionUpdate| update.is_bad && update.kind != KNOWN_FAULTS;
@@ -144,7 +144,7 @@ fn problem(
         let text = format!("{} nodes could not be written: {first}", known.failures.len());
         return Some(("WriteFailed", brief(&text)));
     }
-    (!policy.left_out.is_empty()).then(|| ("LeftOut", brief(&policy.left_out.join("; "))))
+    (!policy.left_out.is_empty()).then(|| ("InvalidFieldsIgnored", brief(&policy.left_out.join("; "))))
 }
 
 fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> ConditionUpdate {
@@ -153,7 +153,7 @@ fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Condit
         Some((reason, message)) => (false, *reason, message.clone()),
         None if of.unwritten > 0 => (
             false,
-            "Converging",
+            "Reconciling",
             format!(
                 "{} of {nodes} Windows nodes still wait to be written",
                 of.unwritten
@@ -162,12 +162,12 @@ fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Condit
         None if nodes == 0 => (true, "NoNodes", "it selects no Windows node now".to_owned()),
         None if of.drift.is_empty() => (
             true,
-            "AsWanted",
+            "Reconciled",
             format!("all {nodes} Windows nodes match the policy"),
         ),
         None => (
             true,
-            "Reported",
+            "DriftReported",
             format!(
                 "everything that Transom writes is written; status.driftedNodes lists what differs from the policy on {} of {nodes} Windows \
                  nodes",
@@ -186,7 +186,7 @@ fn ready(of: &NodesOfPolicy, problem: Option<&(&'static str, String)>) -> Condit
     }
 }
 
-fn contested(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
+fn conflict(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
     let parts = |most: usize| {
         let mut parts = Vec::new();
         if !nodes.contested.is_empty() {
@@ -213,25 +213,31 @@ fn contested(nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
         parts
     };
     let quiet = "no other client reverts what Transom writes";
-    let mut update = where_any("Contested", &parts(NAMED), "OtherWriter", "NoOtherWriter", quiet);
+    let mut update = where_any(
+        "Conflict",
+        &parts(NAMED),
+        "OverwrittenByOtherClient",
+        "NoConflict",
+        quiet,
+    );
     if update.is_bad {
         update.brief = cut(&parts(BRIEF).join("; "), LONGEST_BRIEF).into_owned();
     }
     update.with_events(EventPolicy::Reasons)
 }
 
-fn refused(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
+fn blocked(policy: &NodePolicy, nodes: &NodesOfPolicy, known: &PolicyFacts) -> ConditionUpdate {
     let waits = !nodes.waiting.is_empty() && policy.stored.spec.taints.mode == TaintMode::Apply;
     let (parts, reason) = match &known.guarded {
-        GuardResult::Refused { message, .. } if waits => (vec![message.clone()], "WouldHurt"),
+        GuardResult::Refused { message, .. } if waits => (vec![message.clone()], "WorkloadsAffected"),
         GuardResult::Unknown(why) if waits => {
             let text = format!("not set, because it is unknown whether a workload would be affected: {why}");
-            (vec![text], "NotKnown")
+            (vec![text], "ImpactUnknown")
         }
-        _ => (Vec::new(), "WouldHurt"),
+        _ => (Vec::new(), "WorkloadsAffected"),
     };
     let quiet = "no taint is withheld";
-    let mut update = where_any("TaintsRefused", &parts, reason, "NobodyHurt", quiet);
+    let mut update = where_any("TaintsBlocked", &parts, reason, "NoWorkloadsAffected", quiet);
     if let (GuardResult::Refused { brief, .. }, true) = (&known.guarded, update.is_bad) {
         update.brief = cut(brief, LONGEST_BRIEF).into_owned();
     }
@@ -250,8 +256,8 @@ fn overlapping(policy: &NodePolicy, nodes: &NodesOfPolicy) -> ConditionUpdate {
     where_any(
         "Overlapping",
         &parts.collect::<Vec<_>>(),
-        "SameNodes",
-        "NoOther",
+        "SamePriority",
+        "NoOverlap",
         "no other policy of the same priority selects its nodes",
     )
 }
@@ -267,7 +273,7 @@ fn unsupported(nodes: &NodesOfPolicy) -> ConditionUpdate {
     let update = where_any(
         "UnsupportedBuilds",
         &parts.collect::<Vec<_>>(),
-        "OldOrNew",
+        "BuildNotSupported",
         "Supported",
         "every build is supported or unknown",
     );
@@ -322,10 +328,10 @@ fn classes(classes: &ClassesOfPolicy) -> ConditionUpdate {
         message.push_str(more);
     }
     let brief = in_brief(&classes.problems, &message);
-    let unmet = (!classes.problems.is_empty()).then(|| ("Problem", message.clone()));
+    let unmet = (!classes.problems.is_empty()).then(|| ("ReconcileFailed", message.clone()));
     ConditionUpdate {
         brief,
-        ..ConditionUpdate::expect_true(CLASSES_READY, unmet, ("AsWanted", &message))
+        ..ConditionUpdate::expect_true(CLASSES_READY, unmet, ("Reconciled", &message))
     }
 }
 

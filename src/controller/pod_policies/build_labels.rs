@@ -30,7 +30,7 @@ pub(super) fn build_labels(decoded: Option<&DecodedPolicy>, facts: &Facts) -> Co
     let unmet = policy.filter(|_| !missing.is_empty());
     let unmet = unmet.map(|policy| ("NodesWithoutLabel", message(policy)));
     let met = (
-        "NoneMissing",
+        "AllNodesLabeled",
         "every node has the build label that placement would require",
     );
     ConditionUpdate::expect_true("BuildLabelsPresent", unmet, met).with_events(EventPolicy::Turns)

@@ -37,10 +37,10 @@ pub(super) fn programmed(
         reason,
         message: message.to_owned(),
     };
-    let unreached = states.unreached.map(|message| gap("CallsDoNotArrive", message));
+    let unreached = states.unreached.map(|message| gap("WebhookProbeFailed", message));
     let contested = states
         .contested
-        .map(|message| gap("CaBundleOverwritten", message));
+        .map(|message| gap("CABundleOverwritten", message));
     let of_controllers = unreached.into_iter().chain(contested);
     let gaps: Vec<CoverageGap> = of_controllers.chain(registered.problems()).chain(gaps).collect();
     let message = || {
@@ -97,9 +97,9 @@ mod tests {
         let (holds, name, message) = reason(None, Some("a writer"));
         assert_eq!(
             (holds, name, &*message),
-            (false, "CaBundleOverwritten", "a writer")
+            (false, "CABundleOverwritten", "a writer")
         );
         let (_, name, message) = reason(Some("no call"), Some("a writer"));
-        assert_eq!((name, &*message), ("CallsDoNotArrive", "no call; a writer"));
+        assert_eq!((name, &*message), ("WebhookProbeFailed", "no call; a writer"));
     }
 }

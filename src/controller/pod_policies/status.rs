@@ -271,7 +271,7 @@ fn accepted(outcome: &PolicyState, in_force: usize) -> ConditionUpdate {
         PolicyState::LastGood {
             generation, error, ..
         } => (
-            "PreviousVersionApplies",
+            "UsingLastValid",
             error,
             format!("until then generation {generation} of the policy applies"),
         ),
@@ -400,7 +400,7 @@ fn overlapping(name: &str, reach: &PolicyReach<'_>) -> ConditionUpdate {
     };
     let unmet = (!ties.is_empty()).then(|| ("SamePriority", message()));
     let met = (
-        "Unambiguous",
+        "NoOverlap",
         "no policy of the same priority selects the same namespaces",
     );
     ConditionUpdate::expect_false("Overlapping", unmet, met)
@@ -423,8 +423,8 @@ fn exemptions_expiring(decoded: Option<&DecodedPolicy>, today: Date) -> Conditio
         )
     };
     let unmet =
-        exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpireSoon", message(names)));
-    let met = ("NoneExpires", "no exemption expires soon");
+        exemptions(decoded, ExemptionState::Expiring, today).map(|names| ("ExpiringSoon", message(names)));
+    let met = ("NoneExpiring", "no exemption expires soon");
     ConditionUpdate::expect_false("ExemptionsExpiring", unmet, met)
 }
 
@@ -443,9 +443,9 @@ fn labels_ignored(reach: &PolicyReach<'_>) -> ConditionUpdate {
             reach.ignored.len()
         )
     };
-    let unmet = listed(&reach.ignored).map(|namespaces| ("WithoutEffect", message(namespaces)));
+    let unmet = listed(&reach.ignored).map(|namespaces| ("LabelsIgnored", message(namespaces)));
     let met = (
-        "AllCount",
+        "NoLabelsIgnored",
         "every label for Transom has its effect in the namespaces where the policy applies",
     );
     ConditionUpdate::expect_false("NamespaceLabelsIgnored", unmet, met)
@@ -462,9 +462,9 @@ fn without_policy(snapshot: &Snapshot) -> ConditionUpdate {
             names.len()
         )
     };
-    let some = listed(&names).map(|namespaces| ("SelectedByNone", message(namespaces)));
+    let some = listed(&names).map(|namespaces| ("NotSelected", message(namespaces)));
     let met = (
-        "AllSelected",
+        "AllNamespacesSelected",
         "every namespace that the webhooks select has a policy",
     );
     ConditionUpdate {

@@ -195,7 +195,7 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     let ready = condition(report(&reports, "p"), "Ready");
     assert_eq!(
         (ready.status.as_str(), ready.reason.as_str()),
-        ("False", "PreviousVersionApplies")
+        ("False", "UsingLastValid")
     );
     let ready = condition(report(&reports, "p"), "Accepted");
     assert_eq!(
@@ -252,10 +252,7 @@ fn a_replica_that_starts_goes_by_the_last_version_that_the_leader_has_kept() {
     leader.update(&kept);
     let reports = starts.reports(&kept, now());
     assert_eq!(reports, leader.reports(&kept, now()));
-    assert_eq!(
-        condition(&reports[0], "Accepted").reason,
-        "PreviousVersionApplies"
-    );
+    assert_eq!(condition(&reports[0], "Accepted").reason, "UsingLastValid");
     assert_eq!(reports[0].status.effective.as_ref().unwrap().generation, 1);
 
     // The revision may arrive after the policy.
@@ -323,7 +320,7 @@ fn a_replica_knows_where_another_one_enforces_more_than_it_can() {
         // policy applies.
         (json!({}), false),
         (accepted("False", "Invalid"), false),
-        (accepted("False", "PreviousVersionApplies"), true),
+        (accepted("False", "UsingLastValid"), true),
         // Another version of Transom can read it.
         (accepted("True", "Accepted"), true),
     ] {
@@ -569,7 +566,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     };
     assert_eq!(
         text("base"),
-        "True WithoutEffect: labels without effect are on 2 of the namespaces where the policy applies: audit \
+        "True LabelsIgnored: labels without effect are on 2 of the namespaces where the policy applies: audit \
          (transom.dev/mode=Audit), web (transom.dev/mdoe=Warn, transom.dev/mode=enforce); their Events \
          give the reason and the remedy: kubectl get events -n default --field-selector reason=LabelIgnored"
     );
@@ -581,7 +578,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
         let notes = reports.iter().flat_map(|report| &report.news);
         notes.map(|note| note.reason).collect()
     };
-    assert_eq!(notes(&reports), ["WithoutEffect", "WithoutEffect"]);
+    assert_eq!(notes(&reports), ["LabelsIgnored", "LabelsIgnored"]);
 
     // One namespace more or less changes only the message, without an Event; removing the last one causes an Event.
     let mut less = written(seen, &reports);
@@ -593,7 +590,7 @@ fn labels_that_do_nothing_are_named_by_the_policy_that_counts_there() {
     none.namespaces.remove("audit");
     policies.update(&none);
     let reports = policies.reports(&none, now());
-    assert_eq!(notes(&reports), ["AllCount"]);
+    assert_eq!(notes(&reports), ["NoLabelsIgnored"]);
 }
 
 #[test]
@@ -957,7 +954,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
     let without = condition(report(&reports, "last"), "NamespacesWithoutPolicy");
     assert_eq!(
         (without.status.as_str(), without.reason.as_str()),
-        ("True", "SelectedByNone")
+        ("True", "NotSelected")
     );
     assert!(
         without.message.starts_with(
@@ -983,7 +980,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
     let without = condition(report(&reports, "last"), "NamespacesWithoutPolicy");
     assert_eq!(
         (without.status.as_str(), without.reason.as_str()),
-        ("False", "AllSelected")
+        ("False", "AllNamespacesSelected")
     );
 }
 

@@ -91,11 +91,11 @@ impl ReportHealth {
 
     fn problem(&self, api: Option<ReportApi>, index: &OwnerIndex) -> Option<(&'static str, String)> {
         if let Some(text) = self.problems().first(index) {
-            return Some(("Refused", text));
+            return Some(("RequestFailed", text));
         }
         if api.is_none() {
             return Some((
-                "NoReportApi",
+                "ReportAPIMissing",
                 "the API server has neither reports of openreports.io/v1alpha1 nor policyreports of wgpolicyk8s.io/v1alpha2: \
                  install one of these CustomResourceDefinitions; metrics and Events continue without reports"
                     .to_owned(),
@@ -103,7 +103,7 @@ impl ReportHealth {
         }
         if index.is_full() {
             let text = format!("more than {MOST_OWNERS} objects have findings; the others have no report");
-            return Some(("TooMany", text));
+            return Some(("TooManyOwners", text));
         }
         let unreadable = index.all_unreadable();
         let count = unreadable.len();
@@ -115,7 +115,7 @@ impl ReportHealth {
             .map(|it| format!("{} {} ({})", it.kind, it.name, it.why))
             .collect();
         Some((
-            "Unreadable",
+            "Unparseable",
             format!(
                 "{count} stored objects cannot be read and are skipped: {}",
                 named.join(", ")
@@ -168,7 +168,7 @@ mod tests {
         health.fails("cannot watch the reports", "forbidden");
         assert_eq!(
             amiss(&health, &index),
-            ("Refused", "cannot list /api/v1/pods: not today".to_owned())
+            ("RequestFailed", "cannot list /api/v1/pods: not today".to_owned())
         );
         health.works("cannot list /api/v1/pods");
         assert_eq!(amiss(&health, &index).1, "cannot watch the reports: forbidden");
@@ -192,7 +192,7 @@ mod tests {
         let (reason, message) = amiss(&health, &index);
         assert_eq!(
             (reason, message.as_str()),
-            ("Refused", "the report of a cannot be written (and 1 more)")
+            ("RequestFailed", "the report of a cannot be written (and 1 more)")
         );
         index.written("a", Some(contents[0]), None);
         assert_eq!(amiss(&health, &index).1, "the report of b cannot be written");
@@ -224,7 +224,7 @@ mod tests {
             index.unreadable(&number.to_string(), object, 1);
         }
         let (reason, message) = amiss(&health, &index);
-        assert_eq!(reason, "Unreadable");
+        assert_eq!(reason, "Unparseable");
         assert!(
             message.starts_with("5 stored objects cannot be read"),
             "{message}"
@@ -236,6 +236,6 @@ mod tests {
         let ReportingState::Amiss(reason, _) = health.state(None, &index) else {
             panic!("there is no report API");
         };
-        assert_eq!(reason, "NoReportApi");
+        assert_eq!(reason, "ReportAPIMissing");
     }
 }

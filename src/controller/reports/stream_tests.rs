@@ -251,7 +251,7 @@ async fn an_object_that_cannot_be_read_is_counted_named_and_passed_over() {
     let ReportingState::Amiss(reason, message) = state else {
         panic!("{state:?}")
     };
-    assert_eq!(reason, "Unreadable");
+    assert_eq!(reason, "Unparseable");
     assert!(
         message.starts_with("1 stored objects cannot be read and are skipped: Deployment shop/broken ("),
         "{message}"
@@ -408,7 +408,7 @@ async fn without_any_kind_of_report_owners_are_evaluated_and_reported_all_the_sa
     let leader = TestLeader::start_with(&[(DEPLOYMENTS, &[all])], true);
     leader.until("it is reported", |it| it.events.len() == 1).await;
     let state = leader.reporting.clone();
-    let is_reported = || matches!(*state.borrow(), ReportingState::Amiss("NoReportApi", _));
+    let is_reported = || matches!(*state.borrow(), ReportingState::Amiss("ReportAPIMissing", _));
     leader.until("it is reported", |_| is_reported()).await;
     let server = leader.server.lock().unwrap();
     assert_eq!(server.events[0]["regarding"]["name"], "one");
@@ -462,7 +462,7 @@ async fn where_the_reports_that_are_there_cannot_be_read_it_is_reported_and_the_
     leader.until("it is reported", |it| reported(it) == ["one"]).await;
     let state = leader.reporting.clone();
     let text = || match &*state.borrow() {
-        ReportingState::Amiss("Refused", text) => text.clone(),
+        ReportingState::Amiss("RequestFailed", text) => text.clone(),
         _ => String::new(),
     };
     leader
@@ -484,7 +484,7 @@ async fn a_watch_that_breaks_again_and_again_is_reported_and_everything_is_read_
         ("/apis/apps/v1/deployments watch", &[format!("{error}\n")]),
     ]);
     let state = leader.reporting.clone();
-    let is_reported = || matches!(&*state.borrow(), ReportingState::Amiss("Refused", text) if text.ends_with("deployments: broken"));
+    let is_reported = || matches!(&*state.borrow(), ReportingState::Amiss("RequestFailed", text) if text.ends_with("deployments: broken"));
     leader.until("it is reported", |_| is_reported()).await;
     let listed = |it: &FakeApiServer| {
         it.requested

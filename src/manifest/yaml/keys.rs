@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use saphyr_parser::Marker;
 
-use super::{EventReader, Expect, Result, ScanFailure, narrow, place, trouble};
+use super::{EventReader, Expect, ScanFailure, YamlResult, narrow, place, trouble};
 use crate::model::json::string_at;
 
 /// The number of keys from which a mapping gets an index for detecting duplicates.
@@ -31,7 +31,7 @@ impl EventReader<'_, '_> {
     }
 
     /// Ends a key: rejects a duplicate, and expects its value.
-    pub(super) fn end_key(&mut self, start: usize, anchor: usize, at: Marker) -> Result {
+    pub(super) fn end_key(&mut self, start: usize, anchor: usize, at: Marker) -> YamlResult {
         if anchor > 0 {
             let fragment = self.copy(start, self.to.marks.len(), 0);
             self.spend(fragment.cost(), at)?;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use saphyr_parser::Marker;
 
-use super::{EventReader, Expect, Result, ScanFailure, TextMark, YamlPosition, narrow, place};
+use super::{EventReader, Expect, ScanFailure, TextMark, YamlPosition, YamlResult, narrow, place};
 use crate::model::json::Members;
 
 /// The maximum size that aliases and merge keys may add to all documents of an input, in bytes of text and
@@ -34,7 +34,7 @@ impl EventReader<'_, '_> {
         }
     }
 
-    pub(super) fn add_merge(&mut self, fragment: Fragment, line: usize) -> Result {
+    pub(super) fn add_merge(&mut self, fragment: Fragment, line: usize) -> YamlResult {
         let mapping = |at: usize| fragment.json.as_bytes().get(at) == Some(&b'{');
         let fits = mapping(0)
             || (fragment.json.starts_with('[')
@@ -58,7 +58,7 @@ impl EventReader<'_, '_> {
 
     /// Handles the end of a mapping: writes the entries of its `<<` whose keys it does not have; the first
     /// occurrence of a key applies.
-    pub(super) fn write_merges(&mut self, at: Marker) -> Result {
+    pub(super) fn write_merges(&mut self, at: Marker) -> YamlResult {
         let merges = self
             .frames
             .last_mut()
@@ -141,11 +141,11 @@ impl EventReader<'_, '_> {
     }
 
     /// Fails if aliases have added more than a legitimate file needs.
-    pub(super) fn spend(&mut self, bytes: usize, at: Marker) -> Result {
+    pub(super) fn spend(&mut self, bytes: usize, at: Marker) -> YamlResult {
         self.spend_at(bytes, place(at))
     }
 
-    pub(super) fn spend_at(&mut self, bytes: usize, at: YamlPosition) -> Result {
+    pub(super) fn spend_at(&mut self, bytes: usize, at: YamlPosition) -> YamlResult {
         self.to.expanded = self.to.expanded.saturating_add(bytes);
         if self.to.expanded > MAX_EXPANSION {
             let message =

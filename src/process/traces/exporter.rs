@@ -37,9 +37,9 @@ struct DropReasonLabels {
 struct ExporterCounters {
     exported: Counter,
     /// The queue was full.
-    queue: Counter,
+    queue_full: Counter,
     /// The collector did not accept them.
-    export: Counter,
+    export_failed: Counter,
 }
 
 impl ExporterCounters {
@@ -58,13 +58,15 @@ impl ExporterCounters {
         );
         Self {
             exported,
-            queue: dropped.get_or_create_owned(&DropReasonLabels { reason: "queue" }),
-            export: dropped.get_or_create_owned(&DropReasonLabels { reason: "export" }),
+            queue_full: dropped.get_or_create_owned(&DropReasonLabels { reason: "queue_full" }),
+            export_failed: dropped.get_or_create_owned(&DropReasonLabels {
+                reason: "export_failed",
+            }),
         }
     }
 
     fn dropped(&self) -> u64 {
-        self.queue.get() + self.export.get()
+        self.queue_full.get() + self.export_failed.get()
     }
 }
 
@@ -124,7 +126,7 @@ pub(super) fn start(
     let counters = ExporterCounters::new(registry);
     let (spans, queue) = mpsc::channel(QUEUE);
     let (close, closing) = watch::channel(false);
-    let dropped = counters.queue.clone();
+    let dropped = counters.queue_full.clone();
     tracing::info!(url = %settings.url, ratio = settings.ratio, "reviews are traced");
     let task = ExporterTask {
         settings,
@@ -211,13 +213,13 @@ impl ExporterTask {
                 if std::mem::take(&mut self.is_failing) {
                     tracing::info!(url = %self.settings.url, dropped = self.counters.dropped(), "spans are exported again");
                 }
-                let full = self.counters.queue.get();
+                let full = self.counters.queue_full.get();
                 if full > std::mem::replace(&mut self.full, full) {
                     self.complain("it accepts them more slowly than they are produced");
                 }
             }
             Err(why) => {
-                self.counters.export.inc_by(count);
+                self.counters.export_failed.inc_by(count);
                 self.is_failing |= self.complain(&why);
                 // The CA may have been replaced. Its file is small, and an invalid one keeps the old client.
                 if self.settings.ca.is_some()

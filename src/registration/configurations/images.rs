@@ -15,7 +15,7 @@ impl Configurations {
     pub(super) fn image_gap(&self, registries: &RegistryPatterns) -> Option<CoverageGap> {
         if registries.is_empty() {
             return Some(CoverageGap {
-                reason: "ImageRegistriesUnset",
+                reason: "ImageRegistriesNotConfigured",
                 message: format!(
                     "{SETTING} has no effect: Transom may not ask any registry; set the chart's images.registries, as in \
                      [mcr.microsoft.com, \"*.azurecr.io\"], or add to transom serve and to transom generate webhooks: \
@@ -29,7 +29,7 @@ impl Configurations {
         ];
         if entries.iter().any(Option::is_none) {
             return Some(CoverageGap {
-                reason: "EntryMissing",
+                reason: "WebhookEntryMissing",
                 message: format!(
                     "{SETTING} has no effect on pods without a sign of Windows: the webhook configurations lack the entry {} \
                      or {}; {}",
@@ -52,7 +52,7 @@ impl Configurations {
             .take(NAMED)
             .collect();
         (!unknown.is_empty()).then(|| CoverageGap {
-            reason: "ImageRegistriesUnknown",
+            reason: "ImageRegistriesNotRegistered",
             message: format!(
                 "{SETTING} has no effect on pods without a sign of Windows whose images are on registries that the webhook \
                  configurations do not know; {}",

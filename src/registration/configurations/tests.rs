@@ -101,7 +101,7 @@ fn without_the_webhooks_nothing_has_an_effect_but_a_policy_that_is_off_misses_no
     gone.mutating.entries.clear();
     let found = gaps(&gone, &policy(|policy| policy.linux_pods = LinuxPods::Apply));
     assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(found[0].0, "NoWebhooks");
+    assert_eq!(found[0].0, "WebhookConfigurationMissing");
     assert!(
         found[0]
             .1
@@ -133,7 +133,7 @@ fn two_entries_for_windows_pods_are_as_good_as_one_and_half_of_them_is_not() {
     for missing in [names::CERTAIN_VALIDATE, names::VALIDATE] {
         let mut half = fails_closed.clone();
         half.validating.entries.retain(|entry| entry.name != missing);
-        assert_eq!(gaps(&half, &policy(|_| {}))[0].0, "NoWebhooks");
+        assert_eq!(gaps(&half, &policy(|_| {}))[0].0, "WebhookConfigurationMissing");
     }
     // The single entry leaves nothing to another one.
     assert_eq!(
@@ -149,7 +149,7 @@ fn an_entry_that_a_policy_needs_is_missed_with_the_value_and_the_flag_that_bring
     assert_eq!(
         gaps(&plain, &guarded),
         [(
-            "EntryMissing",
+            "WebhookEntryMissing",
             "placement.linuxPods: Warn has no effect: the webhook configurations lack the entry linux-pods.mutate.transom.dev or linux-pods.validate.transom.dev; set the chart's \
              webhooks.linuxPods: {\"enabled\":true,\"namespaceSelector\":{\"matchExpressions\":[{\"key\":\
              \"kubernetes.io/metadata.name\",\"operator\":\"Exists\"}]}}, or add to transom generate webhooks: \
@@ -189,7 +189,7 @@ fn namespaces_that_an_entry_does_not_select_are_named_unless_they_are_left_out_o
     });
     let guarded = policy(|policy| policy.linux_pods = LinuxPods::Apply);
     let found = gaps(&of_a, &guarded);
-    assert_eq!(found[0].0, "NamespacesLeftOut");
+    assert_eq!(found[0].0, "NamespacesNotSelected");
     assert!(
         found[0]
             .1
@@ -211,7 +211,7 @@ fn pool_labels_that_no_condition_matches_are_named_with_what_to_add() {
     assert_eq!(
         gaps_beside(&known, &policy, &wider),
         [(
-            "PoolLabelsUnknown",
+            "PoolLabelsNotRegistered",
             "the webhook configurations do not contain all poolLabels of the node policies, so Transom is not called for \
              pods that are recognized only by them; add to the chart's webhooks.poolLabels: [{\"key\":\"team\",\"values\":[\"blue\"]}], or \
              to transom generate webhooks: --pool-label 'team=blue'"
@@ -239,7 +239,7 @@ fn pod_templates_that_no_rule_matches_are_named_with_what_to_add() {
     assert_eq!(
         gaps(&known, &wanted),
         [(
-            "PodTemplatesUnknown",
+            "PodTemplatesNotRegistered",
             "the webhook configurations do not know all podTemplates of the policy with their paths, so that Transom is not \
              called for these kinds; add to the chart's webhooks.podTemplates: \
              [{\"group\":\"example.com\",\"kind\":\"Proxy\",\"path\":\"spec.pod\",\"resource\":\"proxies\"}], or to transom \
@@ -279,7 +279,7 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
     assert_eq!(
         gaps(&registries, &[]),
         [(
-            "ImageRegistriesUnset",
+            "ImageRegistriesNotConfigured",
             "evidence.images: Registry has no effect: Transom may not ask any registry; set the chart's images.registries, as \
              in [mcr.microsoft.com, \"*.azurecr.io\"], or add to transom serve and to transom generate webhooks: \
              --image-registry 'PATTERN'"
@@ -289,7 +289,7 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
     assert_eq!(
         gaps(&[], &registries),
         [(
-            "EntryMissing",
+            "WebhookEntryMissing",
             "evidence.images: Registry has no effect on pods without a sign of Windows: the webhook configurations lack the \
              entry images.mutate.transom.dev or images.validate.transom.dev; add to the chart's images.registries: \
              [\"mcr.microsoft.com\",\"*.azurecr.io\"], or to transom generate webhooks: --image-registry \
@@ -300,7 +300,7 @@ fn a_policy_that_uses_registries_misses_the_list_the_entries_and_each_registry()
     assert_eq!(
         gaps(&registries[..1], &registries),
         [(
-            "ImageRegistriesUnknown",
+            "ImageRegistriesNotRegistered",
             "evidence.images: Registry has no effect on pods without a sign of Windows whose images are on registries that the \
              webhook configurations do not know; add to the chart's images.registries: [\"*.azurecr.io\"], or to transom \
              generate webhooks: --image-registry '*.azurecr.io'"
@@ -511,7 +511,7 @@ fn what_was_changed_by_hand_is_named_with_what_it_has_to_be() {
     let mut widened = registered(&RegistrationOptions::default());
     widened.validating.entries[0].call = WebhookCall::default();
     let [differs] = widened.problems().try_into().unwrap();
-    assert_eq!(differs.reason, "Differs");
+    assert_eq!(differs.reason, "WebhookConfigurationDrifted");
     assert!(
         differs.message.contains("run helm upgrade again"),
         "{}",

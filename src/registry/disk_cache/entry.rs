@@ -22,12 +22,12 @@ const MOST_TEXTS: usize = 1000;
 #[serde(rename_all = "camelCase")]
 pub(super) struct AnswerEntry {
     pub looked_up: Timestamp,
-    pub outcome: Outcome,
+    pub outcome: StoredOutcome,
 }
 
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Outcome {
+pub(super) enum StoredOutcome {
     /// The contents are in an entry of their own.
     Found { digest: String },
     /// There is no such image.
@@ -98,8 +98,8 @@ impl AnswerEntry {
     pub fn read(bytes: &[u8], key: &EntryKey) -> Option<Self> {
         let entry: AnswerEntry = read(bytes, key)?;
         let is_plausible = match &entry.outcome {
-            Outcome::Found { digest } => is_digest(digest),
-            Outcome::Missing => true,
+            StoredOutcome::Found { digest } => is_digest(digest),
+            StoredOutcome::Missing => true,
         };
         is_plausible.then_some(entry)
     }

@@ -10,7 +10,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 
 use super::helper::{self, Helped};
-use super::{Credential, Credentials, KeychainError, Secret};
+use super::{Credential, KeychainError, RepositoryCredentials, Secret};
 
 /// Base64 with padding or without, as people write it.
 const LENIENT: GeneralPurposeConfig =
@@ -139,7 +139,7 @@ impl CredentialStore {
     }
 
     /// Adds the credentials for a repository.
-    pub async fn add_credentials(&self, registry: &str, repository: &str, found: &mut Credentials) {
+    pub async fn add_credentials(&self, registry: &str, repository: &str, found: &mut RepositoryCredentials) {
         if let Some(name) = self.helper_of(registry) {
             match helper::get(name, registry, &self.helped).await {
                 Helped::Credential(credential) => return found.list.push(credential),

@@ -41,9 +41,9 @@ pub struct CacheLimits {
     pub bytes: usize,
 }
 
-/// Who wants to know.
+/// What a look-up is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Asker {
+pub enum LookupOrigin {
     /// A review.
     Review,
     /// A workload that is stored.
@@ -99,13 +99,13 @@ pub struct ImageCache {
 struct Entry {
     namespace: Arc<str>,
     used: u64,
-    answer: Option<Answer>,
-    failure: Option<Failure>,
+    answer: Option<AnsweredLookup>,
+    failure: Option<FailedLookup>,
     credentials: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Answer {
+struct AnsweredLookup {
     /// `None`: the image does not exist.
     content: Option<Arc<str>>,
     looked_up: Timestamp,
@@ -116,7 +116,7 @@ struct Answer {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Failure {
+struct FailedLookup {
     times: u32,
     next: Instant,
 }
@@ -170,7 +170,7 @@ impl ImageCache {
     }
 
     /// What is known of a reference.
-    pub fn recall(&mut self, key: &ImageKey, asker: Asker, now: Instant) -> Recalled {
+    pub fn recall(&mut self, key: &ImageKey, origin: LookupOrigin, now: Instant) -> Recalled {
         self.uses += 1;
         let Some(entry) = self.entries.get_mut(key) else {
             return Recalled::NOTHING;
@@ -192,11 +192,11 @@ impl ImageCache {
         let age = now.saturating_duration_since(answer.at);
         let Some(content) = &answer.content else {
             let is_current = age < answer.ttl && !is_outdated;
-            if !is_current && (asker == Asker::Review || age >= KEPT) {
+            if !is_current && (origin == LookupOrigin::Review || age >= KEPT) {
                 return nothing;
             }
             let missing = ImageFacts {
-                looked_up: answer.as_of(asker),
+                looked_up: answer.as_of(origin),
                 found: None,
             };
             return Recalled {
@@ -208,16 +208,16 @@ impl ImageCache {
         let Some(content) = self.contents.get(content).filter(|_| age < KEPT) else {
             return nothing;
         };
-        let wanted = match asker {
+        let wanted = match origin {
             _ if is_outdated => Due::Now,
-            Asker::Stored if age < STORED_TTL => Due::No,
-            Asker::Stored => Due::Now,
-            Asker::Review if age >= answer.ttl => Due::Now,
-            Asker::Review if age >= answer.ttl / 2 => Due::Refresh,
-            Asker::Review => Due::No,
+            LookupOrigin::Stored if age < STORED_TTL => Due::No,
+            LookupOrigin::Stored => Due::Now,
+            LookupOrigin::Review if age >= answer.ttl => Due::Now,
+            LookupOrigin::Review if age >= answer.ttl / 2 => Due::Refresh,
+            LookupOrigin::Review => Due::No,
         };
         Recalled {
-            facts: Some(content.looked_up_at(answer.as_of(asker))),
+            facts: Some(content.looked_up_at(answer.as_of(origin))),
             age,
             due: due(wanted),
         }
@@ -325,7 +325,7 @@ impl ImageCache {
         let before = entry.answer.take();
         let same = before.as_ref().filter(|before| before.content == content);
         let is_other = same.is_none();
-        entry.answer = Some(Answer {
+        entry.answer = Some(AnsweredLookup {
             first: same.map_or(looked_up, |before| before.first),
             content,
             looked_up,
@@ -347,7 +347,7 @@ impl ImageCache {
         let entry = self.entry(key, namespace);
         let times = entry.failure.map_or(0, |failure| failure.times) + 1;
         let wait = FIRST_RETRY.saturating_mul(1 << (times - 1).min(16));
-        entry.failure = Some(Failure {
+        entry.failure = Some(FailedLookup {
             times: times.min(32),
             next: now + wait.min(LONGEST_RETRY),
         });
@@ -377,7 +377,7 @@ impl ImageCache {
     }
 
     /// Drops the content of an answer if no other one has it.
-    fn release(&mut self, answer: Option<Answer>) {
+    fn release(&mut self, answer: Option<AnsweredLookup>) {
         let Some(content) = answer.and_then(|answer| answer.content) else {
             return;
         };
@@ -423,12 +423,12 @@ impl ImageCache {
     }
 }
 
-impl Answer {
+impl AnsweredLookup {
     /// The time that the facts name: of the last look-up, or, for what is stored, of the first one with this content.
-    fn as_of(&self, asker: Asker) -> Timestamp {
-        match asker {
-            Asker::Review => self.looked_up,
-            Asker::Stored => self.first,
+    fn as_of(&self, origin: LookupOrigin) -> Timestamp {
+        match origin {
+            LookupOrigin::Review => self.looked_up,
+            LookupOrigin::Stored => self.first,
         }
     }
 }

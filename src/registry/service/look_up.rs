@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::cache::KnownContent;
 use super::key::ImageKey;
-use super::state::Outcome;
+use super::state::LookupOutcome;
 use crate::model::image::ImageRef;
 use crate::registry::{Detail, ImageChange, Keychain, KnownImage, LookupError, LookupScope, RegistryClient};
 
@@ -19,9 +19,9 @@ pub async fn look_up(
     key: &ImageKey,
     known: Option<&KnownContent>,
     keychain: &Keychain,
-) -> Outcome {
+) -> LookupOutcome {
     let Ok(image) = ImageRef::parse(&key.reference) else {
-        return Outcome::ImageFailed {
+        return LookupOutcome::ImageFailed {
             message: "it is not an image reference".to_owned(),
             is_refused: false,
         };
@@ -29,7 +29,7 @@ pub async fn look_up(
     match timeout(WHOLE, with(client, &image, known, keychain)).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(error)) => of_error(error),
-        Err(_) => Outcome::RegistryFailed {
+        Err(_) => LookupOutcome::RegistryFailed {
             message: format!("no answer within {} s", WHOLE.as_secs()),
             retry_after: None,
         },
@@ -41,23 +41,23 @@ async fn with(
     image: &ImageRef<'_>,
     known: Option<&KnownContent>,
     keychain: &Keychain,
-) -> Result<Outcome, LookupError> {
+) -> Result<LookupOutcome, LookupError> {
     const DETAIL: Detail = Detail::Configurations;
     let known = known.and_then(|known| Some((known.facts.found.as_ref()?, known.completes)));
     let Some((contents, completes)) = known else {
         let facts = client.look_up(image, keychain, DETAIL).await?;
-        return Ok(Outcome::Answered(facts));
+        return Ok(LookupOutcome::Answered(facts));
     };
     let known = KnownImage { contents, completes };
     Ok(
         match client.look_up_again(image, keychain, DETAIL, known).await? {
-            ImageChange::Unchanged(looked_up) => Outcome::Unchanged(looked_up),
-            ImageChange::Changed(facts) => Outcome::Answered(facts),
+            ImageChange::Unchanged(looked_up) => LookupOutcome::Unchanged(looked_up),
+            ImageChange::Changed(facts) => LookupOutcome::Answered(facts),
         },
     )
 }
 
-fn of_error(error: LookupError) -> Outcome {
+fn of_error(error: LookupError) -> LookupOutcome {
     let LookupError {
         scope,
         message,
@@ -65,7 +65,7 @@ fn of_error(error: LookupError) -> Outcome {
         is_refused,
     } = error;
     match scope {
-        LookupScope::Registry => Outcome::RegistryFailed { message, retry_after },
-        LookupScope::Image => Outcome::ImageFailed { message, is_refused },
+        LookupScope::Registry => LookupOutcome::RegistryFailed { message, retry_after },
+        LookupScope::Image => LookupOutcome::ImageFailed { message, is_refused },
     }
 }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::time::Instant;
 
-use super::state::{Dropped, Outcome, UnreachableRegistry};
+use super::state::{Dropped, LookupOutcome, UnreachableRegistry};
 use crate::model::registry_patterns::RegistryPatterns;
 use crate::process::metrics::Metrics;
 
@@ -56,25 +56,27 @@ pub struct LookupMetrics {
     logged: Mutex<Vec<(Option<Instant>, u64)>>,
 }
 
-impl Outcome {
+impl LookupOutcome {
     /// Every value of the label.
     const ALL: [&str; 4] = ["found", "missing", "failed", "unreachable"];
 
     /// The value of the label.
     fn as_str(&self) -> &'static str {
         match self {
-            Outcome::Answered(facts) if facts.found.is_none() => "missing",
-            Outcome::Answered(_) | Outcome::Unchanged(_) => "found",
-            Outcome::ImageFailed { .. } => "failed",
-            Outcome::RegistryFailed { .. } => "unreachable",
+            LookupOutcome::Answered(facts) if facts.found.is_none() => "missing",
+            LookupOutcome::Answered(_) | LookupOutcome::Unchanged(_) => "found",
+            LookupOutcome::ImageFailed { .. } => "failed",
+            LookupOutcome::RegistryFailed { .. } => "unreachable",
         }
     }
 
     /// Why it failed.
     pub fn failure(&self) -> Option<&str> {
         match self {
-            Outcome::Answered(_) | Outcome::Unchanged(_) => None,
-            Outcome::ImageFailed { message, .. } | Outcome::RegistryFailed { message, .. } => Some(message),
+            LookupOutcome::Answered(_) | LookupOutcome::Unchanged(_) => None,
+            LookupOutcome::ImageFailed { message, .. } | LookupOutcome::RegistryFailed { message, .. } => {
+                Some(message)
+            }
         }
     }
 }
@@ -96,7 +98,7 @@ impl LookupMetrics {
             logged: Mutex::new(vec![(None, 0); registries.iter().len()]),
         };
         for pattern in registries.iter() {
-            for outcome in Outcome::ALL {
+            for outcome in LookupOutcome::ALL {
                 let registry = pattern.to_string();
                 all.lookups
                     .get_or_create_owned(&LookupLabels { registry, outcome });
@@ -169,7 +171,7 @@ impl LookupMetrics {
     }
 
     /// Counts a look-up.
-    pub fn looked_up(&self, pattern: Option<usize>, outcome: &Outcome, took: Duration) {
+    pub fn looked_up(&self, pattern: Option<usize>, outcome: &LookupOutcome, took: Duration) {
         let registry = self.name(pattern);
         let duration = self.durations.get_or_create_owned(&RegistryLabels {
             registry: registry.clone(),

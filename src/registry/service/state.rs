@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breaker::Breaker;
-use super::cache::{Asker, CacheLimits, ImageCache, KnownContent, Recalled};
+use super::cache::{CacheLimits, ImageCache, KnownContent, LookupOrigin, Recalled};
 use super::key::{Access, ImageKey};
 use super::queue::{Job, JobQueue, Priority};
 use crate::model::image_facts::ImageFacts;
@@ -113,7 +113,7 @@ impl Dropped {
 
 /// How a look-up ended.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum LookupOutcome {
     /// The registry answered.
     Answered(ImageFacts),
     /// The registry has the content that is known, at this time.
@@ -260,8 +260,8 @@ impl ServiceState {
     }
 
     /// What is known of an image.
-    pub fn recall(&mut self, key: &ImageKey, asker: Asker, now: Instant) -> Recalled {
-        self.cache.recall(key, asker, now)
+    pub fn recall(&mut self, key: &ImageKey, origin: LookupOrigin, now: Instant) -> Recalled {
+        self.cache.recall(key, origin, now)
     }
 
     /// See [`ImageCache::doubt`].
@@ -433,7 +433,7 @@ impl ServiceState {
     }
 
     /// Records how a look-up ended.
-    pub fn finish(&mut self, job: &Job, outcome: Outcome, now: Instant) -> Finished {
+    pub fn finish(&mut self, job: &Job, outcome: LookupOutcome, now: Instant) -> Finished {
         self.running = self.running.saturating_sub(1);
         if let Some(asking) = self.namespaces.get_mut(&job.namespace) {
             asking.running = asking.running.saturating_sub(1);
@@ -442,17 +442,17 @@ impl ServiceState {
         self.pending.remove(&job.key);
         let (key, namespace) = (&job.key, &job.namespace);
         let (mut refused, mut finished) = (None, Finished::default());
-        let is_answer = matches!(outcome, Outcome::Answered(_) | Outcome::Unchanged(_));
+        let is_answer = matches!(outcome, LookupOutcome::Answered(_) | LookupOutcome::Unchanged(_));
         let failed = match outcome {
-            Outcome::Answered(facts) => {
+            LookupOutcome::Answered(facts) => {
                 finished.has_changed = self.cache.answered(key, namespace, facts, now);
                 None
             }
-            Outcome::Unchanged(looked_up) => {
+            LookupOutcome::Unchanged(looked_up) => {
                 self.cache.unchanged(key, namespace, looked_up, now);
                 None
             }
-            Outcome::ImageFailed { is_refused, message } => {
+            LookupOutcome::ImageFailed { is_refused, message } => {
                 // Transom's own credentials have expired if they are refused what they could read before.
                 let was_readable = key.access == Access::Shared && self.cache.has_content(key);
                 if is_refused && was_readable {
@@ -461,7 +461,7 @@ impl ServiceState {
                 self.cache.failed(key, namespace, is_refused, now);
                 None
             }
-            Outcome::RegistryFailed { message, retry_after } => Some((message, retry_after)),
+            LookupOutcome::RegistryFailed { message, retry_after } => Some((message, retry_after)),
         };
         let Some(registry) = self.registries.get_mut(&job.registry) else {
             return finished;

@@ -100,7 +100,7 @@ struct WorkloadEntry<'r> {
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     last_seen: Option<Timestamp>,
     /// The rules that denied requests, or would have.
-    rules: Vec<RuleEntry<'r>>,
+    rules: Vec<RuleCountsEntry<'r>>,
     /// Its current state; null without `--check-cluster`.
     current: Option<CurrentEntry<'r>>,
 }
@@ -124,7 +124,7 @@ struct CurrentEntry<'r> {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(rename = "RuleCounts")]
-struct RuleEntry<'r> {
+struct RuleCountsEntry<'r> {
     /// The name of the rule.
     rule: &'r str,
     /// Requests that it denied.
@@ -250,9 +250,9 @@ fn now(now: &CurrentState) -> CurrentEntry<'_> {
     }
 }
 
-fn rule<'r>(name: &'r str, rule: &RuleCount) -> RuleEntry<'r> {
+fn rule<'r>(name: &'r str, rule: &RuleCount) -> RuleCountsEntry<'r> {
     let (first_seen, last_seen) = ends(&rule.span);
-    RuleEntry {
+    RuleCountsEntry {
         rule: name,
         denied: rule.denied,
         would_deny: rule.would_deny,

@@ -13,7 +13,7 @@ use crate::model::text::one_line;
 /// The document. The template escapes every value.
 #[derive(Template)]
 #[template(path = "junit.xml")]
-pub(in crate::render) struct Document {
+pub(in crate::render) struct JunitDocument {
     /// The command.
     name: &'static str,
     suites: Vec<Suite>,
@@ -21,14 +21,14 @@ pub(in crate::render) struct Document {
 
 struct Suite {
     name: String,
-    cases: Vec<Case>,
+    cases: Vec<JunitCase>,
     /// The notes about the file.
     notes: Vec<String>,
 }
 
 /// A test case.
 #[derive(Default)]
-pub(in crate::render) struct Case {
+pub(in crate::render) struct JunitCase {
     pub(in crate::render) name: String,
     pub(in crate::render) line: usize,
     pub(in crate::render) failure: Option<JunitFailure>,
@@ -59,17 +59,17 @@ impl Suite {
     }
 }
 
-impl Document {
+impl JunitDocument {
     /// A document without suites.
     pub(in crate::render) fn new(name: &'static str) -> Self {
-        Document {
+        JunitDocument {
             name,
             suites: Vec::new(),
         }
     }
 
     /// Adds a case to the suite of a file.
-    pub(in crate::render) fn add(&mut self, source: &str, case: Case) {
+    pub(in crate::render) fn add(&mut self, source: &str, case: JunitCase) {
         if let Some(suite) = self.suite(source) {
             suite.cases.push(case);
         }
@@ -118,16 +118,16 @@ impl Document {
 /// # Errors
 /// The errors of the writer.
 pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -> io::Result<()> {
-    let mut document = Document::new("transom check");
+    let mut document = JunitDocument::new("transom check");
     for error in &outcome.errors {
-        let case = Case {
+        let case = JunitCase {
             name: match error.line {
                 0 => "cannot be read".to_owned(),
                 line => format!("line {line} cannot be read"),
             },
             line: error.line,
             error: Some(text(&error.message)),
-            ..Case::default()
+            ..JunitCase::default()
         };
         document.add(&error.source, case);
     }
@@ -149,7 +149,7 @@ pub fn check_junit(report: &Json, outcome: &CheckOutcome, out: &mut dyn Write) -
     document.write(out)
 }
 
-fn case(subject: &JsonObject) -> Case {
+fn case(subject: &JsonObject) -> JunitCase {
     let lines = subject
         .open()
         .map(|found| text(&format!("{} [{} {}]", found.sentence(), found.id, found.rule)));
@@ -170,7 +170,7 @@ fn case(subject: &JsonObject) -> Case {
         count @ 1.. if failure.is_none() => Some(format!("{count} suppressed; admission would deny it")),
         _ => None,
     };
-    Case {
+    JunitCase {
         name: text(&subject.title()),
         line: subject.line,
         failure,

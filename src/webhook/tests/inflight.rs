@@ -70,7 +70,7 @@ async fn one_review_too_many_waits_and_is_then_shed_without_retry_after() {
     assert!(
         metrics
             .expose()
-            .contains("transom_requests_rejected_total{reason=\"requests\"} 1")
+            .contains("transom_requests_rejected_total{reason=\"max_concurrent\"} 1")
     );
 }
 
@@ -85,7 +85,7 @@ async fn a_complete_review_is_answered_when_there_is_room_in_time() {
     assert!(
         metrics
             .expose()
-            .contains("transom_requests_rejected_total{reason=\"requests\"} 0")
+            .contains("transom_requests_rejected_total{reason=\"max_concurrent\"} 0")
     );
 }
 
@@ -173,7 +173,7 @@ async fn small_bodies_count_as_they_come_and_large_ones_whole() {
     assert_eq!(first.await.unwrap(), 200);
     let text = metrics.expose();
     assert!(
-        text.contains("transom_requests_rejected_total{reason=\"bytes\"} 1"),
+        text.contains("transom_requests_rejected_total{reason=\"max_bytes\"} 1"),
         "{text}"
     );
     assert!(text.contains("transom_in_flight_bytes 0"), "{text}");

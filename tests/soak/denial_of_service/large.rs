@@ -256,7 +256,7 @@ fn bad_pods_of_300_kilobytes_from_24_senders_are_denied() {
     let span = Duration::from_secs(seconds);
     let pods: Api<Pod> = Api::namespaced(world.alice.clone(), "shop");
     let counted = world.runtime.block_on(load(&pods, SENDERS, span));
-    let shed: u64 = ["requests", "bytes", "open", "share", "large"]
+    let shed: u64 = ["max_concurrent", "max_bytes", "max_open_requests", "fair_share", "large_review"]
         .map(|reason| {
             world
                 .replica

@@ -83,7 +83,7 @@ impl Impact {
         let names = list(names, BRIEF);
         let opening = self.opening(taints);
         let opening = cut(&opening, 200);
-        format!("{opening}{names}; the condition TaintsRefused gives the reasons and the remedies")
+        format!("{opening}{names}; the condition TaintsBlocked gives the reasons and the remedies")
     }
 
     /// The message: which workloads, what to write, and in which field.

@@ -462,7 +462,7 @@ fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
     assert_eq!(
         many.brief(&taints()),
         "not set: os=windows:NoSchedule, because 23 workloads would be affected: Deployment a/d0, Deployment a/d1, Deployment \
-         a/d2 and 20 more; the condition TaintsRefused gives the reasons and the remedies"
+         a/d2 and 20 more; the condition TaintsBlocked gives the reasons and the remedies"
     );
 }
 

@@ -36,20 +36,20 @@ fn ready_says_the_most_urgent_problem() {
     let mut known = PolicyFacts::default();
     assert_eq!(ready(&standing, &known), text("True", "NoNodes"));
     standing.nodes = 2;
-    assert_eq!(ready(&standing, &known), text("True", "AsWanted"));
+    assert_eq!(ready(&standing, &known), text("True", "Reconciled"));
     standing.drift.insert("w1".into(), vec!["x".into()]);
-    assert_eq!(ready(&standing, &known), text("True", "Reported"));
+    assert_eq!(ready(&standing, &known), text("True", "DriftReported"));
     standing.unwritten = 1;
-    assert_eq!(ready(&standing, &known), text("False", "Converging"));
+    assert_eq!(ready(&standing, &known), text("False", "Reconciling"));
     known.failures.push("w1: forbidden".into());
     assert_eq!(ready(&standing, &known), text("False", "WriteFailed"));
     standing
         .contested
         .insert("w1".into(), vec![Taint::no_schedule("os", "windows")]);
-    assert_eq!(ready(&standing, &known), text("False", "Contested"));
+    assert_eq!(ready(&standing, &known), text("False", "Conflict"));
     let nodes = (1..=5).map(|number| format!("w{number}")).collect();
     standing.held.insert("gpu".into(), nodes);
-    assert_eq!(ready(&standing, &known), text("False", "NodesHeld"));
+    assert_eq!(ready(&standing, &known), text("False", "BlockedByInvalidPolicy"));
     let status = status_of(
         &policy(&json!({})),
         &standing,
@@ -122,7 +122,7 @@ fn times_change_only_with_the_status() {
     standing.unwritten = 1;
     let other = status_of(&policy(&json!({})), &standing, &known, Some(&same), later);
     assert_eq!(condition(&other, "Ready").last_transition_time.0, later);
-    assert_eq!(condition(&other, "Contested").last_transition_time.0, first);
+    assert_eq!(condition(&other, "Conflict").last_transition_time.0, first);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn the_last_problem_is_short_and_the_condition_reports_everything() {
         condition(&status, "Ready").message,
         "not set: who and who and 20 more"
     );
-    assert!(condition(&status, "TaintsRefused").message.len() > 5_000);
+    assert!(condition(&status, "TaintsBlocked").message.len() > 5_000);
 
     standing.waiting.clear();
     for i in 0..30 {
@@ -316,7 +316,7 @@ fn the_last_problem_is_short_and_the_condition_reports_everything() {
         short.contains("three times on w00, w01, w02 and 27 more:") && short.len() < 300,
         "{short}"
     );
-    let long = &condition(&status, "Contested").message;
+    let long = &condition(&status, "Conflict").message;
     assert!(long.contains("w19 and 10 more"), "{long}");
 }
 
@@ -341,7 +341,7 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
             .map(|event| format!("{:?} {} {}", event.type_, event.reason, event.note.unwrap()))
             .collect::<Vec<_>>()
     };
-    assert_eq!(visit(&standing, &known), ["Warning WouldHurt short"]);
+    assert_eq!(visit(&standing, &known), ["Warning WorkloadsAffected short"]);
     assert_eq!(visit(&standing, &known), Vec::<String>::new());
     // Other workloads would be affected: the same reason.
     known.guarded = GuardResult::Refused {
@@ -352,7 +352,9 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
     known.guarded = GuardResult::Unknown("forbidden".to_owned());
     assert_eq!(
         visit(&standing, &known),
-        ["Warning NotKnown not set, because it is unknown whether a workload would be affected: forbidden"]
+        [
+            "Warning ImpactUnknown not set, because it is unknown whether a workload would be affected: forbidden"
+        ]
     );
     standing.waiting.clear();
     standing
@@ -360,23 +362,24 @@ fn an_event_is_reported_when_taints_are_refused_for_another_reason_or_no_longer_
         .insert("w1".to_owned(), vec![Taint::no_schedule("os", "windows")]);
     let reported = visit(&standing, &known);
     assert_eq!(reported.len(), 2, "{reported:?}");
-    assert_eq!(reported[0], "Normal NobodyHurt no taint is withheld");
+    assert_eq!(reported[0], "Normal NoWorkloadsAffected no taint is withheld");
     assert!(
-        reported[1].starts_with("Warning OtherWriter another client removed os=windows:NoSchedule"),
+        reported[1]
+            .starts_with("Warning OverwrittenByOtherClient another client removed os=windows:NoSchedule"),
         "{reported:?}"
     );
     standing.contested.clear();
     assert_eq!(
         visit(&standing, &known),
-        ["Normal NoOtherWriter no other client reverts what Transom writes"]
+        ["Normal NoConflict no other client reverts what Transom writes"]
     );
 }
 
 /// Transom's condition types; the last one exists only if there are RuntimeClasses.
 const OURS: [&str; 7] = [
     "Ready",
-    "TaintsRefused",
-    "Contested",
+    "TaintsBlocked",
+    "Conflict",
     "Overlapping",
     "UnsupportedBuilds",
     "KnownFaults",

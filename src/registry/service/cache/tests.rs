@@ -39,8 +39,8 @@ fn cache(entries: usize, bytes: usize) -> ImageCache {
     ImageCache::new(CacheLimits { entries, bytes })
 }
 
-fn due(cache: &mut ImageCache, key: &ImageKey, asker: Asker, now: Instant) -> (bool, Due) {
-    let recalled = cache.recall(key, asker, now);
+fn due(cache: &mut ImageCache, key: &ImageKey, origin: LookupOrigin, now: Instant) -> (bool, Due) {
+    let recalled = cache.recall(key, origin, now);
     (recalled.facts.is_some(), recalled.due)
 }
 
@@ -48,7 +48,10 @@ fn due(cache: &mut ImageCache, key: &ImageKey, asker: Asker, now: Instant) -> (b
 fn a_tag_is_refreshed_before_it_expires_and_kept_while_its_registry_is_gone() {
     let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
     let (web, shop) = (key("registry.corp/web:1"), "shop".into());
-    assert_eq!(due(&mut cache, &web, Asker::Review, start), (false, Due::Now));
+    assert_eq!(
+        due(&mut cache, &web, LookupOrigin::Review, start),
+        (false, Due::Now)
+    );
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
     for (age, review, stored) in [
         (MINUTE, (true, Due::No), (true, Due::No)),
@@ -60,12 +63,12 @@ fn a_tag_is_refreshed_before_it_expires_and_kept_while_its_registry_is_gone() {
         (24 * HOUR, (false, Due::Now), (false, Due::Now)),
     ] {
         assert_eq!(
-            due(&mut cache, &web, Asker::Review, start + age),
+            due(&mut cache, &web, LookupOrigin::Review, start + age),
             review,
             "{age:?}"
         );
         assert_eq!(
-            due(&mut cache, &web, Asker::Stored, start + age),
+            due(&mut cache, &web, LookupOrigin::Stored, start + age),
             stored,
             "{age:?}"
         );
@@ -79,11 +82,11 @@ fn a_digest_is_looked_up_again_twice_a_day_at_most() {
     let (web, shop) = (key(&text), "shop".into());
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
     assert_eq!(
-        due(&mut cache, &web, Asker::Review, start + 5 * HOUR),
+        due(&mut cache, &web, LookupOrigin::Review, start + 5 * HOUR),
         (true, Due::No)
     );
     assert_eq!(
-        due(&mut cache, &web, Asker::Review, start + 12 * HOUR),
+        due(&mut cache, &web, LookupOrigin::Review, start + 12 * HOUR),
         (true, Due::Now)
     );
 }
@@ -93,18 +96,18 @@ fn an_image_that_does_not_exist_is_known_as_missing_for_a_minute() {
     let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
     let (web, shop) = (key("registry.corp/web:1"), "shop".into());
     cache.answered(&web, &shop, missing(), start);
-    let recalled = cache.recall(&web, Asker::Review, start + MINUTE / 2);
+    let recalled = cache.recall(&web, LookupOrigin::Review, start + MINUTE / 2);
     assert!(recalled.facts.is_some_and(|facts| facts.found.is_none()));
     assert_eq!(recalled.due, Due::No);
     assert_eq!(
-        due(&mut cache, &web, Asker::Review, start + MINUTE),
+        due(&mut cache, &web, LookupOrigin::Review, start + MINUTE),
         (false, Due::Now)
     );
     // It was deleted: what an earlier look-up saw is gone.
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
     cache.answered(&web, &shop, missing(), start);
     assert_eq!(
-        due(&mut cache, &web, Asker::Review, start + MINUTE),
+        due(&mut cache, &web, LookupOrigin::Review, start + MINUTE),
         (false, Due::Now)
     );
 }
@@ -116,7 +119,7 @@ fn a_failure_keeps_what_is_known_and_is_retried_ever_later() {
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
     let (mut now, mut failures) = (start + 11 * MINUTE, 0);
     while now < start + 2 * HOUR {
-        if due(&mut cache, &web, Asker::Review, now) == (true, Due::Now) {
+        if due(&mut cache, &web, LookupOrigin::Review, now) == (true, Due::Now) {
             cache.failed(&web, &shop, false, now);
             failures += 1;
         }
@@ -125,7 +128,7 @@ fn a_failure_keeps_what_is_known_and_is_retried_ever_later() {
     assert!((10..20).contains(&failures), "{failures} attempts in two hours");
     // A new credential is tried immediately.
     cache.credentials_changed();
-    assert_eq!(due(&mut cache, &web, Asker::Review, now), (true, Due::Now));
+    assert_eq!(due(&mut cache, &web, LookupOrigin::Review, now), (true, Due::Now));
 }
 
 #[test]
@@ -137,10 +140,19 @@ fn a_refusal_takes_from_a_pod_what_its_secret_saw_and_an_expired_credential_of_t
         cache.answered(key, &shop, facts("sha256:1", 1), start);
         cache.failed(key, &shop, true, start);
     }
-    assert_eq!(due(&mut cache, &shared, Asker::Review, start), (true, Due::No));
-    assert_eq!(due(&mut cache, &own, Asker::Review, start), (false, Due::No));
+    assert_eq!(
+        due(&mut cache, &shared, LookupOrigin::Review, start),
+        (true, Due::No)
+    );
+    assert_eq!(
+        due(&mut cache, &own, LookupOrigin::Review, start),
+        (false, Due::No)
+    );
     let later = start + TAG_TTL;
-    assert_eq!(due(&mut cache, &shared, Asker::Review, later), (true, Due::Now));
+    assert_eq!(
+        due(&mut cache, &shared, LookupOrigin::Review, later),
+        (true, Due::Now)
+    );
 }
 
 #[test]
@@ -149,9 +161,15 @@ fn a_new_credential_looks_up_everything_again_and_uses_the_old_answers_until_the
     let (web, shop) = (key("registry.corp/web:1"), "shop".into());
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
     cache.credentials_changed();
-    assert_eq!(due(&mut cache, &web, Asker::Stored, start), (true, Due::Now));
+    assert_eq!(
+        due(&mut cache, &web, LookupOrigin::Stored, start),
+        (true, Due::Now)
+    );
     cache.unchanged(&web, &shop, Timestamp::UNIX_EPOCH, start);
-    assert_eq!(due(&mut cache, &web, Asker::Review, start), (true, Due::No));
+    assert_eq!(
+        due(&mut cache, &web, LookupOrigin::Review, start),
+        (true, Due::No)
+    );
 }
 
 #[test]
@@ -163,14 +181,17 @@ fn one_content_is_stored_once_and_each_access_has_its_own_answer() {
     let one = cache.bytes();
     for number in 0..100 {
         let key = own(tag, &format!("team-{number}"));
-        assert_eq!(due(&mut cache, &key, Asker::Review, start), (false, Due::Now));
+        assert_eq!(
+            due(&mut cache, &key, LookupOrigin::Review, start),
+            (false, Due::Now)
+        );
         cache.answered(&key, &shop, facts("sha256:1", 2), start);
     }
     assert_eq!((cache.len(), cache.contents.len()), (101, 1));
     assert!(cache.bytes() < one * 101);
     // Each answer has the time of its own look-up.
     for (key, second) in [(key(tag), 1), (own(tag, "team-7"), 2)] {
-        let found = cache.recall(&key, Asker::Review, start).facts.unwrap();
+        let found = cache.recall(&key, LookupOrigin::Review, start).facts.unwrap();
         assert_eq!(found.looked_up.as_second(), second);
     }
     // The same digest in another repository is another content: its registry may describe it differently.
@@ -210,11 +231,11 @@ fn entries_and_bytes_are_bounded_and_a_namespace_displaces_its_own() {
         }
         for number in 0..10 {
             let key = key(&format!("registry.corp/good:{number}"));
-            let known = due(&mut cache, &key, Asker::Review, start);
+            let known = due(&mut cache, &key, LookupOrigin::Review, start);
             assert_eq!(known, (true, Due::No), "{number} with {entries} entries");
         }
         let last = key("registry.corp/bad-9999:1");
-        assert!(cache.recall(&last, Asker::Review, start).facts.is_some());
+        assert!(cache.recall(&last, LookupOrigin::Review, start).facts.is_some());
     }
 }
 
@@ -226,11 +247,11 @@ fn the_least_recently_used_entry_goes_first() {
     for key in &keys[..3] {
         cache.answered(key, &shop, facts("sha256:1", 1), start);
     }
-    cache.recall(&keys[0], Asker::Review, start);
+    cache.recall(&keys[0], LookupOrigin::Review, start);
     cache.answered(&keys[3], &shop, facts("sha256:1", 1), start);
     let known: Vec<bool> = keys
         .iter()
-        .map(|key| cache.recall(key, Asker::Review, start).facts.is_some())
+        .map(|key| cache.recall(key, LookupOrigin::Review, start).facts.is_some())
         .collect();
     assert_eq!(known, [true, false, true, true]);
 }
@@ -243,12 +264,21 @@ fn a_tag_that_denied_something_is_looked_up_again() {
     assert!(!cache.doubt(&web, at_least, start), "nothing is known");
     cache.answered(&web, &shop, facts("sha256:1", 1), start);
     assert!(!cache.doubt(&web, at_least, start), "it is new");
-    assert_eq!(due(&mut cache, &web, Asker::Review, start), (true, Due::No));
+    assert_eq!(
+        due(&mut cache, &web, LookupOrigin::Review, start),
+        (true, Due::No)
+    );
     let later = start + at_least;
     assert!(cache.doubt(&web, at_least, later));
-    assert_eq!(due(&mut cache, &web, Asker::Review, later), (true, Due::Now));
+    assert_eq!(
+        due(&mut cache, &web, LookupOrigin::Review, later),
+        (true, Due::Now)
+    );
     cache.answered(&web, &shop, facts("sha256:2", 2), later);
-    assert_eq!(due(&mut cache, &web, Asker::Review, later), (true, Due::No));
+    assert_eq!(
+        due(&mut cache, &web, LookupOrigin::Review, later),
+        (true, Due::No)
+    );
     // A digest never means something else.
     let fixed = key(&format!("registry.corp/web@sha256:{}", "0".repeat(64)));
     cache.answered(&fixed, &shop, facts("sha256:3", 3), start);
@@ -260,7 +290,7 @@ fn what_is_stored_sees_a_change_and_no_confirmation() {
     let (mut cache, start) = (cache(10, 1 << 20), Instant::now());
     let (web, shop) = (key("registry.corp/web:1"), "shop".into());
     let stored = |cache: &mut ImageCache, now| {
-        let facts = cache.recall(&web, Asker::Stored, now).facts.unwrap();
+        let facts = cache.recall(&web, LookupOrigin::Stored, now).facts.unwrap();
         (facts.found.is_some(), facts.looked_up.as_second())
     };
     let answer = |cache: &mut ImageCache, facts: ImageFacts, now| cache.answered(&web, &shop, facts, now);
@@ -272,15 +302,21 @@ fn what_is_stored_sees_a_change_and_no_confirmation() {
     assert!(!answer(&mut cache, gone(2), start + MINUTE));
     // A review looks up again what does not exist; until then nothing has changed for what is stored.
     let later = start + 3 * MINUTE;
-    assert_eq!(due(&mut cache, &web, Asker::Review, later), (false, Due::Now));
-    assert_eq!(due(&mut cache, &web, Asker::Stored, later), (true, Due::Now));
+    assert_eq!(
+        due(&mut cache, &web, LookupOrigin::Review, later),
+        (false, Due::Now)
+    );
+    assert_eq!(
+        due(&mut cache, &web, LookupOrigin::Stored, later),
+        (true, Due::Now)
+    );
     assert_eq!(stored(&mut cache, later), (false, 1));
     assert!(answer(&mut cache, facts("sha256:1", 3), later));
     assert!(!answer(&mut cache, facts("sha256:1", 4), later));
     let looked_up = Timestamp::from_second(5).unwrap();
     cache.unchanged(&web, &shop, looked_up, later);
     assert_eq!(stored(&mut cache, later), (true, 3));
-    let review = cache.recall(&web, Asker::Review, later).facts.unwrap();
+    let review = cache.recall(&web, LookupOrigin::Review, later).facts.unwrap();
     assert_eq!(review.looked_up, looked_up);
     assert!(answer(&mut cache, facts("sha256:2", 6), later));
     assert_eq!(stored(&mut cache, later), (true, 6));

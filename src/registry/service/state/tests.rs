@@ -11,15 +11,15 @@ fn key(text: &str) -> (ImageKey, String) {
     (ImageKey::of(&image, Access::Shared), registry_of(&image))
 }
 
-fn found() -> Outcome {
-    Outcome::Answered(ImageFacts {
+fn found() -> LookupOutcome {
+    LookupOutcome::Answered(ImageFacts {
         looked_up: Timestamp::UNIX_EPOCH,
         found: Some(ImageContents::default()),
     })
 }
 
-fn no_route() -> Outcome {
-    Outcome::RegistryFailed {
+fn no_route() -> LookupOutcome {
+    LookupOutcome::RegistryFailed {
         message: "no route".to_owned(),
         retry_after: None,
     }
@@ -40,11 +40,14 @@ fn started(state: &mut ServiceState, now: Instant) -> Vec<Job> {
 }
 
 fn knows(state: &mut ServiceState, text: &str, now: Instant) -> bool {
-    state.recall(&key(text).0, Asker::Review, now).facts.is_some()
+    state
+        .recall(&key(text).0, LookupOrigin::Review, now)
+        .facts
+        .is_some()
 }
 
 /// Runs everything that is due, and returns how many look-ups that were.
-fn run(state: &mut ServiceState, outcome: fn() -> Outcome, now: Instant) -> usize {
+fn run(state: &mut ServiceState, outcome: fn() -> LookupOutcome, now: Instant) -> usize {
     let jobs = started(state, now);
     for job in &jobs {
         state.finish(job, outcome(), now);
@@ -299,7 +302,7 @@ fn stored_workloads_leave_the_rate_of_their_namespace_to_reviews() {
 
 #[test]
 fn a_credential_that_is_refused_what_it_could_read_is_reported_until_it_reads_again() {
-    let refused = || Outcome::ImageFailed {
+    let refused = || LookupOutcome::ImageFailed {
         message: "the registry refused".to_owned(),
         is_refused: true,
     };

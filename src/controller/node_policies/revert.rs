@@ -56,7 +56,7 @@ impl RevertReport {
 /// controller, and any number of times; continues if a write is rejected, and reports it.
 ///
 /// No controller must run meanwhile, or it would write everything again.
-pub async fn take_back_everything(client: &Client, options: RevertOptions) -> RevertReport {
+pub async fn revert_everything(client: &Client, options: RevertOptions) -> RevertReport {
     let per_second = NodeControllerSettings::default().writes_per_second;
     let writer = Writer::new(client.clone(), None, None, per_second);
     let mut report = RevertReport::default();
