@@ -33,7 +33,7 @@ pub struct ScanReport {
     pub today: Date,
     /// The cluster.
     pub cluster: ScannedCluster,
-    /// The policy settings that replaced the stored ones, as in `validation=Deny`; empty if none were
+    /// The policy settings that replaced the stored ones, as in `mode=Enforce`; empty if none were
     /// replaced.
     pub assumed: Vec<String>,
     /// The totals.
@@ -82,7 +82,7 @@ pub struct ScanSummary {
     pub windows: usize,
     /// Top owners that would be denied if they were created again.
     pub denied: usize,
-    /// Top owners that would be denied if `validation` were Deny.
+    /// Top owners that would be denied with `validation.action: Deny`.
     pub would_be_denied: usize,
     /// Top owners that admission would change.
     pub changed: usize,

@@ -86,7 +86,7 @@ pub struct FindingResult {
     pub remedy: String,
     /// The outcome.
     pub outcome: FindingOutcome,
-    /// Whether it would deny the object if `validation` were Deny.
+    /// Whether it would deny the object with `validation.action: Deny`.
     pub would_deny: bool,
     /// Why the outcome differs from what the severity implies: a policy setting, the note of an exemption, or
     /// the namespace. Absent if it does not differ.
@@ -164,7 +164,7 @@ impl OwnerResult {
         self.findings.is_empty() && self.changes.is_empty() && self.would_change.is_empty()
     }
 
-    /// The names of the rules that deny it, or would deny it if `validation` were Deny; without duplicates,
+    /// The names of the rules that deny it, or would deny it with `validation.action: Deny`; without duplicates,
     /// in order.
     pub fn denied_by(&self) -> Vec<&'static str> {
         let mut names = Vec::new();

@@ -163,7 +163,7 @@ pub fn outcome(found: &FindingResult) -> String {
     }
     .to_owned();
     if found.would_deny && found.outcome != FindingOutcome::Denied {
-        text.push_str("; denied if validation were Deny");
+        text.push_str("; would be denied with validation.action: Deny");
     }
     if let Some(reason) = &found.outcome_reason {
         let _ = write!(text, " ({reason})");

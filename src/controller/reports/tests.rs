@@ -307,7 +307,7 @@ fn an_event_reports_what_would_be_denied_once_for_the_same_problem() {
     .unwrap();
     assert_eq!(
         reported.message,
-        "for Windows this would be denied if validation were Deny: run-as-user; spec: Windows has no user IDs; use \
+        "for Windows this would be denied with validation.action: Deny: run-as-user; spec: Windows has no user IDs; use \
          windowsOptions.runAsUserName"
     );
     let again = event_on(&owner_result(UID, &[FindingOutcome::Warned])).unwrap();

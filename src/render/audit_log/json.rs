@@ -129,7 +129,7 @@ struct RuleEntry<'r> {
     rule: &'r str,
     /// Requests that it denied.
     denied: u64,
-    /// Requests that it would have denied if `validation` were Deny.
+    /// Requests that it would have denied with `validation.action: Deny`.
     would_deny: u64,
     /// The time of the first of these requests; null if none has one.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]

@@ -91,7 +91,7 @@ pub fn report(owners: usize) -> ScanReport {
             policies: vec!["default".to_owned(), HOSTILE.to_owned()],
             namespaces_without_policy: Vec::new(),
         },
-        assumed: vec!["validation=Deny".to_owned()],
+        assumed: vec!["mode=Enforce".to_owned()],
         summary,
         nodes: nodes(),
         namespaces: (NAMESPACES.iter())
