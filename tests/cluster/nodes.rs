@@ -266,7 +266,7 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
         "{message}"
     );
     assert_eq!(
-        status["lastProblem"],
+        status["message"],
         "not set: os=windows:NoSchedule, because 1 workload would be affected: Deployment default/web; the condition \
          TaintsRefused gives the reasons and the remedies"
     );
