@@ -105,7 +105,7 @@ pub struct PreflightSummary {
     /// Top owners of any operating system that would be denied if they were created again.
     pub denied: usize,
     /// Denied top owners that would only get a warning with `validation.ignoredFields: Warn`.
-    pub is_only_ignored_fields: usize,
+    pub denied_only_for_ignored_fields: usize,
     /// Top owners whose pods would be changed.
     pub changed: usize,
     /// Windows nodes.
@@ -239,7 +239,7 @@ impl Preflight {
             objects: workloads.objects,
             windows: workloads.windows,
             denied: workloads.denied_count(),
-            is_only_ignored_fields: workloads.is_only_ignored_fields(),
+            denied_only_for_ignored_fields: workloads.denied_only_for_ignored_fields(),
             changed: workloads.changed,
             windows_nodes: nodes::windows(input.snapshot).count(),
             unreadable: workloads.unreadable_count(),

@@ -42,9 +42,9 @@ pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Helm
 
 /// Enforce, if it is known that no stored object would be denied or changed; otherwise Audit.
 fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
-    let (denied, is_only_ignored_fields) = (workloads.denied_count(), workloads.is_only_ignored_fields());
+    let (denied, only_ignored_fields) = (workloads.denied_count(), workloads.denied_only_for_ignored_fields());
     let changed = workloads.all_changed();
-    let (mode, why) = if denied > is_only_ignored_fields {
+    let (mode, why) = if denied > only_ignored_fields {
         let why = format!(
             "{} would be denied; continue with Warn and Enforce when they are fixed",
             count(denied, "workload")
@@ -59,7 +59,7 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
             count(changed, "workload")
         );
         ("Audit", why)
-    } else if is_only_ignored_fields > 0 {
+    } else if only_ignored_fields > 0 {
         let why = "no stored workload would be denied for more than fields that Windows ignores";
         ("Enforce", why.to_owned())
     } else {
@@ -69,13 +69,13 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
         )
     };
     values.add(&["policy", "spec", "mode"], Value::from(mode), why);
-    if mode == "Enforce" && is_only_ignored_fields > 0 {
+    if mode == "Enforce" && only_ignored_fields > 0 {
         values.add(
             &["policy", "spec", "validation", "ignoredFields"],
             Value::from("Warn"),
             format!(
                 "{} would be denied only for fields that Windows ignores",
-                count(is_only_ignored_fields, "workload")
+                count(only_ignored_fields, "workload")
             ),
         );
     }

@@ -70,13 +70,13 @@ fn first(report: &Preflight) -> Vec<String> {
             count(summary.windows, "workload")
         )
     } else {
-        let is_only_ignored_fields = match summary.is_only_ignored_fields {
+        let only_ignored_fields = match summary.denied_only_for_ignored_fields {
             0 => String::new(),
             all if all == summary.denied => ", all of them only for fields that Windows ignores".to_owned(),
             some => format!(", {some} of them only for fields that Windows ignores"),
         };
         format!(
-            "{} would be denied{is_only_ignored_fields}{}; {} stored for Windows. {}",
+            "{} would be denied{only_ignored_fields}{}; {} stored for Windows. {}",
             count(summary.denied, "workload"),
             if not_listed.is_empty() {
                 ""
@@ -141,7 +141,7 @@ fn write_finding(out: &mut dyn Write, finding: &PreflightFinding) -> io::Result<
 
 fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     for owner in report.denied.iter().take(MOST_DENIED) {
-        let is_only_ignored_fields = if owner.is_only_ignored_fields {
+        let warned = if owner.is_only_ignored_fields {
             " (a warning with ignoredFields: Warn)"
         } else {
             ""
@@ -150,7 +150,7 @@ fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
             out,
             "    ",
             &format!(
-                "{}: {}{is_only_ignored_fields}",
+                "{}: {}{warned}",
                 owner.title(),
                 list(&owner.rules, 10)
             ),

@@ -47,6 +47,7 @@ pub struct DeniedWorkload {
     /// The rules that deny it.
     pub rules: Vec<&'static str>,
     /// Whether `validation.ignoredFields: Warn` would allow it with a warning.
+    #[serde(rename = "onlyIgnoredFields")]
     pub is_only_ignored_fields: bool,
 }
 
@@ -69,7 +70,7 @@ pub struct WorkloadFindings<'w> {
     /// The workloads that would be denied, up to a maximum; the rest are only counted.
     pub denied: Vec<DeniedWorkload>,
     more_denied: usize,
-    is_only_ignored_fields: usize,
+    denied_only_for_ignored_fields: usize,
     softened_changed: usize,
     foreign: KnownDuplicates,
     /// The workload kinds that could not be listed, as in `deployments`.
@@ -129,7 +130,7 @@ impl<'w> WorkloadFindings<'w> {
             in_namespaces: BTreeMap::new(),
             denied: Vec::new(),
             more_denied: 0,
-            is_only_ignored_fields: 0,
+            denied_only_for_ignored_fields: 0,
             softened_changed: 0,
             foreign: KnownDuplicates::default(),
             not_listed: BTreeSet::new(),
@@ -170,8 +171,8 @@ impl<'w> WorkloadFindings<'w> {
     }
 
     /// How many denied workloads would only get a warning.
-    pub fn is_only_ignored_fields(&self) -> usize {
-        self.is_only_ignored_fields
+    pub fn denied_only_for_ignored_fields(&self) -> usize {
+        self.denied_only_for_ignored_fields
     }
 
     /// How many workloads that would be allowed would have their pods changed.
@@ -247,7 +248,7 @@ impl<'w> WorkloadFindings<'w> {
                 }
                 _ => false,
             };
-            self.is_only_ignored_fields += usize::from(is_only_ignored_fields);
+            self.denied_only_for_ignored_fields += usize::from(is_only_ignored_fields);
             if self.denied.len() >= MOST_OWNERS {
                 self.more_denied += 1;
                 return;
@@ -338,8 +339,8 @@ impl<'w> WorkloadFindings<'w> {
         if !self.denied.is_empty() {
             all.push(self.denials());
         }
-        let is_only_ignored_fields = self.is_only_ignored_fields();
-        if is_only_ignored_fields > 0 {
+        let only_ignored_fields = self.denied_only_for_ignored_fields;
+        if only_ignored_fields > 0 {
             let names = self
                 .denied
                 .iter()
@@ -347,7 +348,7 @@ impl<'w> WorkloadFindings<'w> {
                 .map(DeniedWorkload::title);
             all.push(
                 PreflightFinding::act(
-                    format!("{is_only_ignored_fields} of them only for fields that Windows ignores"),
+                    format!("{only_ignored_fields} of them only for fields that Windows ignores"),
                     "validation.ignoredFields: Warn lets them pass with a warning, ignoredFields: Remove removes the fields from their \
                      pods",
                 )

@@ -176,6 +176,7 @@ pub struct ScannedNode {
     /// Its container runtime, as the node reports it.
     pub container_runtime: String,
     /// Whether it is a pool that has zero nodes now.
+    #[serde(rename = "atZero")]
     pub is_at_zero: bool,
 }
 

@@ -16,7 +16,7 @@ pub type Uid = String;
 string_enum! {
     /// The outcome of one finding if its object were created again.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
-    #[serde(rename_all = "kebab-case")]
+    #[serde(rename_all = "camelCase")]
     pub enum FindingOutcome {
         /// It denies the object. An update that does not change the field is allowed, because the finding existed before.
         Denied = "denied",
@@ -31,14 +31,13 @@ string_enum! {
         /// An exemption applies.
         Exempted = "exempted",
         /// The API server does not send the object for review.
-        NotReviewed = "not-reviewed",
+        NotReviewed = "notReviewed",
     }
 }
 
 string_enum! {
     /// The outcome for an object if it were created again.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
-    #[serde(rename_all = "kebab-case")]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum OwnerOutcome {
         /// It is denied.
         Denied = "denied",

@@ -319,7 +319,7 @@ fn broken_lines_are_counted_and_cost_no_other_line() {
     assert_eq!(summary(&found), all());
     let input = &found["inputs"][0];
     assert_eq!(
-        (&input["invalid"], &input["isTruncated"]),
+        (&input["invalid"], &input["truncated"]),
         (&json!(3), &json!(true)),
         "{input}"
     );

@@ -155,6 +155,7 @@ struct InputEntry<'r> {
     /// Lines that are too long to be read.
     too_long: u64,
     /// Whether its end is cut off.
+    #[serde(rename = "truncated")]
     is_truncated: bool,
     /// The error that prevented reading it to its end; null if there was none.
     error: Option<&'r str>,
