@@ -297,7 +297,7 @@ fn outcome(finding: &Finding, policy: &Policy) -> FindingOutcome {
         (Some(_), _) => FindingOutcome::Fixable,
         (None, Action::Deny) => FindingOutcome::Denied,
         (None, Action::Warn) => FindingOutcome::Warned,
-        (None, Action::Audit | Action::Disabled) => FindingOutcome::Noted,
+        (None, Action::Audit | Action::Disabled) => FindingOutcome::Audited,
     }
 }
 

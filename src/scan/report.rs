@@ -132,7 +132,7 @@ impl ScanSummary {
             *self.findings.entry(found.outcome).or_default() += 1;
             if matches!(
                 found.outcome,
-                FindingOutcome::Denied | FindingOutcome::Warned | FindingOutcome::Noted
+                FindingOutcome::Denied | FindingOutcome::Warned | FindingOutcome::Audited
             ) {
                 self.open[found.severity as usize] += 1;
             }

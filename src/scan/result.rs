@@ -22,8 +22,8 @@ string_enum! {
         Denied = "denied",
         /// The client that applies the object gets a warning.
         Warned = "warned",
-        /// It is written to the audit log only.
-        Noted = "noted",
+        /// It is recorded in the audit log only.
+        Audited = "audited",
         /// An edit that admission makes fixes it.
         Fixed = "fixed",
         /// An edit that admission would make if dry run were off would fix it.

@@ -130,7 +130,7 @@ impl<'r> FindingRow<'r> {
         let outcome = match result.outcome {
             FindingOutcome::Denied => "denies the object",
             FindingOutcome::Warned => "warns",
-            FindingOutcome::Noted => "is noted in the audit log",
+            FindingOutcome::Audited => "is audited: recorded in the audit log",
             FindingOutcome::Fixed => "is fixed by admission",
             FindingOutcome::Fixable => "would be fixed without dry run",
             FindingOutcome::Exempted => "is exempted",

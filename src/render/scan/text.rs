@@ -245,7 +245,7 @@ impl ScanText<'_> {
                     _ if found.would_deny => sum.would_deny += 1,
                     FindingOutcome::Warned => sum.warned += 1,
                     FindingOutcome::Fixed | FindingOutcome::Fixable => sum.changed += 1,
-                    FindingOutcome::Noted | FindingOutcome::Exempted | FindingOutcome::NotReviewed => {
+                    FindingOutcome::Audited | FindingOutcome::Exempted | FindingOutcome::NotReviewed => {
                         sum.other += 1;
                     }
                 }
@@ -667,7 +667,7 @@ fn outcome(outcome: FindingOutcome) -> &'static str {
     match outcome {
         FindingOutcome::Denied => "denied",
         FindingOutcome::Warned => "warned of",
-        FindingOutcome::Noted => "noted",
+        FindingOutcome::Audited => "audited",
         FindingOutcome::Fixed => "fixed in admission",
         FindingOutcome::Fixable => "would be fixed if not in dry run",
         FindingOutcome::Exempted => "exempted",

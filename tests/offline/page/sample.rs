@@ -186,7 +186,7 @@ fn findings(at: usize, rules: &[&'static Rule], is_reviewed: bool) -> Vec<Findin
             (_, 6, _) => FindingOutcome::Exempted,
             (_, _, Severity::Error) => FindingOutcome::Denied,
             (_, _, Severity::Warning) => FindingOutcome::Warned,
-            _ => FindingOutcome::Noted,
+            _ => FindingOutcome::Audited,
         };
         FindingResult {
             id: rule.id,
@@ -232,7 +232,7 @@ fn inject(owner: &mut OwnerResult) {
         path: HOSTILE.to_owned(),
         message: HOSTILE.to_owned(),
         remedy: HOSTILE.to_owned(),
-        outcome: FindingOutcome::Noted,
+        outcome: FindingOutcome::Audited,
         would_deny: true,
         outcome_reason: Some(HOSTILE.to_owned()),
     });
