@@ -106,8 +106,8 @@ pub struct PreflightSummary {
     pub denied: usize,
     /// Denied top owners that would only get a warning with `validation.ignoredFields: Warn`.
     pub denied_only_for_ignored_fields: usize,
-    /// Top owners whose pods would be changed.
-    pub changed: usize,
+    /// Top owners whose pods would be patched.
+    pub patched: usize,
     /// Windows nodes.
     pub windows_nodes: usize,
     /// Objects that could not be read.
@@ -240,7 +240,7 @@ impl Preflight {
             windows: workloads.windows,
             denied: workloads.denied_count(),
             denied_only_for_ignored_fields: workloads.denied_only_for_ignored_fields(),
-            changed: workloads.changed,
+            patched: workloads.patched,
             windows_nodes: nodes::windows(input.snapshot).count(),
             unreadable: workloads.unreadable_count(),
             not_listed: workloads.not_listed.iter().cloned().collect(),

@@ -43,7 +43,7 @@ pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Helm
 /// Enforce, if it is known that no stored object would be denied or changed; otherwise Audit.
 fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
     let (denied, only_ignored_fields) = (workloads.denied_count(), workloads.denied_only_for_ignored_fields());
-    let changed = workloads.all_changed();
+    let patched = workloads.all_patched();
     let (mode, why) = if denied > only_ignored_fields {
         let why = format!(
             "{} would be denied; continue with Warn and Enforce when they are fixed",
@@ -53,10 +53,10 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
     } else if let Some(not_known) = workloads.not_known(input) {
         let why = format!("not known: {not_known}; continue with Warn and Enforce when this is known");
         ("Audit", why)
-    } else if changed > 0 {
+    } else if patched > 0 {
         let why = format!(
             "placement would change the pods of {}; continue with Warn and Enforce when you have seen how",
-            count(changed, "workload")
+            count(patched, "workload")
         );
         ("Audit", why)
     } else if only_ignored_fields > 0 {

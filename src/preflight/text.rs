@@ -94,10 +94,10 @@ fn first(report: &Preflight) -> Vec<String> {
             }
         )
     });
-    if summary.changed > 0 {
+    if summary.patched > 0 {
         lines.push(format!(
             "Placement would change the pods of {} more that would pass; they continue to run unchanged until they are created again.",
-            summary.changed
+            summary.patched
         ));
     }
     let acts = report.sections.iter().flat_map(|section| &section.findings);

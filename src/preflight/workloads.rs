@@ -71,13 +71,13 @@ pub struct WorkloadFindings<'w> {
     pub denied: Vec<DeniedWorkload>,
     more_denied: usize,
     denied_only_for_ignored_fields: usize,
-    softened_changed: usize,
+    softened_patched: usize,
     foreign: KnownDuplicates,
     /// The workload kinds that could not be listed, as in `deployments`.
     pub not_listed: BTreeSet<String>,
-    /// How many workloads would have their pods changed.
-    pub changed: usize,
-    /// Pod fields that would be changed, with the number of owners.
+    /// How many workloads would have their pods patched.
+    pub patched: usize,
+    /// Pod fields that would be patched, with the number of owners.
     fields: BTreeMap<String, usize>,
     /// Labels that Windows pods select and no node has, with the objects that select them.
     pub missing: BTreeMap<(String, String), Vec<String>>,
@@ -131,10 +131,10 @@ impl<'w> WorkloadFindings<'w> {
             denied: Vec::new(),
             more_denied: 0,
             denied_only_for_ignored_fields: 0,
-            softened_changed: 0,
+            softened_patched: 0,
             foreign: KnownDuplicates::default(),
             not_listed: BTreeSet::new(),
-            changed: 0,
+            patched: 0,
             fields: BTreeMap::new(),
             missing: BTreeMap::new(),
             marking: BTreeMap::new(),
@@ -175,9 +175,9 @@ impl<'w> WorkloadFindings<'w> {
         self.denied_only_for_ignored_fields
     }
 
-    /// How many workloads that would be allowed would have their pods changed.
-    pub fn all_changed(&self) -> usize {
-        self.changed + self.softened_changed
+    /// How many workloads that would be allowed would have their pods patched.
+    pub fn all_patched(&self) -> usize {
+        self.patched + self.softened_patched
     }
 
     /// How many workloads would be denied.
@@ -242,8 +242,8 @@ impl<'w> WorkloadFindings<'w> {
         if owner_result.outcome == OwnerOutcome::Denied {
             let is_only_ignored_fields = match evaluate_stored(&self.warn, kind, json) {
                 Ok(Evaluated::Owner(warned)) if warned.outcome != OwnerOutcome::Denied => {
-                    let changes = changes_of_pods(&self.warn, kind, json, &warned);
-                    self.softened_changed += usize::from(!changes.is_empty());
+                    let patches = patches_of_pods(&self.warn, kind, json, &warned);
+                    self.softened_patched += usize::from(!patches.is_empty());
                     true
                 }
                 _ => false,
@@ -261,9 +261,9 @@ impl<'w> WorkloadFindings<'w> {
                 is_only_ignored_fields,
             });
         } else if is_windows && owner_result.outcome != OwnerOutcome::NotReviewed {
-            let changes = changes_of_pods(&self.deny, kind, json, owner_result);
-            self.changed += usize::from(!changes.is_empty());
-            let fields: BTreeSet<String> = changes.iter().filter_map(|path| field(path)).collect();
+            let patches = patches_of_pods(&self.deny, kind, json, owner_result);
+            self.patched += usize::from(!patches.is_empty());
+            let fields: BTreeSet<String> = patches.iter().filter_map(|path| field(path)).collect();
             for field in fields {
                 *self.fields.entry(field).or_default() += 1;
             }
@@ -355,14 +355,14 @@ impl<'w> WorkloadFindings<'w> {
                 .by(names),
             );
         }
-        if self.changed > 0 {
+        if self.patched > 0 {
             let fields: Vec<String> = (self.fields.iter())
                 .map(|(field, count)| format!("{field} in {count}"))
                 .collect();
             all.push(
                 PreflightFinding::fine(format!(
                     "placement would change the pods of {} more that would pass",
-                    self.changed
+                    self.patched
                 ))
                 .by(fields),
             );
@@ -422,18 +422,18 @@ fn note(
 
 /// What admission would change in the pods of a workload. The workload itself is never changed, so one of its
 /// pods is synthesized and evaluated.
-fn changes_of_pods(
+fn patches_of_pods(
     world: &EvalContext<'_>,
     kind: Kind,
     json: &str,
     owner_result: &OwnerResult,
 ) -> Vec<String> {
     match kind {
-        Kind::Pod => owner_result.changes.clone(),
+        Kind::Pod => owner_result.patches.clone(),
         // Its controller reads the template, and placement does not change where its pods go.
         Kind::DaemonSet => Vec::new(),
         _ => match pod_of(kind, json, owner_result).map(|pod| evaluate_stored(world, Kind::Pod, &pod)) {
-            Some(Ok(Evaluated::Owner(pod))) => pod.changes,
+            Some(Ok(Evaluated::Owner(pod))) => pod.patches,
             _ => Vec::new(),
         },
     }

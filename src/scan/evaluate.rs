@@ -213,17 +213,17 @@ fn owner_result(
     let outcome = match (not_reviewed, foresight.denied_in) {
         (Some(_), _) => OwnerOutcome::NotReviewed,
         (None, Some(_)) => OwnerOutcome::Denied,
-        (None, None) if !foresight.edits.is_empty() => OwnerOutcome::Changed,
+        (None, None) if !foresight.edits.is_empty() => OwnerOutcome::Patched,
         (None, None) => OwnerOutcome::Passes,
     };
     let decision = match outcome {
         OwnerOutcome::NotReviewed => Decision::Skip,
         OwnerOutcome::Denied => Decision::Deny,
         _ if foresight.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
-        OwnerOutcome::Changed => Decision::Patch,
+        OwnerOutcome::Patched => Decision::Patch,
         OwnerOutcome::Passes => Decision::Allow,
     };
-    let is_changed = not_reviewed.is_none() && outcome != OwnerOutcome::Denied;
+    let is_patched = not_reviewed.is_none() && outcome != OwnerOutcome::Denied;
     OwnerResult {
         api_version: api_version(subject.kind, json),
         kind: subject.kind,
@@ -243,12 +243,12 @@ fn owner_result(
         image_builds,
         has_unknown_images,
         replicas: stored.spec.replicas.or(stored.spec.parallelism),
-        changes: if is_changed {
+        patches: if is_patched {
             paths(&foresight.edits)
         } else {
             Vec::new()
         },
-        would_change: if not_reviewed.is_none() {
+        would_patch: if not_reviewed.is_none() {
             paths(&foresight.would_edit)
         } else {
             Vec::new()

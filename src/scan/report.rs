@@ -84,10 +84,10 @@ pub struct ScanSummary {
     pub denied: usize,
     /// Top owners that would be denied with `validation.action: Deny`.
     pub would_be_denied: usize,
-    /// Top owners that admission would change.
-    pub changed: usize,
-    /// Top owners that admission would change if dry run were off everywhere.
-    pub would_be_changed: usize,
+    /// Top owners that admission would patch.
+    pub patched: usize,
+    /// Top owners that admission would patch if dry run were off everywhere.
+    pub would_be_patched: usize,
     /// Top owners that are allowed with a warning.
     pub warned: usize,
     /// Top owners with something to report that the API server does not send for review.
@@ -115,10 +115,10 @@ impl ScanSummary {
         self.windows += usize::from(owner_result.verdict == Verdict::Windows);
         self.denied += usize::from(owner_result.outcome == OwnerOutcome::Denied);
         self.would_be_denied += usize::from(owner_result.findings.iter().any(|found| found.would_deny));
-        self.changed += usize::from(owner_result.outcome == OwnerOutcome::Changed);
-        let would_change =
-            owner_result.outcome == OwnerOutcome::Changed || !owner_result.would_change.is_empty();
-        self.would_be_changed += usize::from(would_change);
+        self.patched += usize::from(owner_result.outcome == OwnerOutcome::Patched);
+        let would_patch =
+            owner_result.outcome == OwnerOutcome::Patched || !owner_result.would_patch.is_empty();
+        self.would_be_patched += usize::from(would_patch);
         let is_warned = || {
             owner_result
                 .findings

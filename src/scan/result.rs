@@ -41,9 +41,9 @@ string_enum! {
     pub enum OwnerOutcome {
         /// It is denied.
         Denied = "denied",
-        /// It is changed. Not used for workloads: admission changes their pods, never the workload.
-        Changed = "changed",
-        /// It is allowed unchanged, perhaps with a warning.
+        /// It is patched. Not used for workloads: admission patches their pods, never the workload.
+        Patched = "patched",
+        /// It is allowed without a patch, perhaps with a warning.
         Passes = "passes",
         /// The API server does not send it for review.
         NotReviewed = "not-reviewed",
@@ -149,10 +149,10 @@ pub struct OwnerResult {
     /// How many pods it requests; absent if it does not specify a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
-    /// The fields that admission changes.
-    pub changes: Vec<String>,
-    /// The additional fields that admission would change if dry run were off.
-    pub would_change: Vec<String>,
+    /// The fields that admission patches.
+    pub patches: Vec<String>,
+    /// The additional fields that admission would patch if dry run were off.
+    pub would_patch: Vec<String>,
     /// The findings, in the order in which to fix them.
     pub findings: Vec<FindingResult>,
 }
@@ -160,7 +160,7 @@ pub struct OwnerResult {
 impl OwnerResult {
     /// Whether there is nothing to report about it.
     pub fn is_clean(&self) -> bool {
-        self.findings.is_empty() && self.changes.is_empty() && self.would_change.is_empty()
+        self.findings.is_empty() && self.patches.is_empty() && self.would_patch.is_empty()
     }
 
     /// The names of the rules that deny it, or would deny it with `validation.action: Deny`; without duplicates,

@@ -50,8 +50,8 @@ pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
         image_builds: Vec::new(),
         has_unknown_images: false,
         replicas: Some(1),
-        changes: Vec::new(),
-        would_change: Vec::new(),
+        patches: Vec::new(),
+        would_patch: Vec::new(),
         findings: outcomes.iter().map(|outcome| found(*outcome, "spec")).collect(),
     }
 }
