@@ -191,7 +191,7 @@ fn each_outcome_is_counted_for_what_it_is() {
             json!({"wouldDeny": 1, "refusedOtherwise": 1}),
         ),
         (
-            json!({"decision": "allow", "exempted": "a until 2027-01-01: b", "owner-trust": "not-trusted"}),
+            json!({"decision": "allow", "exempted": "a until 2027-01-01: b", "owner-trusted": "false"}),
             json!({"code": 201}),
             "",
             json!({"exempted": 1, "ownerNotTrusted": 1}),
