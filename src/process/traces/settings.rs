@@ -63,12 +63,12 @@ pub enum TracingError {
     },
     /// There is no CA to trust.
     #[error(
-        "cannot trust the certificate of any trace collector, because this machine has no CA certificates ({0}); name a \
+        "cannot trust the certificate of any OTLP receiver, because this machine has no CA certificates ({0}); name a \
          file with --otlp-ca, or use http://"
     )]
     NoCa(std::io::Error),
     /// TLS itself cannot be set up.
-    #[error("cannot set up TLS for the trace collector: {0}")]
+    #[error("cannot set up TLS for the OTLP receiver: {0}")]
     Tls(#[from] rustls::Error),
     /// The exporter cannot be set up.
     #[error("cannot set up the export of spans: {0}")]
