@@ -367,7 +367,7 @@ pub struct WindowsNodePolicyStatus {
 pub struct BuildCount {
     /// The build, such as 10.0.20348.
     pub build: String,
-    /// Its release, such as ltsc2022; null where it is not known.
+    /// Its release, such as ltsc2022; null if unknown.
     pub release: Option<String>,
     /// How many nodes.
     pub node_count: i32,

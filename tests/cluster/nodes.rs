@@ -834,7 +834,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
         )
         .await;
     let named = |status: &Value| {
-        world::message(status, "RuntimeClassesReady").contains("named by Deployment default/web")
+        world::message(status, "RuntimeClassesReady").contains("used by Deployment default/web")
     };
     world.status_where("windows", named).await;
     assert!(!class("windows-ltsc2022").await.is_null());
@@ -894,7 +894,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     assert!(refusal(&report), "{report:?}");
     assert_eq!(report.nodes, ["w1", "w3"]);
     assert!(
-        report.kept[0].contains("named by Deployment default/web"),
+        report.kept[0].contains("used by Deployment default/web"),
         "{report:?}"
     );
     assert!(!report.is_complete());
