@@ -271,12 +271,6 @@ impl Preflight {
     }
 }
 
-/// A count with its noun, as in `1 node` and `2 nodes`.
-fn count(number: usize, one: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{number} {one}{s}")
-}
-
 fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {
     let mut all = Vec::new();
     let version = &input.environment.version;

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::helm_values::HelmValues;
 use super::workloads::WorkloadFindings;
-use super::{ClusterInput, count, recommendations};
+use super::{ClusterInput, recommendations};
 use crate::model::node::Taint;
-use crate::model::text::list;
+use crate::model::text::{count, list};
 use crate::registration::{BY_DEFAULT, NEVER};
 
 /// The values for this cluster.
@@ -42,7 +42,10 @@ pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Helm
 
 /// Enforce, if it is known that no stored object would be denied or changed; otherwise Audit.
 fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
-    let (denied, only_ignored_fields) = (workloads.denied_count(), workloads.denied_only_for_ignored_fields());
+    let (denied, only_ignored_fields) = (
+        workloads.denied_count(),
+        workloads.denied_only_for_ignored_fields(),
+    );
     let patched = workloads.all_patched();
     let (mode, why) = if denied > only_ignored_fields {
         let why = format!(

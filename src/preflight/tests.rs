@@ -277,7 +277,10 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
         "securityContext": {"seLinuxOptions": {"level": "s0"}}});
     let report = world.report(&[(Kind::Deployment, workload(&spec))]);
     assert_eq!(
-        (report.summary.denied, report.summary.denied_only_for_ignored_fields),
+        (
+            report.summary.denied,
+            report.summary.denied_only_for_ignored_fields
+        ),
         (1, 1)
     );
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{FindingStatus, Preflight, PreflightFinding, count};
-use crate::model::text::{list, one_line};
+use super::{FindingStatus, Preflight, PreflightFinding};
+use crate::model::text::{count, list, one_line};
 
 /// How many workloads that would be denied are listed.
 const MOST_DENIED: usize = 30;
@@ -149,11 +149,7 @@ fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
         wrapped(
             out,
             "    ",
-            &format!(
-                "{}: {}{warned}",
-                owner.title(),
-                list(&owner.rules, 10)
-            ),
+            &format!("{}: {}{warned}", owner.title(), list(&owner.rules, 10)),
         )?;
     }
     let more = report.summary.denied.saturating_sub(MOST_DENIED);

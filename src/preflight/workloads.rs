@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::daemon_sets::DaemonSets;
 use super::recommendations;
-use super::{ClusterInput, MOST, PreflightFinding, count};
+use super::{ClusterInput, MOST, PreflightFinding};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
@@ -17,7 +17,7 @@ use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
-use crate::model::text::list;
+use crate::model::text::{count, list};
 use crate::model::workload::Kind;
 use crate::registration::BY_DEFAULT;
 use crate::scan::report::ScanGap;

@@ -121,7 +121,10 @@ impl ImageSettings {
         if registries.is_empty() {
             for (flag, is_set) in [
                 ("--image-pull-secret", pull_secret.is_some()),
-                ("--image-pull-secret-namespace", !pull_secret_namespaces.is_empty()),
+                (
+                    "--image-pull-secret-namespace",
+                    !pull_secret_namespaces.is_empty(),
+                ),
                 ("--image-registry-ca", !ca_files.is_empty()),
                 ("--image-registry-plain-http", !plain_http.is_empty()),
             ] {

@@ -135,7 +135,10 @@ mod tests {
         ImageSettings {
             registries: RegistryPatterns::parse(["registry.corp"]).unwrap(),
             pull_secret: None,
-            pull_secret_namespaces: pull_secret_namespaces.iter().map(|&name| name.to_owned()).collect(),
+            pull_secret_namespaces: pull_secret_namespaces
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect(),
             ca_files: Vec::new(),
             plain_http: Vec::new(),
         }

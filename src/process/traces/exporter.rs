@@ -150,9 +150,7 @@ impl Exporter {
             self.task.abort();
             // It is suspended at an await, so the abort takes effect immediately.
             let _ = self.task.await;
-            tracing::warn!(
-                "dropped the last spans, which the OTLP receiver did not accept within {limit:?}"
-            );
+            tracing::warn!("dropped the last spans, which the OTLP receiver did not accept within {limit:?}");
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::findings::{counts, mark};
-use super::{count, release_name};
+use super::release_name;
 use crate::model::severity::Severity;
+use crate::model::text::count;
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 

@@ -7,10 +7,10 @@ use std::io::{self, Write};
 use anstyle::AnsiColor;
 
 use super::super::table::TextTable;
-use super::super::text::{BLUE, BOLD, count, style_of};
+use super::super::text::{BLUE, BOLD, style_of};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
-use crate::model::text::{list, one_line};
+use crate::model::text::{count, list, one_line};
 use crate::scan::report::{NamespaceReport, PodFinding, ScanReport, ScannedNode};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
