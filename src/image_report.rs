@@ -144,6 +144,7 @@ pub struct NodeReport {
     /// Its name, or that of a pool that may be at zero nodes.
     pub name: String,
     /// Whether it is such a pool.
+    #[serde(rename = "pool")]
     pub is_pool: bool,
     /// Its build, and its revision if it is known; null if its build is not known.
     pub build: Option<String>,

@@ -105,9 +105,9 @@ pub struct PreflightSummary {
     /// Top owners of any operating system that would be denied if they were created again.
     pub denied: usize,
     /// Denied top owners that would only get a warning with `validation.ignoredFields: Warn`.
-    pub is_only_ignored_fields: usize,
-    /// Top owners whose pods would be changed.
-    pub changed: usize,
+    pub denied_only_for_ignored_fields: usize,
+    /// Top owners whose pods would be patched.
+    pub patched: usize,
     /// Windows nodes.
     pub windows_nodes: usize,
     /// Objects that could not be read.
@@ -243,8 +243,8 @@ impl Preflight {
             objects: workloads.objects,
             windows: workloads.windows,
             denied: workloads.denied_count(),
-            is_only_ignored_fields: workloads.is_only_ignored_fields(),
-            changed: workloads.changed,
+            denied_only_for_ignored_fields: workloads.denied_only_for_ignored_fields(),
+            patched: workloads.patched,
             windows_nodes: nodes::windows(input.snapshot).count(),
             unreadable: workloads.unreadable_count(),
             not_listed: workloads.not_listed.iter().cloned().collect(),
@@ -273,12 +273,6 @@ impl Preflight {
         let mut entries = self.values.entries.iter();
         entries.any(|entry| entry.path == ["policy", "spec", "mode"] && entry.value == "Enforce")
     }
-}
-
-/// A count with its noun, as in `1 node` and `2 nodes`.
-fn count(number: usize, one: &str) -> String {
-    let s = if number == 1 { "" } else { "s" };
-    format!("{number} {one}{s}")
 }
 
 fn platform_findings(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Vec<PreflightFinding> {

@@ -47,7 +47,7 @@ impl<'j> ReviewContext<'j> {
             let owner = root_owner(*kind, meta, self.today).unwrap_or_default();
             annotations::add(&mut decide.annotations, "owner", &owner);
             if self.owner_is_not_trusted() {
-                decide.annotations.push(("owner-trust", "not-trusted".to_owned()));
+                decide.annotations.push(("owner-trusted", "false".to_owned()));
             }
             decide.annotations.push(annotations::schema());
         }

@@ -34,7 +34,7 @@ use crate::model::string_enum::string_enum;
 )]
 #[kube(printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#)]
 #[kube(
-    printcolumn = r#"{"name": "Problem", "type": "string", "jsonPath": ".status.lastProblem", "priority": 1}"#
+    printcolumn = r#"{"name": "Problem", "type": "string", "jsonPath": ".status.message", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase", default)]
 pub struct WindowsNodePolicySpec {
@@ -357,8 +357,8 @@ pub struct WindowsNodePolicyStatus {
     /// The first of these by name, 20 at most.
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub drifted_nodes: Vec<DriftedNode>,
-    /// The most recent problem as a sentence; null if there is none.
-    pub last_problem: Option<String>,
+    /// The most severe current problem; null if there is none.
+    pub message: Option<String>,
 }
 
 /// How many nodes run a build.
@@ -367,7 +367,7 @@ pub struct WindowsNodePolicyStatus {
 pub struct BuildCount {
     /// The build, such as 10.0.20348.
     pub build: String,
-    /// Its release, such as ltsc2022; null where it is not known.
+    /// Its release, such as ltsc2022; null if unknown.
     pub release: Option<String>,
     /// How many nodes.
     pub node_count: i32,

@@ -50,7 +50,7 @@ use crate::model::workload::configured::PodTemplateKind;
     printcolumn = r#"{"name": "Placement", "type": "string", "jsonPath": ".status.effective.placement", "priority": 1}"#
 )]
 #[kube(
-    printcolumn = r#"{"name": "Problem", "type": "string", "jsonPath": ".status.lastProblem", "priority": 1}"#
+    printcolumn = r#"{"name": "Problem", "type": "string", "jsonPath": ".status.message", "priority": 1}"#
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WindowsPodPolicySpec {
@@ -323,8 +323,8 @@ pub struct WindowsPodPolicyStatus {
     pub effective: Option<EffectiveSettings>,
     /// The namespaces that it selects.
     pub matched_namespaces: MatchedNamespaces,
-    /// The most recent problem as a sentence; null if there is none.
-    pub last_problem: Option<String>,
+    /// The most severe current problem; null if there is none.
+    pub message: Option<String>,
 }
 
 /// The effective settings of a policy: its own, and the rest from its mode.

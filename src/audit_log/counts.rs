@@ -11,7 +11,7 @@ string_enum! {
     pub enum RequestOutcome {
         /// Transom denied it.
         Denied = "denied",
-        /// Transom would have denied it if `validation` were Deny.
+        /// Transom would have denied it with `validation.action: Deny`.
         WouldDeny = "wouldDeny",
         /// Transom changed the object.
         Patched = "patched",

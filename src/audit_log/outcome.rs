@@ -83,7 +83,7 @@ impl<'e> EventOutcome<'e> {
                 ("removed", _) => event_outcome.note(RequestOutcome::Removed, true),
                 ("withheld", _) => event_outcome.note(RequestOutcome::Withheld, true),
                 ("exempted", _) => event_outcome.note(RequestOutcome::Exempted, true),
-                ("owner-trust", _) => event_outcome.note(RequestOutcome::OwnerNotTrusted, true),
+                ("owner-trusted", "false") => event_outcome.note(RequestOutcome::OwnerNotTrusted, true),
                 ("owner", owner) => event_outcome.owner = Some(owner),
                 ("denied-by", names) => add(&mut event_outcome.denied_by, names),
                 ("would-deny", names) => add(&mut event_outcome.would_deny, names),

@@ -3,7 +3,7 @@
 /// The current state of a workload.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum CurrentState {
-    /// It exists, and would be denied if it were created again, or if `validation` were Deny: for these
+    /// It exists, and would be denied if it were created again, or with `validation.action: Deny`: for these
     /// rules.
     Open(Vec<String>),
     /// The state is unknown: the reason.

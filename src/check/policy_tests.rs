@@ -64,7 +64,7 @@ pub struct Expectation {
     outcome: TestOutcome,
     /// The names of exactly the rules that deny it or warn of it; unset: not compared.
     rules: Option<Vec<String>>,
-    /// The fields that placement writes or removes; a field stands for all below it. Empty: none. Unset: not compared.
+    /// The fields that placement writes or removes; a field includes all fields below it. Empty: none. Unset: not compared.
     patched: Option<Vec<String>>,
 }
 

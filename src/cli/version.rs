@@ -78,7 +78,7 @@ struct Servers {
     /// Transom's namespace.
     namespace: String,
     /// The installations.
-    found: Vec<ServerVersion>,
+    installations: Vec<ServerVersion>,
 }
 
 /// One installation.
@@ -116,13 +116,13 @@ impl From<Deployment> for ServerVersion {
 impl Servers {
     async fn read(connect: &ConnectArgs) -> anyhow::Result<Self> {
         let (connected, namespace) = connect.connect().await?;
-        let found = servers(&connected.client, &namespace)
+        let installations = servers(&connected.client, &namespace)
             .await
             .with_context(|| format!("cannot read the version of the server in {}", connected.name))?;
         Ok(Servers {
             cluster: connected.name,
             namespace,
-            found,
+            installations,
         })
     }
 
@@ -130,9 +130,9 @@ impl Servers {
         let Servers {
             cluster,
             namespace,
-            found,
+            installations,
         } = self;
-        if found.is_empty() {
+        if installations.is_empty() {
             return vec![format!(
                 "server: {cluster} has no Deployment of Transom in the namespace {namespace}; name another one with \
                  --transom-namespace"
@@ -143,7 +143,7 @@ impl Servers {
             deployment,
             version,
             image,
-        } in found
+        } in installations
         {
             let version = version.as_deref().unwrap_or("of an unknown version");
             let image = image.as_deref().unwrap_or("no image");
@@ -226,10 +226,10 @@ mod tests {
             "spec": {"selector": {}, "template": {"spec": {"containers": [{"name": "transom", "image": "r/transom@sha256:1"}]}}},
         });
         let server = ServerVersion::from(serde_json::from_value::<Deployment>(deployment).unwrap());
-        let servers = |found| Servers {
+        let servers = |installations| Servers {
             cluster: "production".to_owned(),
             namespace: "transom-system".to_owned(),
-            found,
+            installations,
         };
         assert_eq!(
             servers(vec![server]).lines(),

@@ -309,7 +309,7 @@ impl WatchState {
                         Err(error) => {
                             let text = format!("{NO_GROUPS}: {error}");
                             if text != complaint {
-                                tracing::warn!("{text}; what is known of them stays, and it is asked again");
+                                tracing::warn!("{text}; Transom keeps the known groups and retries");
                                 complaint = text;
                             }
                             RETRY

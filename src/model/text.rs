@@ -38,6 +38,12 @@ pub fn digest_hex(text: &[u8], digits: usize) -> String {
     hex
 }
 
+/// A count with its noun, as in `1 node` and `2 nodes`.
+pub fn count<N: Copy + PartialEq + From<u8> + fmt::Display>(number: N, noun: &str) -> String {
+    let s = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{s}")
+}
+
 /// Breaks a paragraph into lines of at most `width` characters.
 pub fn wrap(text: &str, width: usize) -> String {
     let (mut out, mut used) = (String::new(), 0);

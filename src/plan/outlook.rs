@@ -33,6 +33,7 @@ pub struct PoolOutlook {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_kubernetes: Option<String>,
     /// Whether its nodes already run a newer release than that.
+    #[serde(rename = "tooNew")]
     pub is_too_new: bool,
     /// The known faults of its nodes, with sources.
     pub known_faults: Vec<PoolFault>,
@@ -51,10 +52,12 @@ pub struct PoolDate {
     /// What happens, with the day.
     pub message: String,
     /// Whether support ends on it.
+    #[serde(rename = "end")]
     pub is_end: bool,
     /// Whether it has passed.
     pub has_passed: bool,
     /// Whether it is at most 180 days ahead.
+    #[serde(rename = "near")]
     pub is_near: bool,
     /// Where it is documented.
     pub source: &'static str,
@@ -69,6 +72,7 @@ pub struct PoolFault {
     /// What to do.
     pub remedy: &'static str,
     /// Whether the nodes certainly have it.
+    #[serde(rename = "certain")]
     pub is_certain: bool,
     /// The nodes.
     pub nodes: Vec<String>,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::model::policy::{PlacementMode, Policy};
 use crate::model::report_schema::counts_by;
-use crate::model::text::list;
+use crate::model::text::{count, list};
 
 /// The placement settings of the namespaces with Windows workloads.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
@@ -39,10 +39,10 @@ impl fmt::Display for AssumedPlacement {
         if self.namespaces.is_empty() {
             return f.write_str("none, because no Windows workload is known");
         }
-        let modes = self.namespaces.iter().map(|(placement, count)| {
-            let s = if *count == 1 { "" } else { "s" };
-            format!("{placement} in {count} namespace{s}")
-        });
+        let modes = self
+            .namespaces
+            .iter()
+            .map(|(placement, namespaces)| format!("{placement} in {}", count(*namespaces, "namespace")));
         let modes: Vec<String> = modes.collect();
         let is_built_in = |name: &String| *name == Policy::standalone().name;
         let policies: Vec<&String> = self.policies.iter().filter(|name| !is_built_in(name)).collect();

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::helm_values::HelmValues;
 use super::workloads::WorkloadFindings;
-use super::{ClusterInput, count, recommendations};
+use super::{ClusterInput, recommendations};
 use crate::model::node::Taint;
-use crate::model::text::list;
+use crate::model::text::{count, list};
 use crate::registration::{BY_DEFAULT, NEVER};
 
 /// The values for this cluster.
@@ -42,9 +42,12 @@ pub fn values(input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) -> Helm
 
 /// Enforce, if it is known that no stored object would be denied or changed; otherwise Audit.
 fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadFindings<'_>) {
-    let (denied, is_only_ignored_fields) = (workloads.denied_count(), workloads.is_only_ignored_fields());
-    let changed = workloads.all_changed();
-    let (mode, why) = if denied > is_only_ignored_fields {
+    let (denied, only_ignored_fields) = (
+        workloads.denied_count(),
+        workloads.denied_only_for_ignored_fields(),
+    );
+    let patched = workloads.all_patched();
+    let (mode, why) = if denied > only_ignored_fields {
         let why = format!(
             "{} would be denied; continue with Warn and Enforce when they are fixed",
             count(denied, "workload")
@@ -53,13 +56,13 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
     } else if let Some(not_known) = workloads.not_known(input) {
         let why = format!("not known: {not_known}; continue with Warn and Enforce when this is known");
         ("Audit", why)
-    } else if changed > 0 {
+    } else if patched > 0 {
         let why = format!(
             "placement would change the pods of {}; continue with Warn and Enforce when you have seen how",
-            count(changed, "workload")
+            count(patched, "workload")
         );
         ("Audit", why)
-    } else if is_only_ignored_fields > 0 {
+    } else if only_ignored_fields > 0 {
         let why = "no stored workload would be denied for more than fields that Windows ignores";
         ("Enforce", why.to_owned())
     } else {
@@ -69,13 +72,13 @@ fn modes(values: &mut HelmValues, input: ClusterInput<'_>, workloads: &WorkloadF
         )
     };
     values.add(&["policy", "spec", "mode"], Value::from(mode), why);
-    if mode == "Enforce" && is_only_ignored_fields > 0 {
+    if mode == "Enforce" && only_ignored_fields > 0 {
         values.add(
             &["policy", "spec", "validation", "ignoredFields"],
             Value::from("Warn"),
             format!(
                 "{} would be denied only for fields that Windows ignores",
-                count(is_only_ignored_fields, "workload")
+                count(only_ignored_fields, "workload")
             ),
         );
     }

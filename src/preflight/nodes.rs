@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::helm_values::HelmValues;
-use super::{ClusterInput, PreflightFinding, count, plan_hint};
+use super::{ClusterInput, PreflightFinding, plan_hint};
 use crate::cluster::node::NodeView;
 use crate::cluster::snapshot::Snapshot;
 use crate::model::build::{Build, supported_on};
 use crate::model::facts::{Runtime, RuntimeClassFacts};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_LABEL, Taint};
-use crate::model::text::list;
+use crate::model::text::{count, list};
 use crate::plan::UpgradePlan;
 
 /// The Windows nodes.

@@ -231,7 +231,7 @@ fn what_would_be_denied_or_changed_begins_with_audit() {
     ]);
     assert_eq!(report.values.json()["policy"]["spec"], json!({"mode": "Audit"}));
     let summary = &report.summary;
-    assert_eq!((summary.denied, summary.changed, summary.unreadable), (1, 1, 1));
+    assert_eq!((summary.denied, summary.patched, summary.unreadable), (1, 1, 1));
     assert_eq!(report.denied[0].title(), "Deployment shop/web");
     assert!(!report.denied[0].rules.is_empty());
     assert_eq!(report.gaps[0].resource, "Deployment /odd");
@@ -255,7 +255,7 @@ fn where_placement_would_change_pods_and_nothing_is_denied_the_values_begin_with
     ]);
     let spec = json!({"nodeSelector": {"kubernetes.io/os": "windows"}});
     let report = world.report(&[(Kind::Deployment, workload(&spec))]);
-    assert_eq!((report.summary.denied, report.summary.changed), (0, 1));
+    assert_eq!((report.summary.denied, report.summary.patched), (0, 1));
     assert_eq!(report.values.json()["policy"]["spec"], json!({"mode": "Audit"}));
 }
 
@@ -270,7 +270,10 @@ fn where_only_ignored_fields_would_be_denied_the_values_enforce_and_warn_of_thes
         "securityContext": {"seLinuxOptions": {"level": "s0"}}});
     let report = world.report(&[(Kind::Deployment, workload(&spec))]);
     assert_eq!(
-        (report.summary.denied, report.summary.is_only_ignored_fields),
+        (
+            report.summary.denied,
+            report.summary.denied_only_for_ignored_fields
+        ),
         (1, 1)
     );
     assert_eq!(

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::{FindingStatus, Preflight, PreflightFinding, count};
-use crate::model::text::{list, one_line};
+use super::{FindingStatus, Preflight, PreflightFinding};
+use crate::model::text::{count, list, one_line};
 
 /// How many workloads that would be denied are listed.
 const MOST_DENIED: usize = 30;
@@ -67,13 +67,13 @@ fn first(report: &Preflight) -> Vec<String> {
             count(summary.windows, "workload")
         )
     } else {
-        let is_only_ignored_fields = match summary.is_only_ignored_fields {
+        let only_ignored_fields = match summary.denied_only_for_ignored_fields {
             0 => String::new(),
             all if all == summary.denied => ", all of them only for fields that Windows ignores".to_owned(),
             some => format!(", {some} of them only for fields that Windows ignores"),
         };
         format!(
-            "{} would be denied{is_only_ignored_fields}{}; {} stored for Windows. {}",
+            "{} would be denied{only_ignored_fields}{}; {} stored for Windows. {}",
             count(summary.denied, "workload"),
             if not_listed.is_empty() {
                 ""
@@ -91,10 +91,10 @@ fn first(report: &Preflight) -> Vec<String> {
             }
         )
     });
-    if summary.changed > 0 {
+    if summary.patched > 0 {
         lines.push(format!(
             "Placement would change the pods of {} more that would pass; they continue to run unchanged until they are created again.",
-            summary.changed
+            summary.patched
         ));
     }
     let acts = report.sections.iter().flat_map(|section| &section.findings);
@@ -138,7 +138,7 @@ fn write_finding(out: &mut dyn Write, finding: &PreflightFinding) -> io::Result<
 
 fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
     for owner in report.denied.iter().take(MOST_DENIED) {
-        let is_only_ignored_fields = if owner.is_only_ignored_fields {
+        let warned = if owner.is_only_ignored_fields {
             " (a warning with ignoredFields: Warn)"
         } else {
             ""
@@ -146,11 +146,7 @@ fn denied(report: &Preflight, out: &mut dyn Write) -> io::Result<()> {
         wrapped(
             out,
             "    ",
-            &format!(
-                "{}: {}{is_only_ignored_fields}",
-                owner.title(),
-                list(&owner.rules, 10)
-            ),
+            &format!("{}: {}{warned}", owner.title(), list(&owner.rules, 10)),
         )?;
     }
     let more = report.summary.denied.saturating_sub(MOST_DENIED);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::daemon_sets::DaemonSets;
 use super::recommendations;
-use super::{ClusterInput, MOST, PreflightFinding, count};
+use super::{ClusterInput, MOST, PreflightFinding};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
 use crate::model::node::{BUILD_LABELS, OS_LABEL};
@@ -17,7 +17,7 @@ use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
-use crate::model::text::list;
+use crate::model::text::{count, list};
 use crate::model::workload::Kind;
 use crate::registration::BY_DEFAULT;
 use crate::scan::report::ScanGap;
@@ -48,6 +48,7 @@ pub struct DeniedWorkload {
     /// The rules that deny it.
     pub rules: Vec<&'static str>,
     /// Whether `validation.ignoredFields: Warn` would allow it with a warning.
+    #[serde(rename = "onlyIgnoredFields")]
     pub is_only_ignored_fields: bool,
 }
 
@@ -70,14 +71,14 @@ pub struct WorkloadFindings<'w> {
     /// The workloads that would be denied, up to a maximum; the rest are only counted.
     pub denied: Vec<DeniedWorkload>,
     more_denied: usize,
-    is_only_ignored_fields: usize,
-    softened_changed: usize,
+    denied_only_for_ignored_fields: usize,
+    softened_patched: usize,
     foreign: KnownDuplicates,
     /// The workload kinds that could not be listed, as in `deployments`.
     pub not_listed: BTreeSet<String>,
-    /// How many workloads would have their pods changed.
-    pub changed: usize,
-    /// Pod fields that would be changed, with the number of owners.
+    /// How many workloads would have their pods patched.
+    pub patched: usize,
+    /// Pod fields that would be patched, with the number of owners.
     fields: BTreeMap<String, usize>,
     /// Labels that Windows pods select and no node has, with the objects that select them.
     pub missing: BTreeMap<(String, String), Vec<String>>,
@@ -130,11 +131,11 @@ impl<'w> WorkloadFindings<'w> {
             in_namespaces: BTreeMap::new(),
             denied: Vec::new(),
             more_denied: 0,
-            is_only_ignored_fields: 0,
-            softened_changed: 0,
+            denied_only_for_ignored_fields: 0,
+            softened_patched: 0,
             foreign: KnownDuplicates::default(),
             not_listed: BTreeSet::new(),
-            changed: 0,
+            patched: 0,
             fields: BTreeMap::new(),
             missing: BTreeMap::new(),
             marking: BTreeMap::new(),
@@ -173,13 +174,13 @@ impl<'w> WorkloadFindings<'w> {
     }
 
     /// How many denied workloads would only get a warning.
-    pub fn is_only_ignored_fields(&self) -> usize {
-        self.is_only_ignored_fields
+    pub fn denied_only_for_ignored_fields(&self) -> usize {
+        self.denied_only_for_ignored_fields
     }
 
-    /// How many workloads that would be allowed would have their pods changed.
-    pub fn all_changed(&self) -> usize {
-        self.changed + self.softened_changed
+    /// How many workloads that would be allowed would have their pods patched.
+    pub fn all_patched(&self) -> usize {
+        self.patched + self.softened_patched
     }
 
     /// How many workloads would be denied.
@@ -245,13 +246,13 @@ impl<'w> WorkloadFindings<'w> {
         if owner_result.outcome == OwnerOutcome::Denied {
             let is_only_ignored_fields = match evaluate_object(&self.warn, subject, json) {
                 Ok(Evaluated::Owner(warned)) if warned.outcome != OwnerOutcome::Denied => {
-                    let changes = changes_of_pods(&self.warn, kind, json, &warned);
-                    self.softened_changed += usize::from(!changes.is_empty());
+                    let patches = patches_of_pods(&self.warn, kind, json, &warned);
+                    self.softened_patched += usize::from(!patches.is_empty());
                     true
                 }
                 _ => false,
             };
-            self.is_only_ignored_fields += usize::from(is_only_ignored_fields);
+            self.denied_only_for_ignored_fields += usize::from(is_only_ignored_fields);
             if self.denied.len() >= MOST_OWNERS {
                 self.more_denied += 1;
                 return;
@@ -264,9 +265,9 @@ impl<'w> WorkloadFindings<'w> {
                 is_only_ignored_fields,
             });
         } else if is_windows && owner_result.outcome != OwnerOutcome::NotReviewed {
-            let changes = changes_of_pods(&self.deny, kind, json, owner_result);
-            self.changed += usize::from(!changes.is_empty());
-            let fields: BTreeSet<String> = changes.iter().filter_map(|path| field(path)).collect();
+            let patches = patches_of_pods(&self.deny, kind, json, owner_result);
+            self.patched += usize::from(!patches.is_empty());
+            let fields: BTreeSet<String> = patches.iter().filter_map(|path| field(path)).collect();
             for field in fields {
                 *self.fields.entry(field).or_default() += 1;
             }
@@ -340,8 +341,8 @@ impl<'w> WorkloadFindings<'w> {
         if !self.denied.is_empty() {
             all.push(self.denials());
         }
-        let is_only_ignored_fields = self.is_only_ignored_fields();
-        if is_only_ignored_fields > 0 {
+        let only_ignored_fields = self.denied_only_for_ignored_fields;
+        if only_ignored_fields > 0 {
             let names = self
                 .denied
                 .iter()
@@ -349,21 +350,21 @@ impl<'w> WorkloadFindings<'w> {
                 .map(DeniedWorkload::title);
             all.push(
                 PreflightFinding::act(
-                    format!("{is_only_ignored_fields} of them only for fields that Windows ignores"),
+                    format!("{only_ignored_fields} of them only for fields that Windows ignores"),
                     "validation.ignoredFields: Warn lets them pass with a warning, ignoredFields: Remove removes the fields from their \
                      pods",
                 )
                 .by(names),
             );
         }
-        if self.changed > 0 {
+        if self.patched > 0 {
             let fields: Vec<String> = (self.fields.iter())
                 .map(|(field, count)| format!("{field} in {count}"))
                 .collect();
             all.push(
                 PreflightFinding::fine(format!(
                     "placement would change the pods of {} more that would pass",
-                    self.changed
+                    self.patched
                 ))
                 .by(fields),
             );
@@ -427,18 +428,18 @@ fn note(
 
 /// What admission would change in the pods of a workload. The workload itself is never changed, so one of its
 /// pods is synthesized and evaluated.
-fn changes_of_pods(
+fn patches_of_pods(
     context: &EvalContext<'_>,
     kind: Kind,
     json: &str,
     owner_result: &OwnerResult,
 ) -> Vec<String> {
     match kind {
-        Kind::Pod => owner_result.changes.clone(),
+        Kind::Pod => owner_result.patches.clone(),
         // Its controller reads the template, and placement does not change where its pods go.
         Kind::DaemonSet => Vec::new(),
         _ => match pod_of(kind, json, owner_result).map(|pod| evaluate_stored(context, Kind::Pod, &pod)) {
-            Some(Ok(Evaluated::Owner(pod))) => pod.changes,
+            Some(Ok(Evaluated::Owner(pod))) => pod.patches,
             _ => Vec::new(),
         },
     }

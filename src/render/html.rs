@@ -114,12 +114,6 @@ impl fmt::Write for HtmlLines<'_> {
     }
 }
 
-/// A count with its noun: `1 node`, `3 nodes`.
-fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
-}
-
 /// The name of a build: its release, if it has one.
 fn release_name(build: crate::model::build::Build) -> &'static str {
     build

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::html::{PlanCapacity, PlanClass, PlanPool, PlanRow, PlanSection};
-use crate::model::text::{list, one_line};
+use crate::model::text::{count, list, one_line};
 use crate::plan::{
     DrainStep, NodeCapacity, NodesNeeded, PlanFinding, PoolOutlook, ResourceList, TargetBuild, UpgradeClass,
     UpgradePlan, WorkloadPlan,
@@ -56,9 +56,8 @@ pub fn plan_text(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(
         out,
-        "\n{} Windows workload{}{classes}; {}",
-        summary.workloads,
-        if summary.workloads == 1 { "" } else { "s" },
+        "\n{}{classes}; {}",
+        count(summary.workloads, "Windows workload"),
         can_move(plan)
     )
 }
@@ -147,9 +146,8 @@ fn note_of(step: &DrainStep) -> String {
 }
 
 /// What must exist before a pool is drained.
-fn needs(count: u64) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("needs {count} new node{s} before it")
+fn needs(nodes: u64) -> String {
+    format!("needs {} before it", count(nodes, "new node"))
 }
 
 fn title(class: UpgradeClass) -> &'static str {
@@ -180,8 +178,7 @@ fn write_workload(workload: &WorkloadPlan, out: &mut dyn Write) -> io::Result<()
     let pods = match (workload.pods, workload.replicas) {
         (0, Some(replicas)) => format!("{replicas} wanted"),
         (0, None) => "no pods".to_owned(),
-        (1, _) => "1 pod".to_owned(),
-        (pods, _) => format!("{pods} pods"),
+        (pods, _) => count(pods, "pod"),
     };
     let pods = match workload.pending {
         pending @ 1.. if pending < workload.pods => format!("{pods}, {pending} of them pending,"),
@@ -252,7 +249,7 @@ fn write_order(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         let state = if *ready { "ready" } else { "blocked" };
         let line = format!(
             "{step}. {pool}: {build}, {}, {}{new}: {state}",
-            nodes_of(*nodes),
+            count(*nodes, "node"),
             shown(*requests)
         );
         writeln!(out, "  {}", one_line(&line))?;
@@ -281,7 +278,7 @@ fn write_outlook(plan: &UpgradePlan, out: &mut dyn Write) -> io::Result<()> {
         let build = pool
             .build
             .map_or_else(|| "build unknown".to_owned(), |build| build.to_string());
-        let line = format!("{}: {build}, {}", pool.pool, nodes_of(pool.nodes));
+        let line = format!("{}: {build}, {}", pool.pool, count(pool.nodes, "node"));
         writeln!(out, "  {}", one_line(&line))?;
         let lines = pool.lines();
         if lines.is_empty() {
@@ -335,22 +332,14 @@ fn more_nodes(needed: &NodesNeeded) -> Option<String> {
     let like = needed.reference_node.as_ref()?;
     Some(match needed.nodes {
         Some(0) => "no more nodes are needed".to_owned(),
-        Some(count) => format!(
+        Some(nodes) => format!(
             "at least {} more like {like} ({} each, of which DaemonSets take {})",
-            nodes_of(count),
+            count(nodes, "node"),
             shown(needed.reference_allocatable),
             shown(needed.daemon_set_requests)
         ),
         None => format!("nodes like {like} have no room for it in addition to their DaemonSets"),
     })
-}
-
-fn nodes_of(count: u64) -> String {
-    if count == 1 {
-        "1 node".to_owned()
-    } else {
-        format!("{count} nodes")
-    }
 }
 
 fn room_of(room: &NodeCapacity) -> String {
@@ -359,7 +348,7 @@ fn room_of(room: &NodeCapacity) -> String {
     if room.nodes > 0 && reports_nothing {
         return format!(
             "{}: requested {}; the nodes do not report what is allocatable",
-            nodes_of(room.nodes),
+            count(room.nodes, "node"),
             shown(requests)
         );
     }
@@ -369,7 +358,7 @@ fn room_of(room: &NodeCapacity) -> String {
     };
     format!(
         "{}: cpu {} / {}, memory {} / {}, pods {} / {}",
-        nodes_of(room.nodes),
+        count(room.nodes, "node"),
         cpu(requests.cpu_millis),
         offers(offered.cpu_millis, cpu),
         memory(requests.memory_bytes),
@@ -380,11 +369,7 @@ fn room_of(room: &NodeCapacity) -> String {
 }
 
 fn shown(amount: ResourceList) -> String {
-    let pods = if amount.pods == 1 {
-        "1 pod".to_owned()
-    } else {
-        format!("{} pods", amount.pods)
-    };
+    let pods = count(amount.pods, "pod");
     format!(
         "{pods}, cpu {}, memory {}",
         cpu(amount.cpu_millis),

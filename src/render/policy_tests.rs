@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use anstyle::AnsiColor;
 
 use super::check::junit::{JunitCase, JunitDocument, JunitFailure, text};
-use super::text::{BOLD, count};
+use super::text::BOLD;
 use crate::check::policy_tests::{Difference, ExpectationResult, TestFileResult};
-use crate::model::text::one_line;
+use crate::model::text::{count, one_line};
 
 /// How many findings explain a difference.
 const FINDINGS: usize = 10;

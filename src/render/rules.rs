@@ -60,6 +60,7 @@ struct RulesReport {
 
 /// A rule.
 #[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 #[schemars(rename = "Rule")]
 struct RuleEntry {
     /// Its id, as in `TSM204`.
@@ -79,13 +80,13 @@ struct RuleEntry {
     /// What is wrong, in one line.
     summary: &'static str,
     /// What is wrong, and why.
-    docs: &'static str,
+    description: &'static str,
     /// Where it is documented.
-    documentation: String,
+    documentation_path: String,
     /// What to do.
     remedy: &'static str,
     /// Further sources.
-    see: &'static [&'static str],
+    references: &'static [&'static str],
     /// Whether `validation.ignoredFields: Remove` removes the field.
     removable: bool,
     /// The version of Transom in which it appeared, as in `0.1`.
@@ -113,10 +114,10 @@ pub fn rules_json() -> impl Serialize {
             class: rule.class.as_str(),
             kubernetes: releases(&rule.kubernetes),
             summary: rule.summary,
-            docs: rule.docs,
-            documentation: rule.address(),
+            description: rule.docs,
+            documentation_path: rule.address(),
             remedy: rule.remedy,
-            see: rule.see,
+            references: rule.see,
             removable: rule.removable,
             since: rule.since.to_string(),
         });

@@ -13,7 +13,7 @@ use crate::manifest::Position;
 use crate::model::os::Verdict;
 use crate::model::policy::Action;
 use crate::model::severity::Severity;
-use crate::model::text::{list, one_line, wrap};
+use crate::model::text::{count, list, one_line, wrap};
 use crate::rules::{Finding, Resolver};
 
 pub(super) const BOLD: Style = Style::new().bold();
@@ -351,8 +351,8 @@ impl<W: Write> TextReport<W> {
         if !errors.is_empty() {
             writeln!(
                 self.out,
-                "{} could not be read",
-                count(errors.len(), "part of the input")
+                "{} of the input could not be read",
+                count(errors.len(), "part")
             )?;
         }
         if !self.configurations.is_empty() {
@@ -497,15 +497,6 @@ pub(super) fn style_of(severity: Severity) -> Style {
         Severity::Error => AnsiColor::Red.on_default().bold(),
         Severity::Warning => AnsiColor::Yellow.on_default().bold(),
         Severity::Advice => AnsiColor::Cyan.on_default().bold(),
-    }
-}
-
-/// A count with its noun.
-pub(super) fn count(n: usize, what: &str) -> String {
-    match (n, what.strip_prefix("part")) {
-        (1, _) => format!("1 {what}"),
-        (n, Some(rest)) => format!("{n} parts{rest}"),
-        (n, None) => format!("{n} {what}s"),
     }
 }
 

@@ -400,7 +400,7 @@ pub struct Finding {
     pub resolved_by: Option<Resolver>,
     /// What the finding does: the engine sets it from the policy; `Off` until then.
     pub action: Action,
-    /// What it would do if `validation` were Deny.
+    /// What it would do with `validation.action: Deny`.
     pub enforced_action: Action,
     /// The findings of the same rule beyond the limit, including this one: their identity ([`Finding::identity_hash`]),
     /// severity and action. Empty for all others.

@@ -214,17 +214,17 @@ fn owner_result(
     let outcome = match (not_reviewed, simulation.denied_in) {
         (Some(_), _) => OwnerOutcome::NotReviewed,
         (None, Some(_)) => OwnerOutcome::Denied,
-        (None, None) if !simulation.edits.is_empty() => OwnerOutcome::Changed,
+        (None, None) if !simulation.edits.is_empty() => OwnerOutcome::Patched,
         (None, None) => OwnerOutcome::Passes,
     };
     let decision = match outcome {
         OwnerOutcome::NotReviewed => Decision::Skip,
         OwnerOutcome::Denied => Decision::Deny,
         _ if simulation.evaluation.would_deny().next().is_some() => Decision::WouldDeny,
-        OwnerOutcome::Changed => Decision::Patch,
+        OwnerOutcome::Patched => Decision::Patch,
         OwnerOutcome::Passes => Decision::Allow,
     };
-    let is_changed = not_reviewed.is_none() && outcome != OwnerOutcome::Denied;
+    let is_patched = not_reviewed.is_none() && outcome != OwnerOutcome::Denied;
     OwnerResult {
         api_version: api_version(subject.kind, json),
         kind: subject.kind,
@@ -244,12 +244,12 @@ fn owner_result(
         image_builds,
         has_unknown_images,
         replicas: stored.spec.replicas.or(stored.spec.parallelism),
-        changes: if is_changed {
+        patches: if is_patched {
             paths(&simulation.edits)
         } else {
             Vec::new()
         },
-        would_change: if not_reviewed.is_none() {
+        would_patch: if not_reviewed.is_none() {
             paths(&simulation.would_edit)
         } else {
             Vec::new()
@@ -298,7 +298,7 @@ fn outcome(finding: &Finding, policy: &Policy) -> FindingOutcome {
         (Some(_), _) => FindingOutcome::Fixable,
         (None, Action::Deny) => FindingOutcome::Denied,
         (None, Action::Warn) => FindingOutcome::Warned,
-        (None, Action::Audit | Action::Disabled) => FindingOutcome::Noted,
+        (None, Action::Audit | Action::Disabled) => FindingOutcome::Audited,
     }
 }
 

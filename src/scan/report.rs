@@ -33,7 +33,7 @@ pub struct ScanReport {
     pub today: Date,
     /// The cluster.
     pub cluster: ScannedCluster,
-    /// The policy settings that replaced the stored ones, as in `validation=Deny`; empty if none were
+    /// The policy settings that replaced the stored ones, as in `mode=Enforce`; empty if none were
     /// replaced.
     pub assumed: Vec<String>,
     /// The totals.
@@ -82,12 +82,12 @@ pub struct ScanSummary {
     pub windows: usize,
     /// Top owners that would be denied if they were created again.
     pub denied: usize,
-    /// Top owners that would be denied if `validation` were Deny.
+    /// Top owners that would be denied with `validation.action: Deny`.
     pub would_be_denied: usize,
-    /// Top owners that admission would change.
-    pub changed: usize,
-    /// Top owners that admission would change if dry run were off everywhere.
-    pub would_be_changed: usize,
+    /// Top owners that admission would patch.
+    pub patched: usize,
+    /// Top owners that admission would patch if dry run were off everywhere.
+    pub would_be_patched: usize,
     /// Top owners that are allowed with a warning.
     pub warned: usize,
     /// Top owners with something to report that the API server does not send for review.
@@ -115,10 +115,10 @@ impl ScanSummary {
         self.windows += usize::from(owner_result.verdict == Verdict::Windows);
         self.denied += usize::from(owner_result.outcome == OwnerOutcome::Denied);
         self.would_be_denied += usize::from(owner_result.findings.iter().any(|found| found.would_deny));
-        self.changed += usize::from(owner_result.outcome == OwnerOutcome::Changed);
-        let would_change =
-            owner_result.outcome == OwnerOutcome::Changed || !owner_result.would_change.is_empty();
-        self.would_be_changed += usize::from(would_change);
+        self.patched += usize::from(owner_result.outcome == OwnerOutcome::Patched);
+        let would_patch =
+            owner_result.outcome == OwnerOutcome::Patched || !owner_result.would_patch.is_empty();
+        self.would_be_patched += usize::from(would_patch);
         let is_warned = || {
             owner_result
                 .findings
@@ -132,7 +132,7 @@ impl ScanSummary {
             *self.findings.entry(found.outcome).or_default() += 1;
             if matches!(
                 found.outcome,
-                FindingOutcome::Denied | FindingOutcome::Warned | FindingOutcome::Noted
+                FindingOutcome::Denied | FindingOutcome::Warned | FindingOutcome::Audited
             ) {
                 self.open[found.severity as usize] += 1;
             }
@@ -176,6 +176,7 @@ pub struct ScannedNode {
     /// Its container runtime, as the node reports it.
     pub container_runtime: String,
     /// Whether it is a pool that has zero nodes now.
+    #[serde(rename = "atZero")]
     pub is_at_zero: bool,
 }
 

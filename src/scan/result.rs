@@ -16,14 +16,14 @@ pub type Uid = String;
 string_enum! {
     /// The outcome of one finding if its object were created again.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
-    #[serde(rename_all = "kebab-case")]
+    #[serde(rename_all = "camelCase")]
     pub enum FindingOutcome {
         /// It denies the object. An update that does not change the field is allowed, because the finding existed before.
         Denied = "denied",
         /// The client that applies the object gets a warning.
         Warned = "warned",
-        /// It is written to the audit log only.
-        Noted = "noted",
+        /// It is recorded in the audit log only.
+        Audited = "audited",
         /// An edit that admission makes fixes it.
         Fixed = "fixed",
         /// An edit that admission would make if dry run were off would fix it.
@@ -31,20 +31,19 @@ string_enum! {
         /// An exemption applies.
         Exempted = "exempted",
         /// The API server does not send the object for review.
-        NotReviewed = "not-reviewed",
+        NotReviewed = "notReviewed",
     }
 }
 
 string_enum! {
     /// The outcome for an object if it were created again.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, JsonSchema)]
-    #[serde(rename_all = "kebab-case")]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
     pub enum OwnerOutcome {
         /// It is denied.
         Denied = "denied",
-        /// It is changed. Not used for workloads: admission changes their pods, never the workload.
-        Changed = "changed",
-        /// It is allowed unchanged, perhaps with a warning.
+        /// It is patched. Not used for workloads: admission patches their pods, never the workload.
+        Patched = "patched",
+        /// It is allowed without a patch, perhaps with a warning.
         Passes = "passes",
         /// The API server does not send it for review.
         NotReviewed = "not-reviewed",
@@ -86,7 +85,7 @@ pub struct FindingResult {
     pub remedy: String,
     /// The outcome.
     pub outcome: FindingOutcome,
-    /// Whether it would deny the object if `validation` were Deny.
+    /// Whether it would deny the object with `validation.action: Deny`.
     pub would_deny: bool,
     /// Why the outcome differs from what the severity implies: a policy setting, the note of an exemption, or
     /// the namespace. Absent if it does not differ.
@@ -150,10 +149,10 @@ pub struct OwnerResult {
     /// How many pods it requests; absent if it does not specify a number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u64>,
-    /// The fields that admission changes.
-    pub changes: Vec<String>,
-    /// The additional fields that admission would change if dry run were off.
-    pub would_change: Vec<String>,
+    /// The fields that admission patches.
+    pub patches: Vec<String>,
+    /// The additional fields that admission would patch if dry run were off.
+    pub would_patch: Vec<String>,
     /// The findings, in the order in which to fix them.
     pub findings: Vec<FindingResult>,
 }
@@ -161,10 +160,10 @@ pub struct OwnerResult {
 impl OwnerResult {
     /// Whether there is nothing to report about it.
     pub fn is_clean(&self) -> bool {
-        self.findings.is_empty() && self.changes.is_empty() && self.would_change.is_empty()
+        self.findings.is_empty() && self.patches.is_empty() && self.would_patch.is_empty()
     }
 
-    /// The names of the rules that deny it, or would deny it if `validation` were Deny; without duplicates,
+    /// The names of the rules that deny it, or would deny it with `validation.action: Deny`; without duplicates,
     /// in order.
     pub fn denied_by(&self) -> Vec<&'static str> {
         let mut names = Vec::new();

@@ -47,16 +47,16 @@ pub fn log(record: &AuditRecord) {
                 policy,
                 rules = %CommaJoined(rules),
                 evidence = record.annotation("evidence"),
-                "would-deny" = record.annotation("would-deny"),
-                "would-patch" = record.annotation("would-patch"),
+                would_deny = record.annotation("would-deny"),
+                would_patch = record.annotation("would-patch"),
                 removed = record.annotation("removed"),
                 withheld = record.annotation("withheld"),
                 exempted = record.annotation("exempted"),
-                "not-evaluated" = record.annotation("not-evaluated"),
-                "denied-by" = record.annotation("denied-by"),
+                not_evaluated = record.annotation("not-evaluated"),
+                denied_by = record.annotation("denied-by"),
                 images = record.annotation("images"),
                 owner = record.annotation("owner"),
-                "owner-trust" = record.annotation("owner-trust"),
+                owner_trusted = record.annotation("owner-trusted"),
                 "review"
             )
         };

@@ -39,11 +39,11 @@ pub struct ImageArgs {
     /// Secrets in it. May be repeated
     #[arg(
         long,
-        env = "TRANSOM_IMAGE_PULL_SECRETS_OF",
+        env = "TRANSOM_IMAGE_PULL_SECRET_NAMESPACE",
         value_name = "NAMESPACE",
         value_delimiter = ','
     )]
-    image_pull_secrets_of: Vec<String>,
+    image_pull_secret_namespace: Vec<String>,
     /// CA certificates in PEM that the certificates of registries may chain to, in addition to those of the machine, or
     /// Mozilla's where the machine has none. May be repeated
     #[arg(
@@ -72,7 +72,7 @@ pub struct ImageSettings {
     /// The Secret in Transom's namespace with credentials for them.
     pub pull_secret: Option<String>,
     /// The namespaces whose pods' own imagePullSecrets may be used.
-    pub pull_secrets_of: Vec<String>,
+    pub pull_secret_namespaces: Vec<String>,
     /// Files of CA certificates in addition to those of the machine.
     pub ca_files: Vec<PathBuf>,
     /// The registries, with their ports, that are asked by plain HTTP.
@@ -88,7 +88,7 @@ impl ImageArgs {
         let ImageArgs {
             image_registry,
             image_pull_secret,
-            image_pull_secrets_of,
+            image_pull_secret_namespace,
             image_registry_ca,
             image_registry_plain_http,
         } = self;
@@ -97,7 +97,7 @@ impl ImageArgs {
             .map_err(|error| anyhow::anyhow!("--image-registry: {error}"))?;
         let settings = ImageSettings {
             pull_secret: Some(image_pull_secret.trim().to_owned()).filter(|name| !name.is_empty()),
-            pull_secrets_of: non_empty_items(image_pull_secrets_of).collect(),
+            pull_secret_namespaces: non_empty_items(image_pull_secret_namespace).collect(),
             ca_files: non_empty_items(image_registry_ca).map(PathBuf::from).collect(),
             plain_http: non_empty_items(image_registry_plain_http)
                 .map(|host| host.to_ascii_lowercase())
@@ -114,14 +114,17 @@ impl ImageSettings {
         let ImageSettings {
             registries,
             pull_secret,
-            pull_secrets_of,
+            pull_secret_namespaces,
             ca_files,
             plain_http,
         } = self;
         if registries.is_empty() {
             for (flag, is_set) in [
                 ("--image-pull-secret", pull_secret.is_some()),
-                ("--image-pull-secrets-of", !pull_secrets_of.is_empty()),
+                (
+                    "--image-pull-secret-namespace",
+                    !pull_secret_namespaces.is_empty(),
+                ),
                 ("--image-registry-ca", !ca_files.is_empty()),
                 ("--image-registry-plain-http", !plain_http.is_empty()),
             ] {
@@ -137,14 +140,14 @@ impl ImageSettings {
                 "--image-pull-secret: \"{name}\" is not the name of a Secret; write it without its namespace"
             );
         }
-        for namespace in pull_secrets_of {
+        for namespace in pull_secret_namespaces {
             if !is_label(namespace) || namespace.len() > 63 {
                 bail!(
-                    "--image-pull-secrets-of: \"{namespace}\" is not a namespace; write the name of one namespace, without a *"
+                    "--image-pull-secret-namespace: \"{namespace}\" is not a namespace; write the name of one namespace, without a *"
                 );
             }
             if NEVER.contains(&namespace.as_str()) {
-                bail!("--image-pull-secrets-of: the webhooks always exclude {namespace}; remove it");
+                bail!("--image-pull-secret-namespace: the webhooks always exclude {namespace}; remove it");
             }
         }
         for host in plain_http {
@@ -188,7 +191,7 @@ mod tests {
             "registry.corp:5000",
             "--image-pull-secret",
             "pull",
-            "--image-pull-secrets-of",
+            "--image-pull-secret-namespace",
             "shop,billing",
             "--image-registry-ca",
             "/ca.crt",
@@ -199,7 +202,7 @@ mod tests {
             registries: RegistryPatterns::parse(["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"])
                 .unwrap(),
             pull_secret: Some("pull".to_owned()),
-            pull_secrets_of: vec!["shop".to_owned(), "billing".to_owned()],
+            pull_secret_namespaces: vec!["shop".to_owned(), "billing".to_owned()],
             ca_files: vec!["/ca.crt".into()],
             plain_http: vec!["registry.corp:5000".to_owned()],
         };
@@ -233,8 +236,8 @@ mod tests {
                 "--image-pull-secret has no effect without --image-registry",
             ),
             (
-                &["--image-pull-secrets-of", "a"],
-                "--image-pull-secrets-of has no effect",
+                &["--image-pull-secret-namespace", "a"],
+                "--image-pull-secret-namespace has no effect",
             ),
             (&["--image-registry-ca", "a"], "--image-registry-ca has no effect"),
             (
@@ -246,11 +249,11 @@ mod tests {
                 "without its namespace",
             ),
             (
-                &[HUB[0], HUB[1], "--image-pull-secrets-of", "*"],
+                &[HUB[0], HUB[1], "--image-pull-secret-namespace", "*"],
                 "is not a namespace",
             ),
             (
-                &[HUB[0], HUB[1], "--image-pull-secrets-of", "kube-system"],
+                &[HUB[0], HUB[1], "--image-pull-secret-namespace", "kube-system"],
                 "remove it",
             ),
             (

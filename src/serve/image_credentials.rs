@@ -49,7 +49,7 @@ pub struct ClusterCredentials {
     client: Client,
     pull_secret: Option<PullSecret>,
     /// The namespaces whose pods' Secrets may be read.
-    pull_secrets_of: Vec<String>,
+    pull_secret_namespaces: Vec<String>,
     state: Mutex<KeychainCache>,
 }
 
@@ -65,11 +65,11 @@ struct KeychainCache {
 
 impl ClusterCredentials {
     /// Credentials of this Secret, if any, and of pods in these namespaces.
-    pub fn new(client: Client, pull_secret: Option<PullSecret>, pull_secrets_of: Vec<String>) -> Self {
+    pub fn new(client: Client, pull_secret: Option<PullSecret>, pull_secret_namespaces: Vec<String>) -> Self {
         ClusterCredentials {
             client,
             pull_secret,
-            pull_secrets_of,
+            pull_secret_namespaces,
             state: Mutex::default(),
         }
     }
@@ -196,7 +196,7 @@ fn access_of(images: &PodImages, allowed: &[String]) -> Access {
 
 impl CredentialSource for std::sync::Arc<ClusterCredentials> {
     fn access(&self, images: &PodImages) -> Access {
-        access_of(images, &self.pull_secrets_of)
+        access_of(images, &self.pull_secret_namespaces)
     }
 
     fn keychain<'s>(&'s self, access: &'s Access) -> BoxFuture<'s, Keychain> {

@@ -28,9 +28,9 @@ impl ImageLookups {
     /// # Errors
     /// The settings of TLS are not usable.
     pub fn start(settings: &ImageSettings, metrics: &Metrics, tasks: &mut Tasks) -> anyhow::Result<Self> {
-        if settings.pull_secret.is_some() || !settings.pull_secrets_of.is_empty() {
+        if settings.pull_secret.is_some() || !settings.pull_secret_namespaces.is_empty() {
             anyhow::bail!(
-                "--image-pull-secret and --image-pull-secrets-of name Secrets of a cluster; remove them, or serve without --standalone"
+                "--image-pull-secret and --image-pull-secret-namespace name Secrets of a cluster; remove them, or serve without --standalone"
             );
         }
         ImageLookups::with(settings, NoCredentials, metrics, tasks)
@@ -51,8 +51,8 @@ impl ImageLookups {
             namespace: namespace.to_owned(),
             name,
         });
-        let pull_secrets_of = settings.pull_secrets_of.clone();
-        let credentials = ClusterCredentials::new(client.clone(), pull_secret, pull_secrets_of);
+        let pull_secret_namespaces = settings.pull_secret_namespaces.clone();
+        let credentials = ClusterCredentials::new(client.clone(), pull_secret, pull_secret_namespaces);
         let credentials = Arc::new(credentials);
         let lookups = ImageLookups::with(settings, Arc::clone(&credentials), metrics, tasks)?;
         let service = lookups.service.clone();
@@ -71,7 +71,7 @@ impl ImageLookups {
         let ImageSettings {
             registries,
             pull_secret: _,
-            pull_secrets_of: _,
+            pull_secret_namespaces: _,
             ca_files,
             plain_http,
         } = settings;
@@ -131,11 +131,14 @@ mod tests {
     use super::*;
     use crate::model::registry_patterns::RegistryPatterns;
 
-    fn settings(pull_secrets_of: &[&str]) -> ImageSettings {
+    fn settings(pull_secret_namespaces: &[&str]) -> ImageSettings {
         ImageSettings {
             registries: RegistryPatterns::parse(["registry.corp"]).unwrap(),
             pull_secret: None,
-            pull_secrets_of: pull_secrets_of.iter().map(|&name| name.to_owned()).collect(),
+            pull_secret_namespaces: pull_secret_namespaces
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect(),
             ca_files: Vec::new(),
             plain_http: Vec::new(),
         }

@@ -137,7 +137,7 @@ impl ReviewMetrics {
         metrics.register(|registry| {
             registry.register(
                 "requests_rejected",
-                "Requests rejected with 503 because a bound was reached",
+                "Requests rejected with 503 because a limit was reached",
                 rejected,
             );
             registry.register(
@@ -152,7 +152,7 @@ impl ReviewMetrics {
             );
             registry.register(
                 "reviews_too_large",
-                "Admission reviews that were too large to be evaluated and were answered from their head",
+                "Admission reviews over 20 MiB, answered from the start of their body",
                 new.too_large.family.clone(),
             );
             registry.register(
@@ -172,7 +172,7 @@ impl ReviewMetrics {
             );
             registry.register(
                 "http_requests_in_flight",
-                "Requests from their head to the last byte of their answer",
+                "Requests from their headers to the last byte of their answer",
                 new.in_flight.open.clone(),
             );
             registry.register(
@@ -198,7 +198,7 @@ impl ReviewMetrics {
         }
     }
 
-    /// Counts a review that was answered from its head.
+    /// Counts a review that was answered from the start of its body.
     pub(super) fn too_large(&self, reply: &ReviewResponse) {
         if let Some(AuditRecord { labels, .. }) = &reply.record {
             self.too_large.inc(&TooLargeLabels {

@@ -332,7 +332,7 @@ fn connections_counted(metrics: &Metrics) -> (Gauge, Counter) {
         );
         registry.register(
             "connections_evicted",
-            "Connections of the webhook that were closed to make room for others",
+            "Connections of the webhook that were closed to accept others",
             evicted.clone(),
         );
     });

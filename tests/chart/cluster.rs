@@ -119,11 +119,11 @@ pub fn matrix() -> Vec<Value> {
         json!({"certificates": {"mode": "cert-manager"}, "tracing": {"endpoint": "https://collector:4318", "ratio": "0.01", "headersSecret": {"name": "headers"},
                "caConfigMap": {"name": "roots"}, "resourceAttributes": {"k8s.cluster.name": "east"}}}),
         json!({"probe": {"namespace": "other"}, "reports": {"enabled": true}}),
-        json!({"images": {"registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull", "pullSecretsOf": ["other"],
+        json!({"images": {"registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull", "pullSecretNamespaces": ["other"],
                           "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots"}},
                "policy": {"spec": {"mode": "Audit", "evidence": {"images": "Registry", "imageWait": "250ms"}}}}),
         json!({"clientCertificates": {"caConfigMap": {"name": "webhook-clients"}, "names": ["kube-apiserver"], "required": true}}),
-        json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "gracePeriodSeconds": 90}, "server": {"limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}}),
+        json!({"listenAddress": "0.0.0.0", "dnsPolicy": "Default", "shutdown": {"drainDelay": "0s", "drainTimeout": "1m", "terminationGracePeriodSeconds": 90}, "server": {"limits": {"maxConcurrent": 8, "maxBytesInFlight": "24MiB"}}}),
     ]
 }
 

@@ -335,7 +335,7 @@ fn the_page_of_rights_lists_what_the_chart_grants() {
     let values = json!({
         "reports": {"enabled": true}, "probe": {"namespace": "probes"},
         "nodePolicy": {"spec": {"runtimeClasses": {"management": "Managed"}}},
-        "images": {"registries": ["quay.io"], "pullSecret": "pull", "pullSecretsOf": ["shop"], "caConfigMap": {"name": "roots"}},
+        "images": {"registries": ["quay.io"], "pullSecret": "pull", "pullSecretNamespaces": ["shop"], "caConfigMap": {"name": "roots"}},
     });
     let rendered = engine.render(&values).unwrap();
     let rules = |kind: &str, is_in: &dyn Fn(&str) -> bool| {

@@ -215,7 +215,7 @@ fn the_version_of_the_server_is_printed(world: &World) {
         printed(&[&version, more].concat())
     };
     let printed: Value = serde_json::from_str(&version(&["-o", "json"])).unwrap();
-    let server = &printed["servers"]["found"][0];
+    let server = &printed["servers"]["installations"][0];
     assert_eq!(server["deployment"], "transom");
     // The label is that of the chart which installed it.
     assert_eq!(server["version"], "0.1.0", "{printed:#}");

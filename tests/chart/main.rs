@@ -393,12 +393,12 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "/images/plainHTTP/0",
         ),
         (
-            json!({"images": {"pullSecretsOf": [""]}}),
-            "/images/pullSecretsOf/0",
+            json!({"images": {"pullSecretNamespaces": [""]}}),
+            "/images/pullSecretNamespaces/0",
         ),
         (
-            json!({"images": {"pullSecretsOf": ["*"]}}),
-            "/images/pullSecretsOf/0",
+            json!({"images": {"pullSecretNamespaces": ["*"]}}),
+            "/images/pullSecretNamespaces/0",
         ),
         (json!({"images": {"pullSecret": "a/b"}}), "/images/pullSecret"),
     ];

@@ -12,7 +12,7 @@ use super::engine::engine;
 use super::generated;
 use super::read;
 use super::rendered::copy;
-use crate::support::control_plane::ControlPlane;
+use crate::support::control_plane::{self, ControlPlane};
 use crate::support::http;
 
 fn root() -> &'static Path {
@@ -146,7 +146,7 @@ fn kubernetes(version: &'static str, folder: &Path) -> String {
         Some(http::json(status, &body))
     });
     let file = folder.join(version);
-    let config = http::kubeconfig(&format!("http://{address}"));
+    let config = control_plane::kubeconfig(&format!("http://{address}"));
     fs::write(&file, config.to_string()).unwrap();
     file.display().to_string()
 }

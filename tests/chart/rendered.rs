@@ -114,7 +114,7 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
 
     let values = json!({"nodePolicy": {"create": false}, "images": {
         "registries": ["mcr.microsoft.com", "*.azurecr.io", "registry.corp:5000"], "pullSecret": "pull",
-        "pullSecretsOf": ["shop", "billing"], "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots", "key": "all.pem"},
+        "pullSecretNamespaces": ["shop", "billing"], "plainHTTP": ["registry.corp:5000"], "caConfigMap": {"name": "roots", "key": "all.pem"},
     }});
     engine.request("validate", json!({"values": values})).unwrap();
     let with = engine.render(&values).unwrap();
@@ -123,7 +123,7 @@ fn looking_up_images_grants_what_it_needs_and_nothing_before_a_registry_is_liste
         [
             "TRANSOM_IMAGE_REGISTRY=mcr.microsoft.com,*.azurecr.io,registry.corp:5000",
             "TRANSOM_IMAGE_PULL_SECRET=pull",
-            "TRANSOM_IMAGE_PULL_SECRETS_OF=shop,billing",
+            "TRANSOM_IMAGE_PULL_SECRET_NAMESPACE=shop,billing",
             "TRANSOM_IMAGE_REGISTRY_PLAIN_HTTP=registry.corp:5000",
             "TRANSOM_IMAGE_REGISTRY_CA=/var/run/transom/registries/all.pem",
         ]
@@ -336,7 +336,7 @@ fn names_that_yaml_reads_as_numbers_or_booleans_stay_text() {
             "fullnameOverride": fullname, "policy": {"name": policy}, "nodePolicy": {"name": nodes},
             "serviceAccount": {"name": account}, "hooksServiceAccount": {"name": other},
             "certificates": {"mode": "provided", "secretName": secret},
-            "images": {"registries": ["quay.io"], "pullSecret": secret, "pullSecretsOf": [other], "caConfigMap": {"name": map}},
+            "images": {"registries": ["quay.io"], "pullSecret": secret, "pullSecretNamespaces": [other], "caConfigMap": {"name": map}},
             "clientCertificates": {"caConfigMap": {"name": map}},
             "tracing": {"endpoint": "https://collector:4318", "caConfigMap": {"name": map}, "headersSecret": {"name": secret, "key": other}},
             "probe": {"namespace": other}, "priorityClassName": other,

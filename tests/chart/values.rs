@@ -88,8 +88,8 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         (memory("0..5"), "/resources/limits/memory"),
         (memory("256mi"), "/resources/limits/memory"),
         (
-            json!({"shutdown": {"gracePeriodSeconds": 5}}),
-            "shutdown.gracePeriodSeconds: 5 is no longer than drainDelay and drainTimeout together (30 s)",
+            json!({"shutdown": {"terminationGracePeriodSeconds": 5}}),
+            "shutdown.terminationGracePeriodSeconds: 5 is no longer than drainDelay and drainTimeout together (30 s)",
         ),
         (json!({"shutdown": {"drainTimeout": "40s"}}), "together (45 s)"),
         (
@@ -128,24 +128,24 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
             "images.registries: they have 4736 characters together, and the maximum is 4096",
         ),
         (
-            images(json!({"pullSecretsOf": ["shop", "kube-system"]})),
-            "images.pullSecretsOf: the webhooks are never called for kube-system",
+            images(json!({"pullSecretNamespaces": ["shop", "kube-system"]})),
+            "images.pullSecretNamespaces: the webhooks are never called for kube-system",
         ),
         (
-            images(json!({"pullSecretsOf": ["transom-system"]})),
-            "images.pullSecretsOf: transom-system is Transom's own namespace; name its Secret with images.pullSecret",
+            images(json!({"pullSecretNamespaces": ["transom-system"]})),
+            "images.pullSecretNamespaces: transom-system is Transom's own namespace; name its Secret with images.pullSecret",
         ),
         (
-            images(json!({"pullSecretsOf": ["calico-system"]})),
-            "images.pullSecretsOf: the webhooks are not called for the namespace calico-system",
+            images(json!({"pullSecretNamespaces": ["calico-system"]})),
+            "images.pullSecretNamespaces: the webhooks are not called for the namespace calico-system",
         ),
         (
             json!({"images": {"pullSecret": "pull"}}),
             "images.pullSecret: it has no effect, because images.registries is empty",
         ),
         (
-            json!({"images": {"pullSecretsOf": ["shop"]}}),
-            "images.pullSecretsOf: it has no effect",
+            json!({"images": {"pullSecretNamespaces": ["shop"]}}),
+            "images.pullSecretNamespaces: it has no effect",
         ),
         (
             json!({"images": {"plainHTTP": ["registry.corp:5000"]}}),

@@ -191,7 +191,7 @@ fn each_outcome_is_counted_for_what_it_is() {
             json!({"wouldDeny": 1, "refusedOtherwise": 1}),
         ),
         (
-            json!({"decision": "allow", "exempted": "a until 2027-01-01: b", "owner-trust": "not-trusted"}),
+            json!({"decision": "allow", "exempted": "a until 2027-01-01: b", "owner-trusted": "false"}),
             json!({"code": 201}),
             "",
             json!({"exempted": 1, "ownerNotTrusted": 1}),
@@ -319,7 +319,7 @@ fn broken_lines_are_counted_and_cost_no_other_line() {
     assert_eq!(summary(&found), all());
     let input = &found["inputs"][0];
     assert_eq!(
-        (&input["invalid"], &input["isTruncated"]),
+        (&input["invalid"], &input["truncated"]),
         (&json!(3), &json!(true)),
         "{input}"
     );

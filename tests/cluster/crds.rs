@@ -727,7 +727,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     let started = snapshots().take(&Arc::new(visit(&writer.cluster)), None, jiff::Timestamp::now());
     assert_eq!(*started.policies, *set);
     assert!(started.lacking().is_empty());
-    let problem = writer.get("base", ".status.lastProblem");
+    let problem = writer.get("base", ".status.message");
     assert!(
         problem.starts_with("spec.mode: unknown value \"Simulate\";"),
         "{problem}"
@@ -737,7 +737,7 @@ fn the_last_valid_version_applies_whatever_a_status_says(writer: &Writer) {
     writer.apply("base", &json!({"mode": "Enforce", "priority": 1}));
     writer.until_condition("base", "Ready", "True Ready");
     writer.until_condition("same", "Overlapping", "False NoOverlap");
-    assert_eq!(writer.get("base", ".status.lastProblem"), "");
+    assert_eq!(writer.get("base", ".status.message"), "");
     let reported = [
         "Normal Accepted",
         "Normal NoOverlap",
@@ -765,7 +765,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
         messages.map(str::to_owned).collect::<Vec<_>>()
     };
     let problem = "spec.namespaceSelector.matchLabels: \"a..b/c\" is not a label key:";
-    assert!(writer.get("base", ".status.lastProblem").starts_with(problem));
+    assert!(writer.get("base", ".status.message").starts_with(problem));
     writer.until(
         "an Event has its words, and not those of the problem before it",
         || reported().iter().any(|message| message.starts_with(problem)),
@@ -776,7 +776,7 @@ fn what_the_api_server_stores_and_nobody_can_mean_is_reported(writer: &Writer) {
         json!({"mode": "Simulate", "priority": 1, "namespaceSelector": {"matchLabels": {"a.-b/c": "x"}}});
     writer.apply("base", &worse);
     writer.until("both problems are told", || {
-        let problem = writer.get("base", ".status.lastProblem");
+        let problem = writer.get("base", ".status.message");
         problem.starts_with("2 problems: (1) spec.mode: unknown value \"Simulate\"")
             && problem.contains("; (2) spec.namespaceSelector.matchLabels: \"a.-b/c\" is not a label key")
     });
@@ -899,7 +899,7 @@ fn what_is_not_registered_is_reported_once(writer: &Writer) {
             && message.contains("--pool-label 'pool=win*'"),
         "{message}"
     );
-    assert_eq!(writer.get("base", ".status.lastProblem"), message);
+    assert_eq!(writer.get("base", ".status.message"), message);
     // The same once more, and in another object: nothing is written.
     let version = || writer.get("base", ".metadata.resourceVersion");
     let before = version();
@@ -919,7 +919,7 @@ fn what_is_not_registered_is_reported_once(writer: &Writer) {
     writer.register(registered(&options));
     writer.until_condition("base", "Programmed", "True Programmed");
     writer.until_condition("same", "Programmed", "True Programmed");
-    assert_eq!(writer.get("base", ".status.lastProblem"), "");
+    assert_eq!(writer.get("base", ".status.message"), "");
     writer.until("Events are told", || {
         let reported = events_of(&writer.cluster, "base");
         [

@@ -420,7 +420,7 @@ fn every_controller_was_known(day: &Day) {
     }
     let log = std::fs::read_to_string(day.cluster.path("transom.log")).unwrap();
     let taken: Vec<&str> = (log.lines())
-        .filter(|line| line.contains("not-trusted") && line.contains("-controller"))
+        .filter(|line| line.contains("owner_trusted") && line.contains("-controller"))
         .collect();
     assert_eq!(taken, Vec::<&str>::new());
 }

@@ -202,7 +202,7 @@ fn a_private_registry_is_queried_with_the_secrets_that_the_flags_allow() {
         &ca,
         "--image-pull-secret",
         "registries",
-        "--image-pull-secrets-of",
+        "--image-pull-secret-namespace",
         "allowed",
     ];
     let _replica = start(&cluster, &registry, &args);

@@ -270,7 +270,7 @@ async fn taints_are_reported_then_refused_while_a_workload_would_be_affected_the
         "{message}"
     );
     assert_eq!(
-        status["lastProblem"],
+        status["message"],
         "not set: os=windows:NoSchedule, because 1 workload would be affected: Deployment default/web; the condition \
          TaintsBlocked gives the reasons and the remedies"
     );
@@ -844,7 +844,7 @@ async fn runtime_classes_are_made_adopted_updated_and_go_when_nothing_names_them
         )
         .await;
     let named = |status: &Value| {
-        world::message(status, "RuntimeClassesReady").contains("named by Deployment default/web")
+        world::message(status, "RuntimeClassesReady").contains("used by Deployment default/web")
     };
     world.status_where("windows", named).await;
     assert!(!class("windows-ltsc2022").await.is_null());
@@ -904,7 +904,7 @@ async fn everything_can_be_taken_back_without_a_controller_twice_and_past_refusa
     assert!(refusal(&report), "{report:?}");
     assert_eq!(report.nodes, ["w1", "w3"]);
     assert!(
-        report.kept[0].contains("named by Deployment default/web"),
+        report.kept[0].contains("used by Deployment default/web"),
         "{report:?}"
     );
     assert!(!report.is_complete());

@@ -306,7 +306,7 @@ impl Predictions {
             }
             return wrong;
         };
-        let empty = json!({"findings": [], "changes": [], "wouldChange": [], "decision": "allow"});
+        let empty = json!({"findings": [], "patches": [], "wouldPatch": [], "decision": "allow"});
         let before = self.before.get(name).unwrap_or(&empty);
         let foreseen = self.foreseen.get(name).unwrap_or(&empty);
         let decision = &foreseen["decision"];
@@ -327,7 +327,7 @@ impl Predictions {
             let [[.., would_patch], [.., patched, _]] = counts;
             let predictions = [
                 annotations.contains_key("would-patch"),
-                before["wouldChange"] != json!([]),
+                before["wouldPatch"] != json!([]),
                 decision == "patch",
                 would_patch == 1,
                 patched == 1,

@@ -261,8 +261,8 @@ fn check_findings(report: &Value) {
     assert_eq!(denied, ["bad", "ignored"]);
     assert_eq!(
         (
-            &report["denied"][0]["isOnlyIgnoredFields"],
-            &report["denied"][1]["isOnlyIgnoredFields"]
+            &report["denied"][0]["onlyIgnoredFields"],
+            &report["denied"][1]["onlyIgnoredFields"]
         ),
         (&json!(false), &json!(true))
     );

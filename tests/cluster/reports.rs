@@ -172,7 +172,7 @@ fn what_is_stored_is_evaluated_as_it_changes_and_reported_while_definitions_and_
         properties["outcome"]
             .as_str()
             .map(|it| it.split(" (").next().unwrap()),
-        Some("noted in the audit log; denied if validation were Deny")
+        Some("recorded in the audit log; would be denied with validation.action: Deny")
     );
     let owner = &stored["metadata"]["ownerReferences"][0];
     assert_eq!(

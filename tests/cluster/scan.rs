@@ -149,7 +149,7 @@ fn a_scan_reports_what_would_become_of_what_is_stored() {
     the_scheduler_s_refusals_are_explained(&cluster);
     let before = scan(&cluster, "admin", &["-o", "json"]);
     assert_eq!(before.json()["cluster"]["hasWebhooks"], false);
-    assert!(fates(owner(&before.json(), "shop", "web")).contains(&"host-pid noted".to_owned()));
+    assert!(fates(owner(&before.json(), "shop", "web")).contains(&"host-pid audited".to_owned()));
 
     install::register(&cluster, 1, &[]);
     the_stored_policy_counts_until_another_is_named(&cluster);
@@ -185,7 +185,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
         (&json!(0), &json!(0))
     );
     assert_eq!(gaps(&report), Vec::<String>::new());
-    assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid noted".to_owned()));
+    assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid audited".to_owned()));
     assert_eq!(owner(&report, "ignored", "web")["decision"], "skip");
     assert_eq!(
         fates(owner(&report, "exempt", "web")).last().unwrap(),
@@ -196,7 +196,7 @@ fn the_stored_policy_counts_until_another_is_named(cluster: &ControlPlane) {
     let later = scan(cluster, "admin", &["-o", "json", "--today", "3000-01-01"]).json();
     assert_eq!(later["today"], "3000-01-01");
     let expired = fates(owner(&later, "exempt", "web"));
-    assert!(expired.contains(&"host-pid noted".to_owned()), "{expired:?}");
+    assert!(expired.contains(&"host-pid audited".to_owned()), "{expired:?}");
 
     let denying = ["-o", "json", "--assume", "mode=Enforce"];
     let denied = scan(cluster, "admin", &denying);
@@ -301,7 +301,7 @@ fn missing_rights_are_reported_and_the_rest_is_evaluated(cluster: &ControlPlane)
     ] {
         assert!(gaps_of.contains(&gap.to_owned()), "{gaps_of:?}");
     }
-    assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid noted".to_owned()));
+    assert!(fates(owner(&report, "shop", "web")).contains(&"host-pid audited".to_owned()));
     assert_eq!(report["pods"], json!([]), "nodes are not known");
     let everywhere = scan(cluster, "reader", &["-o", "json"]).json();
     assert!(gaps(&everywhere).contains(&"every object that carries a pod".to_owned()));

@@ -1048,8 +1048,8 @@ fn a_user_who_may_only_create_pods_gains_nothing_by_a_forged_owner() {
         assert!(forged.contains("spec.controllerUsernames"), "{kind}: {forged}");
     }
     let annotations = cluster.audited("forged", "replicaset");
-    let owner = annotations.get("validate-deny.transom.dev/owner-trust");
-    assert_eq!(owner.map(String::as_str), Some("not-trusted"), "{annotations:?}");
+    let owner = annotations.get("validate-deny.transom.dev/owner-trusted");
+    assert_eq!(owner.map(String::as_str), Some("false"), "{annotations:?}");
     let custom = may(&owned(bad("custom"), "tekton.dev/v1", "TaskRun")).err;
     assert!(
         custom.contains("denied the request") && !custom.contains("spec.controllerUsernames"),

@@ -10,6 +10,7 @@ use hyper::{Response, Uri};
 use serde_json::{Value, json};
 
 use crate::support::command::{assert_valid_reports, program};
+use crate::support::control_plane;
 use crate::support::http::{self, HttpBody};
 
 const NODES: &str = "/api/v1/nodes";
@@ -153,7 +154,7 @@ impl ApiServer {
         });
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kubeconfig");
-        let config = http::kubeconfig(&format!("http://{address}"));
+        let config = control_plane::kubeconfig(&format!("http://{address}"));
         std::fs::write(&file, config.to_string()).unwrap();
         ApiServer {
             port: address.port(),

@@ -47,7 +47,7 @@ fn a_limit_is_a_rule_or_stands_among_what_is_not_checked() {
     }
 }
 
-/// The page of cases names rules that exist, has every case once, and counts what is reported or cured.
+/// The page of cases names rules that exist, has every case once, and counts what is reported or prevented.
 #[test]
 fn the_page_of_cases_names_rules_that_exist_and_counts_its_rows() {
     let page = text("docs/reference/cases.md");
@@ -65,14 +65,14 @@ fn the_page_of_cases_names_rules_that_exist_and_counts_its_rows() {
         };
         numbers.push(number);
         match cells[4] {
-            "reported" | "cured" => found += 1,
+            "reported" | "prevented" => found += 1,
             "not" => {}
             other => panic!("case {number} is {other:?}"),
         }
     }
     assert_eq!(numbers, (1..=56).collect::<Vec<u32>>());
     assert!(
-        page.contains(&format!("Of 56 cases, {found} are reported or cured.")),
+        page.contains(&format!("Of 56 cases, {found} are reported or prevented.")),
         "{found} are"
     );
     assert!(found >= 40, "{found} of 56");

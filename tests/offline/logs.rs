@@ -132,7 +132,7 @@ fn a_denial_is_logged_by_default_and_what_is_plainly_allowed_only_on_request() {
         "verdict": "Windows", "operation": "CREATE", "kind": "Pod", "namespace": "shop", "name": "web",
         "user": "alice", "uid": "bad", "dry_run": false, "policy": "built-in",
         "rules": ["host-pid", "missing-build-selector", "resource-limits-missing"],
-        "evidence": "spec.os.name=windows, spec.nodeSelector[kubernetes.io/os]=windows", "denied-by": "host-pid",
+        "evidence": "spec.os.name=windows, spec.nodeSelector[kubernetes.io/os]=windows", "denied_by": "host-pid",
     });
     expected["timestamp"] = denied["timestamp"].clone();
     assert_eq!(denied, expected);

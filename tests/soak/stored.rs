@@ -15,7 +15,7 @@ use kube::client::Body;
 use tokio::net::TcpListener;
 
 use super::memory::{is_bounded, memory_of};
-use crate::support::control_plane::{ControlPlane, free_ports, wait};
+use crate::support::control_plane::{self, ControlPlane, free_ports, wait};
 use crate::support::http::{self, HttpBody};
 use crate::support::install::{self, Replica};
 
@@ -137,7 +137,7 @@ fn what_is_stored_is_evaluated_within_64_mib_beside_100_000_pods() {
     let answer = move |request| Arc::clone(&served).answer(request);
     runtime.spawn(http::serve_on(listener, None, answer));
     let kubeconfig = cluster.path("source.kubeconfig");
-    let config = http::kubeconfig(&format!("http://{address}"));
+    let config = control_plane::kubeconfig(&format!("http://{address}"));
     std::fs::write(&kubeconfig, config.to_string()).unwrap();
     let replica =
         Replica::start_with_kubeconfig(&cluster, &kubeconfig, "reporter", free_ports(), &["--reports"]);

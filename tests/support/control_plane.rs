@@ -16,7 +16,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
-use super::http::kubeconfig;
+use serde_json::{Value, json};
 
 /// The programs that envtest provides.
 const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
@@ -148,10 +148,10 @@ impl Printed {
 
     /// The objects printed with `-o json`, with Lists expanded.
     #[track_caller]
-    pub fn objects(&self) -> Vec<serde_json::Value> {
+    pub fn objects(&self) -> Vec<Value> {
         let mut objects = Vec::new();
         for document in serde_json::Deserializer::from_str(&self.out).into_iter() {
-            let document: serde_json::Value = document.unwrap();
+            let document: Value = document.unwrap();
             match document["items"].as_array() {
                 Some(items) => objects.extend(items.iter().cloned()),
                 None => objects.push(document),
@@ -162,7 +162,7 @@ impl Printed {
 
     /// The only object printed.
     #[track_caller]
-    pub fn object(&self) -> serde_json::Value {
+    pub fn object(&self) -> Value {
         let mut objects = self.objects();
         assert_eq!(objects.len(), 1, "{self:?}");
         objects.remove(0)
@@ -388,7 +388,7 @@ impl ControlPlane {
     }
 
     /// The events of the API server's audit log.
-    pub fn audit_events(&self) -> Vec<serde_json::Value> {
+    pub fn audit_events(&self) -> Vec<Value> {
         std::fs::read_to_string(self.path("audit.log"))
             .unwrap_or_default()
             .lines()
@@ -413,8 +413,8 @@ impl ControlPlane {
     #[track_caller]
     pub fn create_namespace(&self, name: &str, labels: &[(&str, &str)]) {
         let labels: BTreeMap<_, _> = labels.iter().copied().collect();
-        let metadata = serde_json::json!({"name": name, "labels": labels});
-        let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        let metadata = json!({"name": name, "labels": labels});
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
         self.kubectl_with(&["create", "-f", "-"], &namespace.to_string())
             .succeeded();
     }
@@ -501,7 +501,7 @@ impl ControlPlane {
         for user in ["admin", "controllers"] {
             let mut kubeconfig = kubeconfig(&format!("https://127.0.0.1:{port}"));
             kubeconfig["clusters"][0]["cluster"]["certificate-authority"] = file("ca.crt").into();
-            kubeconfig["users"][0]["user"] = serde_json::json!({
+            kubeconfig["users"][0]["user"] = json!({
                 "client-certificate": file(&format!("{user}.crt")),
                 "client-key": file(&format!("{user}.key")),
             });
@@ -607,4 +607,12 @@ pub fn wait(most: Duration, mut done: impl FnMut() -> bool) -> bool {
         std::thread::sleep((waited / 8).clamp(Duration::from_millis(50), Duration::from_millis(500)));
     }
     true
+}
+
+/// The kubeconfig for an API server, without credentials.
+pub fn kubeconfig(url: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {"server": url}}],
+        "users": [{"name": "test", "user": {}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]})
 }

@@ -1,4 +1,4 @@
-//! HTTP servers on loopback that a function answers, and the kubeconfig of one that takes the place of an API server.
+//! HTTP servers on loopback that a function answers.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -11,7 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
@@ -98,12 +98,4 @@ where
             };
         });
     }
-}
-
-/// The kubeconfig for an API server, without credentials.
-pub fn kubeconfig(url: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Config", "current-context": "test",
-        "clusters": [{"name": "test", "cluster": {"server": url}}],
-        "users": [{"name": "test", "user": {}}],
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]})
 }

@@ -72,7 +72,7 @@
 {{- if and .Values.policy.create (eq "Registry" (dig "evidence" "images" "" .Values.policy.spec)) -}}
 {{- fail "policy.spec.evidence.images: Registry has no effect, because images.registries is empty; list the registries that Transom may ask, as in [mcr.microsoft.com, \"*.azurecr.io\"]" -}}
 {{- end -}}
-{{- range $value := list "pullSecret" "pullSecretsOf" "plainHTTP" -}}
+{{- range $value := list "pullSecret" "pullSecretNamespaces" "plainHTTP" -}}
 {{- if get $images $value -}}
 {{- fail (printf "images.%s: it has no effect, because images.registries is empty; list the registries that Transom may ask, or remove images.%s" $value $value) -}}
 {{- end -}}
@@ -101,15 +101,15 @@
 {{- fail (printf "images.plainHTTP: %s is not in images.registries; add it there too" $host) -}}
 {{- end -}}
 {{- end -}}
-{{- range $namespace := $images.pullSecretsOf -}}
+{{- range $namespace := $images.pullSecretNamespaces -}}
 {{- if has $namespace (list "kube-system" "kube-node-lease" "kube-public") -}}
-{{- fail (printf "images.pullSecretsOf: the webhooks are never called for %s, and whoever reads its Secrets can take over the cluster; remove it" $namespace) -}}
+{{- fail (printf "images.pullSecretNamespaces: the webhooks are never called for %s, and access to its Secrets gives control of the cluster; remove it" $namespace) -}}
 {{- end -}}
 {{- if eq $namespace $.Release.Namespace -}}
-{{- fail (printf "images.pullSecretsOf: %s is Transom's own namespace; name its Secret with images.pullSecret" $namespace) -}}
+{{- fail (printf "images.pullSecretNamespaces: %s is Transom's own namespace; name its Secret with images.pullSecret" $namespace) -}}
 {{- end -}}
 {{- if has $namespace $.Values.webhooks.excludedNamespaces -}}
-{{- fail (printf "images.pullSecretsOf: the webhooks are not called for the namespace %s, because webhooks.excludedNamespaces lists it; remove one of them" $namespace) -}}
+{{- fail (printf "images.pullSecretNamespaces: the webhooks are not called for the namespace %s, because webhooks.excludedNamespaces lists it; remove one of them" $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -209,8 +209,8 @@ notes then state that the release has no policy. An upgrade that removes the nod
 
 {{- define "transom.checkTimes" -}}
 {{- $drain := addf (include "transom.seconds" .Values.shutdown.drainDelay | float64) (include "transom.seconds" .Values.shutdown.drainTimeout | float64) -}}
-{{- if le (float64 .Values.shutdown.gracePeriodSeconds) $drain -}}
-{{- fail (printf "shutdown.gracePeriodSeconds: %d is no longer than drainDelay and drainTimeout together (%v s), so the kubelet would kill the pod while it still answers reviews; raise it" (int .Values.shutdown.gracePeriodSeconds) $drain) -}}
+{{- if le (float64 .Values.shutdown.terminationGracePeriodSeconds) $drain -}}
+{{- fail (printf "shutdown.terminationGracePeriodSeconds: %d is no longer than drainDelay and drainTimeout together (%v s), so the kubelet would kill the pod while it still answers reviews; raise it" (int .Values.shutdown.terminationGracePeriodSeconds) $drain) -}}
 {{- end -}}
 {{- if eq .Values.certificates.mode "cert-manager" -}}
 {{- $certificate := .Values.certificates.certManager -}}

@@ -23,7 +23,7 @@ struct AnswerSummary {
     /// The values of the audit annotations.
     annotations: Vec<String>,
     owner: Option<String>,
-    owner_trust: Option<String>,
+    owner_trusted: Option<String>,
     denied_by: Option<String>,
     decision: &'static str,
 }
@@ -77,7 +77,7 @@ fn answer_to(facts: &Facts, phase: Phase, review: &Value, policy: Policy) -> Ans
         annotations: texts(&response["auditAnnotations"]),
         decision: answer_record.labels.decision,
         owner: text(&response["auditAnnotations"]["owner"]),
-        owner_trust: text(&response["auditAnnotations"]["owner-trust"]),
+        owner_trusted: text(&response["auditAnnotations"]["owner-trusted"]),
         denied_by: text(&response["auditAnnotations"]["denied-by"]),
     }
 }
@@ -323,8 +323,8 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
                 "{denial}"
             );
             assert_eq!(
-                forged.owner_trust.as_deref(),
-                Some("not-trusted"),
+                forged.owner_trusted.as_deref(),
+                Some("false"),
                 "{kind} of {owner}"
             );
         }
@@ -338,7 +338,7 @@ fn an_owner_that_any_author_can_write_changes_nothing_for_its_author() {
             made.denial.is_none() && made.warnings.is_empty(),
             "{kind} of {owner}: {made:?}"
         );
-        assert_eq!(made.owner_trust, None);
+        assert_eq!(made.owner_trusted, None);
     }
 }
 
@@ -363,7 +363,7 @@ fn what_a_controller_made_of_an_owner_that_is_not_evaluated_is_evaluated_itself(
             };
             let reviewed = ruling_of(Phase::Validate, user, &owned(kind, owner), policy);
             assert!(reviewed.denial.is_some(), "{kind} of {owner} by {user}");
-            assert_eq!(reviewed.owner_trust, None);
+            assert_eq!(reviewed.owner_trusted, None);
         }
     }
 }
@@ -394,7 +394,7 @@ fn a_policy_that_only_looks_reports_an_owner_that_will_not_be_trusted() {
         Policy::cluster_default(),
     );
     assert!(looking.denial.is_none());
-    assert_eq!(looking.owner_trust.as_deref(), Some("not-trusted"));
+    assert_eq!(looking.owner_trusted.as_deref(), Some("false"));
 }
 
 #[test]

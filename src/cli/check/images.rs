@@ -11,6 +11,7 @@ use crate::cli::registry::{look_up as look_up_images, reference_error};
 use crate::image_report::cached_note;
 use crate::model::image::ImageRef;
 use crate::model::object::Object;
+use crate::model::text::count;
 use crate::registry::{Detail, ImageAnswer};
 
 /// Looks up the images of the groups that ask registries, all of them together. The facts then contain them.
@@ -113,8 +114,7 @@ fn age_text(age: SignedDuration) -> String {
         60.. => (minutes / 60, "hour"),
         _ => (minutes.max(0), "minute"),
     };
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {unit}{plural}")
+    count(number, unit)
 }
 
 #[cfg(test)]

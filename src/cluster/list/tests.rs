@@ -176,7 +176,7 @@ fn a_namespace_has_a_list_of_its_own() {
 
 #[tokio::test]
 async fn one_object_is_read_by_its_kind_and_names() {
-    let (client, requests) = server(|_, _| Some((200, "{}".to_owned())));
+    let (client, requests) = server(|_, _| Reply::Json(200, json!({})));
     for (kind, path) in [
         (Kind::Pod, "/api/v1/namespaces/shop/pods/web"),
         (Kind::DaemonSet, "/apis/apps/v1/namespaces/shop/daemonsets/web"),

@@ -166,7 +166,7 @@ async fn runtime_classes(writer: &Writer, report: &mut RevertReport) {
             Some(ClassChange::Delete {
                 policy: OwnedClass::of(&class)?.policy,
                 class: Arc::new(class),
-                why: "everything is taken back",
+                why: "Transom is being uninstalled",
             })
         })
         .collect();
@@ -177,7 +177,7 @@ async fn runtime_classes(writer: &Writer, report: &mut RevertReport) {
     let users = match users(&writer.client, &names).await {
         Ok(users) => users,
         Err(error) => {
-            let what = "no RuntimeClass is deleted, because it is not known which objects name it";
+            let what = "no RuntimeClass is deleted: Transom could not determine which objects use it";
             return report.failures.push(format!("{what}: {error}"));
         }
     };

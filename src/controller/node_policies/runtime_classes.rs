@@ -66,7 +66,7 @@ pub enum ClassChange {
         class: Arc<RuntimeClass>,
         /// The policy that reports it if the class cannot be deleted.
         policy: String,
-        /// Why, as the end of a sentence: "…, as".
+        /// Why, as the end of a sentence: "it is not deleted, although …".
         why: &'static str,
     },
 }

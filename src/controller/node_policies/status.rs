@@ -72,7 +72,7 @@ pub fn status_of(
                 message: cut(&what.join("; "), 1024).into_owned(),
             })
             .collect(),
-        last_problem: problem.map(|(_, brief)| brief),
+        message: problem.map(|(_, brief)| brief),
     }
 }
 

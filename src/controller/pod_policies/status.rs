@@ -205,7 +205,7 @@ fn report(
     let news = news.cloned().collect();
     let status = WindowsPodPolicyStatus {
         observed_generation: Some(generation),
-        last_problem: (updates.iter().find(|update| update.is_bad)).map(|update| update.message.clone()),
+        message: (updates.iter().find(|update| update.is_bad)).map(|update| update.message.clone()),
         conditions: conditions(updates, retired, &stored.conditions, generation, now),
         matched_namespaces: MatchedNamespaces {
             count: i32::try_from(reach.selected.len()).unwrap_or(i32::MAX),

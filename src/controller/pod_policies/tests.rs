@@ -212,7 +212,7 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
         (1, "Warn")
     );
     assert_eq!(reports[0].status.observed_generation, Some(2));
-    assert_eq!(reports[0].status.last_problem.as_ref(), Some(&ready.message));
+    assert_eq!(reports[0].status.message.as_ref(), Some(&ready.message));
     assert!(reports[0].news[0].is_bad && reports[0].news[0].message == ready.message);
 
     // A corrected policy reports it once.
@@ -224,7 +224,7 @@ fn a_policy_that_becomes_unusable_goes_on_as_it_was() {
     assert_eq!(condition(&reports[0], "Ready").status, "True");
     assert_eq!(reports[0].news.len(), 1);
     assert!(!reports[0].news[0].is_bad);
-    assert_eq!(reports[0].status.last_problem, None);
+    assert_eq!(reports[0].status.message, None);
 }
 
 /// The same cache with the revision of this version of a policy.
@@ -436,7 +436,7 @@ fn after_a_rollback_the_rest_of_a_policy_counts() {
         assert!(accepted.message.contains(part), "{}", accepted.message);
     }
     assert_eq!(reports[0].news.len(), 1);
-    assert_eq!(reports[0].status.last_problem.as_ref(), Some(&accepted.message));
+    assert_eq!(reports[0].status.message.as_ref(), Some(&accepted.message));
 }
 
 #[test]
@@ -964,7 +964,7 @@ fn namespaces_without_a_policy_are_named_by_the_policy_of_the_lowest_priority() 
         without.message
     );
     // This can be intended, so it is not a problem; and only the last policy reports it.
-    assert_eq!(report(&reports, "last").status.last_problem, None);
+    assert_eq!(report(&reports, "last").status.message, None);
     let conditions = &report(&reports, "first").status.conditions;
     assert!(
         conditions

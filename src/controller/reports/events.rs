@@ -78,7 +78,7 @@ pub fn event_on(owner_result: &OwnerResult) -> Option<OwnerEvent> {
     let would_be = findings.iter().any(|found| found.would_deny);
     let becomes = match (denied, would_be) {
         (true, _) => "would be denied at its next create",
-        (false, true) => "would be denied if validation were Deny",
+        (false, true) => "would be denied with validation.action: Deny",
         (false, false) => "causes a warning when it is applied",
     };
     let mut rules: Vec<&str> = findings.iter().map(|found| found.rule).collect();

@@ -106,7 +106,7 @@ mod tests {
         for namespace in 0..30 {
             let mut one = owner_result(
                 &format!("uid-{namespace}"),
-                &[FindingOutcome::Denied, FindingOutcome::Noted],
+                &[FindingOutcome::Denied, FindingOutcome::Audited],
             );
             one.namespace = format!("n{namespace:02}");
             ledger.record_result(&one, 1);

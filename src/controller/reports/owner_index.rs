@@ -22,9 +22,9 @@ pub type Series = (Arc<str>, &'static str, &'static str);
 pub fn action(found: &FindingResult) -> Option<&'static str> {
     match found.outcome {
         FindingOutcome::Denied => Some("deny"),
-        FindingOutcome::Warned | FindingOutcome::Noted if found.would_deny => Some("would-deny"),
+        FindingOutcome::Warned | FindingOutcome::Audited if found.would_deny => Some("would-deny"),
         FindingOutcome::Warned => Some("warn"),
-        FindingOutcome::Noted => Some("audit"),
+        FindingOutcome::Audited => Some("audit"),
         FindingOutcome::Fixed
         | FindingOutcome::Fixable
         | FindingOutcome::Exempted

@@ -155,7 +155,7 @@ pub fn outcome(found: &FindingResult) -> String {
     let mut text = match found.outcome {
         FindingOutcome::Denied => "denied at its next create; an update that leaves it as it is passes",
         FindingOutcome::Warned => "the author is warned when it is applied",
-        FindingOutcome::Noted => "noted in the audit log",
+        FindingOutcome::Audited => "recorded in the audit log",
         FindingOutcome::Fixed => "fixed at its next create",
         FindingOutcome::Fixable => "fixed if placement and the removal of ignored fields were not in dry run",
         FindingOutcome::Exempted => "covered by an exemption",
@@ -163,7 +163,7 @@ pub fn outcome(found: &FindingResult) -> String {
     }
     .to_owned();
     if found.would_deny && found.outcome != FindingOutcome::Denied {
-        text.push_str("; denied if validation were Deny");
+        text.push_str("; would be denied with validation.action: Deny");
     }
     if let Some(reason) = &found.outcome_reason {
         let _ = write!(text, " ({reason})");

@@ -50,8 +50,8 @@ pub fn owner_result(uid: &str, outcomes: &[FindingOutcome]) -> OwnerResult {
         image_builds: Vec::new(),
         has_unknown_images: false,
         replicas: Some(1),
-        changes: Vec::new(),
-        would_change: Vec::new(),
+        patches: Vec::new(),
+        would_patch: Vec::new(),
         findings: outcomes.iter().map(|outcome| found(*outcome, "spec")).collect(),
     }
 }
@@ -70,7 +70,7 @@ const UID: &str = "3c1f6b1e-0000-4000-8000-000000000001";
 
 #[test]
 fn a_report_says_policy_rule_severity_category_message_remedy_field_and_what_would_become_of_it() {
-    let owner_result = owner_result(UID, &[FindingOutcome::Noted, FindingOutcome::Denied]);
+    let owner_result = owner_result(UID, &[FindingOutcome::Audited, FindingOutcome::Denied]);
     let content_hash = content(&owner_result).unwrap();
     let at = Timestamp::from_second(1_700_000_000).unwrap();
     let report = report::report(&owner_result, content_hash, ReportApi::OpenReports, at);
@@ -296,18 +296,18 @@ fn an_event_reports_what_would_be_denied_once_for_the_same_problem() {
     assert_eq!(
         event_on(&owner_result(
             UID,
-            &[FindingOutcome::Noted, FindingOutcome::Exempted]
+            &[FindingOutcome::Audited, FindingOutcome::Exempted]
         )),
         None
     );
     let reported = event_on(&owner_result(
         UID,
-        &[FindingOutcome::Noted, FindingOutcome::Warned],
+        &[FindingOutcome::Audited, FindingOutcome::Warned],
     ))
     .unwrap();
     assert_eq!(
         reported.message,
-        "for Windows this would be denied if validation were Deny: run-as-user; spec: Windows has no user IDs; use \
+        "for Windows this would be denied with validation.action: Deny: run-as-user; spec: Windows has no user IDs; use \
          windowsOptions.runAsUserName"
     );
     let again = event_on(&owner_result(UID, &[FindingOutcome::Warned])).unwrap();

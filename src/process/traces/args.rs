@@ -122,7 +122,7 @@ impl TracingArgs {
             protocol,
             "http/protobuf",
             "OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
-            "spans are sent by http/protobuf only, which collectors take at port 4318",
+            "spans are sent by http/protobuf only, which OTLP receivers take at port 4318",
         )?;
         only(
             set(traces_sampler),

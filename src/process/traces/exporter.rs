@@ -48,12 +48,12 @@ impl ExporterCounters {
         let exported = Counter::default();
         registry.register(
             "spans_exported",
-            "Spans accepted by the collector",
+            "Spans accepted by the OTLP receiver",
             exported.clone(),
         );
         registry.register(
             "spans_dropped",
-            "Spans dropped before the collector accepted them",
+            "Spans dropped before the OTLP receiver accepted them",
             dropped.clone(),
         );
         Self {
@@ -152,9 +152,7 @@ impl Exporter {
             self.task.abort();
             // It is suspended at an await, so the abort takes effect immediately.
             let _ = self.task.await;
-            tracing::warn!(
-                "dropped the last spans, which the trace collector did not accept within {limit:?}"
-            );
+            tracing::warn!("dropped the last spans, which the OTLP receiver did not accept within {limit:?}");
         }
     }
 }
@@ -240,7 +238,7 @@ impl ExporterTask {
         tracing::warn!(
             url = %self.settings.url,
             dropped = self.counters.dropped(),
-            "the trace collector does not accept all spans, and the rest are dropped: {why}"
+            "the OTLP receiver does not accept all spans, and the rest are dropped: {why}"
         );
         true
     }

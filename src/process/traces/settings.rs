@@ -62,7 +62,7 @@ pub enum TracingError {
         why: String,
     },
     /// TLS itself cannot be set up.
-    #[error("cannot set up TLS for the trace collector: {0}")]
+    #[error("cannot set up TLS for the OTLP receiver: {0}")]
     Tls(#[from] rustls::Error),
     /// The exporter cannot be set up.
     #[error("cannot set up the export of spans: {0}")]

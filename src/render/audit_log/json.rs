@@ -129,7 +129,7 @@ struct RuleCountsEntry<'r> {
     rule: &'r str,
     /// Requests that it denied.
     denied: u64,
-    /// Requests that it would have denied if `validation` were Deny.
+    /// Requests that it would have denied with `validation.action: Deny`.
     would_deny: u64,
     /// The time of the first of these requests; null if none has one.
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
@@ -155,6 +155,7 @@ struct InputEntry<'r> {
     /// Lines that are too long to be read.
     too_long: u64,
     /// Whether its end is cut off.
+    #[serde(rename = "truncated")]
     is_truncated: bool,
     /// The error that prevented reading it to its end; null if there was none.
     error: Option<&'r str>,

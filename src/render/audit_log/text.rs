@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::audit_log::{
     AuditReport, CurrentState, InputResult, OutcomeCounts, RequestOutcome, RuleCount, TimeSpan, WorkloadRow,
 };
-use crate::model::text::{cut_middle, list, one_line};
+use crate::model::text::{count, cut_middle, list, one_line};
 use crate::render::table::TextTable;
 
 /// What the rows of the table are grouped by.
@@ -90,8 +90,8 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
     writeln!(
         out,
         "read: {}, {}, {}",
-        some(report.inputs.len() as u64, "file"),
-        some(lines, "line"),
+        count(report.inputs.len(), "file"),
+        count(lines, "line"),
         over(&report.span())
     )?;
     if report.may_count_twice {
@@ -116,7 +116,7 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
         writeln!(
             out,
             "{} that Transom evaluated or missed{}",
-            some(cluster.counts.requests, "request"),
+            count(cluster.counts.requests, "request"),
             sentence(&cluster.counts)
         )?;
         if cluster.dry_runs.requests > 0 {
@@ -152,7 +152,7 @@ pub fn text(report: &AuditReport, shown: AuditLogView, out: &mut dyn Write) -> i
                 out,
                 "note: {} of more workloads and users than can be listed are in the totals only; select fewer with \
                  --namespace or --since",
-                some(cluster.unlisted.requests, "request")
+                count(cluster.unlisted.requests, "request")
             )?;
         }
     }
@@ -177,7 +177,7 @@ fn write_troubles(input: &InputResult, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "error: {name}: {error}")?;
     }
     if input.invalid > 0 {
-        let (invalid, first) = (some(input.invalid, "line"), input.first_invalid);
+        let (invalid, first) = (count(input.invalid, "line"), input.first_invalid);
         writeln!(
             out,
             "note: {name}: {invalid} cannot be read as audit events, the first is line {first}"
@@ -187,7 +187,7 @@ fn write_troubles(input: &InputResult, out: &mut dyn Write) -> io::Result<()> {
         writeln!(
             out,
             "note: {name}: {} too long to be read",
-            some(input.too_long, "line")
+            count(input.too_long, "line")
         )?;
     }
     if input.is_truncated {
@@ -411,10 +411,6 @@ fn name(text: &str) -> String {
 
 fn unnamed(name: &str) -> &str {
     if name.is_empty() { "without a name" } else { name }
-}
-
-fn some(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn over(span: &TimeSpan) -> String {

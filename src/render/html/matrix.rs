@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{count, release_name};
+use super::release_name;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, compatibility};
 use crate::model::os::Verdict;
+use crate::model::text::count;
 use crate::scan::OwnerResult;
 use crate::scan::report::ScanReport;
 

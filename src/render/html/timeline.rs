@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use jiff::civil::Date;
 
-use super::{count, matrix, release_name};
+use super::{matrix, release_name};
 use crate::model::build::Build;
+use crate::model::text::count;
 use crate::scan::report::ScanReport;
 
 /// A release that ends within this number of days is highlighted.
@@ -223,7 +224,7 @@ fn long(days: i32) -> String {
         60..730 => (days / 30, "month"),
         _ => (days / 365, "year"),
     };
-    count(usize::try_from(number).unwrap_or_default(), noun)
+    count(number, noun)
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::findings::{counts, mark};
-use super::{count, release_name};
+use super::release_name;
 use crate::model::severity::Severity;
+use crate::model::text::count;
 use crate::scan::report::ScanReport;
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
@@ -77,10 +78,10 @@ impl<'r> WorkloadCard<'r> {
 
     /// The text of a row without counted findings.
     pub(super) fn quiet(&self) -> String {
-        let changes = self.owner_result.changes.len() + self.owner_result.would_change.len();
-        match (self.owner_result.findings.len(), changes) {
+        let patches = self.owner_result.patches.len() + self.owner_result.would_patch.len();
+        match (self.owner_result.findings.len(), patches) {
             (0, 0) => "nothing found".to_owned(),
-            (0, changes) => count(changes, "change"),
+            (0, patches) => count(patches, "patched field"),
             (findings, _) => format!("{} fixed or exempted", count(findings, "finding")),
         }
     }
@@ -102,7 +103,7 @@ impl<'r> WorkloadCard<'r> {
     pub(super) fn class(&self) -> &'static str {
         match self.owner_result.outcome {
             OwnerOutcome::Denied => "error",
-            OwnerOutcome::Changed => "advice",
+            OwnerOutcome::Patched => "advice",
             OwnerOutcome::Passes if self.would_be_denied() || self.worst() == "error" => "warning",
             OwnerOutcome::Passes => "ok",
             OwnerOutcome::NotReviewed => "warning",
@@ -130,7 +131,7 @@ impl<'r> FindingRow<'r> {
         let outcome = match result.outcome {
             FindingOutcome::Denied => "denies the object",
             FindingOutcome::Warned => "warns",
-            FindingOutcome::Noted => "is noted in the audit log",
+            FindingOutcome::Audited => "is recorded in the audit log",
             FindingOutcome::Fixed => "is fixed by admission",
             FindingOutcome::Fixable => "would be fixed without dry run",
             FindingOutcome::Exempted => "is exempted",
@@ -162,7 +163,7 @@ impl Tally {
 fn outcome(outcome: OwnerOutcome) -> &'static str {
     match outcome {
         OwnerOutcome::Denied => "denied",
-        OwnerOutcome::Changed => "changed",
+        OwnerOutcome::Patched => "patched",
         OwnerOutcome::Passes => "passes",
         OwnerOutcome::NotReviewed => "not reviewed",
     }

@@ -151,8 +151,8 @@ fn level_of(found: &FindingResult) -> &'static str {
         FindingOutcome::Denied => "error",
         FindingOutcome::Warned => "warning",
         // Admission does not act on it; its severity remains.
-        FindingOutcome::Noted | FindingOutcome::Fixable if found.severity == Severity::Error => "warning",
-        FindingOutcome::Noted
+        FindingOutcome::Audited | FindingOutcome::Fixable if found.severity == Severity::Error => "warning",
+        FindingOutcome::Audited
         | FindingOutcome::Fixable
         | FindingOutcome::Fixed
         | FindingOutcome::Exempted

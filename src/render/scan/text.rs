@@ -7,10 +7,10 @@ use std::io::{self, Write};
 use anstyle::AnsiColor;
 
 use super::super::table::TextTable;
-use super::super::text::{BLUE, BOLD, count, style_of};
+use super::super::text::{BLUE, BOLD, style_of};
 use crate::model::os::Verdict;
 use crate::model::severity::Severity;
-use crate::model::text::{list, one_line};
+use crate::model::text::{count, list, one_line};
 use crate::scan::report::{NamespaceReport, PodFinding, ScanReport, ScannedNode};
 use crate::scan::{FindingOutcome, FindingResult, OwnerOutcome, OwnerResult};
 
@@ -20,7 +20,7 @@ const LIKE_IT: usize = 5;
 const NAMESPACES_OF_RULE: usize = 3;
 /// How many namespaces without a policy are listed.
 const NAMESPACES: usize = 10;
-/// How many changed fields are listed.
+/// How many patched fields are listed.
 const FIELDS: usize = 8;
 /// How many pools and nodes are listed in a row of the table of builds.
 const POOLS: usize = 4;
@@ -43,8 +43,8 @@ impl ScanView {
 
     /// Whether there is something to show for an owner.
     fn shows_owner(self, owner_result: &OwnerResult) -> bool {
-        let changes = !owner_result.changes.is_empty() || !owner_result.would_change.is_empty();
-        changes || owner_result.findings.iter().any(|found| self.shows(found))
+        let patches = !owner_result.patches.is_empty() || !owner_result.would_patch.is_empty();
+        patches || owner_result.findings.iter().any(|found| self.shows(found))
     }
 }
 
@@ -69,7 +69,7 @@ struct ScanTotals<'r> {
     id: &'static str,
     denied: usize,
     would_deny: usize,
-    changed: usize,
+    patched: usize,
     warned: usize,
     other: usize,
     namespaces: BTreeSet<&'r str>,
@@ -82,7 +82,7 @@ impl ScanTotals<'_> {
             self.denied,
             self.would_deny,
             self.warned,
-            self.changed,
+            self.patched,
             self.other,
         );
         std::cmp::Reverse((self.severity, counts))
@@ -121,7 +121,7 @@ impl ScanText<'_> {
         let parts = [
             (summary.denied, "would be denied at the next create"),
             (would, "would be denied in mode Enforce"),
-            (summary.changed, "changed"),
+            (summary.patched, "patched"),
             (summary.warned, "warned of"),
             (
                 summary.not_reviewed,
@@ -153,7 +153,7 @@ impl ScanText<'_> {
                 0 => writeln!(self.out, "nothing found")?,
                 findings => writeln!(
                     self.out,
-                    "nothing would be denied, changed or warned of; {}",
+                    "nothing would be denied, patched or warned of; {}",
                     count(findings, "finding")
                 )?,
             }
@@ -244,8 +244,8 @@ impl ScanText<'_> {
                     FindingOutcome::Denied => sum.denied += 1,
                     _ if found.would_deny => sum.would_deny += 1,
                     FindingOutcome::Warned => sum.warned += 1,
-                    FindingOutcome::Fixed | FindingOutcome::Fixable => sum.changed += 1,
-                    FindingOutcome::Noted | FindingOutcome::Exempted | FindingOutcome::NotReviewed => {
+                    FindingOutcome::Fixed | FindingOutcome::Fixable => sum.patched += 1,
+                    FindingOutcome::Audited | FindingOutcome::Exempted | FindingOutcome::NotReviewed => {
                         sum.other += 1;
                     }
                 }
@@ -268,7 +268,7 @@ impl ScanText<'_> {
             ];
             let mut table = TextTable::new(headings.map(str::to_owned).into());
             for (rule, sum) in rules.iter().take(self.shown.rows) {
-                let counts = [sum.denied, sum.would_deny, sum.warned, sum.changed, sum.other];
+                let counts = [sum.denied, sum.would_deny, sum.warned, sum.patched, sum.other];
                 let mut cells = vec![
                     sum.severity
                         .map(|severity| severity.to_string())
@@ -300,10 +300,10 @@ impl ScanText<'_> {
             return Ok(());
         }
         writeln!(self.out, "{BOLD}workloads by namespace, worst first{BOLD:#}")?;
-        let headings = ["NAMESPACE", "DENIED", "WOULD DENY", "WARNED", "CHANGED", "OTHER"];
+        let headings = ["NAMESPACE", "DENIED", "WOULD DENY", "WARNED", "PATCHED", "OTHER"];
         let mut table = TextTable::new(headings.map(str::to_owned).into());
         for (name, sum) in sums.iter().take(self.shown.rows) {
-            let counts = [sum.denied, sum.would_deny, sum.warned, sum.changed, sum.other];
+            let counts = [sum.denied, sum.would_deny, sum.warned, sum.patched, sum.other];
             let mut cells = vec![one_line(name).into_owned()];
             cells.extend(counts.map(|count| count.to_string()));
             table.row(cells);
@@ -378,7 +378,7 @@ impl ScanText<'_> {
     fn owner(&mut self, owner_result: &OwnerResult, others: &[&OwnerResult]) -> io::Result<()> {
         let becomes = match owner_result.outcome {
             OwnerOutcome::Denied => "would be denied",
-            OwnerOutcome::Changed => "would be changed",
+            OwnerOutcome::Patched => "would be patched",
             OwnerOutcome::Passes if owner_result.findings.iter().any(|found| found.would_deny) => {
                 "passes; would be denied in mode Enforce"
             }
@@ -401,8 +401,8 @@ impl ScanText<'_> {
             Self::finding(self.out, found)?;
         }
         for (fields, word) in [
-            (&owner_result.changes, "changed"),
-            (&owner_result.would_change, "changed if not in dry run"),
+            (&owner_result.patches, "patched"),
+            (&owner_result.would_patch, "patched if not in dry run"),
         ] {
             if !fields.is_empty() {
                 let fields = list(fields, FIELDS);
@@ -621,7 +621,7 @@ fn sums_of_namespaces(report: &ScanReport) -> BTreeMap<&str, ScanTotals<'_>> {
             OwnerOutcome::Denied => sum.denied += 1,
             _ if would_deny => sum.would_deny += 1,
             _ if is_warned => sum.warned += 1,
-            OwnerOutcome::Changed => sum.changed += 1,
+            OwnerOutcome::Patched => sum.patched += 1,
             OwnerOutcome::Passes | OwnerOutcome::NotReviewed => sum.other += 1,
         }
     }
@@ -634,7 +634,7 @@ struct GroupedFinding<'j> {
     outcome: OwnerOutcome,
     kind: &'static str,
     findings: Vec<(&'static str, FindingOutcome, bool, &'j str)>,
-    changes: (&'j [String], &'j [String]),
+    patches: (&'j [String], &'j [String]),
 }
 
 impl<'j> GroupedFinding<'j> {
@@ -657,7 +657,7 @@ impl<'j> GroupedFinding<'j> {
             outcome: owner_result.outcome,
             kind: owner_result.kind.as_str(),
             findings,
-            changes: (&owner_result.changes, &owner_result.would_change),
+            patches: (&owner_result.patches, &owner_result.would_patch),
         }
     }
 }
@@ -667,7 +667,7 @@ fn outcome(outcome: FindingOutcome) -> &'static str {
     match outcome {
         FindingOutcome::Denied => "denied",
         FindingOutcome::Warned => "warned of",
-        FindingOutcome::Noted => "noted",
+        FindingOutcome::Audited => "audited",
         FindingOutcome::Fixed => "fixed in admission",
         FindingOutcome::Fixable => "would be fixed if not in dry run",
         FindingOutcome::Exempted => "exempted",

@@ -19,7 +19,7 @@ fn reviewer(policy: Policy) -> (Reviewer, ImageLookups) {
     let settings = ImageSettings {
         registries: crate::model::registry_patterns::RegistryPatterns::parse(["registry.corp"]).unwrap(),
         pull_secret: None,
-        pull_secrets_of: Vec::new(),
+        pull_secret_namespaces: Vec::new(),
         ca_files: Vec::new(),
         plain_http: Vec::new(),
     };

@@ -91,7 +91,7 @@ pub fn report(owners: usize) -> ScanReport {
             policies: vec!["default".to_owned(), HOSTILE.to_owned()],
             namespaces_without_policy: Vec::new(),
         },
-        assumed: vec!["validation=Deny".to_owned()],
+        assumed: vec!["mode=Enforce".to_owned()],
         summary,
         nodes: nodes(),
         namespaces: (NAMESPACES.iter())
@@ -122,7 +122,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
     let is_denied = findings
         .iter()
         .any(|found| found.outcome == FindingOutcome::Denied);
-    let changes = [
+    let patches = [
         "spec.template.spec.nodeSelector",
         "spec.template.spec.tolerations",
     ]
@@ -130,7 +130,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
     let outcome = match (is_reviewed, is_denied, at % 3) {
         (false, ..) => OwnerOutcome::NotReviewed,
         (_, true, _) => OwnerOutcome::Denied,
-        (_, _, 1) => OwnerOutcome::Changed,
+        (_, _, 1) => OwnerOutcome::Patched,
         _ => OwnerOutcome::Passes,
     };
     let verdict = match at % 11 {
@@ -155,7 +155,7 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
         outcome,
         decision: match outcome {
             OwnerOutcome::Denied => Decision::Deny,
-            OwnerOutcome::Changed => Decision::Patch,
+            OwnerOutcome::Patched => Decision::Patch,
             OwnerOutcome::Passes => Decision::Allow,
             OwnerOutcome::NotReviewed => Decision::Skip,
         },
@@ -166,12 +166,12 @@ fn owner(at: usize, rules: &[&'static Rule]) -> OwnerResult {
         },
         has_unknown_images: verdict == Verdict::Windows && at % 9 > 6,
         replicas: (at % 5 < 3).then_some((at % 6) as u64 + 1),
-        changes: if outcome == OwnerOutcome::Changed {
-            changes.to_vec()
+        patches: if outcome == OwnerOutcome::Patched {
+            patches.to_vec()
         } else {
             Vec::new()
         },
-        would_change: Vec::new(),
+        would_patch: Vec::new(),
         findings,
     }
 }
@@ -186,7 +186,7 @@ fn findings(at: usize, rules: &[&'static Rule], is_reviewed: bool) -> Vec<Findin
             (_, 6, _) => FindingOutcome::Exempted,
             (_, _, Severity::Error) => FindingOutcome::Denied,
             (_, _, Severity::Warning) => FindingOutcome::Warned,
-            _ => FindingOutcome::Noted,
+            _ => FindingOutcome::Audited,
         };
         FindingResult {
             id: rule.id,
@@ -215,8 +215,8 @@ fn inject(owner: &mut OwnerResult) {
         HOSTILE.clone_into(text);
     }
     owner.evidence = vec![HOSTILE.to_owned()];
-    owner.changes = vec![HOSTILE.to_owned()];
-    owner.would_change = vec![HOSTILE.to_owned()];
+    owner.patches = vec![HOSTILE.to_owned()];
+    owner.would_patch = vec![HOSTILE.to_owned()];
     owner.not_reviewed = Some(HOSTILE.to_owned());
     owner.owner = Some(ForeignOwner {
         api_version: HOSTILE.to_owned(),
@@ -232,7 +232,7 @@ fn inject(owner: &mut OwnerResult) {
         path: HOSTILE.to_owned(),
         message: HOSTILE.to_owned(),
         remedy: HOSTILE.to_owned(),
-        outcome: FindingOutcome::Noted,
+        outcome: FindingOutcome::Audited,
         would_deny: true,
         outcome_reason: Some(HOSTILE.to_owned()),
     });

@@ -256,17 +256,23 @@ fn bad_pods_of_300_kilobytes_from_24_senders_are_denied() {
     let span = Duration::from_secs(seconds);
     let pods: Api<Pod> = Api::namespaced(world.alice.clone(), "shop");
     let counted = world.runtime.block_on(load(&pods, SENDERS, span));
-    let shed: u64 = ["max_concurrent", "max_bytes", "max_open_requests", "fair_share", "large_review"]
-        .map(|reason| {
-            world
-                .replica
-                .metric(&format!(
-                    "transom_requests_rejected_total{{reason=\"{reason}\"}} "
-                ))
-                .unwrap_or(0)
-        })
-        .iter()
-        .sum();
+    let shed: u64 = [
+        "max_concurrent",
+        "max_bytes",
+        "max_open_requests",
+        "fair_share",
+        "large_review",
+    ]
+    .map(|reason| {
+        world
+            .replica
+            .metric(&format!(
+                "transom_requests_rejected_total{{reason=\"{reason}\"}} "
+            ))
+            .unwrap_or(0)
+    })
+    .iter()
+    .sum();
     let _ = writeln!(
         std::io::stderr(),
         "{SENDERS} senders for {seconds} s: {counted:?}, {shed} reviews refused with 503"

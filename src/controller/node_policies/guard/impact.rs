@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::model::node::Taint;
-use crate::model::text::{cut, list};
+use crate::model::text::{count, cut, list};
 
 /// How many workloads the short message names.
 const BRIEF: usize = 3;
@@ -70,10 +70,7 @@ impl Impact {
 
     fn opening(&self, taints: &[Taint]) -> String {
         let list: Vec<String> = taints.iter().map(ToString::to_string).collect();
-        let many = match self.0.len() {
-            1 => "1 workload".to_owned(),
-            count => format!("{count} workloads"),
-        };
+        let many = count(self.0.len(), "workload");
         format!("not set: {}, because {many} would be affected: ", list.join(", "))
     }
 

@@ -150,7 +150,7 @@ impl ClassController {
         match users(&self.writer.client, doomed).await {
             Ok(users) => Some(users),
             Err(error) => {
-                tracing::warn!(error = %error, "no RuntimeClass is deleted, because it is not known which objects name it");
+                tracing::warn!(error = %error, "no RuntimeClass is deleted: Transom could not determine which objects use it");
                 None
             }
         }

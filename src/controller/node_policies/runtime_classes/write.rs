@@ -20,7 +20,7 @@ const NAMED: usize = 5;
 /// Which objects name which RuntimeClass.
 pub type ClassUsers = BTreeMap<String, Vec<String>>;
 
-/// Why it is not known which objects name a RuntimeClass.
+/// Why Transom could not determine which objects use a RuntimeClass.
 #[derive(thiserror::Error, Debug)]
 pub enum UsersError {
     /// The objects cannot be listed.
@@ -92,7 +92,8 @@ pub async fn carry_out(writer: &Writer, change: &ClassChange, users: &ClassUsers
         && let Some(users) = users.get(name)
     {
         return ClassWriteResult::InUse(format!(
-            "{name} is kept although {why}, because it is named by {}: remove runtimeClassName there",
+            "RuntimeClass {name} is still used by {}, so it is not deleted, although {why}; remove runtimeClassName \
+             there",
             list(users, NAMED)
         ));
     }

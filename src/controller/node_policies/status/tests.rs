@@ -58,7 +58,7 @@ fn ready_says_the_most_urgent_problem() {
         Timestamp::UNIX_EPOCH,
     );
     assert_eq!(
-        status.last_problem.as_deref(),
+        status.message.as_deref(),
         Some(
             "gpu may select 5 nodes that this policy selects (w1, w2, w3 and 2 more) and cannot be read: nothing is set and \
              nothing is removed there; correct gpu, or delete it"
@@ -213,7 +213,7 @@ fn a_known_fault_is_a_condition_and_an_event_and_does_not_affect_ready() {
     ] {
         assert!(condition.message.contains(part), "{part}: {}", condition.message);
     }
-    assert_ne!(status.last_problem.as_deref(), Some(condition.message.as_str()));
+    assert_ne!(status.message.as_deref(), Some(condition.message.as_str()));
     assert!(
         matches!(&news[..], [one] if one.starts_with("Warning FaultyVersions 2 nodes")),
         "{news:?}"
@@ -283,14 +283,14 @@ fn held_back(guarded: GuardResult) -> (NodePolicy, NodesOfPolicy, PolicyFacts) {
 }
 
 #[test]
-fn the_last_problem_is_short_and_the_condition_reports_everything() {
+fn the_message_is_short_and_the_condition_reports_everything() {
     let (policy, mut standing, known) = held_back(GuardResult::Refused {
         message: format!("not set: {}", "x".repeat(5_000)),
         brief: "not set: who and who and 20 more".to_owned(),
     });
     let status = status_of(&policy, &standing, &known, None, Timestamp::UNIX_EPOCH);
     assert_eq!(
-        status.last_problem.as_deref(),
+        status.message.as_deref(),
         Some("not set: who and who and 20 more")
     );
     assert_eq!(
@@ -311,7 +311,7 @@ fn the_last_problem_is_short_and_the_condition_reports_everything() {
         None,
         Timestamp::UNIX_EPOCH,
     );
-    let short = status.last_problem.clone().unwrap();
+    let short = status.message.clone().unwrap();
     assert!(
         short.contains("three times on w00, w01, w02 and 27 more:") && short.len() < 300,
         "{short}"

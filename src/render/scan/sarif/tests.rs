@@ -40,8 +40,8 @@ fn report() -> ScanReport {
         image_builds: Vec::new(),
         has_unknown_images: false,
         replicas: Some(3),
-        changes: Vec::new(),
-        would_change: Vec::new(),
+        patches: Vec::new(),
+        would_patch: Vec::new(),
         findings: vec![
             found(FindingOutcome::Denied, None),
             found(FindingOutcome::Exempted, Some("until May")),
