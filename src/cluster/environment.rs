@@ -201,12 +201,12 @@ struct EnvironmentReader<'r> {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct NamedObject {
-    metadata: ObjectName,
+    metadata: NamedObjectMeta,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct ObjectName {
+struct NamedObjectMeta {
     name: String,
 }
 
