@@ -222,7 +222,7 @@ fn no_size_takes_a_bad_workload_of_a_namespace_admin_past_deny() {
     let allowed = "transom_reviews_too_large_total{type=\"validating\",decision=\"allow\"} ";
     let log = world.cluster.end_of_log("transom");
     // The API server asks again when etcd has refused the object.
-    let is_allowed = |line: &&str| line.contains("type=validating") && line.contains("not-evaluated=");
+    let is_allowed = |line: &&str| line.contains("type=validating") && line.contains("not_evaluated=");
     let recorded = log.lines().filter(is_allowed).count() as u64;
     assert!(recorded > 0, "{log}");
     assert_eq!(world.replica.metric(allowed).unwrap_or(0), recorded, "{log}");
