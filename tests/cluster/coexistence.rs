@@ -347,13 +347,16 @@ fn tolerations_that_a_namespace_does_not_allow_are_not_added() {
         ),
     ];
     for (namespace, annotation, expected) in cases {
-        place.cluster.create_namespace(namespace, &[]);
+        // In one request: Transom must not see the namespace without its annotation.
+        let mut metadata = json!({"name": namespace});
         if let Some((key, value)) = annotation {
-            let annotation = format!("{key}={value}");
-            place
-                .kubectl(&["annotate", "namespace", namespace, &annotation])
-                .succeeded();
+            metadata["annotations"] = json!({key: value});
         }
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+        place
+            .cluster
+            .kubectl_with(&["create", "-f", "-"], &object.to_string())
+            .succeeded();
         let printed = place.create(namespace, &windows_pod("web"), &["--dry-run=server"]);
         let stored = printed.objects().pop().unwrap_or_else(|| json!(printed.err));
         assert_eq!(
