@@ -500,7 +500,7 @@ impl Manifests {
         let known = &*facts;
         let workload_of = |(document, kind): &(&Document, Kind)| {
             let subject = self.subject_of(document, *kind, ReviewStage::Written).ok()?;
-            let policy = policies.effective(&no_user(&subject, known));
+            let policy = policies.in_namespace(&subject.namespace, known);
             let is_windows = infer_os(&subject, known, &policy).verdict == Verdict::Windows;
             is_windows.then(|| WindowsWorkload::of(&subject)).flatten()
         };
@@ -655,7 +655,7 @@ impl Manifests {
             let line = document.locate(&steps_of(&error)).line;
             unreadable(line, format!("this {kind} cannot be read: {error}"))
         })?;
-        let query = no_user(&subject, facts);
+        let query = PolicyQuery::without_user(&subject.namespace, facts);
         let mut policy = policies.effective(&query);
         if let Kind::Configured(configured) = kind
             && !self.configured.contains(&configured)
@@ -743,19 +743,6 @@ fn steps_of(error: &ObjectError) -> Vec<NodeStep<'_>> {
     parts
         .map(|part| part.parse().map_or(NodeStep::Key(part), NodeStep::Index))
         .collect()
-}
-
-/// A query without a requester, for the object's own namespace.
-fn no_user<'q>(subject: &'q Object<'_>, facts: &'q Facts) -> PolicyQuery<'q> {
-    let namespace = &*subject.namespace;
-    let labels: Option<&BTreeMap<String, String>> = facts.namespaces.get(namespace).map(|n| &n.labels);
-    PolicyQuery {
-        namespace,
-        labels,
-        user: "",
-        groups: &[],
-        today: facts.today,
-    }
 }
 
 fn role(document: &Document) -> Result<DocumentRole<'_>, String> {

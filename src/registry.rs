@@ -33,6 +33,7 @@ pub use self::keychain::{Keychain, KeychainError};
 pub use self::transport::NoClient;
 use crate::model::image_facts::{ImageContents, ImageFacts};
 use crate::model::registry_patterns::RegistryPatterns;
+use crate::process::files::Accept;
 
 /// Which registries may be asked, and how they are reached.
 #[derive(Default, Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct RegistryConfig {
     pub plain_http: Vec<String>,
     /// Files of PEM certificates: CAs in addition to those of the machine.
     pub ca_files: Vec<PathBuf>,
+    /// Which file types `ca_files` may be.
+    pub accept: Accept,
     /// A registry, and its mirror as `HOST[:PORT][/PATH]`. The mirror is asked first, and then the registry itself.
     pub mirrors: Vec<(String, String)>,
 }

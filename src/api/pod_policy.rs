@@ -82,9 +82,10 @@ pub struct WindowsPodPolicySpec {
     /// The evidence that a pod is for Windows.
     #[serde(default)]
     pub evidence: EvidenceSpec,
-    /// Users that are the controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs, CronJobs,
-    /// ReplicationControllers and custom resources, if the platform names them differently from Kubernetes. Objects that they create for
-    /// such an owner are denied only if they could not run anyway, so name no user here that people or pipelines use.
+    /// Users that are the controllers of custom resources, which are never known otherwise, or of Deployments, ReplicaSets,
+    /// StatefulSets, DaemonSets, Jobs, CronJobs and ReplicationControllers, if the platform names them differently from
+    /// Kubernetes. Objects that they create for such an owner are denied only if they could not run anyway, so name no user
+    /// here that people or pipelines use.
     #[serde(default)]
     #[schemars(schema_with = "schema::users")]
     pub controller_usernames: Vec<String>,

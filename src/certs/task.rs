@@ -182,15 +182,10 @@ impl TaskState {
                     Some(object) => self.see_configuration(1, object.as_deref()),
                     None => return CertsError::Watch(self.stores[1].title()),
                 },
-                changed = self.task.leadership.changed() => {
-                    if changed.is_err() {
-                        return CertsError::Leadership;
-                    }
-                    // A renewal changes nothing.
-                    if std::mem::replace(&mut led, self.task.leadership.holds()) == led {
-                        continue;
-                    }
-                }
+                switched = self.task.leadership.switched(led) => match switched {
+                    Ok(()) => led = !led,
+                    Err(_) => return CertsError::Leadership,
+                },
                 () = sleep_until(wake) => {}
             }
             let began = Instant::now();

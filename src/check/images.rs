@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{CheckNote, DocumentRole, FieldPositions, Manifests, NoteLevel, SourceRole, no_user};
+use super::{CheckNote, DocumentRole, FieldPositions, Manifests, NoteLevel, SourceRole};
 use crate::engine::infer_os;
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::Facts;
@@ -62,7 +62,7 @@ impl Manifests {
                 continue;
             }
             let mut add = |pod: &Object<'_>, place: &dyn Fn(&Path) -> Path| {
-                let inference = infer_os(pod, facts, &policies.effective(&no_user(pod, facts)));
+                let inference = infer_os(pod, facts, &policies.in_namespace(&pod.namespace, facts));
                 if inference.verdict == Verdict::Linux && !inference.is_weak() {
                     return;
                 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use super::{CheckInput, Checked, Manifests, SourceLines, no_user};
+use super::{CheckInput, Checked, Manifests, SourceLines};
 use crate::engine::evaluate;
 use crate::engine::manifest_edits::{placement_edits, safe_edit};
 use crate::engine::policy_set::PolicySet;
@@ -118,7 +118,7 @@ impl Manifests {
             .collect();
         for _ in 0..ROUNDS {
             let subject = self.subject_of_json(&json, checked.kind, ReviewStage::Written)?;
-            let mut policy = policies.effective(&no_user(&subject, facts));
+            let mut policy = policies.in_namespace(&subject.namespace, facts);
             let evaluation = evaluate(&subject, facts, &policy);
             if !scope.covers(evaluation.inference.verdict, checked.kind.has_pod()) {
                 break;

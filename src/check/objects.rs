@@ -1,31 +1,44 @@
 //! Access to the input objects as JSON, for commands that do not evaluate rules.
 
 use super::{DocumentRole, Manifests, SourceRole, UnreadableInput};
+use crate::manifest::Document;
 use crate::model::workload::Kind;
 
 impl Manifests {
-    /// Calls `each` with every object of a known kind, in input order. Errors of `each` are returned together
-    /// with the existing input errors.
+    /// What cannot be read: inputs, and documents in them that are no object or of an unknown version.
+    pub fn unreadable(&self) -> Vec<UnreadableInput> {
+        let documents = self.documents.iter().filter_map(|(source, document)| {
+            let is_given = self.sources.get(*source)?.role != SourceRole::Found;
+            let message = self.role(document).err().filter(|_| is_given)?;
+            self.unreadable_document(*source, document, message)
+        });
+        self.errors().iter().cloned().chain(documents).collect()
+    }
+
+    /// Calls `each` with every object of a known kind, in input order. Returns the errors of `each`.
     pub fn visit(&self, mut each: impl FnMut(Kind, &str) -> Result<(), String>) -> Vec<UnreadableInput> {
         let mut errors = Vec::new();
         for (source, document) in &self.documents {
-            let Some(source) = self.sources.get(*source) else {
-                continue;
-            };
-            let problem = match self.role(document) {
-                Ok(DocumentRole::Subject(kind, _)) => each(kind, document.json())
-                    .err()
-                    .map(|error| format!("this {kind} cannot be read: {error}")),
-                Err(_) if source.role == SourceRole::Found => None,
-                Err(error) => Some(error),
-                Ok(_) => None,
-            };
-            errors.extend(problem.map(|message| UnreadableInput {
-                source: source.name.clone(),
-                line: document.start().line,
-                message,
-            }));
+            if let Ok(DocumentRole::Subject(kind, _)) = self.role(document)
+                && let Err(error) = each(kind, document.json())
+            {
+                let message = format!("this {kind} cannot be read: {error}");
+                errors.extend(self.unreadable_document(*source, document, message));
+            }
         }
         errors
+    }
+
+    fn unreadable_document(
+        &self,
+        source: usize,
+        document: &Document,
+        message: String,
+    ) -> Option<UnreadableInput> {
+        Some(UnreadableInput {
+            source: self.sources.get(source)?.name.clone(),
+            line: document.start().line,
+            message,
+        })
     }
 }

@@ -150,21 +150,15 @@ fn of_files(args: &PlanArgs) -> anyhow::Result<Planned> {
 
 /// Visits the objects of files; returns what could not be read.
 fn visit_files(manifests: &Manifests, planner: &mut Planner<'_>) -> Vec<String> {
-    let mut unreadable = manifests.errors().to_vec();
+    let mut unreadable = manifests.unreadable();
     for pass in 0..Planner::PASSES {
-        let errors = manifests.visit(|kind, json| {
+        unreadable.extend(manifests.visit(|kind, json| {
             if Planner::pass(kind) == Some(pass) {
                 planner.visit(kind, json).map_err(|error| error.to_string())
             } else {
                 Ok(())
             }
-        });
-        // A document that is not an object is reported in every pass.
-        for error in errors {
-            if !unreadable.contains(&error) {
-                unreadable.push(error);
-            }
-        }
+        }));
     }
     let errors = unreadable.into_iter().map(|error| match error.line {
         0 => format!("{}: {}", error.source, error.message),

@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::is_quiet;
 use crate::model::image::ImageError;
 use crate::model::registry_patterns::RegistryPattern;
+use crate::process::files::Accept;
 use crate::registry::{CacheUse, Detail, DiskCache, Keychain, Registries, RegistryConfig};
 
 /// How registries are reached.
@@ -135,6 +136,7 @@ impl RegistryArgs {
             allowed: None,
             plain_http: registry_plain_http.clone(),
             ca_files: registry_ca.clone(),
+            accept: Accept::RegularOrPipe,
             mirrors: registry_mirror.clone(),
         };
         let keychain = Keychain::of_user().context("cannot read the credentials of registries")?;

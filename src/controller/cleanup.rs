@@ -289,3 +289,23 @@ impl Cleanup<'_> {
             .push(format!("{} {name}: {why}", K::kind(&())));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything of an installation with this name, except the definitions.
+    pub(super) fn installation(name: &str) -> CleanupOptions {
+        CleanupOptions {
+            namespace: "transom-system".to_owned(),
+            name: name.to_owned(),
+            lease: name.to_owned(),
+            certificate_secret: format!("{name}-certificates"),
+            keep_webhooks: false,
+            revert: RevertOptions::default(),
+            crds: false,
+            test_namespace: None,
+            hook: None,
+        }
+    }
+}

@@ -102,6 +102,19 @@ pub struct PolicyQuery<'q> {
     pub today: Date,
 }
 
+impl<'q> PolicyQuery<'q> {
+    /// A query for a namespace if the user is unknown.
+    pub fn without_user(namespace: &'q str, facts: &'q Facts) -> Self {
+        PolicyQuery {
+            namespace,
+            labels: facts.namespaces.get(namespace).map(|known| &known.labels),
+            user: "",
+            groups: &[],
+            today: facts.today,
+        }
+    }
+}
+
 /// Every stored policy, and the policy that applies if none matches.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PolicySet {
@@ -176,13 +189,7 @@ impl PolicySet {
 
     /// The effective policy in a namespace if the user is unknown.
     pub fn in_namespace(&self, namespace: &str, facts: &Facts) -> Cow<'_, Policy> {
-        self.effective(&PolicyQuery {
-            namespace,
-            labels: facts.namespaces.get(namespace).map(|known| &known.labels),
-            user: "",
-            groups: &[],
-            today: facts.today,
-        })
+        self.effective(&PolicyQuery::without_user(namespace, facts))
     }
 
     /// The effective policy for a user in a namespace. Copies nothing if no label and no exemption changes it.

@@ -13,10 +13,11 @@ pub const POLICY_BYTES: u64 = 16 << 20;
 pub const CERTIFICATE_BYTES: u64 = 4 << 20;
 
 /// Which file types are accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Accept {
     /// Regular files, directly or by symbolic links: a server reads its files repeatedly, and a pipe would
     /// block it.
+    #[default]
     Regular,
     /// Also pipes, as a shell passes them for `<(command)`: for commands that read a file once.
     RegularOrPipe,

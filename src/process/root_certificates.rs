@@ -8,12 +8,12 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::files::{self, Accept};
 
-/// Adds the certificates in a PEM file.
+/// Adds the certificates in a PEM file of an accepted type.
 ///
 /// # Errors
 /// Why the file cannot be read, or contains no usable certificate; without the path.
-pub fn add_file(roots: &mut RootCertStore, path: &Path) -> Result<(), String> {
-    let pem = files::read(path, Accept::Regular, files::CERTIFICATE_BYTES);
+pub fn add_file(roots: &mut RootCertStore, path: &Path, accept: Accept) -> Result<(), String> {
+    let pem = files::read(path, accept, files::CERTIFICATE_BYTES);
     add_pem(roots, &pem.map_err(|error| error.to_string())?)
 }
 

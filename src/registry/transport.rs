@@ -235,7 +235,7 @@ impl Transport {
 fn tls(config: &RegistryConfig) -> Result<ClientConfig, NoClient> {
     let mut roots = root_certificates::of_machine();
     for path in &config.ca_files {
-        root_certificates::add_file(&mut roots, path).map_err(|why| NoClient::CaFile {
+        root_certificates::add_file(&mut roots, path, config.accept).map_err(|why| NoClient::CaFile {
             path: path.clone(),
             why,
         })?;

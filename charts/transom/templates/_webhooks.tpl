@@ -1,5 +1,5 @@
 {{/*
-The webhook configurations come from files/webhooks.json, which the program generates (tests/chart.rs compares them). These
+The webhook configurations come from files/webhooks.json, which the program generates (tests/chart/ compares them). These
 templates contain only what differs between installations.
 */}}
 

@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::test_client::answering;
-    use crate::controller::node_policies::revert::RevertOptions;
+    use crate::controller::cleanup::tests::installation;
 
     /// An API server with the Deployment `second-transom` of the release `second`, which selects by label.
     fn client() -> Client {
@@ -112,19 +112,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_left_of_a_release_is_found_by_its_name_and_not_by_that_of_its_objects() {
-        let options = CleanupOptions {
-            namespace: "transom-system".to_owned(),
-            name: "second-transom".to_owned(),
-            lease: "second-transom".to_owned(),
-            certificate_secret: "second-transom-certificates".to_owned(),
-            keep_webhooks: false,
-            revert: RevertOptions::default(),
-            crds: false,
-            test_namespace: None,
-            hook: None,
-        };
         assert_eq!(
-            of_the_chart(&client(), &options).await,
+            of_the_chart(&client(), &installation("second-transom")).await,
             [
                 "of the installation is left: Deployment second-transom",
                 "that is for Helm: helm uninstall second --namespace transom-system",

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{PartialObjectMeta, Patch, PatchParams};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Cleanup, OURS};
 use crate::cluster::errors::{ApiError, answered};
@@ -20,6 +20,10 @@ const LEADER_STOPS: Duration = Duration::from_secs(60);
 /// How long a Lease must stay unchanged before it is certain that no replica acts on it: a draining replica may
 /// acquire it again.
 const STANDS_STILL: Duration = Duration::from_secs(LEASE.as_secs() + 5);
+
+/// How long to wait for the list of pods: less than [`LEADER_STOPS`], so that the Lease is seen to stand still even if the
+/// list never arrives.
+const PODS_ARRIVE: Duration = Duration::from_secs(10);
 
 /// Whether a replica may still act as the leader.
 pub(super) enum LeaderState {
@@ -108,10 +112,10 @@ impl Cleanup<'_> {
         let listing = Listing::new(self.own::<Pod>().resource_url())
             .with_labels(OURS)
             .metadata_only();
-        let pods = match collect::<PartialObjectMeta<Pod>>(self.client, listing).await {
-            Ok(pods) => pods,
-            Err(ApiError::NotFound) => return false,
-            Err(_) => return true,
+        let pods = match timeout(PODS_ARRIVE, collect::<PartialObjectMeta<Pod>>(self.client, listing)).await {
+            Ok(Ok(pods)) => pods,
+            Ok(Err(ApiError::NotFound)) => return false,
+            Ok(Err(_)) | Err(_) => return true,
         };
         let prefix = format!("{}-", self.options.name);
         pods.iter().any(|pod| {
@@ -119,5 +123,31 @@ impl Cleanup<'_> {
             let mut sets = owners.filter(|owner| owner.kind == "ReplicaSet");
             sets.any(|set| set.name.starts_with(&prefix))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::test_client::{Reply, serving};
+    use crate::controller::cleanup::CleanupReport;
+    use crate::controller::cleanup::tests::installation;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_stands_still_has_no_leader_even_if_pods_cannot_be_listed() {
+        let client = serving(|_, uri, _, _| match uri.path() {
+            path if path.ends_with("/pods") => Reply::Never,
+            _ => Reply::Json(
+                200,
+                json!({"metadata": {"name": "transom", "resourceVersion": "7"}, "spec": {}}),
+            ),
+        });
+        let cleanup = Cleanup {
+            client: &client,
+            options: &installation("transom"),
+            report: CleanupReport::default(),
+        };
+        let state = cleanup.leader_is_gone(&|_| {}).await;
+        assert!(matches!(state, LeaderState::Gone));
     }
 }

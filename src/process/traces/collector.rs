@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::settings::{TracingError, TracingSettings};
+use crate::process::files::Accept;
 use crate::process::{root_certificates, with_causes};
 
 /// The connect timeout.
@@ -149,7 +150,7 @@ fn tls(settings: &TracingSettings) -> Result<ClientConfig, TracingError> {
     let mut roots = RootCertStore::empty();
     if settings.url.scheme_str() == Some("https") {
         match &settings.ca {
-            Some(path) => root_certificates::add_file(&mut roots, path).map_err(|why| TracingError::Ca {
+            Some(path) => root_certificates::add_file(&mut roots, path, Accept::Regular).map_err(|why| TracingError::Ca {
                 path: path.clone(),
                 why,
             })?,

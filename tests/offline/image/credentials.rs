@@ -67,6 +67,18 @@ fn a_private_image_is_found_with_the_credentials_of_docker() {
 }
 
 #[test]
+fn the_ca_of_a_registry_may_come_from_a_pipe() {
+    let Some((registry, billing)) = private() else {
+        return;
+    };
+    let home = Home::new();
+    fs::write(home.path("docker/config.json"), registry.docker_config()).unwrap();
+    let ca = fs::read_to_string(registry.ca_file()).unwrap();
+    let run = home.run_in(&[], &["image", "--registry-ca", "/dev/stdin", &billing], &ca);
+    assert_eq!(run.status, 0, "{}{}", run.out, run.err);
+}
+
+#[test]
 fn the_answer_for_one_credential_is_not_given_for_another() {
     let Some((mut registry, billing)) = private() else {
         return;
