@@ -18,6 +18,7 @@ mod suppression;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -74,6 +75,21 @@ pub struct UnreadableInput {
     pub line: usize,
     /// The message and the remedy.
     pub message: String,
+}
+
+/// As in `file.yaml:7: message`.
+impl fmt::Display for UnreadableInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let UnreadableInput {
+            source,
+            line,
+            message,
+        } = self;
+        match line {
+            0 => write!(f, "{source}: {message}"),
+            line => write!(f, "{source}:{line}: {message}"),
+        }
+    }
 }
 
 /// One evaluated object.

@@ -164,18 +164,21 @@ pub fn not_reviewed(
     excluded: &[String],
     registered: Option<&Configurations>,
 ) -> Option<NotReviewed> {
+    let calls = || registered.is_none_or(|registered| registered.calls_in(labels));
+    left_out(namespace, labels, excluded).or_else(|| (!calls()).then_some(NotReviewed::NotRegistered))
+}
+
+fn left_out(namespace: &str, labels: &BTreeMap<String, String>, excluded: &[String]) -> Option<NotReviewed> {
     if is_left_out_by_name(namespace, excluded) {
         return Some(NotReviewed::ByName);
     }
-    let by_label = left_out_by(labels).next().map(NotReviewed::ByLabel);
-    let calls = || registered.is_none_or(|registered| registered.calls_in(labels));
-    by_label.or_else(|| (!calls()).then_some(NotReviewed::NotRegistered))
+    left_out_by(labels).next().map(NotReviewed::ByLabel)
 }
 
 /// Whether the webhooks skip a namespace: by its name, by an entry of `excluded` (which contains Transom's
 /// own), or by a label. Equals the `namespaceSelector` of every entry, which options may narrow further.
 pub fn is_left_out(namespace: &str, labels: &BTreeMap<String, String>, excluded: &[String]) -> bool {
-    is_left_out_by_name(namespace, excluded) || left_out_by(labels).next().is_some()
+    left_out(namespace, labels, excluded).is_some()
 }
 
 /// Whether the webhooks skip a namespace regardless of its labels.

@@ -332,10 +332,7 @@ fn evaluate(
     });
     let results = test.expectations.iter().zip(lines);
     let results = results.map(|(expectation, line)| compare(expectation, *line, &objects));
-    let errors = errors.into_iter().map(|error| match error.line {
-        0 => format!("{}: {}", error.source, error.message),
-        line => format!("{}:{line}: {}", error.source, error.message),
-    });
+    let errors = errors.iter().map(ToString::to_string);
     let using_registries = policies.using_registries().map(str::to_owned);
     (results.collect(), errors.collect(), using_registries.collect())
 }

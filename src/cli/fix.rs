@@ -18,6 +18,7 @@ use crate::check::{FixFunction, FixScope, FixSystem, SourceRole, UnreadableInput
 use crate::fix::kustomize::{ObjectPatch, component};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
 use crate::model::report_schema::of_report;
+use crate::model::text::count;
 use crate::process::files::{MANIFEST_BYTES, read_all};
 use crate::render::write_json;
 use crate::rules::{find, nearest};
@@ -373,10 +374,7 @@ fn patches(objects: &[&FixedObject]) -> Vec<ObjectPatch> {
 fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bool) -> io::Result<()> {
     let mut out = io::BufWriter::new(anstream::stderr().lock());
     for error in errors {
-        match error.line {
-            0 => writeln!(out, "error: {}: {}", error.source, error.message)?,
-            line => writeln!(out, "error: {}:{line}: {}", error.source, error.message)?,
-        }
+        writeln!(out, "error: {error}")?;
     }
     if is_quiet() {
         return out.flush();
@@ -426,11 +424,7 @@ fn report(objects: &[&FixedObject], errors: &[&UnreadableInput], has_patches: bo
         failed if has_patches => format!(", {failed} without a patch"),
         failed => format!(", {failed} not changed"),
     };
-    let objects = if changed == 1 { "object" } else { "objects" };
-    let findings = if fixed == 1 { "finding" } else { "findings" };
-    writeln!(
-        out,
-        "{changed} {objects} changed{failed}; {fixed} {findings} fixed, {remaining} left"
-    )?;
+    let (changed, fixed) = (count(changed, "object"), count(fixed, "finding"));
+    writeln!(out, "{changed} changed{failed}; {fixed} fixed, {remaining} left")?;
     out.flush()
 }

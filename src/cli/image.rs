@@ -148,10 +148,7 @@ fn of_files(paths: &[PathBuf]) -> anyhow::Result<(Vec<Host>, Vec<String>)> {
     }
     let mut facts = Facts::new(Facts::KUBERNETES, today());
     manifests.learn(&mut facts, &PolicySet::new(Vec::new(), Policy::standalone()));
-    let errors = manifests.errors().iter().map(|error| match error.line {
-        0 => format!("{}: {}", error.source, error.message),
-        line => format!("{}:{line}: {}", error.source, error.message),
-    });
+    let errors = manifests.errors().iter().map(ToString::to_string);
     Ok((facts.hosts().to_vec(), errors.collect()))
 }
 

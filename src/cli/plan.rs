@@ -160,11 +160,7 @@ fn visit_files(manifests: &Manifests, planner: &mut Planner<'_>) -> Vec<String> 
             }
         }));
     }
-    let errors = unreadable.into_iter().map(|error| match error.line {
-        0 => format!("{}: {}", error.source, error.message),
-        line => format!("{}:{line}: {}", error.source, error.message),
-    });
-    errors.collect()
+    unreadable.iter().map(ToString::to_string).collect()
 }
 
 async fn of_cluster(args: &PlanArgs) -> anyhow::Result<Planned> {

@@ -17,6 +17,7 @@ use super::keychain::Keychain;
 use super::{Detail, ImageChange, KnownImage, LookupError, LookupScope, NoClient, RegistryConfig};
 use crate::model::image::ImageRef;
 use crate::model::image_facts::ImageFacts;
+use crate::model::text::count;
 
 /// The number of images that are looked up at the same time, each with one request at a time.
 const CONCURRENCY: usize = 8;
@@ -174,7 +175,7 @@ impl Registries {
         let of_registry = |(registry, whys): (&str, BTreeMap<&str, usize>)| {
             let each: Vec<String> = whys
                 .iter()
-                .map(|(why, images)| format!("{why} ({images} {})", images_of(*images)))
+                .map(|(why, images)| format!("{why} ({})", count(*images, "image")))
                 .collect();
             format!("{registry}: {}; these are not verified", each.join(", "))
         };
@@ -319,10 +320,6 @@ fn with_options(message: &str) -> String {
         WITHOUT_TLS,
         &format!("{WITHOUT_TLS}: name it with --registry-plain-http"),
     )
-}
-
-fn images_of(number: usize) -> &'static str {
-    if number == 1 { "image" } else { "images" }
 }
 
 #[cfg(test)]

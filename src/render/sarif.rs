@@ -70,7 +70,7 @@ fn metadata(rule: &Rule, address: &str) -> Value {
         "fullDescription": {"text": rule.docs},
         "help": {"text": format!("{}. transom explain {} shows more, as does {address}.", rule.remedy, rule.id)},
         "defaultConfiguration": {"level": level},
-        "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "see": rule.see},
+        "properties": {"tags": ["kubernetes", "windows", rule.class.as_str()], "references": rule.see},
     });
     if let Some(url) = as_url(address) {
         metadata["helpUri"] = json!(url);

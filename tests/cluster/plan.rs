@@ -158,7 +158,9 @@ fn the_command_plans_for_a_dump_and_its_status_says_whether_all_can_move() {
 
     // Objects on one line that are invalid in the same way are counted each.
     let invalid = "{apiVersion: apps/v1, kind: Deployment, metadata: {name: NAME}, spec: {template: {spec: {containers: 1}}}}";
-    let items = ["a", "b", "c"].map(|name| invalid.replace("NAME", name)).join(", ");
+    let items = ["a", "b", "c"]
+        .map(|name| invalid.replace("NAME", name))
+        .join(", ");
     let list = format!("{{apiVersion: v1, kind: List, items: [{items}]}}");
     let (status, _, errors) = transom(&["plan", "--to", "ltsc2025", "-"], &list);
     assert_eq!(

@@ -150,9 +150,11 @@ fn tls(settings: &TracingSettings) -> Result<ClientConfig, TracingError> {
     let mut roots = RootCertStore::empty();
     if settings.url.scheme_str() == Some("https") {
         match &settings.ca {
-            Some(path) => root_certificates::add_file(&mut roots, path, Accept::Regular).map_err(|why| TracingError::Ca {
-                path: path.clone(),
-                why,
+            Some(path) => root_certificates::add_file(&mut roots, path, Accept::Regular).map_err(|why| {
+                TracingError::Ca {
+                    path: path.clone(),
+                    why,
+                }
             })?,
             None => roots = root_certificates::of_machine(),
         }

@@ -8,7 +8,7 @@ use askama::Template;
 use super::super::json::{Json, JsonObject};
 use crate::check::CheckOutcome;
 use crate::model::policy::Action;
-use crate::model::text::one_line;
+use crate::model::text::{count, one_line};
 
 /// The document. The template escapes every value.
 #[derive(Template)]
@@ -154,9 +154,8 @@ fn case(subject: &JsonObject) -> JunitCase {
         .open()
         .map(|found| text(&format!("{} [{} {}]", found.sentence(), found.id, found.rule)));
     let lines: Vec<String> = lines.collect();
-    let problems = if lines.len() == 1 { "problem" } else { "problems" };
     let (failure, output) = if subject.is_denied() {
-        let message = format!("would be denied: {} {problems}", lines.len());
+        let message = format!("would be denied: {}", count(lines.len(), "problem"));
         let kind = "denied";
         (Some(JunitFailure { kind, message, lines }), Vec::new())
     } else {
