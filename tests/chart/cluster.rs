@@ -76,9 +76,9 @@ pub fn matrix() -> Vec<Value> {
                                 "prometheusRule": {"enabled": true}, "dashboard": {"enabled": true}});
     vec![
         json!({}),
-        json!({"replicaCount": 1, "podDisruptionBudget": {"enabled": false}, "hooks": "none", "crds": {"upgrade": false}}),
+        json!({"replicaCount": 1, "podDisruptionBudget": {"enabled": false}, "hooks": {"runner": "none"}, "crds": {"upgrade": false}}),
         json!({"replicaCount": 5, "podDisruptionBudget": {"maxUnavailable": "40%"}, "resources": {}}),
-        json!({"hooks": "argocd", "uninstall": {"keepNodeLabels": true, "keepTaints": true, "keepRuntimeClasses": true}}),
+        json!({"hooks": {"runner": "argocd"}, "uninstall": {"keepNodeLabels": true, "keepTaints": true, "keepRuntimeClasses": true}}),
         json!({"certificates": {"mode": "cert-manager"}}),
         json!({"certificates": {"mode": "cert-manager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}}),
         json!({"certificates": {"mode": "provided", "secretName": "mine", "provided": {"caKey": ""}}}),
@@ -249,7 +249,7 @@ fn a_release_has_its_own_names_wherever_it_is_installed() {
 /// The manifest for those who do not use Helm: the objects of the chart, and the namespace that they are in.
 fn install_manifest(engine: &Engine, images: &Value) -> String {
     let rendered = engine
-        .render(&json!({"hooks": "none", "images": images}))
+        .render(&json!({"hooks": {"runner": "none"}, "images": images}))
         .unwrap();
     let restricted = "pod-security.kubernetes.io/enforce";
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace",
@@ -499,7 +499,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
         .kubectl(&["delete", "mutatingwebhookconfiguration", "zz-transom"])
         .succeeded();
 
-    let without_jobs = json!({"hooks": "none"});
+    let without_jobs = json!({"hooks": {"runner": "none"}});
     request("install", without_jobs.clone()).unwrap();
     // Definitions of an older version: they do not know a field that the values have.
     let field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/mode";
@@ -527,8 +527,7 @@ fn what_is_in_the_way_in_a_cluster_is_named() {
     assert!(upgraded.status.success(), "{upgraded:?}");
     request("upgrade", without_jobs.clone()).unwrap();
     // What the API server alone can see (a rule in CEL) comes back with the field.
-    let bad =
-        json!({"hooks": "none", "nodePolicy": {"spec": {"runtimeClasses": {"namePattern": "windows"}}}});
+    let bad = json!({"hooks": {"runner": "none"}, "nodePolicy": {"spec": {"runtimeClasses": {"namePattern": "windows"}}}});
     let error = request("upgrade", bad).unwrap_err();
     assert!(error.contains("it must contain {release}"), "{error}");
     // The definitions stay at an uninstall, and Helm installs over those that the program applied.

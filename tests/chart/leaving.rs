@@ -202,7 +202,7 @@ fn a_cleanup_that_is_refused_half_does_the_other_half_and_the_rest_later() {
         return;
     };
     let before = world.get("node", "win-1");
-    install(&world, engine, &json!({"hooks": "none"}));
+    install(&world, engine, &json!({"hooks": {"runner": "none"}}));
     let half = account(&world.cluster, "half", &half(engine));
     // No node is left to run anything.
     world.kubelet.leave();

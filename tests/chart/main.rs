@@ -87,7 +87,7 @@ fn strict_lint_finds_nothing() {
     let Some(engine) = engine() else { return };
     for values in [
         json!({}),
-        json!({"hooks": "argocd", "certificates": {"mode": "cert-manager"}}),
+        json!({"hooks": {"runner": "argocd"}, "certificates": {"mode": "cert-manager"}}),
     ] {
         for release in ["v1.30.0", "v1.36.0"] {
             let found = engine
@@ -289,7 +289,7 @@ fn nonsense_is_refused_and_the_refusal_names_the_value() {
             "/webhooks/excludedNamespaces': minItems: got 0, want 1",
         ),
         (json!({"certificates": {"mode": "acme"}}), "/certificates/mode"),
-        (json!({"hooks": "flux"}), "/hooks"),
+        (json!({"hooks": {"runner": "flux"}}), "/hooks/runner"),
         (
             json!({"commonLabels": {"app.kubernetes.io/name": "x"}}),
             "invalid propertyName 'app.kubernetes.io/name'",

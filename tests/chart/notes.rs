@@ -39,7 +39,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
         ),
         (json!({"replicaCount": 1}), &["while the pod restarts"], &[]),
         (
-            json!({"hooks": "none"}),
+            json!({"hooks": {"runner": "none"}}),
             &[
                 "transom uninstall --transom-namespace transom-system --name transom --lease transom --certificate-secret \
                  transom-certificates",
@@ -48,7 +48,7 @@ fn cases() -> Vec<(Value, &'static [&'static str], &'static [&'static str])> {
             &["helm test", "--keep"],
         ),
         (
-            json!({"hooks": "none", "uninstall": {"keepTaints": true, "keepNodeLabels": true, "keepRuntimeClasses": true}}),
+            json!({"hooks": {"runner": "none"}, "uninstall": {"keepTaints": true, "keepNodeLabels": true, "keepRuntimeClasses": true}}),
             &[
                 "--certificate-secret transom-certificates --keep-node-labels --keep-runtime-classes --keep-taints   # before",
             ],

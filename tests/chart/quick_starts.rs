@@ -193,7 +193,7 @@ fn every_quick_start_goes_from_audit_to_enforce_and_back() {
         // Somewhere the image is; and the Jobs of an upgrade have a test of their own.
         merge(
             &mut values,
-            json!({"hooks": "none", "image": {"registry": "mirror.example.com"}}),
+            json!({"hooks": {"runner": "none"}, "image": {"registry": "mirror.example.com"}}),
         );
         world.deploy(
             engine,

@@ -228,17 +228,14 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
         });
         named.collect()
     };
-    for hooks in ["helm", "argocd"] {
-        let render = |more: Value| {
-            let mut values = json!({"hooks": hooks});
-            values
-                .as_object_mut()
-                .unwrap()
-                .extend(more.as_object().unwrap().clone());
+    for runner in ["helm", "argocd"] {
+        let render = |account: &str, mut values: Value| {
+            values["hooks"] = json!({"runner": runner, "serviceAccount": {"name": account}});
             engine.request("validate", json!({"values": values})).unwrap();
             engine.render(&values).unwrap()
         };
         let none = render(
+            "",
             json!({"rbac": {"create": false}, "serviceAccount": {"create": false, "name": "existing"}}),
         );
         for kind in roles.iter().chain(&["ServiceAccount"]) {
@@ -247,14 +244,14 @@ fn without_roles_and_accounts_the_chart_makes_none_for_its_jobs_either() {
         assert_eq!(accounts(&none), ["existing".to_owned()].into());
         assert!(none.notes.contains("rbac.create=false"), "{}", none.notes);
 
-        let ours = render(json!({"rbac": {"create": false}, "hooksServiceAccount": {"name": "janitor"}}));
+        let ours = render("janitor", json!({"rbac": {"create": false}}));
         for kind in roles {
             assert_eq!(ours.names(kind), [""; 0], "{kind}");
         }
         assert_eq!(ours.names("ServiceAccount"), ["transom"]);
         assert_eq!(accounts(&ours), ["janitor".to_owned()].into());
 
-        let bound = render(json!({"hooksServiceAccount": {"name": "janitor"}}));
+        let bound = render("janitor", json!({}));
         for binding in bound
             .objects
             .iter()
@@ -281,13 +278,12 @@ fn the_jobs_stay_off_the_host_network_and_have_resources_of_their_own() {
     let Some(engine) = engine() else { return };
     let quota =
         json!({"requests": {"cpu": "20m", "memory": "16Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}});
-    let host =
-        json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10261}, "hooksResources": quota});
+    let host = json!({"hostNetwork": true, "ports": {"webhook": 10260, "health": 10261}, "hooks": {"resources": quota}});
     let default = json!({"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}});
     for (values, resources) in [
         (host, quota),
         (json!({}), default),
-        (json!({"hooksResources": null}), Value::Null),
+        (json!({"hooks": {"resources": null}}), Value::Null),
     ] {
         engine.request("validate", json!({"values": values})).unwrap();
         let rendered = engine.render(&values).unwrap();
@@ -334,7 +330,7 @@ fn names_that_yaml_reads_as_numbers_or_booleans_stay_text() {
         ] = names;
         let values = json!({
             "fullnameOverride": fullname, "policy": {"name": policy}, "nodePolicy": {"name": nodes},
-            "serviceAccount": {"name": account}, "hooksServiceAccount": {"name": other},
+            "serviceAccount": {"name": account}, "hooks": {"serviceAccount": {"name": other}},
             "certificates": {"mode": "provided", "secretName": secret},
             "images": {"registries": ["quay.io"], "pullSecret": secret, "pullSecretNamespaces": [other], "caConfigMap": {"name": map}},
             "clientCertificates": {"caConfigMap": {"name": map}},
@@ -521,8 +517,8 @@ fn an_api_server_takes_what_the_values_for_narrowing_make() {
     let selector =
         json!({"matchLabels": {"team": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]});
     for values in [
-        json!({"rbac": {"create": false}, "hooksServiceAccount": {"name": "janitor"}}),
-        json!({"hooks": "argocd", "serviceAccount": {"create": false, "name": "existing"}}),
+        json!({"rbac": {"create": false}, "hooks": {"serviceAccount": {"name": "janitor"}}}),
+        json!({"hooks": {"runner": "argocd"}, "serviceAccount": {"create": false, "name": "existing"}}),
         json!({"webhooks": {"failurePolicy": "Fail", "namespaceSelector": selector, "linuxPods": {"enabled": true},
                             "defaultOS": {"enabled": true, "namespaceSelector": {"matchLabels": {"team": "b"}}}},
                "policy": {"spec": {"namespaceSelector": selector}}, "nodePolicy": {"spec": {"taints": {"mode": "Apply"}}}}),

@@ -77,14 +77,18 @@ fn the_right_to_write_goes_with_the_policies_that_need_it() {
             false,
         ),
         // Argo CD renders without a cluster, so the chart cannot see what Transom still has to revert.
-        (json!({"nodePolicy": none, "hooks": "argocd"}), true, true),
         (
-            json!({"nodePolicy": none, "hooks": "argocd", "rbac": {"runtimeClasses": false}}),
+            json!({"nodePolicy": none, "hooks": {"runner": "argocd"}}),
+            true,
+            true,
+        ),
+        (
+            json!({"nodePolicy": none, "hooks": {"runner": "argocd"}, "rbac": {"runtimeClasses": false}}),
             true,
             false,
         ),
         (
-            json!({"nodePolicy": none, "hooks": "argocd", "rbac": {"nodePolicies": false}}),
+            json!({"nodePolicy": none, "hooks": {"runner": "argocd"}, "rbac": {"nodePolicies": false}}),
             false,
             false,
         ),

@@ -23,7 +23,7 @@ fn paths(values: &Value, path: &str, out: &mut Vec<String>) {
         };
         let leaf = free.contains(&below.as_str())
             || below.starts_with("resources.")
-            || below.starts_with("hooksResources.")
+            || below.starts_with("hooks.resources.")
             || below.ends_with("labels");
         out.push(below.clone());
         if !leaf {
@@ -250,7 +250,7 @@ fn what_would_only_fail_in_the_cluster_is_refused_before() {
         json!({"podDisruptionBudget": {"maxUnavailable": "50%"}}),
         json!({"replicaCount": 1, "podDisruptionBudget": {"maxUnavailable": 1}}),
         json!({"podDisruptionBudget": {"enabled": false, "maxUnavailable": 5}}),
-        json!({"hooks": "argocd", "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}}}}),
+        json!({"hooks": {"runner": "argocd"}, "nodePolicy": {"create": false, "spec": {"taints": {"mode": "Apply"}}}}),
         json!({"log": {"filter": "info,audit=warn,transom::webhook=debug,h2[span]=off"}}),
         json!({"listenAddress": "[fd00::1]"}),
         json!({"image": {"registry": "mirror.example.com:5000/a/b-c"}}),

@@ -107,7 +107,7 @@ imagePullSecrets:
 {{/* The namespace in which `helm test` creates a pod as a dry run; empty if there is no test. RBAC cannot distinguish a dry run
 from another create, so the test requires the ValidatingAdmissionPolicy that can. */}}
 {{- define "transom.testNamespace" -}}
-{{- if and (eq .Values.hooks "helm") .Values.admissionPolicies.enabled -}}
+{{- if and (eq .Values.hooks.runner "helm") .Values.admissionPolicies.enabled -}}
 {{- $namespace := default (default "default" .Values.probe.namespace) .Values.test.namespace -}}
 {{- if not (has $namespace (concat (list .Release.Namespace) .Values.webhooks.excludedNamespaces)) -}}
 {{- $namespace -}}
@@ -162,7 +162,7 @@ spec:
       env:
         {{- . | nindent 8 }}
       {{- end }}
-      {{- with $values.hooksResources }}
+      {{- with $values.hooks.resources }}
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
@@ -252,7 +252,7 @@ cannot be recognized: the rights stay, because Transom needs them to revert what
 {{- if kindIs "bool" .Values.rbac.nodePolicies -}}
 {{- .Values.rbac.nodePolicies -}}
 {{- else -}}
-{{- or .Values.nodePolicy.create (eq .Values.hooks "argocd") (gt (len (include "transom.storedNodePolicies" . | fromYaml).items) 0) -}}
+{{- or .Values.nodePolicy.create (eq .Values.hooks.runner "argocd") (gt (len (include "transom.storedNodePolicies" . | fromYaml).items) 0) -}}
 {{- end -}}
 {{- end -}}
 
@@ -262,7 +262,7 @@ cannot be recognized: the rights stay, because Transom needs them to revert what
 {{- if kindIs "bool" .Values.rbac.runtimeClasses -}}
 {{- and $nodes .Values.rbac.runtimeClasses -}}
 {{- else -}}
-{{- $managed := or (eq .Values.hooks "argocd") (and .Values.nodePolicy.create (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec))) -}}
+{{- $managed := or (eq .Values.hooks.runner "argocd") (and .Values.nodePolicy.create (eq "true" (include "transom.managesRuntimeClasses" .Values.nodePolicy.spec))) -}}
 {{- range (include "transom.storedNodePolicies" . | fromYaml).items -}}
 {{- $managed = or $managed (eq "true" (include "transom.managesRuntimeClasses" .spec)) -}}
 {{- end -}}
