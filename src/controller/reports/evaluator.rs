@@ -106,9 +106,7 @@ impl Evaluator {
         let context = &context.with_facts(facts.as_ref().unwrap_or(context.facts));
         let stuck = stuck(context, &object, json);
         let evaluation = match evaluate_object(context, &object, json) {
-            Ok(Evaluated::Owner(owner)) => {
-                ObjectEvaluation::Owner(owner, dedup_key(&object, json, &self.hashes))
-            }
+            Ok(Evaluated::Owner(owner)) => ObjectEvaluation::Owner(owner, dedup_key(&object, &self.hashes)),
             Ok(Evaluated::Owned(..)) => ObjectEvaluation::Owned,
             Ok(Evaluated::Passed(_)) => ObjectEvaluation::Skipped,
             Err(error) => unreadable(error.to_string()),
