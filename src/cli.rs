@@ -126,6 +126,16 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// The exit status that commands share (docs/reference/cli/README.md): 2 if a part of the input or of the cluster could
+/// not be read, whatever else was found; otherwise 1 if the command found what it fails on; otherwise 0.
+fn exit_status(is_incomplete: bool, fails: bool) -> ExitCode {
+    match (is_incomplete, fails) {
+        (true, _) => ExitCode::from(2),
+        (false, true) => ExitCode::from(1),
+        (false, false) => ExitCode::SUCCESS,
+    }
+}
+
 /// Runs a short command that calls the API server, on this thread.
 fn block_on<T>(asking: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -160,6 +170,22 @@ mod tests {
         "Validate",
         "Write",
     ];
+
+    #[test]
+    fn incomplete_input_outweighs_what_was_found() {
+        for (is_incomplete, fails, expected) in [
+            (false, false, ExitCode::SUCCESS),
+            (false, true, ExitCode::from(1)),
+            (true, false, ExitCode::from(2)),
+            (true, true, ExitCode::from(2)),
+        ] {
+            assert_eq!(
+                exit_status(is_incomplete, fails),
+                expected,
+                "{is_incomplete} {fails}"
+            );
+        }
+    }
 
     fn each(command: &clap::Command, path: &str, visit: &mut dyn FnMut(&str, clap::Command)) {
         visit(path, command.clone());

@@ -18,6 +18,7 @@ pub mod network_plugin;
 pub mod node;
 pub mod node_affinity;
 pub mod object;
+pub mod object_status;
 pub mod os;
 pub mod os_selectors;
 pub mod path;

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Timestamp;
 
 use super::options::{FailOn, ListLimitArgs, NamespaceArgs, OutputArgs};
-use super::{block_on, is_quiet};
+use super::{block_on, exit_status, is_quiet};
 use crate::audit_log::inputs::{self, LogFile};
 use crate::audit_log::{
     AuditReport, CurrentState, Filter, LogReader, OutcomeCounts, RequestOutcome, WebhookNames, WorkloadRow,
@@ -164,13 +164,9 @@ pub fn run(args: AuditLogArgs) -> anyhow::Result<ExitCode> {
         AuditLogFormat::Text => render::text(&report, shown, out),
         AuditLogFormat::Json => render::json(&report, out),
     })?;
-    Ok(if report.inputs.iter().any(|input| input.error.is_some()) {
-        ExitCode::from(2)
-    } else if is_in(fail_on, &report) {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    let is_incomplete = report.inputs.iter().any(|input| input.error.is_some());
+    let fails = is_in(fail_on, &report);
+    Ok(exit_status(is_incomplete, fails))
 }
 
 /// Reads every input.

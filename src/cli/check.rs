@@ -13,10 +13,10 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::image_evidence::{note_names_only, with_registries};
-use super::is_quiet;
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
-use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget};
+use super::options::{ExcludedNamespacesArgs, FailOn, OutputArgs, OutputTarget, has_open};
 use super::registry::LookupArgs;
+use super::{exit_status, is_quiet};
 use crate::check::{
     Baseline, BaselineWriter, CheckNote, CheckOutcome, Checked, ConfigFailOn, ImageCounts, Manifests,
     Repository, SourceRole, SuppressedBy,
@@ -101,10 +101,7 @@ enum CheckFormat {
 }
 
 fn is_in(fail_on: FailOn, summary: &CheckSummary) -> bool {
-    let by_severity = |least: Severity| {
-        let of = |severity: &Severity| *severity >= least && summary.open[*severity as usize] > 0;
-        summary.denied > 0 || Severity::ALL.iter().any(of)
-    };
+    let by_severity = |least| summary.denied > 0 || has_open(&summary.open, least);
     match fail_on {
         FailOn::Error => by_severity(Severity::Error),
         FailOn::Warning => by_severity(Severity::Warning),
@@ -217,13 +214,10 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     let CheckTotals { summaries, errors } = totals;
     let mut with_summary = groups.iter().zip(&summaries);
-    let is_failure =
+    let is_incomplete = errors > 0;
+    let fails =
         args.write_baseline.is_none() && with_summary.any(|(group, summary)| is_in(group.fail_on, summary));
-    Ok(match (errors, is_failure) {
-        (0, false) => ExitCode::SUCCESS,
-        (0, true) => ExitCode::from(1),
-        _ => ExitCode::from(2),
-    })
+    Ok(exit_status(is_incomplete, fails))
 }
 
 /// Writes the open findings of all groups, and those that the current baseline suppresses.

@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::image_evidence::{note_names_only, note_of};
-use super::is_quiet;
 use super::manifest_inputs::{ManifestArgs, ManifestGroup, ReadOptions};
 use super::options::OutputArgs;
+use super::{exit_status, is_quiet};
 use crate::check::{FixFunction, FixScope, FixSystem, SourceRole, UnreadableInput};
 use crate::fix::kustomize::{ObjectPatch, component};
 use crate::fix::{FixedInputs, FixedObject, diff, fix, write};
@@ -218,14 +218,9 @@ pub fn run(args: &FixArgs) -> anyhow::Result<ExitCode> {
     }
     let is_refused = objects.iter().any(|object| object.error.is_some());
     let has_diff = !args.write && groups.iter().any(|group| !group.fixed.texts.is_empty());
-    let fails = if is_stream { is_broken } else { !errors.is_empty() };
-    Ok(if fails {
-        ExitCode::from(2)
-    } else if !is_stream && (is_refused || has_diff) {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    let is_incomplete = if is_stream { is_broken } else { !errors.is_empty() };
+    let fails = !is_stream && (is_refused || has_diff);
+    Ok(exit_status(is_incomplete, fails))
 }
 
 /// Reads the inputs, fixes them, and with `--write` writes them.

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 
-use super::block_on;
 use super::options::{ListLimitArgs, OutputArgs};
 use super::registry::{RegistryArgs, look_up, reference_error};
+use super::{block_on, exit_status};
 use crate::check::Manifests;
 use crate::check::files::read;
 use crate::cluster::client::KubeconfigArgs;
@@ -109,13 +109,9 @@ pub fn run(args: &ImageCommandArgs) -> anyhow::Result<ExitCode> {
         })?;
     }
     let has = |status| reports.images.iter().any(|report| report.status == status);
-    Ok(if has(ImageStatus::Unknown) || !errors.is_empty() {
-        ExitCode::from(2)
-    } else if has(ImageStatus::Missing) {
-        ExitCode::from(1)
-    } else {
-        ExitCode::SUCCESS
-    })
+    let is_incomplete = has(ImageStatus::Unknown) || !errors.is_empty();
+    let fails = has(ImageStatus::Missing);
+    Ok(exit_status(is_incomplete, fails))
 }
 
 /// The Windows nodes to compare, if any are requested, and what could not be read of them.

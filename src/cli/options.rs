@@ -16,6 +16,7 @@ use clap::{Arg, Args, Command, ValueEnum};
 use crate::check::files::EMPTY_PATTERN;
 use crate::model::dns::is_label;
 use crate::model::label_selector::{LabelExpression, LabelOperator, LabelSelector};
+use crate::model::severity::Severity;
 pub use crate::model::suggest::{date, nearest};
 use crate::model::workload::configured::{ConfiguredKind, PodTemplateKind};
 use crate::registration::BY_DEFAULT;
@@ -235,6 +236,12 @@ impl FailOn {
             known.map_or(FailOn::Never, |(value, _)| value)
         })
     }
+}
+
+/// Whether any of the open findings, counted by severity, has at least this severity.
+pub fn has_open(open: &[usize; Severity::ALL.len()], least: Severity) -> bool {
+    let of = |severity: &Severity| *severity >= least && open[*severity as usize] > 0;
+    Severity::ALL.iter().any(of)
 }
 
 /// Files and folders to read.
@@ -490,6 +497,15 @@ mod tests {
             "{error}"
         );
         assert!(parse(&["-o", "json="]).unwrap_err().contains("names no file"));
+    }
+
+    #[test]
+    fn an_open_finding_matches_its_severity_and_those_below() {
+        let mut open = [0; Severity::ALL.len()];
+        open[Severity::Warning as usize] = 1;
+        assert!(has_open(&open, Severity::Advice) && has_open(&open, Severity::Warning));
+        assert!(!has_open(&open, Severity::Error));
+        assert!(!has_open(&[0; Severity::ALL.len()], Severity::Advice));
     }
 
     #[test]

@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 use kube::Client;
 
-use super::block_on;
 use super::cluster::ClusterArgs;
 use super::options::{FailOn, OutputArgs, PathArgs, PolicyArgs, date};
 use super::registry::{LookupArgs, look_up};
+use super::{block_on, exit_status};
 use crate::check::files::{policies, read};
 use crate::check::{Manifests, Scope};
 use crate::cluster::client::{ConnectArgs, InstallationArgs, NoCluster};
@@ -102,13 +102,9 @@ pub fn run(args: &PlanArgs) -> anyhow::Result<ExitCode> {
         PlanFormat::Json => write_json(&plan, out),
     })?;
     let is_blocked = plan.summary.can_move != plan.summary.affected;
-    Ok(
-        match (errors.is_empty(), is_blocked && args.fail_on == FailOn::Blocked) {
-            (true, false) => ExitCode::SUCCESS,
-            (true, true) => ExitCode::from(1),
-            (false, _) => ExitCode::from(2),
-        },
-    )
+    let is_incomplete = !errors.is_empty();
+    let fails = is_blocked && args.fail_on == FailOn::Blocked;
+    Ok(exit_status(is_incomplete, fails))
 }
 
 impl PlanArgs {

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 use kube::Client;
 
-use super::block_on;
 use super::options::{FailOn, OutputArgs, date};
+use super::{block_on, exit_status};
 use crate::cluster::client::ConnectArgs;
 use crate::cluster::environment::{self, AnyNode};
 use crate::cluster::list::UnreadPart;
@@ -73,12 +73,9 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
         PreflightFormat::Json => write_json(&report, out),
         PreflightFormat::Values => out.write_all(report.values.yaml().as_bytes()),
     })?;
+    let is_incomplete = !report.gaps.is_empty();
     let fails = args.fail_on == FailOn::Deny && report.summary.denied > 0;
-    Ok(match (report.gaps.is_empty(), fails) {
-        (false, _) => ExitCode::from(2),
-        (true, false) => ExitCode::SUCCESS,
-        (true, true) => ExitCode::from(1),
-    })
+    Ok(exit_status(is_incomplete, fails))
 }
 
 /// Reads the cluster, and makes the report.

@@ -11,11 +11,12 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 
-use super::block_on;
 use super::options::{
     ExcludedNamespacesArgs, FailOn, ListLimitArgs, NamespaceArgs, OutputArgs, PolicyArgs, SelectorArgs, date,
+    has_open,
 };
 use super::registry::LookupArgs;
+use super::{block_on, exit_status};
 use crate::cluster::client::{ConnectArgs, InstallationArgs};
 use crate::model::severity::Severity;
 use crate::plan::TargetBuild as PlanTarget;
@@ -91,10 +92,7 @@ enum ScanFormat {
 }
 
 fn is_in(fail_on: FailOn, summary: &ScanSummary) -> bool {
-    let by_severity = |least: Severity| {
-        let of = |severity: &Severity| *severity >= least && summary.open[*severity as usize] > 0;
-        summary.denied > 0 || Severity::ALL.iter().any(of)
-    };
+    let by_severity = |least| summary.denied > 0 || has_open(&summary.open, least);
     match fail_on {
         FailOn::Deny => summary.denied > 0,
         FailOn::WouldDeny => summary.would_be_denied > 0,
@@ -127,11 +125,7 @@ pub fn run(args: &ScanArgs) -> anyhow::Result<ExitCode> {
         ScanFormat::Html => page(&report, plan.as_ref().map(plan_section).as_ref(), out),
         ScanFormat::Sarif => scan_sarif(&report, out),
     })?;
-    Ok(
-        match (report.gaps.is_empty(), is_in(args.fail_on, &report.summary)) {
-            (true, false) => ExitCode::SUCCESS,
-            (true, true) => ExitCode::from(1),
-            (false, _) => ExitCode::from(2),
-        },
-    )
+    let is_incomplete = !report.gaps.is_empty();
+    let fails = is_in(args.fail_on, &report.summary);
+    Ok(exit_status(is_incomplete, fails))
 }

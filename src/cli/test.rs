@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use jiff::civil::Date;
 
+use super::exit_status;
 use super::image_evidence::note_of;
 use super::options::{OutputArgs, date};
 use crate::check::policy_tests::{TEST_FILE, find_tests, run_test};
@@ -67,12 +68,8 @@ pub fn run(args: &TestArgs) -> anyhow::Result<ExitCode> {
         TestFormat::Text => tests_text(&results, out),
         TestFormat::Junit => tests_junit(&results, out),
     })?;
-    let has_errors = results.iter().any(|file| !file.errors.is_empty());
+    let is_incomplete = results.iter().any(|file| !file.errors.is_empty());
     let mut all = results.iter().flat_map(|file| &file.results);
-    let has_failures = all.any(|result| !result.differences.is_empty());
-    Ok(match (has_errors, has_failures) {
-        (true, _) => ExitCode::from(2),
-        (false, true) => ExitCode::from(1),
-        (false, false) => ExitCode::SUCCESS,
-    })
+    let fails = all.any(|result| !result.differences.is_empty());
+    Ok(exit_status(is_incomplete, fails))
 }

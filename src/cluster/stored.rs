@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::errors::{ApiError, answered_within};
 use super::list::{Listing, POD_CARRIERS, Pages, finished_pods_excluded};
+use crate::model::json_types::Str;
 use crate::model::workload::Kind;
 
 /// How long the API server may take to begin a watch.
@@ -90,6 +91,36 @@ impl ObjectList {
             line: Vec::new(),
             is_read: false,
         })
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ObjectHead<'h> {
+    #[serde(borrow)]
+    metadata: ObjectHeadMeta<'h>,
+}
+
+/// The metadata that identifies a stored object, read without its spec.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub struct ObjectHeadMeta<'h> {
+    /// Its uid.
+    #[serde(borrow)]
+    pub uid: Str<'h>,
+    /// Its namespace.
+    #[serde(borrow)]
+    pub namespace: Str<'h>,
+    /// Its name.
+    #[serde(borrow)]
+    pub name: Str<'h>,
+}
+
+impl<'h> ObjectHeadMeta<'h> {
+    /// The metadata of an object; empty if it does not parse.
+    pub fn of(json: &'h str) -> Self {
+        let head: ObjectHead<'h> = serde_json::from_str(json).unwrap_or_default();
+        head.metadata
     }
 }
 

@@ -4,8 +4,9 @@
 use serde::Deserialize;
 
 use super::resource_list::PodRequests;
-use crate::model::json_types::{List, Map, Quantity, Str};
+use crate::model::json_types::{Map, Quantity};
 use crate::model::mirror::{Witness, is_mirror};
+use crate::model::object_status::ObjectStatus;
 use crate::model::resources::Meta;
 use crate::model::workload::Kind;
 
@@ -16,7 +17,7 @@ pub(super) struct WorkloadReplicas<'a> {
     spec: Option<ReplicasSpec<'a>>,
     /// For a PodTemplate, which has no spec.
     template: Option<ReplicasTemplate<'a>>,
-    status: Option<ReplicasStatus<'a>>,
+    status: Option<ObjectStatus<'a>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -46,28 +47,6 @@ struct ReplicasTemplate<'a> {
     spec: Option<PodRequests<'a>>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct ReplicasStatus<'a> {
-    phase: Option<Str<'a>>,
-    conditions: List<ReplicasCondition<'a>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, bound(deserialize = "'de: 'a"))]
-struct ReplicasCondition<'a> {
-    r#type: Str<'a>,
-    status: Str<'a>,
-}
-
-impl ReplicasStatus<'_> {
-    fn is(&self, condition: &str) -> bool {
-        self.conditions
-            .iter()
-            .any(|it| *it.r#type == *condition && &*it.status == "True")
-    }
-}
-
 impl<'a> WorkloadReplicas<'a> {
     /// The desired number of pods; `None` if the object does not specify it: a DaemonSet depends on nodes, a
     /// CronJob on its schedule, and no controller creates pods from a PodTemplate.
@@ -82,8 +61,7 @@ impl<'a> WorkloadReplicas<'a> {
 
     /// Whether it is a Job that has finished.
     pub(super) fn has_ended(&self, kind: Kind) -> bool {
-        let status = self.status.as_ref();
-        kind == Kind::Job && status.is_some_and(|status| status.is("Complete") || status.is("Failed"))
+        self.status.as_ref().is_some_and(|status| status.has_ended(kind))
     }
 
     /// The requests of its pods.
@@ -102,17 +80,17 @@ impl<'a> WorkloadReplicas<'a> {
 pub(super) struct PlacedPod<'a> {
     pub metadata: Meta<'a>,
     pub spec: Option<PodRequests<'a>>,
-    status: Option<ReplicasStatus<'a>>,
+    status: Option<ObjectStatus<'a>>,
 }
 
 impl PlacedPod<'_> {
     pub(super) fn has_ended(&self) -> bool {
-        let phase = self.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
+        let status = self.status.as_ref();
+        status.is_some_and(|status| status.has_ended(Kind::Pod))
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| status.is("Ready"))
+        self.status.as_ref().is_some_and(|status| status.is_true("Ready"))
     }
 
     pub(super) fn namespace(&self) -> &str {

@@ -152,7 +152,7 @@ impl<'w> WorkloadFindings<'w> {
             Ok(subject) => subject,
             Err(error) => return self.unread(kind, json, &error.to_string()),
         };
-        if self.foreign.is_seen(&subject, json) {
+        if self.foreign.is_seen(&subject) {
             return;
         }
         match evaluate_object(&self.deny, &subject, json) {

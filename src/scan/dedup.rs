@@ -2,8 +2,6 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use serde::Deserialize;
-
 use crate::model::object::Object;
 use crate::model::workload::Kind;
 
@@ -19,20 +17,8 @@ pub enum DedupKey {
     Of(u64),
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ScaledObject {
-    spec: ReplicaCount,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ReplicaCount {
-    replicas: Option<u64>,
-}
-
 /// The group of this object: objects of the same owner with the same images and the same node selector.
-pub fn dedup_key(subject: &Object<'_>, json: &str, hashes: &RandomState) -> DedupKey {
+pub fn dedup_key(subject: &Object<'_>, hashes: &RandomState) -> DedupKey {
     // A custom resource may not be listed, so what its controller makes may be evaluated.
     let evaluated_owner = subject.owner_kind().filter(|kind| !kind.is_custom());
     let (Some(owner), None) = (subject.meta.controller(), evaluated_owner) else {
@@ -43,7 +29,7 @@ pub fn dedup_key(subject: &Object<'_>, json: &str, hashes: &RandomState) -> Dedu
         // One owner may create several objects of other kinds, each with a different template.
         return DedupKey::None;
     };
-    if is_at_zero(subject.kind, json) {
+    if is_at_zero(subject) {
         return DedupKey::AtZero;
     }
     let images = pod
@@ -57,7 +43,7 @@ pub fn dedup_key(subject: &Object<'_>, json: &str, hashes: &RandomState) -> Dedu
 }
 
 /// Whether a ReplicaSet requests zero pods: one that is kept for a rollback.
-pub fn is_at_zero(kind: Kind, json: &str) -> bool {
-    kind == Kind::ReplicaSet
-        && serde_json::from_str(json).is_ok_and(|scaled: ScaledObject| scaled.spec.replicas == Some(0))
+pub fn is_at_zero(subject: &Object<'_>) -> bool {
+    let replicas = subject.template().and_then(|template| template.replicas);
+    subject.kind == Kind::ReplicaSet && replicas == Some(0)
 }

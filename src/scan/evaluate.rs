@@ -11,6 +11,7 @@ use crate::model::build::Build;
 use crate::model::edit::Edit;
 use crate::model::json::at;
 use crate::model::object::{Object, ObjectError, ReviewStage};
+use crate::model::object_status::ObjectStatus;
 use crate::model::os::Verdict;
 use crate::model::pod::PodSpec;
 use crate::model::policy::{Action, IgnoredFields, ImageEvidence, PlacementMode, Policy};
@@ -45,51 +46,15 @@ pub enum SkipReason {
 /// The fields of a stored object that the model does not read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct StoredObject {
-    metadata: StoredObjectMeta,
-    spec: StoredObjectSpec,
-    status: StoredObjectStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct StoredObjectMeta {
-    uid: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
 struct StoredObjectSpec {
     replicas: Option<u64>,
     parallelism: Option<u64>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct StoredObjectStatus {
-    phase: Option<String>,
-    conditions: Option<Vec<ObjectCondition>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ObjectCondition {
-    r#type: Option<String>,
-    status: Option<String>,
-}
-
-impl StoredObject {
-    fn is(&self, condition: &str) -> bool {
-        let mut conditions = self.status.conditions.iter().flatten();
-        conditions.any(|c| c.r#type.as_deref() == Some(condition) && c.status.as_deref() == Some("True"))
-    }
-
-    fn has_ended(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Job => self.is("Complete") || self.is("Failed"),
-            Kind::Pod => matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed")),
-            _ => false,
-        }
+impl StoredObjectSpec {
+    fn of(json: &str) -> Self {
+        let spec = at(json, &["spec"]).and_then(|spec| serde_json::from_str(spec).ok());
+        spec.unwrap_or_default()
     }
 }
 
@@ -118,10 +83,9 @@ pub fn evaluate_object(
     subject: &Object<'_>,
     json: &str,
 ) -> Result<Evaluated, ObjectError> {
-    let stored = match top_owner(eval_context, subject, json) {
-        Ok(stored) => stored,
-        Err(evaluated) => return Ok(evaluated),
-    };
+    if let Some(evaluated) = unless_top_owner(eval_context, subject, json) {
+        return Ok(evaluated);
+    }
     let context = AdmissionContext {
         facts: eval_context.facts,
         policies: &eval_context.policies,
@@ -131,7 +95,6 @@ pub fn evaluate_object(
     Ok(Evaluated::Owner(Box::new(owner_result(
         subject,
         json,
-        stored,
         &simulation,
         not_reviewed.as_ref(),
         eval_context,
@@ -146,7 +109,7 @@ pub fn images_of_stored(eval_context: &EvalContext<'_>, subject: &Object<'_>, js
     let policy = eval_context.policy_in(namespace);
     if policy.image_evidence != ImageEvidence::Registry
         || eval_context.not_reviewed(namespace).is_some()
-        || top_owner(eval_context, subject, json).is_err()
+        || unless_top_owner(eval_context, subject, json).is_some()
     {
         return Vec::new();
     }
@@ -167,43 +130,35 @@ pub fn images_of_stored(eval_context: &EvalContext<'_>, subject: &Object<'_>, js
     images
 }
 
-/// The fields of a top owner that the model does not read; otherwise what the object is.
-fn top_owner(
-    eval_context: &EvalContext<'_>,
-    subject: &Object<'_>,
-    json: &str,
-) -> Result<StoredObject, Evaluated> {
+/// What an object is if it is not a top owner to evaluate; `None` if it is one.
+fn unless_top_owner(eval_context: &EvalContext<'_>, subject: &Object<'_>, json: &str) -> Option<Evaluated> {
     let kind = subject.kind;
     if !kind.has_pod() {
-        return Err(Evaluated::Passed(SkipReason::NoPod));
+        return Some(Evaluated::Passed(SkipReason::NoPod));
     }
     if subject.meta.deletion_timestamp.0 {
-        return Err(Evaluated::Passed(SkipReason::Deleted));
+        return Some(Evaluated::Passed(SkipReason::Deleted));
     }
     if eval_context.facts.is_stored_mirror(subject) {
-        return Err(Evaluated::Passed(SkipReason::Mirror));
+        return Some(Evaluated::Passed(SkipReason::Mirror));
     }
     if let (Some(owner), Some(kind)) = (subject.meta.controller(), subject.owner_kind())
         && eval_context.evaluates(kind)
     {
-        return Err(Evaluated::Owned(kind, owner.name.to_string()));
+        return Some(Evaluated::Owned(kind, owner.name.to_string()));
     }
     if let Kind::Configured(configured) = kind
         && !(eval_context.policy_in(&subject.namespace).pod_templates).contains(&configured)
     {
-        return Err(Evaluated::Passed(SkipReason::NoPod));
+        return Some(Evaluated::Passed(SkipReason::NoPod));
     }
-    let stored: StoredObject = serde_json::from_str(json).unwrap_or_default();
-    if stored.has_ended(kind) {
-        return Err(Evaluated::Passed(SkipReason::Finished));
-    }
-    Ok(stored)
+    let has_ended = ObjectStatus::of(json).has_ended(kind);
+    has_ended.then_some(Evaluated::Passed(SkipReason::Finished))
 }
 
 fn owner_result(
     subject: &Object<'_>,
     json: &str,
-    stored: StoredObject,
     simulation: &Simulation<'_>,
     not_reviewed: Option<&NotReviewed>,
     eval_context: &EvalContext<'_>,
@@ -225,12 +180,13 @@ fn owner_result(
         OwnerOutcome::Passes => Decision::Allow,
     };
     let is_patched = not_reviewed.is_none() && outcome != OwnerOutcome::Denied;
+    let spec = StoredObjectSpec::of(json);
     OwnerResult {
         api_version: api_version(subject.kind, json),
         kind: subject.kind,
         namespace: subject.namespace.to_string(),
         name: subject.meta.name.to_string(),
-        uid: stored.metadata.uid.unwrap_or_default(),
+        uid: subject.meta.uid.to_string(),
         owner: subject.meta.controller().map(|owner| ForeignOwner {
             api_version: owner.api_version.to_string(),
             kind: owner.kind.to_string(),
@@ -243,7 +199,7 @@ fn owner_result(
         decision,
         image_builds,
         has_unknown_images,
-        replicas: stored.spec.replicas.or(stored.spec.parallelism),
+        replicas: spec.replicas.or(spec.parallelism),
         patches: if is_patched {
             paths(&simulation.edits)
         } else {

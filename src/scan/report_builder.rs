@@ -67,8 +67,8 @@ pub(crate) struct KnownDuplicates {
 impl KnownDuplicates {
     /// Whether this pod or ReplicaSet, of an owner that is not evaluated, equals one that was evaluated, or
     /// is kept for a rollback.
-    pub(crate) fn is_seen(&mut self, subject: &Object<'_>, json: &str) -> bool {
-        match dedup_key(subject, json, &self.hashes) {
+    pub(crate) fn is_seen(&mut self, subject: &Object<'_>) -> bool {
+        match dedup_key(subject, &self.hashes) {
             DedupKey::None => false,
             DedupKey::AtZero => true,
             DedupKey::Of(number) => !self.seen.insert(number),
@@ -131,7 +131,7 @@ impl<'s> Scan<'s> {
         let is_meant = self
             .is_meant
             .is_none_or(|is_meant| is_meant(&subject.meta.labels.to_owned_map()));
-        if is_meant && !self.foreign.is_seen(&subject, json) {
+        if is_meant && !self.foreign.is_seen(&subject) {
             match evaluate_object(self.pod_context.eval_context, &subject, json) {
                 Ok(Evaluated::Owner(owner_result)) => self.add_result(*owner_result),
                 Ok(Evaluated::Owned(..) | Evaluated::Passed(_)) => {}
@@ -145,7 +145,7 @@ impl<'s> Scan<'s> {
             self.pod(trouble);
         } else if matches!(kind, Kind::ReplicaSet | Kind::Job)
             && let Some(owner) = owner
-            && !is_at_zero(kind, json)
+            && !is_at_zero(&subject)
         {
             let place = (kind, subject.namespace.to_string(), subject.meta.name.to_string());
             self.made_by.insert(place, owner);

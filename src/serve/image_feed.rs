@@ -8,16 +8,14 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use kube::Client;
-use serde::Deserialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
 
 use crate::cluster::follow::{ActivityProblems, ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
-use crate::cluster::stored::ObjectList;
+use crate::cluster::stored::{ObjectHeadMeta, ObjectList};
 use crate::engine::policy_set::PolicySet;
 use crate::model::facts::NamespaceFacts;
-use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::pod_images::PodImages;
 use crate::model::policy::{ImageEvidence, Policy};
@@ -248,24 +246,10 @@ fn wanted(snapshot: &Snapshot) -> BTreeSet<String> {
     namespaces.map(|(name, _)| name.clone()).collect()
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Head<'h> {
-    #[serde(borrow)]
-    metadata: HeadMeta<'h>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct HeadMeta<'h> {
-    #[serde(borrow)]
-    namespace: Str<'h>,
-}
-
 /// The images of a stored object, if its namespace is wanted. An object that cannot be read has none.
 fn images_of(kind: Kind, json: &str, wanted: &BTreeSet<String>) -> Option<PodImages> {
-    let head: Head<'_> = serde_json::from_str(json).ok()?;
-    let namespace = wanted.get(&*head.metadata.namespace)?;
+    // No namespace has the empty name, which an object has that does not parse.
+    let namespace = wanted.get(&*ObjectHeadMeta::of(json).namespace)?;
     let object = Object::parse(kind, json, ReviewStage::Stored).ok()?;
     Some(PodImages::of(object.pod()?, namespace))
 }
@@ -334,6 +318,7 @@ mod tests {
         assert_eq!(images.references, ["registry.corp/init:1", "registry.corp/web:1"]);
         assert_eq!(images.pull_secrets, ["pull"]);
         assert_eq!(read(&deployment.to_string(), "billing"), None);
+        assert_eq!(read("{\"metadata\": 1}", "shop"), None);
         assert_eq!(
             read("{\"metadata\": {\"namespace\": \"shop\"}, \"spec\": 1}", "shop"),
             None

@@ -8,17 +8,16 @@ mod impact;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodCondition;
-use serde::Deserialize;
-
 pub use self::impact::Impact;
 
 use self::impact::{AffectedWorkload, Remedy};
 use crate::cluster::snapshot::NamespacePolicy;
 use crate::engine::{AdmissionStage, infer_os, untolerated};
 use crate::model::facts::Facts;
+use crate::model::json::at;
 use crate::model::node::Taint;
 use crate::model::object::{Object, ReviewStage};
+use crate::model::object_status::ObjectStatus;
 use crate::model::os::{EvidenceKind, Inference, Verdict};
 use crate::model::workload::Kind;
 
@@ -56,37 +55,6 @@ pub struct Guard<'g> {
     affected_workloads: BTreeMap<ObjectKey, (String, Option<Remedy>)>,
     /// The generations of the affected workloads whose own object was read.
     generations: BTreeMap<ObjectKey, i64>,
-}
-
-/// The fields of an object that the engine does not read.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct GuardObject {
-    metadata: GuardObjectMeta,
-    status: GuardObjectStatus,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct GuardObjectMeta {
-    generation: Option<i64>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct GuardObjectStatus {
-    conditions: Option<Vec<PodCondition>>,
-}
-
-impl GuardObject {
-    fn of(json: &str) -> Self {
-        serde_json::from_str(json).unwrap_or_default()
-    }
-
-    fn is(&self, condition: &str) -> bool {
-        let mut conditions = self.status.conditions.iter().flatten();
-        conditions.any(|c| c.type_ == condition && c.status == "True")
-    }
 }
 
 impl<'g> Guard<'g> {
@@ -138,7 +106,7 @@ impl<'g> Guard<'g> {
             (Kind::Pod, owner) => self.visit_pod(&subject, json, place, owner),
             // Its owner is evaluated instead.
             (_, Some((owner, Some(_)))) => _ = self.owners.insert(place, owner),
-            (Kind::Job, _) if is_finished(json) => {}
+            (Kind::Job, _) if ObjectStatus::of(json).has_ended(kind) => {}
             _ => self.visit_template(&subject, json, place),
         }
     }
@@ -159,7 +127,8 @@ impl<'g> Guard<'g> {
         let lacking = self.lacking(subject, &counts, admission);
         if !lacking.is_empty() {
             let remedy = remedy(&inference, in_template);
-            let generation = GuardObject::of(json).metadata.generation;
+            let generation = at(json, &["metadata", "generation"]);
+            let generation: Option<i64> = generation.and_then(|generation| generation.parse().ok());
             self.generations
                 .extend(generation.map(|generation| (place.clone(), generation)));
             self.add(place, &lacking, "its template does not tolerate", remedy);
@@ -226,7 +195,7 @@ impl<'g> Guard<'g> {
             Verdict::Windows => (merged, "it does not tolerate"),
             Verdict::Linux if selects(inference, false) => return None,
             // Placement adds nothing to a pod that is not known to be for Windows.
-            _ if on_windows && GuardObject::of(json).is("Ready") => (
+            _ if on_windows && ObjectStatus::of(json).is_true("Ready") => (
                 merged,
                 "it selects no operating system, runs on a Windows node, and does not tolerate",
             ),
@@ -308,11 +277,6 @@ fn selects(inference: &Inference, in_template: bool) -> bool {
         EvidenceKind::RuntimeClass => !in_template,
         _ => false,
     })
-}
-
-fn is_finished(json: &str) -> bool {
-    let job = GuardObject::of(json);
-    job.is("Complete") || job.is("Failed")
 }
 
 #[cfg(test)]

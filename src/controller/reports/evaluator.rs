@@ -4,12 +4,10 @@ use std::borrow::Cow;
 use std::hash::RandomState;
 use std::time::Duration;
 
-use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::stored_images::StoredImages;
 use crate::engine::infer_os;
-use crate::model::json_types::Str;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::os::Verdict;
 use crate::model::text::cut;
@@ -21,38 +19,6 @@ use crate::scan::{DedupKey, EvalContext, Evaluated, OwnerResult, dedup_key, eval
 const LONGEST_WHY: usize = 200;
 /// How long a pod waits for a node, terminates or is not ready before it is checked.
 const WAITS_LONG: Duration = Duration::from_secs(120);
-
-/// The metadata by which a stored object is known, read without its spec.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-pub struct ObjectHead<'h> {
-    /// Its metadata.
-    #[serde(borrow)]
-    pub metadata: ObjectHeadMeta<'h>,
-}
-
-/// The part of the metadata that identifies the object.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-pub struct ObjectHeadMeta<'h> {
-    /// Its uid.
-    #[serde(borrow)]
-    pub uid: Str<'h>,
-    /// Its namespace.
-    #[serde(borrow)]
-    pub namespace: Str<'h>,
-    /// Its name.
-    #[serde(borrow)]
-    pub name: Str<'h>,
-}
-
-impl<'h> ObjectHeadMeta<'h> {
-    /// The metadata of an object; empty if it does not parse.
-    pub fn of(json: &'h str) -> Self {
-        let head: ObjectHead<'h> = serde_json::from_str(json).unwrap_or_default();
-        head.metadata
-    }
-}
 
 /// A pod that waits for a node, terminates, or is not ready on a Windows node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,9 +72,7 @@ impl Evaluator {
         let context = &context.with_facts(facts.as_ref().unwrap_or(context.facts));
         let stuck = stuck(context, &object, json);
         let evaluation = match evaluate_object(context, &object, json) {
-            Ok(Evaluated::Owner(owner)) => {
-                ObjectEvaluation::Owner(owner, dedup_key(&object, json, &self.hashes))
-            }
+            Ok(Evaluated::Owner(owner)) => ObjectEvaluation::Owner(owner, dedup_key(&object, &self.hashes)),
             Ok(Evaluated::Owned(..)) => ObjectEvaluation::Owned,
             Ok(Evaluated::Passed(_)) => ObjectEvaluation::Skipped,
             Err(error) => unreadable(error.to_string()),

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ReportSettings;
-use super::evaluator::{Evaluator, ObjectEvaluation, ObjectHeadMeta};
+use super::evaluator::{Evaluator, ObjectEvaluation};
 use super::events::event_on;
 use super::health::ReportHealth;
 use super::invalidation::Invalidation;
@@ -28,7 +28,7 @@ use super::stuck_pods::StuckPods;
 use super::write_queue::{ReportWrite, WriteQueue};
 use crate::cluster::follow::{ObjectFollower, follow};
 use crate::cluster::snapshot::{Snapshot, SnapshotReceiver};
-use crate::cluster::stored::ObjectList;
+use crate::cluster::stored::{ObjectHeadMeta, ObjectList};
 use crate::model::workload::Kind;
 use crate::scan::EvalContext;
 

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::evaluator::{ObjectEvaluation, ObjectHeadMeta};
+use super::evaluator::ObjectEvaluation;
 use super::report::{content, reported};
+use crate::cluster::stored::ObjectHeadMeta;
 use crate::model::workload::Kind;
 use crate::scan::{DedupKey, FindingOutcome, FindingResult, OwnerResult};
 

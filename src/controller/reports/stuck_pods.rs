@@ -10,12 +10,13 @@ use kube::Client;
 use kube::api::PartialObjectMeta;
 use tokio::time::{Instant, sleep};
 
-use super::evaluator::{ObjectHeadMeta, StuckPod};
+use super::evaluator::StuckPod;
 use super::events::{EventOwner, EventPublisher, OwnerEvent};
 use super::stored_images::StoredImages;
 use crate::cluster::errors::ApiError;
 use crate::cluster::list::Listing;
 use crate::cluster::snapshot::SnapshotReceiver;
+use crate::cluster::stored::ObjectHeadMeta;
 use crate::model::object::{Object, ReviewStage};
 use crate::model::workload::Kind;
 use crate::scan::EvalContext;

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::evaluator::{ObjectEvaluation, ObjectHeadMeta};
+use super::evaluator::ObjectEvaluation;
 use super::events::event_on;
 use super::owner_index::{ObjectSource, OwnerIndex, Recorded, ReportAction, UnreadableObject, WrittenReport};
 use super::report::{self, MOST_RESULTS, content};
 use super::report_api::ReportApi;
+use crate::cluster::stored::ObjectHeadMeta;
 use crate::engine::Decision;
 use crate::model::os::Verdict;
 use crate::model::workload::Kind;

@@ -120,6 +120,15 @@ fn what_a_known_controller_made_is_evaluated_at_its_owner_and_its_pods_are_named
 }
 
 #[test]
+fn a_malformed_status_costs_neither_the_uid_nor_the_replicas() {
+    let mut web = template("web", None, 2);
+    web["status"] = json!({"conditions": "none"});
+    let report = scan(&[(Kind::Deployment, web)]);
+    let owner = &report.owners[0];
+    assert_eq!((owner.uid.as_str(), owner.replicas), ("web", Some(2)));
+}
+
+#[test]
 fn of_an_owner_that_is_not_evaluated_one_pod_of_each_kind_is() {
     let clone_set = Some(("apps.kruise.io/v1alpha1", "CloneSet", "web"));
     let rollout = Some(("argoproj.io/v1alpha1", "Rollout", "web"));
