@@ -37,13 +37,13 @@ pub fn of(view: &ClusterCache, memory: &PoolHistory, base: &Facts, now: Timestam
             Runtime::Containerd
         };
     }
-    let keepers = BuildLabelPolicies::of(view);
+    let label_policies = BuildLabelPolicies::of(view);
     let hosts = windows().filter_map(|node| {
         let mut host = Host::of_node(&**node, Some(now))?;
         if let Some(build) = host.build {
             for label in BUILD_LABELS
                 .into_iter()
-                .filter(|label| keepers.keep(label, &node.labels))
+                .filter(|label| label_policies.keep(label, &node.labels))
             {
                 host.promise_label(label, build.to_string());
             }
@@ -103,12 +103,12 @@ impl BuildLabelPolicies {
     fn of(view: &ClusterCache) -> Self {
         let mut policies: Vec<&WindowsNodePolicy> = node_policies(view).collect();
         policies.sort_by_key(|policy| Reverse(policy.spec.priority));
-        let keepers = policies.into_iter().map(|policy| {
+        let label_policies = policies.into_iter().map(|policy| {
             let selector = node_selector(&policy.spec.node_selector).ok();
             let selector = selector.filter(|_| is_readable(policy));
             (selector, policy.spec.labels.clone())
         });
-        BuildLabelPolicies(keepers.collect())
+        BuildLabelPolicies(label_policies.collect())
     }
 
     /// Whether the policy that applies to a node with these labels keeps this label on it: the first one that selects

@@ -73,7 +73,7 @@ pub struct WorkloadFindings<'w> {
     more_denied: usize,
     denied_only_for_ignored_fields: usize,
     softened_patched: usize,
-    foreign: KnownDuplicates,
+    duplicates: KnownDuplicates,
     /// The workload kinds that could not be listed, as in `deployments`.
     pub not_listed: BTreeSet<String>,
     /// How many workloads would have their pods patched.
@@ -133,7 +133,7 @@ impl<'w> WorkloadFindings<'w> {
             more_denied: 0,
             denied_only_for_ignored_fields: 0,
             softened_patched: 0,
-            foreign: KnownDuplicates::default(),
+            duplicates: KnownDuplicates::default(),
             not_listed: BTreeSet::new(),
             patched: 0,
             fields: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl<'w> WorkloadFindings<'w> {
             Ok(subject) => subject,
             Err(error) => return self.unread(kind, json, &error.to_string()),
         };
-        if self.foreign.is_seen(&subject) {
+        if self.duplicates.is_seen(&subject) {
             return;
         }
         match evaluate_object(&self.deny, &subject, json) {

@@ -141,7 +141,8 @@ pub struct CoverageGap {
 /// An entry that is registered only on request, in both phases.
 struct OptionalEntry {
     names: [&'static str; 2],
-    wish: String,
+    /// The policy field and its value.
+    setting: String,
     value: &'static str,
     flag: &'static str,
 }
@@ -190,7 +191,7 @@ impl Configurations {
         }
         let mut gaps: Vec<CoverageGap> = optional(policy)
             .iter()
-            .filter_map(|wish| self.gap(wish, &stored.namespace_selector, counts_in.clone()))
+            .filter_map(|entry| self.gap(entry, &stored.namespace_selector, counts_in.clone()))
             .collect();
         if policy.image_evidence == ImageEvidence::Registry {
             gaps.extend(self.image_gap(image_registries));
@@ -224,16 +225,16 @@ impl Configurations {
 
     fn gap<'n>(
         &self,
-        wish: &OptionalEntry,
+        entry: &OptionalEntry,
         selector: &LabelSelector,
         counts_in: impl Iterator<Item = (&'n str, &'n BTreeMap<String, String>)>,
     ) -> Option<CoverageGap> {
         let OptionalEntry {
             names: [of_mutate, of_validate],
-            wish: setting,
+            setting,
             value,
             flag,
-        } = wish;
+        } = entry;
         let entries = [
             (self.mutating.entry(of_mutate), self.mutating.entry(names::MUTATE)),
             (
@@ -356,24 +357,24 @@ impl Configurations {
 }
 
 fn optional(policy: &Policy) -> Vec<OptionalEntry> {
-    let mut wishes = Vec::new();
+    let mut entries = Vec::new();
     if policy.linux_pods != LinuxPods::Disabled {
-        wishes.push(OptionalEntry {
+        entries.push(OptionalEntry {
             names: [names::LINUX_PODS_MUTATE, names::LINUX_PODS_VALIDATE],
-            wish: format!("placement.linuxPods: {}", policy.linux_pods),
+            setting: format!("placement.linuxPods: {}", policy.linux_pods),
             value: "webhooks.linuxPods",
             flag: "--linux-pods-selector",
         });
     }
     if let Some(os) = policy.namespace_default_os {
-        wishes.push(OptionalEntry {
+        entries.push(OptionalEntry {
             names: [names::DEFAULT_OS_MUTATE, names::DEFAULT_OS_VALIDATE],
-            wish: format!("evidence.namespaceDefaultOS: {os:?}"),
+            setting: format!("evidence.namespaceDefaultOS: {os:?}"),
             value: "webhooks.defaultOS",
             flag: "--default-os-selector",
         });
     }
-    wishes
+    entries
 }
 
 fn every_namespace() -> LabelExpression {

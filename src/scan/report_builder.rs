@@ -43,7 +43,7 @@ pub struct Scan<'s> {
     /// The owners of ReplicaSets and Jobs that may have pods: kind, namespace and name of the ReplicaSet or
     /// Job, to the display name of the owner.
     made_by: HashMap<(Kind, String, String), String>,
-    foreign: KnownDuplicates,
+    duplicates: KnownDuplicates,
     left_out: SkippedObjects,
     /// Selects objects by their labels; `None` selects every object.
     is_meant: Option<&'s ObjectFilter<'s>>,
@@ -99,7 +99,7 @@ impl<'s> Scan<'s> {
             pods: Vec::new(),
             gaps: Vec::new(),
             made_by: HashMap::new(),
-            foreign: KnownDuplicates::default(),
+            duplicates: KnownDuplicates::default(),
             left_out: SkippedObjects::default(),
             is_meant: None,
         }
@@ -131,7 +131,7 @@ impl<'s> Scan<'s> {
         let is_meant = self
             .is_meant
             .is_none_or(|is_meant| is_meant(&subject.meta.labels.to_owned_map()));
-        if is_meant && !self.foreign.is_seen(&subject) {
+        if is_meant && !self.duplicates.is_seen(&subject) {
             match evaluate_object(self.pod_context.eval_context, &subject, json) {
                 Ok(Evaluated::Owner(owner_result)) => self.add_result(*owner_result),
                 Ok(Evaluated::Owned(..) | Evaluated::Passed(_)) => {}

@@ -488,29 +488,31 @@ impl InflightTable {
         permit_request: PermitRequest,
         holds: impl Fn(&InflightRequest) -> bool,
     ) -> Option<u64> {
-        let asker = self.open.get(&number)?;
+        let requester = self.open.get(&number)?;
         let PermitRequest { now, until } = permit_request;
-        let is_urgent = now >= asker.since + until.saturating_duration_since(asker.since) / 2;
+        let is_urgent = now >= requester.since + until.saturating_duration_since(requester.since) / 2;
         let mut held: HashMap<IpAddr, usize> = HashMap::new();
         for request in self.open.values().filter(|_| is_urgent) {
             *held.entry(request.client.network).or_default() += request.bytes();
         }
         let of = |client: &Peer| held.get(&client.network).copied().unwrap_or_default();
-        let wants = of(&asker.client).saturating_add(more);
-        self.first_refused(&asker.client, now, |request| {
-            let is_stranger = asker.client.is_known() && !request.client.is_known();
+        let wants = of(&requester.client).saturating_add(more);
+        self.first_refused(&requester.client, now, |request| {
+            let is_less_trusted = requester.client.is_known() && !request.client.is_known();
             holds(request)
-                && (is_stranger || request.keeps_waiting(now) || (is_urgent && of(&request.client) > wants))
+                && (is_less_trusted
+                    || request.keeps_waiting(now)
+                    || (is_urgent && of(&request.client) > wants))
         })
     }
 
     /// The request to cancel first. Clients without a certificate come before those with one; then the
     /// network with the largest burden; then its connection with the largest burden; then the request with
-    /// the largest burden. Never cancels a request of the asker's own connection: earlier requests are nearer
+    /// the largest burden. Never cancels a request of the requester's own connection: earlier requests are nearer
     /// to their end. Never cancels a client with a certificate for a client without one.
     fn first_refused(
         &self,
-        asker: &Peer,
+        requester: &Peer,
         now: Instant,
         gives_way: impl Fn(&InflightRequest) -> bool,
     ) -> Option<u64> {
@@ -531,8 +533,8 @@ impl InflightTable {
             (is_unknown, network, connection, request.burden(now), **number)
         };
         let may_go = |(_, request): &(&u64, &InflightRequest)| {
-            request.client.connection != asker.connection
-                && (asker.is_known() || !request.client.is_known())
+            request.client.connection != requester.connection
+                && (requester.is_known() || !request.client.is_known())
                 && gives_way(request)
         };
         waiting()
@@ -825,11 +827,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_showed_its_certificate_is_refused_after_all_that_did_not() {
         let limiter = limiter(9);
-        let (server, stranger) = (client(1, 1), client(2, 2));
+        let (server, unknown) = (client(1, 1), client(2, 2));
         server.introduce();
         let review = whole(&limiter, &server, 12 * MIB).await;
         advance(STALL_TIMEOUT).await;
-        let other = hasty(&limiter, &stranger);
+        let other = hasty(&limiter, &unknown);
         let displaced = other.take_whole(10 * MIB).await;
         assert_eq!(
             displaced,

@@ -82,7 +82,7 @@ pub struct Server {
     health_address: SocketAddr,
     tls: Arc<ServerConfig>,
     serving: Arc<ServingCert>,
-    keeper: CertificateKeeper,
+    renewal: CertificateRenewal,
     clients: Option<Arc<ClientVerifier>>,
     limits: Limits,
     metrics: Metrics,
@@ -90,14 +90,14 @@ pub struct Server {
     tracer: Option<Tracer>,
 }
 
-/// Replaces the certificate.
-enum CertificateKeeper {
+/// How the certificate is replaced.
+enum CertificateRenewal {
     SelfSigned(Box<self_signed::Authority>, Vec<String>),
     Files(CertificateFiles),
     Caller,
 }
 
-impl std::fmt::Debug for CertificateKeeper {
+impl std::fmt::Debug for CertificateRenewal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::SelfSigned(..) => "SelfSigned",
@@ -139,7 +139,7 @@ impl Server {
             Some(settings) => Some(ClientVerifier::load(settings).await?),
             None => None,
         };
-        let (serving, keeper) = match certificate {
+        let (serving, renewal) = match certificate {
             CertificateSource::SelfSigned { names, write_ca } => {
                 let names = self_signed::names(address.ip(), &names);
                 let authority = self_signed::Authority::new(SystemTime::now())?;
@@ -149,14 +149,14 @@ impl Server {
                 }
                 (
                     ServingCert::new(identity),
-                    CertificateKeeper::SelfSigned(Box::new(authority), names),
+                    CertificateRenewal::SelfSigned(Box::new(authority), names),
                 )
             }
             CertificateSource::Files(files) => (
                 ServingCert::new(files.load().await?),
-                CertificateKeeper::Files(files),
+                CertificateRenewal::Files(files),
             ),
-            CertificateSource::Provided(serving) => (serving, CertificateKeeper::Caller),
+            CertificateSource::Provided(serving) => (serving, CertificateRenewal::Caller),
         };
         let tls = cert_resolver::server_config(Arc::clone(&serving), clients.clone())?;
         metrics.certificate_expires(serving.not_after());
@@ -167,7 +167,7 @@ impl Server {
             health_address,
             tls,
             serving,
-            keeper,
+            renewal,
             clients,
             limits,
             metrics,
@@ -188,9 +188,9 @@ impl Server {
 
     /// The CA that clients must trust, in PEM, if the server issued its own certificate.
     pub fn ca_pem(&self) -> Option<String> {
-        match &self.keeper {
-            CertificateKeeper::SelfSigned(authority, _) => Some(authority.pem()),
-            CertificateKeeper::Files(_) | CertificateKeeper::Caller => None,
+        match &self.renewal {
+            CertificateRenewal::SelfSigned(authority, _) => Some(authority.pem()),
+            CertificateRenewal::Files(_) | CertificateRenewal::Caller => None,
         }
     }
 
@@ -268,7 +268,7 @@ impl Server {
             health_address: _,
             tls,
             serving,
-            keeper,
+            renewal,
             clients,
             limits,
             metrics,
@@ -291,17 +291,17 @@ impl Server {
             "certificate expiry",
             cert_resolver::watch_expiry(Arc::clone(&serving), metrics.clone(), readiness),
         );
-        match keeper {
-            CertificateKeeper::SelfSigned(authority, names) => {
+        match renewal {
+            CertificateRenewal::SelfSigned(authority, names) => {
                 tasks.spawn(
                     "certificate renewal",
                     self_signed::keep(*authority, names, serving, metrics.clone()),
                 );
             }
-            CertificateKeeper::Files(files) => {
+            CertificateRenewal::Files(files) => {
                 tasks.spawn("certificate reload", files.keep(serving, metrics.clone()));
             }
-            CertificateKeeper::Caller => {}
+            CertificateRenewal::Caller => {}
         }
         if let Some(clients) = clients {
             tasks.spawn("client CA reload", clients.keep());

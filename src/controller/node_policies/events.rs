@@ -46,11 +46,11 @@ impl NodeEvents {
             tracing::debug!(node = node.name, %change, "node changed");
             self.since.get_or_insert(now);
             let cause = (policy.to_owned(), change.to_string());
-            let note_text = self.changes.entry(cause).or_insert(NodeChangeEvent {
+            let event = self.changes.entry(cause).or_insert(NodeChangeEvent {
                 change,
                 nodes: Vec::new(),
             });
-            note_text.nodes.push((node.name.clone(), node.uid.clone()));
+            event.nodes.push((node.name.clone(), node.uid.clone()));
         }
     }
 
@@ -68,13 +68,13 @@ impl NodeEvents {
             let policy = policies.get(&policy).filter(|_| nodes.len() > 1);
             let about = policy.map(|policy| policy.stored.object_ref(&()));
             let first = nodes.first().map(|(name, uid)| of_node(name, uid));
-            let note_text = if nodes.len() > 1 {
+            let note = if nodes.len() > 1 {
                 format!("{} nodes ({names}): {described}", nodes.len())
             } else {
                 described
             };
             let about = about.or(first);
-            let event = about.and_then(|about| event_of(&change, &note_text, about, Timestamp::now()));
+            let event = about.and_then(|about| event_of(&change, &note, about, Timestamp::now()));
             if let Some(event) = event {
                 writer.create_event(&event).await;
             }
@@ -93,7 +93,7 @@ fn of_node(name: &str, uid: &str) -> ObjectReference {
 }
 
 /// The Event for a change. A removed label is not reported.
-fn event_of(change: &NodeChange, note_text: &str, about: ObjectReference, now: Timestamp) -> Option<Event> {
+fn event_of(change: &NodeChange, note: &str, about: ObjectReference, now: Timestamp) -> Option<Event> {
     let (type_, reason, action) = match change {
         NodeChange::Label {
             key,
@@ -108,13 +108,13 @@ fn event_of(change: &NodeChange, note_text: &str, about: ObjectReference, now: T
         NodeChange::AnnotationLost(_) => ("Warning", "OwnedAnnotationLost", "RestoreAnnotation"),
     };
     let (name, uid) = (about.name.as_deref(), about.uid.as_deref());
-    let identity = format!("{}\n{reason}\n{note_text}", uid.unwrap_or_default());
+    let identity = format!("{}\n{reason}\n{note}", uid.unwrap_or_default());
     let problem = Problem {
         name: event_name(name.unwrap_or_default(), &identity),
         namespace: CLUSTER_EVENTS,
         action,
         reason,
-        message: note_text,
+        message: note,
         regarding: about,
     };
     Some(Event {

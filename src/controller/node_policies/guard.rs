@@ -245,18 +245,18 @@ impl<'g> Guard<'g> {
 
     /// The workloads that would be affected.
     pub fn impact(self) -> Impact {
-        let victims = self
-            .affected_workloads
-            .into_iter()
-            .map(|((namespace, kind, name), (why, remedy))| {
-                let name = if namespace.is_empty() {
-                    format!("{kind} {name}")
-                } else {
-                    format!("{kind} {namespace}/{name}")
-                };
-                AffectedWorkload { name, why, remedy }
-            });
-        Impact(victims.collect())
+        let workloads =
+            self.affected_workloads
+                .into_iter()
+                .map(|((namespace, kind, name), (why, remedy))| {
+                    let name = if namespace.is_empty() {
+                        format!("{kind} {name}")
+                    } else {
+                        format!("{kind} {namespace}/{name}")
+                    };
+                    AffectedWorkload { name, why, remedy }
+                });
+        Impact(workloads.collect())
     }
 }
 

@@ -388,7 +388,7 @@ impl OwnerIndex {
     }
 
     /// The next report to delete: kind, namespace and uid of its owner.
-    pub fn next_to_take_away(&mut self) -> Option<(Kind, Arc<str>, Box<str>)> {
+    pub fn next_to_delete(&mut self) -> Option<(Kind, Arc<str>, Box<str>)> {
         loop {
             let uid = self.clean.iter().next()?.clone();
             self.clean.remove(&uid);

@@ -109,7 +109,7 @@ impl ReportWriter<'_> {
         let Some(api) = self.api.get() else {
             return false;
         };
-        let next = self.index.lock().next_to_take_away();
+        let next = self.index.lock().next_to_delete();
         let Some((kind, namespace, uid)) = next else {
             return false;
         };

@@ -161,12 +161,12 @@ fn a_report_is_written_on_change_only_and_taken_away_when_clean() {
     assert_eq!(ledger.record_result(&dirty, 1), ReportAction::Write(content_hash));
     ledger.written(UID, Some(content_hash), None);
     assert_eq!(ledger.record_result(&dirty, 2), ReportAction::Nothing);
-    assert_eq!(ledger.next_to_take_away(), None);
+    assert_eq!(ledger.next_to_delete(), None);
     assert_eq!(
         ledger.record_result(&owner_result(UID, &[]), 3),
         ReportAction::Nothing
     );
-    let (kind, namespace, uid) = ledger.next_to_take_away().unwrap();
+    let (kind, namespace, uid) = ledger.next_to_delete().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", UID));
     ledger.written(UID, None, None);
     assert_eq!((ledger.behind(), ledger.series().count()), (0, 0));
@@ -182,7 +182,7 @@ fn an_owner_that_becomes_clean_while_its_report_is_written_keeps_none() {
     ledger.record_result(&owner_result(UID, &[FindingOutcome::Warned]), 1);
     ledger.record_result(&owner_result(UID, &[]), 1);
     ledger.written(UID, content(&owner_result(UID, &[FindingOutcome::Warned])), None);
-    assert!(ledger.next_to_take_away().is_some());
+    assert!(ledger.next_to_delete().is_some());
 }
 
 #[test]
@@ -200,9 +200,9 @@ fn what_a_new_leader_finds_and_no_owner_has_is_taken_away_after_a_whole_reading(
         "it says so already"
     );
     ledger.ends(Kind::Deployment, 1);
-    let (_, _, uid) = ledger.next_to_take_away().unwrap();
+    let (_, _, uid) = ledger.next_to_delete().unwrap();
     assert_eq!(&*uid, "fixed");
-    assert_eq!(ledger.next_to_take_away(), None);
+    assert_eq!(ledger.next_to_delete(), None);
 }
 
 #[test]
@@ -393,7 +393,7 @@ fn an_unreadable_object_is_new_once_and_its_report_goes() {
     assert!(record(index, "a", &unreadable(), ObjectSource::Watch).is_newly_unreadable);
     assert!(!record(index, "a", &unreadable(), ObjectSource::List).is_newly_unreadable);
     assert_eq!(index.all_unreadable().next().unwrap().name, "shop/web");
-    let (kind, namespace, uid) = index.next_to_take_away().unwrap();
+    let (kind, namespace, uid) = index.next_to_delete().unwrap();
     assert_eq!((kind, &*namespace, &*uid), (Kind::Deployment, "shop", "a"));
     record(index, "a", &ObjectEvaluation::Skipped, ObjectSource::Watch);
     assert_eq!(index.all_unreadable().len(), 0);

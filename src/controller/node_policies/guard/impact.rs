@@ -76,7 +76,7 @@ impl Impact {
 
     /// The short form of [`Impact::message`]: the first names, and the number of others.
     pub fn brief(&self, taints: &[Taint]) -> String {
-        let names = self.0.iter().map(|victim| victim.name.as_str());
+        let names = self.0.iter().map(|workload| workload.name.as_str());
         let names = list(names, BRIEF);
         let opening = self.opening(taints);
         let opening = cut(&opening, 200);
@@ -86,17 +86,17 @@ impl Impact {
     /// The message: which workloads, what to write, and in which field.
     pub fn message(&self, taints: &[Taint]) -> String {
         let mut text = self.opening(taints);
-        for (i, victim) in self.0.iter().take(NAMED).enumerate() {
+        for (i, workload) in self.0.iter().take(NAMED).enumerate() {
             let comma = if i > 0 { "; " } else { "" };
-            let _ = write!(text, "{comma}{} ({})", victim.name, victim.why);
+            let _ = write!(text, "{comma}{} ({})", workload.name, workload.why);
         }
         if self.0.len() > NAMED {
             let _ = write!(text, "; and {} more", self.0.len() - NAMED);
         }
         let tolerations = tolerations(taints);
         for remedy in Remedy::ALL {
-            let of_it = self.0.iter().filter(|victim| victim.remedy == Some(remedy));
-            let names: Vec<&str> = of_it.map(|victim| victim.name.as_str()).collect();
+            let of_it = self.0.iter().filter(|workload| workload.remedy == Some(remedy));
+            let names: Vec<&str> = of_it.map(|workload| workload.name.as_str()).collect();
             if !names.is_empty() {
                 let whose = if names.len() == self.0.len() {
                     "their pod templates".to_owned()

@@ -44,7 +44,7 @@ fn affected_under(
 
 fn lines(affected: Impact) -> Vec<String> {
     (affected.0.into_iter())
-        .map(|victim| format!("{} ({})", victim.name, victim.why))
+        .map(|workload| format!("{} ({})", workload.name, workload.why))
         .collect()
 }
 
@@ -359,7 +359,7 @@ fn a_namespaces_own_policy_says_what_a_windows_pod_is_and_whether_it_is_placed()
         ],
     );
     let found: Vec<_> = (affected.0.iter())
-        .map(|victim| (victim.name.as_str(), victim.remedy.unwrap()))
+        .map(|workload| (workload.name.as_str(), workload.remedy.unwrap()))
         .collect();
     assert_eq!(
         found,
@@ -437,12 +437,12 @@ fn a_host_process_daemonset_without_a_selector_gets_both() {
 
 #[test]
 fn the_message_names_twenty_says_what_to_write_and_speaks_of_the_platforms() {
-    let victim = |i| AffectedWorkload {
+    let workload = |i| AffectedWorkload {
         name: format!("Deployment a/d{i}"),
         why: "x".to_owned(),
         remedy: Some(Remedy::Tolerate),
     };
-    let many = Impact((0..23).map(victim).collect());
+    let many = Impact((0..23).map(workload).collect());
     let text = many.message(&[
         Taint::no_schedule("windows", "true"),
         Taint::no_schedule("dedicated", ""),
