@@ -222,12 +222,7 @@ impl ScannedPod<'_> {
             .is_none()
             && self.subject.meta.controller().is_some()
             && untolerated(self.subject, &lacking, facts, self.policy, AdmissionStage::Placed).is_empty();
-        let tolerations: Vec<String> = (lacking.iter())
-            .map(|taint| {
-                let Taint { key, value, effect } = taint;
-                format!("{{key: {key}, operator: Equal, value: \"{value}\", effect: {effect}}}")
-            })
-            .collect();
+        let tolerations: Vec<String> = lacking.iter().map(Taint::toleration_yaml).collect();
         let remedy = if is_placed {
             "delete the pod: placement gives the next one the toleration".to_owned()
         } else {
