@@ -23,14 +23,6 @@ use locate::{TextIndex, TextMark};
 
 use crate::model::json::{Members, string_at};
 
-/// Whether a YAML parser reads this text without quotes as the same text: only plain words, so that every parser agrees.
-pub fn is_plain_text(text: &str) -> bool {
-    let mut characters = text.chars();
-    characters.next().is_some_and(|c| c.is_ascii_alphabetic())
-        && characters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '/'))
-        && matches!(scalar::plain(text), Ok(scalar::Scalar::Text(_)))
-}
-
 /// Parsing stops at this number of errors: the file is not a manifest.
 const MAX_ERRORS: usize = 1000;
 /// The largest text that is tried as YAML after it failed as JSON (the YAML scanner keeps a whole `{ … }` in

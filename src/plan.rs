@@ -434,7 +434,7 @@ impl<'f> Planner<'f> {
         });
         let mut findings: Vec<PlanFinding> = images.collect();
         findings.extend(workload.findings.iter().cloned());
-        let target = target::named(self.plan_options.to);
+        let target = self.plan_options.to.with_product();
         if workload.kernel != WorkloadIsolation::Known(ContainerIsolation::HostProcess) {
             findings.extend(workload.accounts.iter().map(|account| {
                 let proven = self.proven.get(&account.name).map(String::as_str);

@@ -33,7 +33,7 @@ use crate::scan::report::ScanGap;
 pub use self::helm_values::{HelmValues, ValuesEntry};
 pub use self::platform::Platform;
 pub use self::recommendations::facts;
-pub use self::workloads::{DeniedWorkload, WorkloadFindings, excluded};
+pub use self::workloads::{DeniedWorkload, WorkloadFindings};
 
 /// The version of the report's JSON.
 pub const SCHEMA: &str = "transom.dev/preflight/v1";

@@ -186,6 +186,11 @@ pub fn is_left_out_by_name(namespace: &str, excluded: &[String]) -> bool {
     NEVER.contains(&namespace) || excluded.iter().any(|other| other == namespace)
 }
 
+/// The namespaces that the chart excludes by name, and Transom's own.
+pub fn excluded_by_default(own: &str) -> Vec<String> {
+    BY_DEFAULT.into_iter().chain([own]).map(str::to_owned).collect()
+}
+
 /// Those of these labels that exclude their namespace.
 pub fn left_out_by(labels: &BTreeMap<String, String>) -> impl Iterator<Item = &'static str> {
     let stands = |(label, value): &(&str, &str)| labels.get(*label).is_some_and(|stands| stands == value);

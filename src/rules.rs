@@ -22,6 +22,8 @@ use rule::Gate;
 pub use rule::{ActionOf, Builds, Check, Finding, MOST_OF_A_RULE, Reporter, Resolver, Rule};
 pub use security::POD_SECURITY;
 
+use crate::model::suggest;
+
 /// A family of rules: the hundreds of their IDs.
 pub struct Family {
     /// The title in documentation.
@@ -121,9 +123,7 @@ pub fn find(id_or_name: &str) -> Option<&'static Rule> {
 
 /// The name of the rule that is most similar to a misspelled name.
 pub fn nearest(name: &str) -> Option<&'static str> {
-    let distance = |rule: &&Rule| strsim::damerau_levenshtein(name, rule.name);
-    let best = catalogue().min_by_key(distance)?;
-    (distance(&best) <= name.len().max(4) / 3 + 1).then_some(best.name)
+    suggest::nearest(name, catalogue().map(|rule| rule.name))
 }
 
 /// Two rules with the same ID or name do not compile.

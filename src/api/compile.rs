@@ -291,6 +291,7 @@ fn image_wait(text: &str) -> Option<Duration> {
 /// The name in quotes, what might be meant by it, and the releases that there are.
 fn known_releases(name: &str) -> String {
     let all: Vec<&str> = RELEASES.iter().map(|release| release.name).collect();
+    // At most one typing error: the digits of a release carry its meaning, and ltsc2040 is no misspelled ltsc2022.
     let distance = |known: &&str| strsim::damerau_levenshtein(known, name);
     let nearest = (all.iter().copied().min_by_key(distance)).filter(|known| distance(known) <= 1);
     // 2022 and windows-2022 are ltsc2022, and 1809 is ltsc2019.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::field_error::{FieldError, FieldStep, spell};
 use super::schema::IMAGE_WAIT;
+use crate::model::suggest::nearest;
 use crate::model::text::cut;
 
 /// The most unknown fields that are omitted from one object before it is rejected.
@@ -198,10 +199,7 @@ fn explain(place: &[FieldStep], error: &str, found: Option<&Value>) -> String {
         Some((_, parent)) if error.starts_with("unknown field") => ("field", parent),
         _ => ("value", place),
     };
-    let nearest = known
-        .iter()
-        .min_by_key(|name| strsim::damerau_levenshtein(name, written));
-    let hint = match nearest.filter(|name| strsim::damerau_levenshtein(name, written) <= written.len() / 2) {
+    let hint = match nearest(written, known.iter().copied()) {
         Some(name) => format!("did you mean {name}?"),
         None => format!("use one of {}", known.join(", ")),
     };
@@ -299,6 +297,10 @@ mod tests {
             (
                 json!({"validation": {"action": "Off"}}),
                 "validation.action: unknown value \"Off\"; use one of Disabled, Audit, Warn, Deny",
+            ),
+            (
+                json!({"validation": {"action": "DENY"}}),
+                "validation.action: unknown value \"DENY\"; did you mean Deny?",
             ),
             (
                 json!({"namespaceOverrides": false}),

@@ -18,8 +18,9 @@ use crate::cluster::offline::{self, OfflineOptions};
 use crate::cluster::walk::{ListItem, walk};
 use crate::model::workload::Kind;
 use crate::plan::{NodeInventory, PlanOptions, Planner};
-use crate::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, excluded, facts, newest, text};
+use crate::preflight::{ClusterInput, Platform, Preflight, WorkloadFindings, facts, newest, text};
 use crate::process::today;
+use crate::registration::excluded_by_default;
 use crate::render::write_json;
 use crate::scan::report::ScanGap;
 
@@ -80,7 +81,7 @@ pub fn run(args: &PreflightArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads the cluster, and makes the report.
 async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<Preflight, String> {
-    let excluded = excluded(namespace);
+    let excluded = excluded_by_default(namespace);
     let options = OfflineOptions {
         namespace,
         installation: "transom",
@@ -150,13 +151,9 @@ async fn read_cluster(client: &Client, namespace: &str, today: Date) -> Result<P
 }
 
 fn of_list(list: &UnreadPart) -> ScanGap {
-    let read = match list.read {
-        0 => String::new(),
-        read => format!("; {read} of them were read"),
-    };
     ScanGap {
         resource: list.resource.clone(),
-        reason: format!("{}{read}", list.why),
+        reason: list.reason(),
         remedy: Some(if list.is_forbidden {
             RIGHTS.to_owned()
         } else {

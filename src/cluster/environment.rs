@@ -4,7 +4,6 @@ mod scaled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::Client;
@@ -12,7 +11,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::errors::{ApiError, answered_within};
+use super::errors::ApiError;
 use super::list::{Listing, UnreadPart, collect, for_each_as};
 use super::offline::OfflineCluster;
 use crate::model::node::{NodeSigns as _, Taint};
@@ -20,9 +19,6 @@ use crate::model::node_affinity::{KnownNodeLabels, LabelValue};
 use crate::model::resources::Node;
 
 pub use self::scaled::NodeGroupResource;
-
-/// How long one page may take.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How many objects of one kind are named at most that could not be read.
 const MOST_NAMED: usize = 10;
@@ -276,10 +272,13 @@ impl EnvironmentReader<'_> {
     }
 
     async fn autoscaler(&mut self) {
-        let path = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status";
-        let request = hyper::Request::get(path).body(Vec::new());
-        let Ok(request) = request else { return };
-        match answered_within(PATIENCE, self.client.request::<Value>(request)).await {
+        let listing = Listing::new("/api/v1/configmaps").in_namespace("kube-system");
+        let text = listing.get(self.client, "cluster-autoscaler-status").await;
+        let map = text.and_then(|text| {
+            let map = serde_json::from_str::<Value>(&text);
+            map.map_err(|why| ApiError::Other(format!("it does not parse: {why}")))
+        });
+        match map {
             Ok(map) => {
                 let status = map.pointer("/data/status").and_then(Value::as_str);
                 self.environment.autoscaler = status.map(str::to_owned);

@@ -9,14 +9,9 @@ use futures::io::AsyncBufRead;
 use kube::Client;
 use tokio::time::{Instant, sleep};
 
+use super::rate_limit::RestartBackoff;
 use super::stored::{ObjectChange, ObjectList, ObjectWatch, WatchEnded};
 
-/// The first back-off after a failure; doubled after each further one.
-const FIRST: Duration = Duration::from_secs(1);
-/// The longest back-off after a failure.
-const LONGEST: Duration = Duration::from_secs(60);
-/// A watch that worked for this long resets the back-off.
-const STEADY: Duration = Duration::from_secs(60);
 /// A watch that stays open for this long works, even without events.
 const WORKS: Duration = Duration::from_secs(10);
 /// How often a watch may break at the same resourceVersion before everything is listed again.
@@ -66,7 +61,7 @@ impl ActivityProblems {
 /// missed.
 pub async fn follow<F: ObjectFollower>(client: &Client, stored: &ObjectList, follower: &F) -> Infallible {
     let watching = format!("cannot watch {}", stored.path);
-    let mut wait = FIRST;
+    let mut backoff = RestartBackoff::default();
     loop {
         let began = Instant::now();
         let why = match stored.version(client).await {
@@ -77,11 +72,7 @@ pub async fn follow<F: ObjectFollower>(client: &Client, stored: &ObjectList, fol
             Err(failure) => failure.to_string(),
         };
         follower.fails(&watching, &why);
-        if began.elapsed() >= STEADY {
-            wait = FIRST;
-        }
-        sleep(wait).await;
-        wait = (wait * 2).min(LONGEST);
+        sleep(backoff.after(began.elapsed())).await;
     }
 }
 
@@ -93,7 +84,7 @@ async fn follow_from<F: ObjectFollower>(
     follower: &F,
     watching: &str,
 ) -> String {
-    let (mut breaks, mut wait) = (0, FIRST);
+    let (mut breaks, mut wait) = (0, RestartBackoff::FIRST);
     loop {
         let (before, began) = (version.clone(), Instant::now());
         let mut changes = match stored.changes(client, &version).await {
@@ -115,12 +106,12 @@ async fn follow_from<F: ObjectFollower>(
             }
         };
         if version != before {
-            (breaks, wait) = (0, FIRST);
+            (breaks, wait) = (0, RestartBackoff::FIRST);
             follower.works(watching);
         }
         match ended {
             // If a watch ends immediately, the next one does not start immediately.
-            WatchEnded::InTime => sleep(FIRST.saturating_sub(began.elapsed())).await,
+            WatchEnded::InTime => sleep(RestartBackoff::FIRST.saturating_sub(began.elapsed())).await,
             WatchEnded::Expired => {
                 return "changes since the last read are lost".to_owned();
             }

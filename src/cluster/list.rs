@@ -194,6 +194,14 @@ impl UnreadPart {
             read: 0,
         }
     }
+
+    /// Why, and how many objects were read until then.
+    pub fn reason(&self) -> String {
+        match self.read {
+            0 => self.why.clone(),
+            read => format!("{}; {read} of them were read", self.why),
+        }
+    }
 }
 
 /// Hands every object of a list to `visit`, as JSON. Returns how many there were.

@@ -83,6 +83,31 @@ impl Backoff for WatchBackoff {
     fn reset(&mut self) {}
 }
 
+/// The delays before a follower that ended starts again: they double up to a minute.
+#[derive(Debug)]
+pub struct RestartBackoff(Duration);
+
+impl RestartBackoff {
+    /// The first delay.
+    pub const FIRST: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(60);
+    /// A follower that ran for this long worked: the delays start again with the first one.
+    const STEADY: Duration = Duration::from_secs(60);
+
+    /// The delay after a follower ran for this long.
+    pub fn after(&mut self, ran: Duration) -> Duration {
+        let delay = if ran >= Self::STEADY { Self::FIRST } else { self.0 };
+        self.0 = (delay * 2).min(Self::LONGEST);
+        delay
+    }
+}
+
+impl Default for RestartBackoff {
+    fn default() -> Self {
+        RestartBackoff(Self::FIRST)
+    }
+}
+
 /// When an object may be written again: the delay grows with the number of writes, because another writer reverts
 /// them.
 #[derive(Debug)]
@@ -203,6 +228,15 @@ mod tests {
         let failed = Instant::now();
         assert_eq!(recovers.next().await, Some(Ok("Init")));
         assert!(failed.elapsed() <= WatchBackoff::FIRST, "{:?}", failed.elapsed());
+    }
+
+    #[test]
+    fn a_follower_that_fails_starts_again_ever_later_and_soon_after_it_worked() {
+        let mut backoff = RestartBackoff::default();
+        let mut after = |ran| backoff.after(Duration::from_secs(ran)).as_secs();
+        let failing: Vec<u64> = (0..9).map(|_| after(1)).collect();
+        assert_eq!(failing, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!([after(60), after(59)], [1, 2]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::policy::{Mode, Policy};
+use crate::model::suggest::nearest;
 
 /// The label that changes the mode of the policy in a namespace.
 pub const MODE_LABEL: &str = "transom.dev/mode";
@@ -150,7 +151,8 @@ fn not_allowed(in_force: &EffectivePolicy<'_>) -> IgnoredReason {
 
 fn no_such_value(key: &'static str, value: &str, known: &[&'static str]) -> IgnoredReason {
     let why = format!("the value is unknown; use {}", known.join(", "));
-    (why, nearest(value, known).map(|value| (key, value)), None)
+    let meant = nearest(value, known.iter().copied());
+    (why, meant.map(|value| (key, value)), None)
 }
 
 fn not_true(key: &'static str, value: &str) -> IgnoredReason {
@@ -164,24 +166,22 @@ fn not_true(key: &'static str, value: &str) -> IgnoredReason {
 fn no_such_label(key: &str, value: &str, labels: &BTreeMap<String, String>) -> IgnoredReason {
     let known = [MODE_LABEL, IGNORE_LABEL];
     let why = format!("Transom does not know this label; use {}", known.join(", "));
-    let meant = nearest(key, &known).filter(|label| !labels.contains_key(*label));
+    let meant = nearest(local(key), known.map(local));
+    let meant = meant.and_then(|meant| known.into_iter().find(|label| local(label) == meant));
+    let meant = meant.filter(|label| !labels.contains_key(*label));
     let meant = meant.and_then(|label| {
         let values: &[&'static str] = match label {
             MODE_LABEL => &Mode::ALL.map(Mode::as_str),
             _ => &["true"],
         };
-        Some((label, nearest(value, values)?))
+        Some((label, nearest(value, values.iter().copied())?))
     });
     (why, meant, None)
 }
 
-/// The name that was probably meant: the same in another case, or with one or two typing errors.
-fn nearest(written: &str, known: &[&'static str]) -> Option<&'static str> {
-    let local = |text: &str| text.trim_start_matches(PREFIX).to_ascii_lowercase();
-    let written = local(written);
-    let distance = |name: &&'static str| strsim::damerau_levenshtein(&local(name), &written);
-    let best = known.iter().copied().min_by_key(distance)?;
-    (distance(&best) <= written.len() / 3).then_some(best)
+/// A label without the prefix. Names are compared in this form, because longer text may have more typing errors.
+fn local(label: &str) -> &str {
+    label.strip_prefix(PREFIX).unwrap_or(label)
 }
 
 #[cfg(test)]
@@ -292,6 +292,7 @@ mod tests {
             ),
             ("transom.dev/mdoe", "Never", "does not know this label", None),
             ("transom.dev/owner", "team-a", "does not know this label", None),
+            ("transom.dev/owner", "Audit", "does not know this label", None),
         ] {
             let found = beside_warn(&labels(&[(key, value)]), NamespaceOverrides::Stricter);
             assert_eq!(found.len(), 1, "{key}={value}");

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use json_patch::Patch;
 
+use crate::model::text::yaml_scalar;
+
 /// The patch of one object.
 #[derive(Clone, Debug)]
 pub struct ObjectPatch {
@@ -40,10 +42,14 @@ pub fn component(patches: &[ObjectPatch]) -> String {
             ("namespace", &object.namespace),
         ];
         for (field, value) in fields.into_iter().filter(|(_, value)| !value.is_empty()) {
-            let _ = writeln!(yaml, "    {field}: {}", scalar(value));
+            let _ = writeln!(yaml, "    {field}: {}", yaml_scalar(value));
         }
         // Kustomize reads a name as a regular expression.
-        let _ = writeln!(yaml, "    name: {}", scalar(&object.name.replace('.', "\\.")));
+        let _ = writeln!(
+            yaml,
+            "    name: {}",
+            yaml_scalar(&object.name.replace('.', "\\."))
+        );
         yaml.push_str("  patch: |-\n");
         for operation in &object.patch.0 {
             let operation = serde_json::to_string(operation).unwrap_or_default();
@@ -51,12 +57,4 @@ pub fn component(patches: &[ObjectPatch]) -> String {
         }
     }
     yaml
-}
-
-fn scalar(text: &str) -> String {
-    if crate::manifest::is_plain_text(text) {
-        text.to_owned()
-    } else {
-        serde_json::Value::from(text).to_string()
-    }
 }

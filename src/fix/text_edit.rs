@@ -7,8 +7,9 @@ use std::ops::Range;
 use serde_json::{Map, Value};
 
 use crate::manifest::{
-    SyntaxEntry, SyntaxForm, SyntaxMapping, SyntaxNode, SyntaxObject, is_plain_text, line_end, line_start,
+    SyntaxEntry, SyntaxForm, SyntaxMapping, SyntaxNode, SyntaxObject, line_end, line_start,
 };
+use crate::model::text::is_plain_yaml;
 
 /// A part of a text, and what replaces it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -587,7 +588,7 @@ impl<'t> TextEditor<'t> {
             Some(text) if *form == SyntaxForm::SingleQuoted && !text.contains(['\n', '\r']) => {
                 format!("'{}'", text.replace('\'', "''"))
             }
-            Some(text) if *form != SyntaxForm::DoubleQuoted && !self.is_json && is_plain_text(text) => {
+            Some(text) if *form != SyntaxForm::DoubleQuoted && !self.is_json && is_plain_yaml(text) => {
                 text.to_owned()
             }
             _ => value.to_string(),

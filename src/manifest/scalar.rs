@@ -201,6 +201,7 @@ fn base64(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::text::is_plain_yaml;
 
     #[test]
     fn plain_scalars_are_what_kubectl_makes_of_them() {
@@ -211,10 +212,12 @@ mod tests {
         for (texts, value) in bools {
             for text in texts.split(' ') {
                 assert_eq!(plain(text), Ok(Scalar::Bool(value)), "{text}");
+                assert!(!is_plain_yaml(text), "{text}");
             }
         }
         for text in ["", "~", "null", "Null", "NULL"] {
             assert_eq!(plain(text), Ok(Scalar::Null), "{text}");
+            assert!(!is_plain_yaml(text), "{text}");
         }
         let numbers = [
             ("0", "0"),
@@ -246,6 +249,7 @@ mod tests {
         ];
         for (text, value) in numbers {
             assert_eq!(plain(text), Ok(Scalar::Number(value.into())), "{text}");
+            assert!(!is_plain_yaml(text), "{text}");
             assert!(serde_json::from_str::<f64>(value).is_ok(), "{value}");
         }
         let texts = "yEs truE nULL 1.2.3 10.0.0.1 2024-01-02 2024-01-02T03:04:05Z 1:30 0x 0xZZ 0b2 1e 1e999 . - + -- .e1 \

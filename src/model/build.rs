@@ -63,6 +63,14 @@ impl Build {
     pub fn release(self) -> Option<&'static Release> {
         RELEASES.iter().find(|release| release.build == self)
     }
+
+    /// The build for messages, with its product if it has a release: `Windows Server 2022 (10.0.20348)`.
+    pub fn with_product(self) -> String {
+        self.release().map_or_else(
+            || self.to_string(),
+            |release| format!("{} ({self})", release.product),
+        )
+    }
 }
 
 impl fmt::Display for Build {
@@ -487,6 +495,11 @@ mod tests {
             }
         }
         assert_eq!(Build::new(22621).release(), None);
+        assert_eq!(
+            Build::new(20348).with_product(),
+            "Windows Server 2022 (10.0.20348)"
+        );
+        assert_eq!(Build::new(22621).with_product(), "10.0.22621");
         assert_eq!(Release::from_tag("23H2"), None);
         assert_eq!(Release::from_tag(""), None);
     }

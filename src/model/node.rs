@@ -15,6 +15,7 @@ use super::network_plugin::NetworkPlugin;
 use super::node_affinity::{KnownNodeLabels, LabelValue};
 use super::pod::Toleration;
 use super::resources::Node;
+use super::text::yaml_scalar;
 
 mod labels;
 
@@ -402,6 +403,16 @@ impl Taint {
             && !of_start.iter().any(|start| self.key.starts_with(start))
     }
 
+    /// A toleration of it, as YAML in one line.
+    pub fn toleration_yaml(&self) -> String {
+        let (key, effect) = (yaml_scalar(&self.key), yaml_scalar(&self.effect));
+        if self.value.is_empty() {
+            return format!("{{key: {key}, operator: Exists, effect: {effect}}}");
+        }
+        let value = yaml_scalar(&self.value);
+        format!("{{key: {key}, operator: Equal, value: {value}, effect: {effect}}}")
+    }
+
     /// Whether a toleration tolerates this taint.
     ///
     /// Source: `k8s.io/component-helpers/scheduling/corev1`, `ToleratesTaint`.
@@ -693,6 +704,35 @@ mod tests {
             ..Taint::no_schedule("os", "windows")
         };
         assert!(!evicting.marks_windows());
+    }
+
+    #[test]
+    fn the_toleration_of_a_taint_is_text_for_yaml_too() {
+        for (key, value, expected) in [
+            (
+                "node.kubernetes.io/os",
+                "windows",
+                "{key: node.kubernetes.io/os, operator: Equal, value: windows, effect: NoSchedule}",
+            ),
+            (
+                "windows",
+                "true",
+                "{key: windows, operator: Equal, value: \"true\", effect: NoSchedule}",
+            ),
+            (
+                "sku",
+                "2019",
+                "{key: sku, operator: Equal, value: \"2019\", effect: NoSchedule}",
+            ),
+            (
+                "dedicated",
+                "",
+                "{key: dedicated, operator: Exists, effect: NoSchedule}",
+            ),
+            ("on", "", "{key: \"on\", operator: Exists, effect: NoSchedule}"),
+        ] {
+            assert_eq!(Taint::no_schedule(key, value).toleration_yaml(), expected);
+        }
     }
 
     #[test]

@@ -38,6 +38,26 @@ pub fn digest_hex(text: &[u8], digits: usize) -> String {
     hex
 }
 
+/// A text as a YAML scalar: in quotes unless every parser reads it as the same text without them.
+pub fn yaml_scalar(text: &str) -> Cow<'_, str> {
+    if is_plain_yaml(text) {
+        Cow::Borrowed(text)
+    } else {
+        // A JSON string is a YAML string.
+        Cow::Owned(serde_json::Value::from(text).to_string())
+    }
+}
+
+/// Whether every YAML parser reads this text without quotes as the same text: only plain words, so that YAML 1.1 and 1.2
+/// agree.
+pub fn is_plain_yaml(text: &str) -> bool {
+    // Numbers and dates do not begin with a letter.
+    const NOT_TEXT: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && (text.chars()).all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '/'))
+        && !NOT_TEXT.iter().any(|word| word.eq_ignore_ascii_case(text))
+}
+
 /// A count with its noun, as in `1 node` and `2 nodes`.
 pub fn count<N: Copy + PartialEq + From<u8> + fmt::Display>(number: N, noun: &str) -> String {
     let s = if number == N::from(1) { "" } else { "s" };
@@ -184,6 +204,41 @@ mod tests {
     fn a_text_that_is_cut_in_its_middle_keeps_its_end() {
         assert_eq!(cut_middle("in all", 6, 2), "in all");
         assert_eq!(cut_middle("äöü and the end", 7, 3), "äöü…end");
+    }
+
+    #[test]
+    fn what_yaml_reads_as_something_else_than_text_is_quoted() {
+        for plain in [
+            "windows",
+            "Win2019",
+            "a.b/c-d_e",
+            "e1",
+            "x1f",
+            "nan",
+            "none",
+            "trueish",
+        ] {
+            assert_eq!(yaml_scalar(plain), plain);
+        }
+        let words = "true True FALSE yes No on Off null NULL y N ~";
+        let numbers =
+            "0 7 -1 +1 1_000 0644 0o17 0x1f 0b1 1.5 .5 1e3 1:30 .inf -.Inf .nan 2026-12-31 10.0.20348";
+        let symbols = "- ? : # & * ! | > % @ ` [ ] { } , = << --- _a a: a#b a,b a{b a]b \u{fc}";
+        for texts in [words, numbers, symbols] {
+            for text in texts.split(' ') {
+                assert_eq!(yaml_scalar(text), format!("\"{text}\""));
+            }
+        }
+        for (text, quoted) in [
+            ("", r#""""#),
+            ("a b", r#""a b""#),
+            ("a ", r#""a ""#),
+            ("a\n", r#""a\n""#),
+            ("a\"\\", r#""a\"\\""#),
+            ("'a'", r#""'a'""#),
+        ] {
+            assert_eq!(yaml_scalar(text), quoted);
+        }
     }
 
     #[test]

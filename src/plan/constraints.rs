@@ -4,7 +4,6 @@
 use super::nodes::NodeInventory;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::requirements::{Requirement, RequirementField, Requirements, Term, least};
-use super::target::named;
 use crate::engine::{AdmissionStage, untolerated};
 use crate::model::build::Build;
 use crate::model::facts::Facts;
@@ -206,7 +205,7 @@ impl<'w> TargetNodes<'w> {
         };
         let message = format!(
             "every node of {}{which} carries a taint that it does not tolerate, as {} does {taint}",
-            named(self.target),
+            self.target.with_product(),
             first.host.name
         );
         let finding_source = if taint.marks_windows() {
@@ -233,7 +232,7 @@ impl<'w> TargetNodes<'w> {
     /// A requirement that no node of the new build satisfies, with the reason.
     fn unmet(&self, requirement: &Requirement<'_>) -> PlanFinding {
         let key = requirement.key;
-        let target = named(self.target);
+        let target = self.target.with_product();
         if self.has_nodes() {
             return self.pin(requirement, &format!("no node of {target} has it"));
         }
@@ -257,7 +256,7 @@ impl<'w> TargetNodes<'w> {
                 };
             };
             let of = node.host.build;
-            let of = of.map_or_else(String::new, |build| format!(", of {}", named(build)));
+            let of = of.map_or_else(String::new, |build| format!(", of {}", build.with_product()));
             return self.pin(
                 requirement,
                 &format!("that is a pool of nodes that are there now{of}"),
@@ -274,7 +273,7 @@ impl<'w> TargetNodes<'w> {
     fn not_together(&self) -> PlanFinding {
         let message = format!(
             "each of its requirements is met by some node of {}, and no node meets them all",
-            named(self.target)
+            self.target.with_product()
         );
         PlanFinding::new(
             UpgradeClass::Pinned,
@@ -314,7 +313,7 @@ impl<'w> TargetNodes<'w> {
             BlockedBy::NodeName => "remove it: the scheduler finds a node".to_owned(),
             BlockedBy::NodeLabel => format!(
                 "give the nodes of {} the label, or remove the requirement",
-                named(self.target)
+                self.target.with_product()
             ),
             _ => "name a pool of the new nodes, or select by what both pools have".to_owned(),
         };
@@ -334,7 +333,7 @@ impl<'w> TargetNodes<'w> {
             (class.node_selector.iter()).any(|(key, value)| is_build_label(key) && *value == target)
         });
         of_target.map_or_else(
-            || format!("name a RuntimeClass for {}", named(self.target)),
+            || format!("name a RuntimeClass for {}", self.target.with_product()),
             |(name, _)| format!("name the RuntimeClass {name}, which selects {target}"),
         )
     }

@@ -14,7 +14,7 @@ use super::outlook::PoolOutlook;
 use super::placement::AssumedPlacement;
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::resource_list::ResourceList;
-use super::target::{TargetBuild, named};
+use super::target::TargetBuild;
 use super::workload::PlannedWorkload;
 use super::{Planner, SCHEMA};
 use crate::model::build::Build;
@@ -374,7 +374,7 @@ impl Planner<'_> {
                 other.key.namespace == workload.key.namespace && workload.runs_same_program(other)
             });
             let finding_source = FindingSource::rule("daemonset-spans-builds");
-            let target = named(self.plan_options.to);
+            let target = self.plan_options.to.with_product();
             if let Some(twin) = twin {
                 for finding in findings.iter_mut() {
                     finding.blocks &= matches!(finding.class, UpgradeClass::Unknown | UpgradeClass::Blocked);

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, Proposal, RegistryCheck, UpgradeClass};
-use super::target::named;
 use crate::model::build::{Build, Compatibility, ContainerIsolation, RELEASES, Release, compatibility};
 use crate::model::image::{ImageRef, OsHint, build_hint, os_hint, retagged};
 use crate::model::image_facts::{ImageContents, ImageFacts};
@@ -64,7 +63,12 @@ impl KnownBuilds {
         } else {
             "is for"
         };
-        format!("{} {is_for} {}, {}", shown_image(image), named(build), self.how)
+        format!(
+            "{} {is_for} {}, {}",
+            shown_image(image),
+            build.with_product(),
+            self.how
+        )
     }
 }
 
@@ -278,7 +282,7 @@ impl ImageKnowledge<'_> {
 
     fn new_image(&self, used: &ImageUse, message: String, finding_source: FindingSource) -> PlanFinding {
         let finding = PlanFinding::new(UpgradeClass::NewImage, &*used.path, message, finding_source);
-        finding.remedy(format!("use an image for {}", named(self.target)))
+        finding.remedy(format!("use an image for {}", self.target.with_product()))
     }
 
     /// No image for the new build is known: the remaining option is to run the existing one in a Hyper-V
@@ -295,7 +299,7 @@ impl ImageKnowledge<'_> {
         .caused_by(BlockedBy::RuntimeClass)
         .remedy(format!(
             "name {class}, or build the image for {}",
-            named(self.target)
+            self.target.with_product()
         ))
     }
 
@@ -340,7 +344,7 @@ impl ImageKnowledge<'_> {
         let remedy = match verified {
             RegistryCheck::Missing => format!(
                 "build the image for {}: {} would be its name, and {state}",
-                named(self.target),
+                self.target.with_product(),
                 shown_image(&proposed)
             ),
             _ => format!("use {proposed} ({state})"),

@@ -56,7 +56,7 @@ impl TargetBuild {
 
 impl fmt::Display for TargetBuild {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&named(self.0))
+        f.write_str(&self.0.with_product())
     }
 }
 
@@ -81,14 +81,6 @@ impl From<TargetBuild> for WrittenBuild {
             product: release.map(|release| release.product),
         }
     }
-}
-
-/// A build for display: `Windows Server 2022 (10.0.20348)`.
-pub(super) fn named(build: Build) -> String {
-    build.release().map_or_else(
-        || build.to_string(),
-        |release| format!("{} ({build})", release.product),
-    )
 }
 
 #[cfg(test)]

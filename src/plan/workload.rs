@@ -9,7 +9,6 @@ use super::nodes::{NodeInventory, NodePool};
 use super::plan_finding::{BlockedBy, FindingSource, PlanFinding, UpgradeClass};
 use super::requirements::Requirements;
 use super::resource_list::ResourceList;
-use super::target::named;
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::image::ImageRef;
 use crate::model::node_affinity::Match;
@@ -217,7 +216,7 @@ impl WorkloadContext<'_, '_> {
         if let Some((major, minor)) = versions.max().filter(|version| *version < (1, 6)) {
             let message = format!(
                 "the nodes of {} have containerd {major}.{minor}; HostProcess needs 1.6",
-                named(self.target_nodes.target)
+                self.target_nodes.target.with_product()
             );
             let finding = PlanFinding::new(
                 UpgradeClass::Blocked,

@@ -122,9 +122,7 @@ pub fn is_for_windows(taint: &Taint, input: ClusterInput<'_>) -> bool {
         linux.flat_map(|node| &node.taints).any(|other| other == taint)
     };
     taint.marks_windows()
-        || (taint.effect != "PreferNoSchedule"
-            && (reported(&taint.key) || reported(&taint.value))
-            && !on_linux())
+        || (taint.keeps_off() && (reported(&taint.key) || reported(&taint.value)) && !on_linux())
 }
 
 fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
@@ -135,7 +133,7 @@ fn taints(input: ClusterInput<'_>) -> Vec<PreflightFinding> {
         let on = format!("{taint} on {} of {count} Windows nodes", nodes.len());
         all.push(if is_for_windows(&taint, input) {
             PreflightFinding::fine(format!("the taint {on}: it keeps Linux pods off")).by(by)
-        } else if taint.effect == "PreferNoSchedule" {
+        } else if !taint.keeps_off() {
             PreflightFinding::fine(format!("the taint {on}: it keeps no pods off")).by(by)
         } else {
             let text = format!("the taint {on} is not only for Windows: placement will not tolerate it");
@@ -195,9 +193,7 @@ fn own_pods(input: ClusterInput<'_>, values: &mut HelmValues) -> PreflightFindin
         .filter(|node| node.labels.get(OS_LABEL).is_some_and(|os| os == "linux"))
         .collect();
     let keeping = |taints: &[Taint]| -> BTreeSet<Taint> {
-        let lasting = taints
-            .iter()
-            .filter(|taint| taint.lasts() && taint.effect != "PreferNoSchedule");
+        let lasting = taints.iter().filter(|taint| taint.lasts() && taint.keeps_off());
         lasting.cloned().collect()
     };
     let mut open = Vec::new();

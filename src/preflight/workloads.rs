@@ -19,7 +19,6 @@ use crate::model::pod::PodSpec;
 use crate::model::policy::{IgnoredFields, Policy};
 use crate::model::text::{count, list};
 use crate::model::workload::Kind;
-use crate::registration::BY_DEFAULT;
 use crate::scan::report::ScanGap;
 use crate::scan::{
     EvalContext, Evaluated, KnownDuplicates, MOST_OWNERS, OwnerOutcome, OwnerResult, evaluate_object,
@@ -463,13 +462,4 @@ fn pod_of(kind: Kind, json: &str, owner_result: &OwnerResult) -> Option<String> 
     metadata["namespace"] = Value::from(owner_result.namespace.as_str());
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")?});
     Some(pod.to_string())
-}
-
-/// The namespaces that the chart excludes by name, and Transom's own.
-pub fn excluded(own: &str) -> Vec<String> {
-    BY_DEFAULT
-        .iter()
-        .map(|name| (*name).to_owned())
-        .chain([own.to_owned()])
-        .collect()
 }

@@ -92,7 +92,7 @@ impl Imaged<'_> {
         };
         let contradicted = self.contradicted_build();
         let although = contradicted.map_or_else(String::new, |build| {
-            format!(", although its name says {}", named(build))
+            format!(", although its name says {}", build.with_product())
         });
         format!(" according to its registry ({facts}){although}")
     }
@@ -110,17 +110,9 @@ fn any_of(builds: impl Iterator<Item = Build>) -> String {
         if i > 0 {
             text.push_str(" or ");
         }
-        text.push_str(&named(build));
+        text.push_str(&build.with_product());
     }
     text
-}
-
-/// A build for people: `Windows Server 2022 (10.0.20348)`.
-fn named(build: Build) -> String {
-    build.release().map_or_else(
-        || build.to_string(),
-        |release| format!("{} ({build})", release.product),
-    )
 }
 
 /// The tag of Microsoft's newest base image that runs on a host. Nano Server of 2016 and 2019 uses different tags from
@@ -460,9 +452,9 @@ static IMAGE_EOL_BUILD: Rule = Rule {
             let nano_server = imaged.reference.is_nano_server()
                 && build.release().is_some_and(|r| r.nano_server_end.is_some());
             let base = if nano_server {
-                format!("Nano Server of {}", named(build))
+                format!("Nano Server of {}", build.with_product())
             } else {
-                named(build)
+                build.with_product()
             };
             out.report(imaged.container.at(&["image"])).message(format!(
                 "{} is based on {base}{}, whose support ended on {end}",

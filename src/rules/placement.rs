@@ -107,10 +107,7 @@ static MISSING_WINDOWS_TOLERATION: Rule = Rule {
                 .message(format!(
                     "Windows nodes have the taint {taint}, which the pod does not tolerate"
                 ))
-                .remedy(format!(
-                    "add the toleration {{key: {}, operator: Equal, value: {}, effect: {}}}{also}",
-                    taint.key, taint.value, taint.effect
-                ));
+                .remedy(format!("add the toleration {}{also}", taint.toleration_yaml()));
         }
     }),
     ..Rule::BASE

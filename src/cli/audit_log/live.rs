@@ -16,7 +16,7 @@ use crate::cluster::snapshot::Snapshot;
 use crate::model::dns::is_subdomain;
 use crate::model::text::list;
 use crate::model::workload::Kind;
-use crate::registration::BY_DEFAULT;
+use crate::registration::excluded_by_default;
 use crate::scan::{EvalContext, Evaluated, OwnerResult, SkipReason, evaluate_stored as look_at};
 
 /// The name of the installation whose webhook configurations are read.
@@ -86,9 +86,7 @@ pub async fn check_workloads(connect: &ConnectArgs, report: &mut AuditReport) ->
 /// The snapshot to evaluate objects against in this cluster, and the resources that could not be read.
 /// Resources without read permission are reported, and treated as empty.
 async fn snapshot(client: &Client, namespace: &str) -> anyhow::Result<(Snapshot, Vec<&'static str>)> {
-    let excluded: Vec<String> = (BY_DEFAULT.map(str::to_owned).into_iter())
-        .chain([namespace.to_owned()])
-        .collect();
+    let excluded = excluded_by_default(namespace);
     let options = OfflineOptions {
         namespace,
         installation: INSTALLATION,

@@ -283,10 +283,6 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
         if is_reported {
             continue;
         }
-        let why = match list.read {
-            0 => list.why.clone(),
-            read => format!("{}; {read} of them were read", list.why),
-        };
         let remedy = match (list.is_forbidden, namespace) {
             (true, None) => {
                 format!("{RIGHTS}; if you may read only some namespaces, name them with --namespace")
@@ -296,7 +292,7 @@ fn of_lists(unlisted: &[UnreadPart]) -> Vec<ScanGap> {
         };
         gaps.push(ScanGap {
             resource: what,
-            reason: why,
+            reason: list.reason(),
             remedy: Some(remedy),
         });
     }

@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::Client;
@@ -20,16 +19,11 @@ use super::report::{CONTENT, LABEL};
 use super::report_api::{DiscoveredApi, ReportApi};
 use super::reread_queue::RereadQueue;
 use crate::cluster::errors::ApiError;
+use crate::cluster::rate_limit::RestartBackoff;
 use crate::model::workload::Kind;
 
 /// Reports per page of a list: metadata is small.
 const PAGE: u32 = 500;
-/// The first back-off after a failure; doubled after each further one.
-const FIRST: Duration = Duration::from_secs(1);
-/// The longest back-off after a failure.
-const LONGEST: Duration = Duration::from_secs(60);
-/// A watch that worked for this long resets the back-off.
-const STEADY: Duration = Duration::from_secs(60);
 /// The log message if the stored reports cannot be read.
 const WATCHING: &str = "cannot watch the reports";
 
@@ -94,7 +88,7 @@ impl ReportWatch<'_> {
     /// Follows the stored reports of the report API that the cluster serves.
     pub async fn run(self) {
         let mut served = self.api.follow();
-        let mut wait = FIRST;
+        let mut backoff = RestartBackoff::default();
         loop {
             let api = *served.borrow_and_update();
             let began = Instant::now();
@@ -105,13 +99,7 @@ impl ReportWatch<'_> {
                 }
             };
             tokio::select! {
-                () = follow => {
-                    if began.elapsed() >= STEADY {
-                        wait = FIRST;
-                    }
-                    sleep(wait).await;
-                    wait = (wait * 2).min(LONGEST);
-                }
+                () = follow => sleep(backoff.after(began.elapsed())).await,
                 changed = served.changed() => {
                     self.health.works(WATCHING);
                     if changed.is_err() { return }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{ScannedPod, TroubleText, any_of};
 use crate::cluster::node::NodeView;
-use crate::engine::scheduling::{AdmissionStage, constraints, untolerated};
+use crate::engine::scheduling::{AdmissionStage, Constraints, constraints, untolerated};
 use crate::model::build::{Build, ContainerIsolation};
 use crate::model::node::{BUILD_LABEL, NodeSigns as _, OS_SKU_LABEL, Taint};
 use crate::model::node_affinity::{Match, matches_of};
@@ -72,7 +72,7 @@ impl ScannedPod<'_> {
         if selected.is_empty() {
             return None;
         }
-        self.untolerated(&selected)
+        self.untolerated(constraints, &selected)
             .or_else(|| self.unhandled(&selected))
             .or_else(|| self.unfit(&selected))
     }
@@ -202,17 +202,14 @@ impl ScannedPod<'_> {
         selected.chain(affine).filter_map(Build::parse_label).collect()
     }
 
-    fn untolerated(&self, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
+    fn untolerated(&self, constraints: Constraints<'_>, nodes: &CandidateNodes<'_>) -> Option<TroubleText> {
         let facts = self.pod_context.eval_context.facts;
         let mut lacking: BTreeSet<Taint> = BTreeSet::new();
         for node in nodes {
             let taints = node.taints();
-            let kept_off = untolerated(self.subject, &taints, facts, self.policy, AdmissionStage::Merged);
-            let lasting: Vec<&Taint> = kept_off.into_iter().filter(|taint| taint.lasts()).collect();
-            if lasting.is_empty() {
-                return None;
-            }
-            lacking.extend(lasting.into_iter().cloned());
+            let mut lasting = constraints.untolerated_lasting(&taints).cloned().peekable();
+            lasting.peek()?;
+            lacking.extend(lasting);
         }
         let lacking: Vec<Taint> = lacking.into_iter().collect();
         let is_placed = self
@@ -222,12 +219,7 @@ impl ScannedPod<'_> {
             .is_none()
             && self.subject.meta.controller().is_some()
             && untolerated(self.subject, &lacking, facts, self.policy, AdmissionStage::Placed).is_empty();
-        let tolerations: Vec<String> = (lacking.iter())
-            .map(|taint| {
-                let Taint { key, value, effect } = taint;
-                format!("{{key: {key}, operator: Equal, value: \"{value}\", effect: {effect}}}")
-            })
-            .collect();
+        let tolerations: Vec<String> = lacking.iter().map(Taint::toleration_yaml).collect();
         let remedy = if is_placed {
             "delete the pod: placement gives the next one the toleration".to_owned()
         } else {

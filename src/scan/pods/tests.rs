@@ -435,7 +435,7 @@ fn where_placement_would_give_the_toleration_the_remedy_is_to_make_the_pod_anew(
     let reported = cluster.trouble(&untolerating).unwrap();
     assert_eq!(
         reported.remedy,
-        "change the template of the ReplicaSet web: tolerate {key: os, operator: Equal, value: \"windows\", effect: NoSchedule}"
+        "change the template of the ReplicaSet web: tolerate {key: os, operator: Equal, value: windows, effect: NoSchedule}"
     );
     assert_eq!(reported.since, "2026-06-01T11:30:00Z".parse().ok());
     cluster.policy = Policy::standalone();

@@ -122,28 +122,6 @@ impl Impact {
 
 /// The tolerations of taints as YAML in one line.
 fn tolerations(taints: &[Taint]) -> String {
-    let each = taints.iter().map(|taint| {
-        let Taint { key, value, effect } = taint;
-        if value.is_empty() {
-            format!("{{key: {key}, operator: Exists, effect: {effect}}}")
-        } else {
-            format!(
-                "{{key: {key}, operator: Equal, value: {}, effect: {effect}}}",
-                quoted(value)
-            )
-        }
-    });
+    let each = taints.iter().map(Taint::toleration_yaml);
     format!("tolerations: [{}]", each.collect::<Vec<_>>().join(", "))
-}
-
-/// A value quoted so that YAML reads it as a string.
-fn quoted(value: &str) -> String {
-    let plain = value.starts_with(|c: char| c.is_ascii_alphabetic())
-        && !["true", "false", "yes", "no", "on", "off", "null", "y", "n"]
-            .contains(&value.to_ascii_lowercase().as_str());
-    if plain {
-        value.to_owned()
-    } else {
-        format!("\"{value}\"")
-    }
 }
