@@ -47,8 +47,7 @@ impl Origin {
 }
 
 /// Whether a user is the controller of a kind: the controller manager, the account that Kubernetes or a platform (with
-/// another prefix) created for that controller, the account of a custom resource's controller, or a user that the policy
-/// lists.
+/// another prefix) created for that controller, or a user that the policy lists.
 fn is_controller_of(owner: Kind, user: &str, more: &[String]) -> bool {
     if !user.is_empty() && more.iter().any(|known| known == user) {
         return true;

@@ -216,7 +216,7 @@ impl<'w> TargetNodes<'w> {
         let path = cx.at(&["tolerations"]).named();
         let finding = PlanFinding::new(UpgradeClass::Blocked, path, message, finding_source)
             .caused_by(BlockedBy::Taint);
-        Some(finding.remedy(format!("add a toleration of {taint}")))
+        Some(finding.remedy(format!("add the toleration {}", taint.toleration_yaml())))
     }
 
     fn has_nodes(&self) -> bool {

@@ -44,7 +44,7 @@ pub fn check_type(path: &Path, accept: Accept) -> io::Result<()> {
     }
     let remedy = match accept {
         Accept::Regular => "write the content to a regular file",
-        Accept::RegularOrPipe => "name a regular file or a pipe, or pass the content on standard input",
+        Accept::RegularOrPipe => "name a regular file or a pipe",
     };
     let text = format!("it is {}, not a regular file; {remedy}", describe(kind));
     Err(io::Error::new(ErrorKind::InvalidInput, text))

@@ -488,17 +488,17 @@ impl InflightTable {
         permit_request: PermitRequest,
         holds: impl Fn(&InflightRequest) -> bool,
     ) -> Option<u64> {
-        let requester = self.open.get(&number)?;
+        let waiting = self.open.get(&number)?;
         let PermitRequest { now, until } = permit_request;
-        let is_urgent = now >= requester.since + until.saturating_duration_since(requester.since) / 2;
+        let is_urgent = now >= waiting.since + until.saturating_duration_since(waiting.since) / 2;
         let mut held: HashMap<IpAddr, usize> = HashMap::new();
         for request in self.open.values().filter(|_| is_urgent) {
             *held.entry(request.client.network).or_default() += request.bytes();
         }
         let of = |client: &Peer| held.get(&client.network).copied().unwrap_or_default();
-        let wants = of(&requester.client).saturating_add(more);
-        self.first_refused(&requester.client, now, |request| {
-            let is_less_trusted = requester.client.is_known() && !request.client.is_known();
+        let wants = of(&waiting.client).saturating_add(more);
+        self.first_refused(&waiting.client, now, |request| {
+            let is_less_trusted = waiting.client.is_known() && !request.client.is_known();
             holds(request)
                 && (is_less_trusted
                     || request.keeps_waiting(now)
@@ -506,13 +506,13 @@ impl InflightTable {
         })
     }
 
-    /// The request to cancel first. Clients without a certificate come before those with one; then the
+    /// The request to cancel first for a request of this client. Clients without a certificate come before those with one; then the
     /// network with the largest burden; then its connection with the largest burden; then the request with
-    /// the largest burden. Never cancels a request of the requester's own connection: earlier requests are nearer
+    /// the largest burden. Never cancels a request of the client's own connection: earlier requests are nearer
     /// to their end. Never cancels a client with a certificate for a client without one.
     fn first_refused(
         &self,
-        requester: &Peer,
+        for_client: &Peer,
         now: Instant,
         gives_way: impl Fn(&InflightRequest) -> bool,
     ) -> Option<u64> {
@@ -533,8 +533,8 @@ impl InflightTable {
             (is_unknown, network, connection, request.burden(now), **number)
         };
         let may_go = |(_, request): &(&u64, &InflightRequest)| {
-            request.client.connection != requester.connection
-                && (requester.is_known() || !request.client.is_known())
+            request.client.connection != for_client.connection
+                && (for_client.is_known() || !request.client.is_known())
                 && gives_way(request)
         };
         waiting()
