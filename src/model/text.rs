@@ -52,10 +52,15 @@ pub fn yaml_scalar(text: &str) -> Cow<'_, str> {
 /// agree.
 pub fn is_plain_yaml(text: &str) -> bool {
     // Numbers and dates do not begin with a letter.
-    const NOT_TEXT: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
     text.starts_with(|c: char| c.is_ascii_alphabetic())
         && (text.chars()).all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '/'))
-        && !NOT_TEXT.iter().any(|word| word.eq_ignore_ascii_case(text))
+        && !is_yaml_constant(text)
+}
+
+/// Whether a YAML parser may read this text without quotes as a boolean or as null.
+pub fn is_yaml_constant(text: &str) -> bool {
+    let words = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
+    words.iter().any(|word| word.eq_ignore_ascii_case(text))
 }
 
 /// A count with its noun, as in `1 node` and `2 nodes`.

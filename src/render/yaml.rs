@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::model::text::is_yaml_constant;
+
 /// Writes a value as a YAML document, without a document marker.
 pub fn yaml(value: &Value) -> String {
     let mut out = String::new();
@@ -113,8 +115,7 @@ fn line(text: &str) -> String {
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || " -_./()'=$@*+".contains(c))
         && !text.ends_with(' ');
-    let words = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
-    if begins && plain && !words.iter().any(|word| word.eq_ignore_ascii_case(text)) {
+    if begins && plain && !is_yaml_constant(text) {
         text.to_owned()
     } else {
         Value::from(text).to_string()

@@ -43,7 +43,7 @@ pub enum SkipReason {
     NoPod,
 }
 
-/// The fields of a stored object that the model does not read.
+/// The fields of the spec of a stored object that the model does not read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct StoredObjectSpec {

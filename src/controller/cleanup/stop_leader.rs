@@ -112,12 +112,8 @@ impl Cleanup<'_> {
         let listing = Listing::new(self.own::<Pod>().resource_url())
             .with_labels(OURS)
             .metadata_only();
-        let pods = match timeout(
-            PODS_ARRIVE,
-            collect::<PartialObjectMeta<Pod>>(self.client, listing),
-        )
-        .await
-        {
+        let pods = collect::<PartialObjectMeta<Pod>>(self.client, listing);
+        let pods = match timeout(PODS_ARRIVE, pods).await {
             Ok(Ok(pods)) => pods,
             Ok(Err(ApiError::NotFound)) => return false,
             Ok(Err(_)) | Err(_) => return true,
